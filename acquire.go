@@ -1,0 +1,237 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// request is what the primitives choose; everything below is the same for all of them.
+type request struct {
+	op              string // for messages: "lock", "try lock", "campaign for", ...
+	name            string
+	units, capacity int64
+	owner           string
+	value           []byte
+	noWait          bool
+}
+
+// acquire is the only acquisition path: check, pass the gate, enqueue, wait, leave if it
+// came to nothing.
+func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, error) {
+	if err == nil {
+		err = c.check(ctx, r)
+	}
+	if err != nil {
+		return nil, c.wrap(r.op, r.name, err)
+	}
+	began := time.Now()
+	l, err := c.enter(ctx, r)
+	if err != nil {
+		kind := Failed
+		if errors.Is(err, ErrBusy) {
+			kind = Busy
+		}
+		c.event(Event{Kind: kind, Name: r.name, Wait: time.Since(began), Err: err})
+		return nil, c.wrap(r.op, r.name, err)
+	}
+	c.event(Event{Kind: Acquired, Name: r.name, Token: l.token, Wait: l.since.Sub(began)})
+	return l, nil
+}
+
+// check refuses what is wrong before any I/O.
+func (c *Client) check(ctx context.Context, r *request) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	if err := ValidateName(r.name); err != nil {
+		return err
+	}
+	if err := checkValue(r.value); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return contextError(ctx)
+	}
+	if !r.noWait && holding(ctx, c, r) {
+		return fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever", ErrDeadlock)
+	}
+	return nil
+}
+
+func (c *Client) enter(ctx context.Context, r *request) (*Lease, error) {
+	if r.noWait {
+		return c.inQueue(ctx, r)
+	}
+	if err := c.gates.enter(ctx, r.name); err != nil {
+		return nil, contextError(ctx)
+	}
+	defer c.gates.leave(r.name)
+	return c.inQueue(ctx, r)
+}
+
+// inQueue acquires in the session of the moment, and again in the next if that one dies
+// with our entry: a new id, a place at the end. Trouble before we ever stood in the queue
+// is the caller's to know at once (the address may be wrong); after that a waiter outlives
+// a restart of the server, for as long as its context lets it.
+func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
+	var b backoff
+	for queued, goneAgain := false, 0; ; {
+		s, err := c.session(ctx)
+		if err == nil {
+			var l *Lease
+			var q bool
+			l, q, err = s.acquire(ctx, r)
+			if err == nil {
+				return l, nil
+			}
+			queued = queued || q
+		}
+		gone := errors.Is(err, driver.ErrGone)
+		if gone {
+			goneAgain++
+		}
+		switch {
+		case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), final(err):
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, unconfirmed(ctx, err)
+		case unreachable(err) && !queued:
+			return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+		case !gone && !queued, gone && r.noWait && goneAgain > 3:
+			return nil, err
+		}
+		c.event(Event{Kind: Requeued, Name: r.name, Err: err})
+		// The first time at once: an idle session may have expired without anybody's fault.
+		if goneAgain != 1 && !b.sleep(ctx) {
+			return nil, contextError(ctx)
+		}
+	}
+}
+
+// unreachable tells a session that ended because the store did not answer from one that
+// ended for a pause of this process, after which trying again is the thing to do.
+func unreachable(err error) bool {
+	var e *endedError
+	return errors.As(err, &e) && e.reason == Expired && e.err != nil
+}
+
+// acquire puts one entry into this session and waits until it holds. queued reports
+// whether the store has confirmed the entry as waiting.
+func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued bool, err error) {
+	// Ends with the caller's context or with the session (see interrupt): a waiter must not
+	// outlive either.
+	ctx, cancel := context.WithCancelCause(caller)
+	defer cancel(nil)
+	l := &Lease{session: s, id: s.client.newID(), request: *r, parent: caller, since: time.Now(), cancel: cancel}
+	if err := s.add(l); err != nil {
+		return nil, false, err
+	}
+	l.ticket = s.drv.Ticket(driver.Request{
+		Name: r.name, ID: l.id, Units: r.units, Capacity: r.capacity,
+		Owner: r.owner, Since: l.since, Value: r.value, NoWait: r.noWait,
+	})
+	v, unsure, err := s.ask(ctx, l)
+	for err == nil && !v.Held && !r.noWait {
+		if !queued {
+			s.client.event(Event{Kind: Waiting, Name: r.name})
+		}
+		queued = true
+		v, err = s.wait(ctx, l, v.Retry)
+		unsure = true // there is an entry now, unless the store says otherwise
+	}
+	if err == nil && !v.Held {
+		s.remove(l)
+		return nil, false, &BusyError{Holder: decodeOwner(v.Holder)}
+	}
+	if err == nil {
+		err = s.grant(l, v.Token)
+	}
+	if err == nil {
+		return l, queued, nil
+	}
+	s.abandon(l, unsure || ctx.Err() != nil || !final(err))
+	if cause := context.Cause(ctx); caller.Err() == nil && cause != nil {
+		err = cause // the session ended under us: that is the news, not the cancelled call
+	}
+	return nil, queued, err
+}
+
+// abandon gives an entry up that came to nothing. Cleaning up runs on a context of its
+// own: the caller's has often just ended, and an entry left behind would block its queue
+// until the TTL, or for as long as this client lives.
+func (s *session) abandon(l *Lease, mayExist bool) {
+	s.remove(l)
+	l.mu.Lock()
+	if l.state == pending {
+		l.state, l.err = released, ErrNotHeld
+	}
+	l.mu.Unlock()
+	s.mu.Lock()
+	ended := s.endErr != nil
+	s.mu.Unlock()
+	if mayExist && !ended { // an ended session is removed as a whole
+		s.client.clean(l.ticket.Leave)
+	}
+}
+
+// ask enqueues, or asks again, until the store answers. A request without an answer is
+// repeated under the same id: it may have been applied, and the store then finds the
+// entry instead of making a second. unsure reports that this happened.
+func (s *session) ask(ctx context.Context, l *Lease) (v driver.Verdict, unsure bool, err error) {
+	var b backoff
+	for {
+		v, err = l.ticket.Enqueue(ctx)
+		if err == nil || errors.Is(err, driver.ErrGone) || final(err) {
+			return v, unsure, err
+		}
+		unsure = true
+		if !b.sleep(ctx) {
+			return v, true, err
+		}
+	}
+}
+
+// wait returns when there is something new: the store said so, or it asked to be asked.
+// An error of Wait that is not final is answered by asking, too.
+func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration) (driver.Verdict, error) {
+	wctx := ctx
+	if retry > 0 {
+		var cancel context.CancelFunc
+		wctx, cancel = context.WithTimeout(ctx, retry)
+		defer cancel()
+	}
+	v, err := l.ticket.Wait(wctx)
+	if err == nil || errors.Is(err, driver.ErrGone) || final(err) || ctx.Err() != nil {
+		return v, err
+	}
+	v, _, err = s.ask(ctx, l)
+	return v, err
+}
+
+// contextError is the error of a call that ended with its context before anything could
+// be left in the store: the context's own error, and its cause where that says more.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) && errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// unconfirmed adds what the store said last to the context's error, if it said anything
+// else.
+func unconfirmed(ctx context.Context, last error) error {
+	err := contextError(ctx)
+	if last == nil || errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (last: %w)", err, last)
+}
+
+func (c *Client) wrap(op, name string, err error) error {
+	return &LockError{Op: op, Name: name, Backend: c.backend.String(), Err: err}
+}

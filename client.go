@@ -1,0 +1,147 @@
+package hasp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Client makes locks on one store. It is safe for use by many goroutines, and one per
+// store and process is what most programs want: all its locks share one session, one
+// renewal and one connection or pool.
+type Client struct {
+	backend driver.Backend
+	traits  driver.Traits
+	cfg     config
+	owner   string // cfg.owner, encoded
+	prefix  string // of every entry id; random, so that ids are unique for ever
+	nextID  atomic.Uint64
+	gates   gates
+
+	mu       sync.Mutex
+	closed   bool
+	sealed   bool     // Close waits for what is working, nothing may be added
+	current  *session // nil, live, or ended and about to be replaced
+	opening  *opening // non-nil while one goroutine opens a session
+	openWait backoff  // spaces the attempts to open; used by that goroutine alone
+
+	open       context.Context // ends when Close begins
+	closing    context.CancelFunc
+	background context.Context // of cleaning up; ends when Close gives up on it
+	giveUp     context.CancelFunc
+	working    sync.WaitGroup // jobs in the background
+}
+
+// New makes a Client of a driver's backend, for those who have a store's client at hand
+// (redislock.Open and the like). The Client owns the backend and closes it.
+func New(b driver.Backend, opts ...Option) (*Client, error) {
+	cfg, err := newConfig(opts)
+	if err == nil {
+		err = cfg.check(b.Traits())
+	}
+	if err != nil {
+		return nil, &LockError{Op: "open", Name: "", Backend: b.String(), Err: err}
+	}
+	c := &Client{
+		backend: b,
+		traits:  b.Traits(),
+		cfg:     cfg,
+		owner:   cfg.owner.encode(),
+		prefix:  strings.ToLower(rand.Text()[:16]) + "-", // 80 random bits
+	}
+	c.open, c.closing = context.WithCancel(context.Background())
+	c.background, c.giveUp = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Backend returns the driver's backend, for its own methods (doctor, statistics).
+func (c *Client) Backend() driver.Backend { return c.backend }
+
+// Traits returns what the store promises.
+func (c *Client) Traits() driver.Traits { return c.traits }
+
+// closeBound is how long Close waits for the store before it leaves the rest to the TTL.
+const closeBound = 5 * time.Second
+
+// Close gives up every lock of the client (its leases are lost with reason Closed,
+// waiting calls return ErrClosed) and closes the store's backend. It returns within a
+// few seconds whatever the network does; entries it could not remove by then end with
+// the TTL. Closing twice is harmless.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true // no session is opened from here on
+	s := c.current
+	c.mu.Unlock()
+
+	c.closing()
+	if s != nil {
+		s.end(Closed, ErrClosed) // starts to clean up
+	}
+	c.mu.Lock()
+	c.sealed = true // what comes now is covered by the closing of its session
+	c.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() { c.working.Wait(); close(done) }()
+	timer := time.NewTimer(closeBound)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	c.giveUp()
+	<-done // each returns soon after its context ends: the driver's promise
+	return c.backend.Close()
+}
+
+func (c *Client) newID() string {
+	return c.prefix + strconv.FormatUint(c.nextID.Add(1), 36)
+}
+
+// work counts a background job in, unless Close no longer waits for any. The count is
+// guarded by mu so that it never rises from zero while Close waits on it.
+func (c *Client) work() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sealed {
+		return false
+	}
+	c.working.Add(1)
+	return true
+}
+
+// clean runs fn until it succeeds or can do no more, in the background and independent of
+// any caller's context: what a cancelled or failed call left in the store must go although
+// its caller has gone. The bound is the safety net's own: after the TTL nothing is left.
+func (c *Client) clean(fn func(context.Context) error) {
+	if !c.work() {
+		return
+	}
+	go func() {
+		defer c.working.Done()
+		c.cleanNow(fn)
+	}()
+}
+
+func (c *Client) cleanNow(fn func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(c.background, max(2*c.cfg.ttl, closeBound))
+	defer cancel()
+	var b backoff
+	for {
+		err := fn(ctx)
+		if err == nil || errors.Is(err, driver.ErrGone) || final(err) || !b.sleep(ctx) {
+			return
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Whole is the capacity of a mutex and of a read-write lock, and the units that a
+// writer takes of it. It leaves room for two billion readers and stays exact in a
+// double, which is what Lua computes with.
+const Whole int64 = math.MaxInt32
+
+// Forever is the duration of a session that its store never expires while the
+// owner's process lives. Such a session is never renewed.
+const Forever time.Duration = math.MaxInt64
+
+// Request describes an entry as its owner wants it.
+type Request struct {
+	Name string // any valid UTF-8 without NUL, 1..512 bytes; the core has checked it
+
+	// ID is chosen by the core, unique among all entries of all clients ever: plain
+	// ASCII letters, digits and '-', at most 40 bytes. Enqueueing an ID twice makes
+	// one entry, so that a lost reply is harmless.
+	ID string
+
+	Units, Capacity int64     // 1 <= Units <= Capacity <= Whole
+	Owner           string    // opaque to the driver, for people: at most 2 KB
+	Since           time.Time // the owner's clock when it asked; for people only
+	Value           []byte    // published with the entry, at most 1 KB
+	NoWait          bool      // enter only if held at once
+}
+
+// Entry is a place in the queue as the store has it.
+type Entry struct {
+	Request
+	Seq     uint64 // order within the name; the token where Traits.Fencing
+	Session string // entries of one session share it; "" where the store cannot tell
+}
+
+// Verdict is the store's answer to "do I hold?".
+type Verdict struct {
+	Held  bool
+	Token uint64 // the fencing token when Held; 0 where Traits.Fencing is false
+
+	// Retry asks the core to call Enqueue again no later than this, because the store
+	// may not announce the next change (an expiry, a lost notification). 0: Wait will
+	// be told of every change.
+	Retry time.Duration
+
+	// Holder is the Owner of an entry in the way, where the answer happened to carry
+	// it. It saves the caller of a try a second request; "" is always allowed.
+	Holder string
+}
+
+// Liveness says what keeps an entry in the store, and so how it can be lost.
+type Liveness int
+
+const (
+	// Leased entries expire when their session is not renewed: a pause loses the lock.
+	Leased Liveness = iota
+	// ConnectionBound entries last as long as the store sees the connection: a stopped
+	// holder keeps the lock, a silent partition holds it until keepalives give up.
+	ConnectionBound
+	// ProcessBound entries last exactly as long as the owner's process: nothing to lose.
+	ProcessBound
+)
+
+func (l Liveness) String() string {
+	switch l {
+	case Leased:
+		return "leased"
+	case ConnectionBound:
+		return "connection-bound"
+	case ProcessBound:
+		return "process-bound"
+	}
+	return fmt.Sprintf("Liveness(%d)", int(l))
+}
+
+// Traits are a driver's promises; drivertest holds it to each.
+type Traits struct {
+	FIFO     bool // grants follow Seq
+	Shared   bool // read-write locks: Units < Capacity with Capacity == Whole
+	Counting bool // semaphores: any Capacity, any Units
+	Fencing  bool // Verdict.Token is Seq, and it grows in the order of grants
+	Values   bool // Request.Value is stored, and tickets implement Publisher
+	Push     bool // Wait is told by the store, without polling it
+
+	Liveness Liveness
+	MinTTL   time.Duration // the core refuses a shorter TTL; 0: no floor of its own
+}
+
+// SessionOptions are what the core asks of a session.
+type SessionOptions struct {
+	TTL time.Duration // wanted; the store may grant another
+
+	// Gone tells the core that an entry (or with id "" the whole session) no longer
+	// exists, as soon as the driver learns of it by event or in passing, while
+	// renewing say. It may be called from any goroutine, more than once, and for
+	// entries the core no longer cares about; it returns at once and calls nothing
+	// back. The driver calls it while holding none of its own locks. Never nil.
+	Gone func(id string, err error)
+}
+
+// Backend is a connection (or pool, or directory) to one store. All methods may be
+// called at once from many goroutines. The root package's Client owns its Backend
+// and closes it.
+type Backend interface {
+	// String names the store for messages: scheme, host and port or path; never a
+	// user name, password or token.
+	fmt.Stringer
+
+	Traits() Traits
+
+	// Open starts a session. Counted from before the call, the store will not remove
+	// the session's entries for the duration returned, those entered later included.
+	// A store whose entries carry their own expiry has nothing to do here and says TTL.
+	Open(ctx context.Context, o SessionOptions) (Session, time.Duration, error)
+
+	// List returns the entries of a name, oldest first, those of other clients and,
+	// where formats are shared, of other libraries included. An unknown name has none.
+	List(ctx context.Context, name string) ([]Entry, error)
+
+	// Close releases what the Backend itself opened, never a client handed to it.
+	// Sessions have been closed before.
+	Close() error
+}
+
+// Session is what a client's entries live and die with.
+type Session interface {
+	// KeepAlive makes one round trip (or none, if nothing is in the store). Counted
+	// from before the call, the store will not remove this session's entries for the
+	// duration returned: every entry whose Enqueue has returned or is under way. To keep
+	// that promise a driver notes an entry before it sends the request.
+	// Whoever finds that the session itself is gone, in any method, also tells it by
+	// SessionOptions.Gone with id "": the core then opens another.
+	// A single entry that turns out to be missing is told by SessionOptions.Gone; an
+	// error that wraps ErrGone means the session itself.
+	KeepAlive(ctx context.Context) (time.Duration, error)
+
+	// Ticket prepares an entry. It does no I/O.
+	Ticket(r Request) Ticket
+
+	// Close removes every entry of the session and ends it. After an error the store's
+	// own expiry finishes the job.
+	Close(ctx context.Context) error
+}
+
+// Ticket is the owner's grip on one entry. The core makes one call at a time on it,
+// except that Leave may overtake a call whose context has ended.
+//
+// Enqueue is a method of the ticket, not of the session, so that there is something
+// to Leave by when the answer was lost.
+type Ticket interface {
+	// Enqueue puts the entry into the queue, or finds it there, and answers whether it
+	// holds. The core repeats it after an error and when Verdict.Retry is over. With
+	// NoWait and a Verdict that is not Held, nothing is left in the store.
+	Enqueue(ctx context.Context) (Verdict, error)
+
+	// Wait returns when the verdict may have changed since the last answer: early is
+	// allowed, missing a change is not. If the entry or its session has gone it
+	// returns an error wrapping ErrGone.
+	Wait(ctx context.Context) (Verdict, error)
+
+	// Leave removes the entry: it is also how to release. nil says the entry was there
+	// and is gone, ErrGone that it was not there. Any other error: unknown, call
+	// again. An Enqueue of the same ID that the network delivers after Leave was
+	// answered must not make an entry that outlives the TTL.
+	Leave(ctx context.Context) error
+}
+
+// Publisher is a Ticket that can replace the value of its held entry, in one step
+// that fails with ErrGone if the entry no longer exists.
+type Publisher interface {
+	Publish(ctx context.Context, value []byte) error
+}
+
+// Watcher is a Backend that can follow a name without asking again and again.
+type Watcher interface {
+	// Watch calls changed once as soon as the watch stands, then after every change of
+	// the name's entries or values (several may be folded into one), until ctx ends or
+	// the watch breaks. changed returns at once.
+	Watch(ctx context.Context, name string, changed func()) error
+}
+
+// Namer is a Backend that can list the names that have entries.
+type Namer interface {
+	// Names calls yield for each name that starts with prefix, in no promised order,
+	// until yield returns false.
+	Names(ctx context.Context, prefix string, yield func(name string) bool) error
+}
+
+// Evicter is a Backend that can remove somebody else's entry, for operators: the next
+// grant has a higher token, and the old holder is told as soon as the store can tell.
+type Evicter interface {
+	// Evict removes the entry with this ID, or returns ErrGone if there is none.
+	Evict(ctx context.Context, name, id string) error
+}
+
+// Finding is one line of `hasp doctor`.
+type Finding struct {
+	Level   Level  `json:"level"`
+	Subject string `json:"subject"`        // what was looked at: "version", "persistence"
+	Text    string `json:"text"`           // what was found
+	Cure    string `json:"cure,omitempty"` // what to do about it
+}
+
+// Level grades a Finding.
+type Level string
+
+// The levels: a fact, a setting that weakens a promise, and one that breaks it.
+const (
+	Info Level = "info"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+)
+
+// Diagnoser is a Backend that can examine its store for unsafe settings.
+type Diagnoser interface {
+	Diagnose(ctx context.Context) ([]Finding, error)
+}

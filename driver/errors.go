@@ -1,0 +1,41 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The sentinels a driver's errors wrap. Anything else means "outcome unknown".
+var (
+	// ErrGone: the store says that this entry or session does not exist. Final.
+	ErrGone = errors.New("gone from the store")
+	// ErrMismatch: the entries already queued under this name have another capacity
+	// or another format. Nothing was changed.
+	ErrMismatch = errors.New("entries of another kind under this name")
+	// ErrUnsupported: this store or strategy cannot do what was asked. Nothing was sent.
+	ErrUnsupported = errors.New("not supported by this store")
+	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
+	ErrInvalid = errors.New("invalid setting")
+	// ErrClosed: the backend or session was closed by its owner.
+	ErrClosed = errors.New("closed")
+)
+
+// MismatchError says which capacities disagree under a name. It wraps ErrMismatch.
+type MismatchError struct {
+	Name        string
+	Want, Found int64 // capacities
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%q is in use as %s, not as %s", e.Name, kind(e.Found), kind(e.Want))
+}
+
+// Unwrap returns ErrMismatch.
+func (e *MismatchError) Unwrap() error { return ErrMismatch }
+
+func kind(capacity int64) string {
+	if capacity == Whole {
+		return "a mutex or read-write lock"
+	}
+	return fmt.Sprintf("a semaphore of %d", capacity)
+}

@@ -1,0 +1,117 @@
+package hasp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// The states a caller may need to tell apart, for errors.Is. A context's own error is
+// always kept in the chain beside them.
+var (
+	// ErrBusy: somebody else holds the lock and the caller asked not to wait.
+	ErrBusy = errors.New("busy")
+	// ErrLost: the lease ended before Release. The *LostError says why.
+	ErrLost = errors.New("lock lost")
+	// ErrNotHeld: there is no lease to release: it was released before, or is nil.
+	ErrNotHeld = errors.New("not held")
+	// ErrUnknown: the request may or may not have reached the store. hasp goes on
+	// cleaning up in the background; at the latest the TTL does.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrDeadlock: waiting would be waiting for oneself.
+	ErrDeadlock = errors.New("deadlock")
+	// ErrMismatch: the name is in use with another capacity or by another kind of lock.
+	ErrMismatch = driver.ErrMismatch
+	// ErrUnsupported: this store or strategy cannot do what was asked.
+	ErrUnsupported = driver.ErrUnsupported
+	// ErrInvalidName: the lock name breaks the rules of [ValidateName].
+	ErrInvalidName = errors.New("invalid lock name")
+	// ErrInvalidOption: a setting is wrong. Nothing was sent.
+	ErrInvalidOption = driver.ErrInvalid
+	// ErrClosed: the client was closed.
+	ErrClosed = driver.ErrClosed
+	// ErrNoLeader: nobody leads at the moment.
+	ErrNoLeader = errors.New("no leader")
+)
+
+// LockError says which lock, on which store, an error is about.
+type LockError struct {
+	Op      string // "lock", "release", "list", ...
+	Name    string
+	Backend string // never with a user or password
+	Err     error
+}
+
+func (e *LockError) Error() string {
+	return fmt.Sprintf("hasp: %s %q at %s: %v", e.Op, e.Name, e.Backend, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *LockError) Unwrap() error { return e.Err }
+
+// BusyError is what a Try returns when the lock is taken. It wraps ErrBusy.
+type BusyError struct {
+	// Holder is in the way. It is the zero Owner where the store did not name it in the
+	// same answer; [Client.Inspect] asks.
+	Holder Owner
+}
+
+func (e *BusyError) Error() string {
+	if e.Holder == (Owner{}) {
+		return "busy: held by another"
+	}
+	return "busy: held by " + e.Holder.String()
+}
+
+// Unwrap returns ErrBusy.
+func (e *BusyError) Unwrap() error { return ErrBusy }
+
+// Reason says how a lease was lost.
+type Reason string
+
+// The reasons of a loss.
+const (
+	Expired     Reason = "expired"      // no renewal succeeded in time; the store may hand the lock on
+	Denied      Reason = "denied"       // the store says the entry is gone
+	SessionGone Reason = "session gone" // the store says the client's whole session is gone
+	Closed      Reason = "closed"       // the client was closed while it held
+	ClockJump   Reason = "clock jump"   // the machine was suspended for longer than the lease
+)
+
+// LostError is the cause of [Lease.Context] and the result of [Lease.Err] after a loss.
+// It wraps ErrLost.
+type LostError struct {
+	Name      string
+	Backend   string
+	Token     uint64
+	Reason    Reason
+	Since     time.Time // when the loss was noticed (wall clock)
+	Confirmed time.Time // when the store last confirmed the lease (wall clock)
+	Err       error     // what the store or the network said last; may be nil
+}
+
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("hasp: lock %q at %s lost: %s; last confirmed %s before",
+		e.Name, e.Backend, e.Reason, e.Since.Sub(e.Confirmed).Round(time.Millisecond))
+	if e.Err != nil {
+		s += fmt.Sprintf(" (%v)", e.Err)
+	}
+	return s
+}
+
+// Unwrap makes errors.Is find ErrLost and the store's last words.
+func (e *LostError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrLost}
+	}
+	return []error{ErrLost, e.Err}
+}
+
+var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
+
+// final reports errors that asking again cannot cure.
+func final(err error) bool {
+	return errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption)
+}

@@ -1,0 +1,88 @@
+package hasp
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	Waiting     EventKind = "waiting"      // an acquisition did not get the lock at once
+	Acquired    EventKind = "acquired"     // Wait: how long it took
+	Busy        EventKind = "busy"         // a try found the lock taken
+	Failed      EventKind = "failed"       // an acquisition ended without the lock; Err says why
+	Released    EventKind = "released"     // Hold: how long it was held
+	Lost        EventKind = "lost"         // Hold, and Err is the *LostError
+	Requeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
+	Renewed     EventKind = "renewed"      // of the session; Margin: trust left
+	RenewFailed EventKind = "renew failed" // of the session; Margin and Err
+)
+
+// Event is told to an Observer.
+type Event struct {
+	Kind    EventKind
+	Backend string
+	Name    string // of the lock; empty for events of the session
+	Token   uint64
+	Wait    time.Duration
+	Hold    time.Duration
+	Margin  time.Duration
+	Err     error
+}
+
+// Observer is told what a Client does. Observe is called by the goroutine that does it,
+// from many at once; it must be quick and must not call the Client.
+type Observer interface {
+	Observe(Event)
+}
+
+func (c *Client) event(e Event) {
+	if c.cfg.observer != nil {
+		e.Backend = c.backend.String()
+		c.cfg.observer.Observe(e)
+	}
+}
+
+// SlogObserver tells a log/slog logger. A loss is an error, a failing renewal or
+// acquisition a warning, everything else is for debugging: locks are taken far too often
+// to be logged each.
+func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
+
+type slogObserver struct{ log *slog.Logger }
+
+func (o slogObserver) Observe(e Event) {
+	level := slog.LevelDebug
+	switch e.Kind {
+	case Lost:
+		level = slog.LevelError
+	case RenewFailed, Failed, Requeued:
+		level = slog.LevelWarn
+	}
+	ctx := context.Background()
+	if !o.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("store", e.Backend)}
+	if e.Name != "" {
+		attrs = append(attrs, slog.String("lock", e.Name))
+	}
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Uint64("token", e.Token))
+	}
+	for _, d := range []struct {
+		key string
+		d   time.Duration
+	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Margin}} {
+		if d.d != 0 {
+			attrs = append(attrs, slog.Duration(d.key, d.d))
+		}
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	o.log.LogAttrs(ctx, level, "hasp: "+string(e.Kind), attrs...)
+}

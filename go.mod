@@ -1,0 +1,3 @@
+module github.com/hasplock/hasp
+
+go 1.25.0

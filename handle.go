@@ -1,0 +1,59 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// handle is what every primitive has: the name, and what its entries say of their owner.
+type handle struct {
+	name     string
+	capacity int64
+	owner    string
+	err      error // of the options; told at the first use
+}
+
+func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
+	h := handle{name: name, capacity: capacity, owner: c.owner}
+	var cfg lockConfig
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if cfg.note != nil {
+		h.err = checkNote(*cfg.note)
+		o := c.cfg.owner
+		o.Note = *cfg.note
+		h.owner = o.encode()
+	}
+	return h
+}
+
+func (h *handle) ask(op string, units int64) *request {
+	return &request{op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner}
+}
+
+func (h *handle) try(op string, units int64) *request {
+	r := h.ask(op, units)
+	r.noWait = true
+	return r
+}
+
+// run calls fn under the lease and releases it.
+func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err error) {
+	work, cancel := context.WithCancelCause(l.Context())
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer func() {
+		stop()
+		cancel(nil)
+		// ctx may have ended; the release must not end with it. The lease's own deadline
+		// bounds it.
+		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil {
+			if errors.Is(rerr, ErrNotHeld) {
+				rerr = fmt.Errorf("the function released it itself: %w", rerr)
+			}
+			err = errors.Join(err, rerr)
+		}
+	}()
+	return fn(work)
+}

@@ -1,0 +1,140 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Queue is what the store has under a name at one moment.
+type Queue struct {
+	Name    string  `json:"name"`
+	Holders []Entry `json:"holders"` // oldest first
+	Waiters []Entry `json:"waiters"` // in the order in which they will be served
+}
+
+// Entry is one place in a Queue.
+type Entry struct {
+	ID       string    `json:"id"`
+	Units    int64     `json:"units"`
+	Capacity int64     `json:"capacity"`
+	Token    uint64    `json:"token,omitempty"` // where Traits().Fencing: of the grant, or of the one to come
+	Owner    Owner     `json:"owner"`
+	Since    time.Time `json:"since"` // when it asked, by its owner's clock
+	Value    []byte    `json:"value,omitempty"`
+	Session  string    `json:"session,omitempty"`
+}
+
+// Whole reports whether the entry takes the lock for itself: a mutex or a writer.
+func (e Entry) Whole() bool { return e.Units == e.Capacity && e.Capacity == driver.Whole }
+
+// Inspect reads who holds a lock and who waits. It is a view of one moment, for people
+// and programs that report: never base exclusion on it.
+func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
+	q := Queue{Name: name, Holders: []Entry{}, Waiters: []Entry{}} // in JSON [], not null
+	if ctx == nil {
+		return q, c.wrap("inspect", name, errNilContext)
+	}
+	if err := ValidateName(name); err != nil {
+		return q, c.wrap("inspect", name, err)
+	}
+	if c.isClosed() {
+		return q, c.wrap("inspect", name, ErrClosed)
+	}
+	entries, err := c.backend.List(ctx, name)
+	if err != nil {
+		return q, c.wrap("inspect", name, err)
+	}
+	for i, e := range entries {
+		v := Entry{
+			ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: decodeOwner(e.Owner),
+			Since: e.Since, Value: e.Value, Session: e.Session,
+		}
+		if c.traits.Fencing {
+			v.Token = e.Seq
+		}
+		if held, _ := driver.Decide(entries[:i], e.Request); held {
+			q.Holders = append(q.Holders, v)
+		} else {
+			q.Waiters = append(q.Waiters, v)
+		}
+	}
+	return q, nil
+}
+
+// Names yields the names that are held or waited for and start with prefix, in no
+// promised order. An error ends the sequence. Stores that cannot list their names yield
+// ErrUnsupported.
+func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		n, ok := c.backend.(driver.Namer)
+		var err error
+		stopped := false
+		switch {
+		case ctx == nil:
+			err = errNilContext
+		case c.isClosed():
+			err = ErrClosed
+		case !ok:
+			err = fmt.Errorf("%w: it cannot list names", ErrUnsupported)
+		default:
+			err = n.Names(ctx, prefix, func(name string) bool {
+				stopped = !yield(name, nil)
+				return !stopped
+			})
+		}
+		if err != nil && !stopped {
+			yield("", c.wrap("list names with prefix", prefix, err))
+		}
+	}
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// pollEvery is how often a name is read on a store that cannot be watched.
+const pollEvery = time.Second
+
+// follow signals on changed whenever the name may have changed since the last signal was
+// taken, until ctx ends, and on failed when the watch broke (it is set up again). Neither
+// waits for its reader: one pending signal says all.
+func (c *Client) follow(ctx context.Context, name string) (changed <-chan struct{}, failed <-chan error) {
+	signal, broken := make(chan struct{}, 1), make(chan error, 1)
+	ring := func() {
+		select {
+		case signal <- struct{}{}:
+		default:
+		}
+	}
+	w, ok := c.backend.(driver.Watcher)
+	go func() {
+		var b backoff
+		for ctx.Err() == nil {
+			if !ok {
+				sleep(ctx, pollEvery)
+				ring()
+				continue
+			}
+			began := time.Now()
+			err := w.Watch(ctx, name, ring)
+			if time.Since(began) > backoffMost {
+				b = backoff{} // it had been standing
+			}
+			if ctx.Err() == nil && err != nil && !errors.Is(err, context.Canceled) {
+				select {
+				case broken <- err:
+				default:
+				}
+			}
+			b.sleep(ctx)
+		}
+	}()
+	return signal, broken
+}

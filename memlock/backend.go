@@ -1,0 +1,171 @@
+package memlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+type backend struct{ store *Store }
+
+func (b *backend) String() string { return b.store.label }
+
+func (b *backend) Traits() driver.Traits {
+	return driver.Traits{
+		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: true,
+		Liveness: driver.Leased,
+	}
+}
+
+func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	st := b.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.sessions++
+	s := &session{
+		store: st, opts: o, id: "s" + strconv.FormatUint(st.sessions, 10),
+		entries: map[string]*entry{}, ended: make(chan struct{}),
+	}
+	s.expiry = time.AfterFunc(o.TTL, s.expire)
+	return s, o.TTL, nil
+}
+
+func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	return b.store.list(name), ctx.Err()
+}
+
+func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	b.store.mu.Lock()
+	names := b.store.names(prefix)
+	b.store.mu.Unlock()
+	for _, name := range names {
+		if ctx.Err() != nil || !yield(name) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
+	st := b.store
+	w := &watcher{signal: make(chan struct{}, 1)}
+	st.mu.Lock()
+	st.watchers[name] = append(st.watchers[name], w)
+	st.mu.Unlock()
+	defer func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		rest := slices.DeleteFunc(st.watchers[name], func(o *watcher) bool { return o == w })
+		if st.watchers[name] = rest; len(rest) == 0 {
+			delete(st.watchers, name)
+		}
+	}()
+	for {
+		changed()
+		select {
+		case <-w.signal:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Evict removes an entry on an operator's behalf and tells its session.
+func (b *backend) Evict(_ context.Context, name, id string) error {
+	st := b.store
+	st.mu.Lock()
+	var found *entry
+	if q := st.queues[name]; q != nil {
+		if i := slices.IndexFunc(q.entries, func(e *entry) bool { return e.ID == id }); i >= 0 {
+			found = q.entries[i]
+			st.remove(found)
+		}
+	}
+	st.mu.Unlock()
+	if found == nil {
+		return driver.ErrGone
+	}
+	if found.tell != nil {
+		found.tell(id, fmt.Errorf("%w: evicted", driver.ErrGone))
+	}
+	return nil
+}
+
+func (b *backend) Close() error { return nil }
+
+// session expires by a timer of the store's, as on a server.
+type session struct {
+	store   *Store
+	opts    driver.SessionOptions
+	id      string
+	expiry  *time.Timer
+	entries map[string]*entry // by ID; guarded by store.mu
+	once    sync.Once
+	ended   chan struct{}
+}
+
+func (s *session) live() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if !s.live() {
+		return 0, driver.ErrGone
+	}
+	// If the timer has fired and waits for mu, the session ends right after this, within
+	// the time promised. Reset says so, and the caller is told the truth instead.
+	if !s.expiry.Stop() {
+		return 0, driver.ErrGone
+	}
+	s.expiry.Reset(s.opts.TTL)
+	return s.opts.TTL, nil
+}
+
+func (s *session) Ticket(r driver.Request) driver.Ticket {
+	return &ticket{session: s, request: r}
+}
+
+func (s *session) Close(context.Context) error {
+	s.end()
+	return nil
+}
+
+func (s *session) expire() {
+	s.end()
+	s.opts.Gone("", fmt.Errorf("%w: session expired", driver.ErrGone))
+}
+
+func (s *session) end() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.once.Do(func() {
+		s.expiry.Stop()
+		close(s.ended)
+		for _, e := range s.entries {
+			if !e.gone {
+				s.store.remove(e)
+			}
+		}
+		clear(s.entries)
+	})
+}

@@ -1,0 +1,179 @@
+package memlock
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+func init() {
+	driver.Register("mem", openURL)
+}
+
+// named are the stores that mem:// URLs share, by host. They live as long as the process,
+// like a server would.
+var (
+	namedMu sync.Mutex
+	named   = map[string]*Store{}
+)
+
+func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
+	if u.User != nil || u.Port() != "" || u.Path != "" && u.Path != "/" || u.Opaque != "" {
+		return nil, fmt.Errorf("%w: a mem URL has a name and nothing else: mem://NAME", driver.ErrInvalid)
+	}
+	if err := driver.NewParams(u.Query()).Err(); err != nil {
+		return nil, err
+	}
+	namedMu.Lock()
+	defer namedMu.Unlock()
+	s := named[u.Host]
+	if s == nil {
+		s = New()
+		s.label = "mem://" + u.Host
+		named[u.Host] = s
+	}
+	return s.Backend(), nil
+}
+
+// Store holds queues. Backends of one Store see each other's locks. Safe for use by many
+// goroutines.
+type Store struct {
+	label string
+
+	mu       sync.Mutex
+	seq      uint64 // of the last entry under any name, so that it grows for each
+	sessions uint64
+	queues   map[string]*queue
+	watchers map[string][]*watcher
+}
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{}}
+}
+
+// Backend returns a new connection to the store.
+func (s *Store) Backend() driver.Backend { return &backend{store: s} }
+
+// queue has the entries of a name, by Seq. It exists iff it is not empty. Since the units
+// of everybody ahead count, those who hold are always the first few.
+type queue struct {
+	capacity int64
+	entries  []*entry
+	holding  int   // that many of the first entries hold
+	used     int64 // units of those
+}
+
+// entry is somebody's place. notice is closed when the entry begins to hold or leaves.
+type entry struct {
+	driver.Entry
+	held   bool
+	gone   bool
+	notice chan struct{}
+	tell   func(id string, err error) // its session, about an eviction
+}
+
+// find returns the position of an entry in its queue.
+func (q *queue) find(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(q.entries, seq, func(e *entry, seq uint64) int {
+		return int(int64(e.Seq - seq)) // differences of a counter are small
+	})
+	return i
+}
+
+// admit lets those in front hold who fit. It is driver.Decide kept as a running sum.
+func (q *queue) admit() {
+	for q.holding < len(q.entries) {
+		e := q.entries[q.holding]
+		if q.used+e.Units > q.capacity {
+			return
+		}
+		q.used += e.Units
+		q.holding++
+		e.held = true
+		close(e.notice)
+	}
+}
+
+// enter appends an entry unless it may not be: another capacity, or NoWait and no room.
+func (s *Store) enter(r driver.Request, session string) (*entry, error) {
+	q := s.queues[r.Name]
+	if q == nil {
+		q = &queue{capacity: r.Capacity}
+	}
+	if q.capacity != r.Capacity {
+		return nil, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: q.capacity}
+	}
+	if r.NoWait && (q.holding < len(q.entries) || q.used+r.Units > q.capacity) {
+		return nil, nil
+	}
+	s.seq++
+	r.Value = slices.Clone(r.Value)
+	e := &entry{Entry: driver.Entry{Request: r, Seq: s.seq, Session: session}, notice: make(chan struct{})}
+	q.entries = append(q.entries, e)
+	s.queues[r.Name] = q
+	q.admit()
+	s.changed(r.Name)
+	return e, nil
+}
+
+// remove takes an entry out and lets the next hold.
+func (s *Store) remove(e *entry) {
+	q := s.queues[e.Name]
+	i := q.find(e.Seq)
+	q.entries = slices.Delete(q.entries, i, i+1)
+	e.gone = true
+	if e.held {
+		q.holding--
+		q.used -= e.Units
+	} else {
+		close(e.notice)
+	}
+	if len(q.entries) == 0 {
+		delete(s.queues, e.Name)
+	}
+	q.admit()
+	s.changed(e.Name)
+}
+
+// list copies a queue.
+func (s *Store) list(name string) []driver.Entry {
+	q := s.queues[name]
+	if q == nil {
+		return nil
+	}
+	list := make([]driver.Entry, len(q.entries))
+	for i, e := range q.entries {
+		list[i] = e.Entry
+		list[i].Value = slices.Clone(e.Value)
+	}
+	return list
+}
+
+func (s *Store) names(prefix string) []string {
+	var names []string
+	for name := range s.queues {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// watcher is one Watch call. signal holds one pending change.
+type watcher struct{ signal chan struct{} }
+
+func (s *Store) changed(name string) {
+	for _, w := range s.watchers[name] {
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package hasp
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// DefaultTTL is what a client asks of its store unless told otherwise: long enough for
+// a garbage collection, a failover of the store or a lost packet, short enough that a
+// crashed holder is not missed.
+const DefaultTTL = 10 * time.Second
+
+// minGuard is the least time between the end of our trust and the earliest moment the
+// store may hand the lock on.
+const minGuard = 50 * time.Millisecond
+
+type config struct {
+	ttl      time.Duration
+	guard    time.Duration // 0: the default for the granted TTL
+	owner    Owner
+	observer Observer
+}
+
+// Option sets something of a whole Client.
+type Option func(*config) error
+
+// WithTTL sets how long the store keeps the locks of a client it no longer hears from:
+// the longest time a crashed holder blocks others, and, less the guard, the longest
+// outage a holder survives. Stores may grant another (ZooKeeper bounds it, etcd counts
+// whole seconds); hasp reckons with what was granted. Stores that are bound to the
+// process (file) have no TTL and ignore it. Default: DefaultTTL.
+func WithTTL(d time.Duration) Option {
+	return func(c *config) error {
+		if d <= 0 {
+			return fmt.Errorf("%w: TTL must be greater than zero, not %s", ErrInvalidOption, d)
+		}
+		c.ttl = d
+		return nil
+	}
+}
+
+// WithGuard sets how long before the store may hand the lock on a holder stops trusting
+// its lease. It must cover the longest pause between a check of [Lease.Held] or
+// [Lease.Context] and the effect of the write behind it, for resources that do not check
+// the fencing token. Default: a tenth of the TTL, at least 50 ms.
+func WithGuard(d time.Duration) Option {
+	return func(c *config) error {
+		if d <= 0 {
+			return fmt.Errorf("%w: guard must be greater than zero, not %s", ErrInvalidOption, d)
+		}
+		c.guard = d
+		return nil
+	}
+}
+
+// WithOwner replaces what other clients are shown as the holder. Default: user, host,
+// process id and program of this process. Do not put secrets here.
+func WithOwner(o Owner) Option {
+	return func(c *config) error {
+		if len(o.User)+len(o.Host)+len(o.Program) > maxNote {
+			return fmt.Errorf("%w: user, host and program of an owner have at most %d bytes together", ErrInvalidOption, maxNote)
+		}
+		if err := checkNote(o.Note); err != nil {
+			return err
+		}
+		c.owner = o
+		return nil
+	}
+}
+
+// WithObserver has every event of the client told to o. See [Observer].
+func WithObserver(o Observer) Option {
+	return func(c *config) error {
+		c.observer = o
+		return nil
+	}
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := config{ttl: DefaultTTL, owner: self()}
+	for _, opt := range opts {
+		if err := opt(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// check compares the settings with each other and with the store's floor, before any
+// I/O.
+func (c *config) check(t driver.Traits) error {
+	if t.Liveness == driver.ProcessBound {
+		return nil // nothing expires
+	}
+	if c.ttl < t.MinTTL {
+		return fmt.Errorf("%w: TTL (%s) cannot be shorter than this store's floor (%s)", ErrInvalidOption, c.ttl, t.MinTTL)
+	}
+	return c.checkTrust(c.ttl)
+}
+
+// checkTrust demands that two renewals fit into the time a lease is trusted, so that one
+// may fail.
+func (c *config) checkTrust(ttl time.Duration) error {
+	if trust, renew := c.trust(ttl), ttl/3; trust < 2*renew {
+		return fmt.Errorf("%w: TTL (%s) less guard (%s) leaves %s of trust, and two renewals take %s; use a longer TTL or a smaller guard",
+			ErrInvalidOption, ttl, c.guardOf(ttl), trust, 2*renew)
+	}
+	return nil
+}
+
+func (c *config) guardOf(ttl time.Duration) time.Duration {
+	if c.guard > 0 {
+		return c.guard
+	}
+	return max(ttl/10, minGuard)
+}
+
+// trust is how long after sending a successful renewal we believe in our entries: the
+// granted TTL, less 1 % for the difference in rate between two machines' clocks, less
+// the guard.
+func (c *config) trust(granted time.Duration) time.Duration {
+	if granted == driver.Forever {
+		return driver.Forever
+	}
+	return granted - granted/100 - c.guardOf(granted)
+}
+
+// LockOption sets something of one Mutex, RWMutex, Semaphore or Election.
+type LockOption func(*lockConfig)
+
+type lockConfig struct {
+	note *string
+}
+
+// Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]
+// and in busy messages. At most 1 KB of UTF-8; do not put secrets here.
+func Note(text string) LockOption {
+	return func(c *lockConfig) { c.note = &text }
+}
+
+func checkNote(note string) error {
+	if len(note) > maxNote || !utf8.ValidString(note) {
+		return fmt.Errorf("%w: a note is at most %d bytes of UTF-8 (this one has %d)", ErrInvalidOption, maxNote, len(note))
+	}
+	return nil
+}
+
+func checkValue(value []byte) error {
+	if len(value) > maxValue {
+		return fmt.Errorf("%w: a published value has at most %d bytes (this one has %d)", ErrInvalidOption, maxValue, len(value))
+	}
+	return nil
+}
+
+// ValidateName reports whether a lock name is usable: 1 to 512 bytes of valid UTF-8
+// without NUL. The rule is the same on every store; nothing else about a name matters,
+// and names that differ in any byte are different locks.
+func ValidateName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidName)
+	case len(name) > 512:
+		return fmt.Errorf("%w: it has %d bytes, at most 512 are allowed", ErrInvalidName, len(name))
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: it is not valid UTF-8", ErrInvalidName)
+	}
+	for i := range len(name) {
+		if name[i] == 0 {
+			return fmt.Errorf("%w: it contains a NUL byte", ErrInvalidName)
+		}
+	}
+	return nil
+}
