@@ -17,6 +17,7 @@ type request struct {
 	owner           string
 	value           []byte
 	noWait          bool
+	began           time.Time // set by acquire
 }
 
 // acquire is the only acquisition path: check, pass the gate, enqueue, wait, leave if it
@@ -28,17 +29,17 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	if err != nil {
 		return nil, c.wrap(r.op, r.name, err)
 	}
-	began := time.Now()
+	r.began = time.Now()
 	l, err := c.enter(ctx, r)
 	if err != nil {
 		kind := Failed
 		if errors.Is(err, ErrBusy) {
 			kind = Busy
 		}
-		c.event(Event{Kind: kind, Name: r.name, Wait: time.Since(began), Err: err})
+		c.event(Event{Kind: kind, Name: r.name, Wait: time.Since(r.began), Err: err})
 		return nil, c.wrap(r.op, r.name, err)
 	}
-	c.event(Event{Kind: Acquired, Name: r.name, Token: l.token, Wait: l.since.Sub(began)})
+	c.event(Event{Kind: Acquired, Name: r.name, Token: l.token, Wait: l.since.Sub(r.began)})
 	return l, nil
 }
 
@@ -126,13 +127,13 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 	// outlive either.
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
-	l := &Lease{session: s, id: s.client.newID(), request: *r, parent: caller, since: time.Now(), cancel: cancel}
+	l := &Lease{session: s, id: s.client.newID(), request: *r, parent: caller, cancel: cancel}
 	if err := s.add(l); err != nil {
 		return nil, false, err
 	}
 	l.ticket = s.drv.Ticket(driver.Request{
 		Name: r.name, ID: l.id, Units: r.units, Capacity: r.capacity,
-		Owner: r.owner, Since: l.since, Value: r.value, NoWait: r.noWait,
+		Owner: r.owner, Since: r.began, Value: r.value, NoWait: r.noWait,
 	})
 	v, unsure, err := s.ask(ctx, l)
 	for err == nil && !v.Held && !r.noWait {
@@ -170,10 +171,7 @@ func (s *session) abandon(l *Lease, mayExist bool) {
 		l.state, l.err = released, ErrNotHeld
 	}
 	l.mu.Unlock()
-	s.mu.Lock()
-	ended := s.endErr != nil
-	s.mu.Unlock()
-	if mayExist && !ended { // an ended session is removed as a whole
+	if mayExist && !s.over() { // an ended session is removed as a whole
 		s.client.clean(l.ticket.Leave)
 	}
 }

@@ -139,28 +139,27 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		changed, failed := e.client.follow(ctx, e.handle.name)
-		first, last := true, Leader{}
+		changed := e.client.follow(ctx, e.handle.name)
+		var last *Leader
+		var b backoff
 		for {
 			l, err := e.leader(ctx)
-			switch {
-			case ctx.Err() != nil:
-			case err != nil:
-				if !yield(Leader{}, e.client.wrap("observe", e.handle.name, err)) || final(err) {
+			if err != nil && ctx.Err() == nil {
+				if !yield(Leader{}, e.client.wrap("observe", e.handle.name, err)) || final(err) || errors.Is(err, ErrClosed) {
 					return
 				}
-			case first || !l.same(last):
-				first, last = false, l
+				b.sleep(ctx) // no change would be signalled, so look again
+				continue
+			}
+			b = backoff{}
+			if err == nil && (last == nil || !l.same(*last)) {
+				last = &l
 				if !yield(l, nil) {
 					return
 				}
 			}
 			select {
 			case <-changed:
-			case err := <-failed:
-				if !yield(Leader{}, e.client.wrap("observe", e.handle.name, err)) {
-					return
-				}
 			case <-ctx.Done():
 				yield(Leader{}, e.client.wrap("observe", e.handle.name, contextError(ctx)))
 				return

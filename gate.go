@@ -2,6 +2,7 @@ package hasp
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -18,28 +19,27 @@ import (
 // pass through here.
 type gates struct {
 	mu    sync.Mutex
-	names map[string]*gate
+	names map[string]gate
 }
 
-// gate is present in the map iff somebody is inside.
-type gate struct {
-	queue []chan struct{} // those who wait, oldest first
-}
+// gate is present in the map iff somebody is inside. It has those who wait, oldest first.
+// A plain slice, so that passing a free gate allocates nothing.
+type gate []chan struct{}
 
 // enter waits for the turn of this caller. Without an error, leave must follow.
 func (g *gates) enter(ctx context.Context, name string) error {
 	g.mu.Lock()
 	if g.names == nil {
-		g.names = map[string]*gate{}
+		g.names = map[string]gate{}
 	}
 	at, occupied := g.names[name]
 	if !occupied {
-		g.names[name] = &gate{}
+		g.names[name] = nil
 		g.mu.Unlock()
 		return nil
 	}
 	turn := make(chan struct{})
-	at.queue = append(at.queue, turn)
+	g.names[name] = append(at, turn)
 	g.mu.Unlock()
 
 	select {
@@ -49,11 +49,9 @@ func (g *gates) enter(ctx context.Context, name string) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, c := range at.queue {
-		if c == turn {
-			at.queue = append(at.queue[:i], at.queue[i+1:]...)
-			return ctx.Err()
-		}
+	if i := slices.Index(g.names[name], turn); i >= 0 {
+		g.names[name] = slices.Delete(g.names[name], i, i+1)
+		return ctx.Err()
 	}
 	// leave took us off the queue before we could: the turn is ours, and nobody else
 	// will pass it on.
@@ -69,11 +67,11 @@ func (g *gates) leave(name string) {
 
 func (g *gates) passLocked(name string) {
 	at := g.names[name]
-	if len(at.queue) == 0 {
+	if len(at) == 0 {
 		delete(g.names, name)
 		return
 	}
-	close(at.queue[0])
-	at.queue[0] = nil
-	at.queue = at.queue[1:]
+	close(at[0])
+	at[0] = nil
+	g.names[name] = at[1:]
 }

@@ -2,7 +2,6 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -102,11 +101,11 @@ func (c *Client) isClosed() bool {
 // pollEvery is how often a name is read on a store that cannot be watched.
 const pollEvery = time.Second
 
-// follow signals on changed whenever the name may have changed since the last signal was
-// taken, until ctx ends, and on failed when the watch broke (it is set up again). Neither
-// waits for its reader: one pending signal says all.
-func (c *Client) follow(ctx context.Context, name string) (changed <-chan struct{}, failed <-chan error) {
-	signal, broken := make(chan struct{}, 1), make(chan error, 1)
+// follow signals whenever the name may have changed since the last signal was taken, until
+// ctx ends. It never waits for its reader: one pending signal says all. A watch that breaks
+// is set up again and, standing, signals; whoever reads the name then sees what is wrong.
+func (c *Client) follow(ctx context.Context, name string) <-chan struct{} {
+	signal := make(chan struct{}, 1)
 	ring := func() {
 		select {
 		case signal <- struct{}{}:
@@ -123,18 +122,13 @@ func (c *Client) follow(ctx context.Context, name string) (changed <-chan struct
 				continue
 			}
 			began := time.Now()
-			err := w.Watch(ctx, name, ring)
+			_ = w.Watch(ctx, name, ring)
+			ring() // read at least once for each broken watch: the error shows there
 			if time.Since(began) > backoffMost {
 				b = backoff{} // it had been standing
-			}
-			if ctx.Err() == nil && err != nil && !errors.Is(err, context.Canceled) {
-				select {
-				case broken <- err:
-				default:
-				}
 			}
 			b.sleep(ctx)
 		}
 	}()
-	return signal, broken
+	return signal
 }

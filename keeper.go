@@ -194,7 +194,7 @@ func (s *session) gone(id string, err error) {
 	}
 	s.mu.Lock()
 	l := s.entries[id]
-	confirmed := s.sent.mono
+	confirmed := s.sent.at
 	s.mu.Unlock()
 	if l != nil {
 		l.lose(Denied, err, confirmed)
@@ -219,7 +219,7 @@ func (s *session) end(reason Reason, err error) {
 		leases = append(leases, l)
 	}
 	clear(s.entries)
-	confirmed := s.sent.mono
+	confirmed := s.sent.at
 	s.mu.Unlock()
 
 	// Holders first: they are the ones who could do harm.
@@ -231,6 +231,13 @@ func (s *session) end(reason Reason, err error) {
 	}
 	s.stop(ended)
 	s.client.clean(s.drv.Close)
+}
+
+// over reports whether the session is known to have ended.
+func (s *session) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endErr != nil
 }
 
 // add notes an entry before its request is sent, so that news about it find it.
@@ -264,5 +271,5 @@ func (s *session) deadline() time.Time {
 func (s *session) confirmed() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sent.mono
+	return s.sent.at
 }

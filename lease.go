@@ -24,7 +24,7 @@ type Lease struct {
 	state  leaseState
 	token  uint64
 	err    error         // why it is no longer held
-	since  time.Time     // acquired; before that: began to acquire
+	since  time.Time     // acquired
 	lost   chan struct{} // made on demand, closed at a loss
 	ctx    context.Context
 	endCtx context.CancelCauseFunc

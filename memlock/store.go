@@ -67,15 +67,23 @@ type queue struct {
 	entries  []*entry
 	holding  int   // that many of the first entries hold
 	used     int64 // units of those
+	first    [1]*entry
 }
 
-// entry is somebody's place. notice is closed when the entry begins to hold or leaves.
+// entry is somebody's place. notice exists if it had to wait, and is closed when it begins
+// to hold or leaves.
 type entry struct {
 	driver.Entry
 	held   bool
 	gone   bool
 	notice chan struct{}
 	tell   func(id string, err error) // its session, about an eviction
+}
+
+func (e *entry) ring() {
+	if e.notice != nil {
+		close(e.notice)
+	}
 }
 
 // find returns the position of an entry in its queue.
@@ -96,30 +104,34 @@ func (q *queue) admit() {
 		q.used += e.Units
 		q.holding++
 		e.held = true
-		close(e.notice)
+		e.ring()
 	}
 }
 
-// enter appends an entry unless it may not be: another capacity, or NoWait and no room.
-func (s *Store) enter(r driver.Request, session string) (*entry, error) {
+// enter appends an entry unless it may not be: another capacity (an error), or NoWait and
+// no room (false).
+func (s *Store) enter(e *entry, r driver.Request, session string) (bool, error) {
 	q := s.queues[r.Name]
 	if q == nil {
 		q = &queue{capacity: r.Capacity}
+		q.entries = q.first[:0]
 	}
 	if q.capacity != r.Capacity {
-		return nil, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: q.capacity}
+		return false, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: q.capacity}
 	}
 	if r.NoWait && (q.holding < len(q.entries) || q.used+r.Units > q.capacity) {
-		return nil, nil
+		return false, nil
 	}
 	s.seq++
 	r.Value = slices.Clone(r.Value)
-	e := &entry{Entry: driver.Entry{Request: r, Seq: s.seq, Session: session}, notice: make(chan struct{})}
+	e.Entry = driver.Entry{Request: r, Seq: s.seq, Session: session}
 	q.entries = append(q.entries, e)
 	s.queues[r.Name] = q
-	q.admit()
+	if q.admit(); !e.held {
+		e.notice = make(chan struct{})
+	}
 	s.changed(r.Name)
-	return e, nil
+	return true, nil
 }
 
 // remove takes an entry out and lets the next hold.
@@ -132,7 +144,7 @@ func (s *Store) remove(e *entry) {
 		q.holding--
 		q.used -= e.Units
 	} else {
-		close(e.notice)
+		e.ring()
 	}
 	if len(q.entries) == 0 {
 		delete(s.queues, e.Name)

@@ -10,8 +10,11 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	left    bool   // guarded by store.mu: a late Enqueue must not make an orphan
-	entry   *entry // nil before it was entered; guarded by store.mu
+
+	// Guarded by store.mu.
+	left    bool // a late Enqueue must not make an orphan
+	entered bool
+	entry   entry
 }
 
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
@@ -21,20 +24,20 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	s, st := t.session, t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !s.live() || t.left || t.entry != nil && t.entry.gone {
+	if !s.live() || t.left || t.entry.gone {
 		return driver.Verdict{}, driver.ErrGone
 	}
-	if t.entry == nil {
-		e, err := st.enter(t.request, s.id)
+	if !t.entered {
+		entered, err := st.enter(&t.entry, t.request, s.id)
 		if err != nil {
 			return driver.Verdict{}, err
 		}
-		if e == nil {
+		if !entered {
 			return driver.Verdict{Holder: st.queues[t.request.Name].entries[0].Owner}, nil
 		}
-		e.tell = s.opts.Gone
-		t.entry = e
-		s.entries[e.ID] = e
+		t.entered = true
+		t.entry.tell = s.opts.Gone
+		s.entries[t.entry.ID] = &t.entry
 	}
 	return t.verdict(), nil
 }
@@ -50,16 +53,16 @@ func (t *ticket) verdict() driver.Verdict {
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	st := t.session.store
 	st.mu.Lock()
-	e := t.entry
+	notice := t.entry.notice
 	st.mu.Unlock()
 	select {
-	case <-e.notice:
+	case <-notice: // nil if it never had to wait: then there is nothing to wait for
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if e.gone {
+	if t.entry.gone {
 		return driver.Verdict{}, driver.ErrGone
 	}
 	return t.verdict(), nil
@@ -73,10 +76,10 @@ func (t *ticket) Leave(ctx context.Context) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	t.left = true
-	if t.entry == nil || t.entry.gone {
+	if !t.entered || t.entry.gone {
 		return driver.ErrGone
 	}
-	st.remove(t.entry)
+	st.remove(&t.entry)
 	delete(t.session.entries, t.entry.ID)
 	return nil
 }
@@ -89,7 +92,7 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	st := t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if t.entry == nil || t.entry.gone {
+	if !t.entered || t.entry.gone {
 		return driver.ErrGone
 	}
 	t.entry.Value = slices.Clone(value)

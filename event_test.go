@@ -1,0 +1,127 @@
+package hasp_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// recorder keeps what it is told.
+type recorder struct {
+	mu     sync.Mutex
+	events []hasp.Event
+}
+
+func (r *recorder) Observe(e hasp.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) take() (kinds []hasp.EventKind, events []hasp.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events, r.events = r.events, nil
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds, events
+}
+
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rec recorder
+		b, c, other := pair(t, hasp.WithObserver(&rec))
+
+		l := lock(t, c, "a")
+		time.Sleep(time.Second)
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		kinds, events := rec.take()
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.Acquired, hasp.Released}) {
+			t.Fatalf("events %v", kinds)
+		}
+		for _, e := range events {
+			if e.Name != "a" || e.Backend != "mem://" || e.Token != l.Token() {
+				t.Errorf("%+v", e)
+			}
+		}
+		if events[1].Hold != time.Second {
+			t.Errorf("held for %s", events[1].Hold)
+		}
+
+		holder := lock(t, other, "a")
+		_, err := c.Mutex("a").TryLock(t.Context())
+		wantErr(t, err, hasp.ErrBusy)
+		waiting := lockLater(t.Context(), c, "a")
+		time.Sleep(3 * time.Second)
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l = (<-waiting).lease
+		kinds, events = rec.take()
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.Busy, hasp.Waiting, hasp.Renewed, hasp.Acquired}) {
+			t.Fatalf("events %v", kinds)
+		}
+		if events[3].Wait != 3*time.Second {
+			t.Errorf("waited %s", events[3].Wait)
+		}
+
+		b.plan("keepalive", plan{err: errNetwork})
+		<-l.Lost()
+		synctest.Wait()
+		kinds, events = rec.take()
+		if kinds[0] != hasp.RenewFailed || events[0].Margin <= 0 || events[0].Err == nil {
+			t.Errorf("%+v", events[0])
+		}
+		last := slices.Index(kinds, hasp.Lost)
+		if last < 0 {
+			t.Fatalf("events %v", kinds)
+		}
+		wantErr(t, events[last].Err, hasp.ErrLost)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.plan("open", plan{err: errNetwork})
+		if _, err := c.Mutex("a").Lock(ctx); err == nil {
+			t.Fatal("locked on a dead store")
+		}
+		kinds, _ = rec.take()
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.Failed}) {
+			t.Errorf("events %v", kinds)
+		}
+	})
+}
+
+// The slog adapter is loud about losses only.
+func TestSlogObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&buf, nil))
+		b, c, _ := pair(t, hasp.WithObserver(hasp.SlogObserver(log)))
+		for range 100 {
+			if err := lock(t, c, "a").Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if buf.Len() != 0 {
+			t.Errorf("a hundred ordinary locks were logged: %s", buf.String())
+		}
+		l := lock(t, c, "a")
+		b.plan("keepalive", plan{err: errNetwork})
+		<-l.Lost()
+		synctest.Wait()
+		if s := buf.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "lock=a") || !strings.Contains(s, "expired") {
+			t.Errorf("log: %s", s)
+		}
+	})
+}

@@ -1,0 +1,19 @@
+package memlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/memlock"
+)
+
+func TestConformance(t *testing.T) {
+	store := memlock.New()
+	drivertest.Run(t, drivertest.Harness{
+		Open:     func(testing.TB) driver.Backend { return store.Backend() },
+		TTL:      time.Minute, // of fake time
+		FakeTime: true,
+	})
+}
