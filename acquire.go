@@ -135,7 +135,7 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 		Name: r.name, ID: l.id, Units: r.units, Capacity: r.capacity,
 		Owner: r.owner, Since: r.began, Value: r.value, NoWait: r.noWait,
 	})
-	v, unsure, err := s.ask(ctx, l)
+	v, unsure, err := s.ask(ctx, l, false)
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			s.client.event(Event{Kind: Waiting, Name: r.name})
@@ -154,7 +154,7 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 	if err == nil {
 		return l, queued, nil
 	}
-	s.abandon(l, unsure || ctx.Err() != nil || !final(err))
+	s.abandon(l, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
 	if cause := context.Cause(ctx); caller.Err() == nil && cause != nil {
 		err = cause // the session ended under us: that is the news, not the cancelled call
 	}
@@ -178,17 +178,30 @@ func (s *session) abandon(l *Lease, mayExist bool) {
 
 // ask enqueues, or asks again, until the store answers. A request without an answer is
 // repeated under the same id: it may have been applied, and the store then finds the
-// entry instead of making a second. unsure reports that this happened.
-func (s *session) ask(ctx context.Context, l *Lease) (v driver.Verdict, unsure bool, err error) {
+// entry instead of making a second. unsure reports that this happened. A caller that does
+// not wait in the queue yet is not kept longer than a TTL by a store that only fails.
+func (s *session) ask(ctx context.Context, l *Lease, queued bool) (v driver.Verdict, unsure bool, err error) {
 	var b backoff
+	var failing time.Time // since when
 	for {
 		v, err = l.ticket.Enqueue(ctx)
-		if err == nil || errors.Is(err, driver.ErrGone) || final(err) {
-			return v, unsure, err
+		if err != nil && failing.IsZero() {
+			failing = time.Now()
 		}
-		unsure = true
+		switch {
+		case err == nil, errors.Is(err, driver.ErrGone), final(err):
+			return v, unsure, err
+		case errors.Is(err, driver.ErrRefused):
+			if !queued {
+				return v, unsure, err
+			}
+		case !queued && time.Since(failing) >= s.client.cfg.ttl:
+			return v, true, fmt.Errorf("%w: %w", ErrUnknown, err)
+		default:
+			unsure = true
+		}
 		if !b.sleep(ctx) {
-			return v, true, err
+			return v, unsure, err
 		}
 	}
 }
@@ -206,7 +219,7 @@ func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration) (driv
 	if err == nil || errors.Is(err, driver.ErrGone) || final(err) || ctx.Err() != nil {
 		return v, err
 	}
-	v, _, err = s.ask(ctx, l)
+	v, _, err = s.ask(ctx, l, true)
 	return v, err
 }
 

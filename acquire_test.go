@@ -108,6 +108,72 @@ func TestUnreachableFromTheStart(t *testing.T) {
 	})
 }
 
+// The store answers, but cannot do it: memory full, say. A refusal is told at once, an error
+// of unknown meaning within the TTL, although the session itself is healthy.
+func TestFailingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		b.plan("enqueue", plan{err: driver.ErrRefused})
+		began := time.Now()
+		_, err := c.Mutex("a").Lock(context.Background())
+		wantErr(t, err, driver.ErrRefused)
+		if got := time.Since(began); got != 0 {
+			t.Errorf("a refusal was told after %s", got)
+		}
+		b.plan("enqueue", plan{err: errNetwork})
+		_, err = c.Mutex("a").Lock(context.Background())
+		wantErr(t, err, hasp.ErrUnknown, errNetwork)
+		if got := time.Since(began); got < T || got > T+2*time.Second {
+			t.Errorf("gave up after %s", got)
+		}
+
+		b.heal("enqueue") // one that waits already is patient
+		holder := lock(t, other, "a")
+		waiting := lockLater(t.Context(), c, "a")
+		synctest.Wait()
+		b.plan("wait", plan{err: driver.ErrRefused})
+		b.plan("enqueue", plan{err: driver.ErrRefused})
+		time.Sleep(10 * T)
+		b.heal("wait")
+		b.heal("enqueue")
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-waiting; r.err != nil {
+			t.Error(r.err)
+		}
+	})
+}
+
+// An operator removes a waiter's entry: it queues up again.
+func TestEvictedWaiterQueuesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		holder := lock(t, other, "a")
+		waiting := lockLater(t.Context(), c, "a")
+		synctest.Wait()
+		q, err := other.Inspect(t.Context(), "a")
+		if err != nil || len(q.Waiters) != 1 {
+			t.Fatalf("%+v, %v", q, err)
+		}
+		b.plan("wait", plan{before: time.Hour}) // the driver does not notice by itself
+		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", q.Waiters[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		b.heal("wait")
+		synctest.Wait()
+		if n := entries(t, other, "a"); n != 2 {
+			t.Errorf("%d entries, want holder and waiter", n)
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-waiting; r.err != nil {
+			t.Error(r.err)
+		}
+	})
+}
+
 // A grant whose answer reaches a process only after it was stopped beyond its deadline is
 // no grant: the next may hold already.
 func TestGrantAfterTheDeadlineIsNone(t *testing.T) {
@@ -198,7 +264,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		"NUL":             {func() error { _, err := c.Mutex("a\x00b").Lock(ctx); return err }, hasp.ErrInvalidName},
 		"not UTF-8":       {func() error { _, err := c.Mutex("a\xffb").Lock(ctx); return err }, hasp.ErrInvalidName},
 		"513 bytes":       {func() error { _, err := c.Mutex(string(make([]byte, 513))).Lock(ctx); return err }, hasp.ErrInvalidName},
-		"nil context":     {func() error { _, err := c.Mutex("a").Lock(nil); return err }, hasp.ErrInvalidOption}, //nolint:staticcheck // the point
+		"nil context":     {func() error { _, err := c.Mutex("a").Lock(noContext); return err }, hasp.ErrInvalidOption},
 		"ended context":   {func() error { _, err := c.Mutex("a").Lock(ended); return err }, context.Canceled},
 		"long note":       {func() error { _, err := c.Mutex("a", hasp.Note(string(long))).Lock(ctx); return err }, hasp.ErrInvalidOption},
 		"long value":      {func() error { _, err := c.Election("a").Campaign(ctx, long); return err }, hasp.ErrInvalidOption},

@@ -21,9 +21,11 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 		opt(&cfg)
 	}
 	if cfg.note != nil {
-		h.err = checkNote(*cfg.note)
 		o := c.cfg.owner
 		o.Note = *cfg.note
+		if h.err = checkNote(*cfg.note); h.err == nil {
+			h.err = o.fits()
+		}
 		h.owner = o.encode()
 	}
 	return h

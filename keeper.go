@@ -194,10 +194,11 @@ func (s *session) gone(id string, err error) {
 	}
 	s.mu.Lock()
 	l := s.entries[id]
+	delete(s.entries, id)
 	confirmed := s.sent.at
 	s.mu.Unlock()
-	if l != nil {
-		l.lose(Denied, err, confirmed)
+	if l != nil && l.lose(Denied, err, confirmed) == pending {
+		l.interrupt(err) // a waiter; not a release under way, which asks the store itself
 	}
 }
 

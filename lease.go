@@ -158,14 +158,15 @@ func (l *Lease) interrupt(cause error) {
 	}
 }
 
-// lose ends a held or pending lease. The first of lose and Release wins.
-func (l *Lease) lose(reason Reason, err error, confirmed time.Time) {
+// lose ends a held or pending lease, and returns what it was. The first of lose and
+// Release wins.
+func (l *Lease) lose(reason Reason, err error, confirmed time.Time) (was leaseState) {
 	c := l.session.client
 	l.mu.Lock()
-	was := l.state
+	was = l.state
 	if was != held && was != pending {
 		l.mu.Unlock()
-		return
+		return was
 	}
 	e := &LostError{
 		Name: l.request.name, Backend: c.backend.String(), Token: l.token,
@@ -183,6 +184,7 @@ func (l *Lease) lose(reason Reason, err error, confirmed time.Time) {
 	if was == held {
 		c.event(Event{Kind: Lost, Name: e.Name, Token: e.Token, Hold: hold, Err: e})
 	}
+	return was
 }
 
 // Release gives the lock back. nil says that the lease was valid to the end and that the

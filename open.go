@@ -87,7 +87,6 @@ func knownSchemes() string {
 // takeOwn removes the core's parameters from the query.
 func takeOwn(u *url.URL) ([]Option, error) {
 	q := u.Query()
-	p := driver.NewParams(url.Values{})
 	var opts []Option
 	for key, option := range map[string]func(*driver.Params) Option{
 		"ttl":   func(p *driver.Params) Option { return WithTTL(p.Duration("ttl", 0)) },
@@ -96,7 +95,7 @@ func takeOwn(u *url.URL) ([]Option, error) {
 		if !q.Has(key) {
 			continue
 		}
-		p = driver.NewParams(url.Values{key: q[key]})
+		p := driver.NewParams(url.Values{key: q[key]})
 		opt := option(p)
 		if err := p.Err(); err != nil {
 			return nil, err

@@ -48,7 +48,7 @@ func TestOpenRefuses(t *testing.T) {
 		}
 		wantErr(t, err, hasp.ErrInvalidOption)
 	}
-	_, err := hasp.Open(nil, "mem://x") //nolint:staticcheck // the point
+	_, err := hasp.Open(noContext, "mem://x")
 	wantErr(t, err, hasp.ErrInvalidOption)
 	_, err = hasp.Open(t.Context(), "mem://x?tlt=5s")
 	if err == nil || !strings.Contains(err.Error(), `"tlt"`) {

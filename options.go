@@ -66,6 +66,9 @@ func WithOwner(o Owner) Option {
 		if err := checkNote(o.Note); err != nil {
 			return err
 		}
+		if err := o.fits(); err != nil {
+			return err
+		}
 		c.owner = o
 		return nil
 	}

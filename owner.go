@@ -58,6 +58,7 @@ func (o Owner) what() string {
 const (
 	maxNote  = 1024
 	maxValue = 1024
+	maxOwner = 2048 // as stored, which is what drivers are promised
 )
 
 // self describes this process. Only the base name of the program: arguments can carry
@@ -71,13 +72,25 @@ func self() Owner {
 	return o
 }
 
-// The stored form is JSON: readable with the store's own tools, and extensible.
+// The stored form is JSON: readable with the store's own tools, and extensible. It goes
+// into no HTML page, so '<' and its like stay one byte instead of six.
 func (o Owner) encode() string {
-	b, err := json.Marshal(o)
-	if err != nil { // strings and an int cannot fail
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(o); err != nil { // strings and an int cannot fail
 		panic(err)
 	}
-	return string(b)
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// fits refuses an owner that drivers need not be able to keep: a control character takes
+// six bytes in JSON.
+func (o Owner) fits() error {
+	if n := len(o.encode()); n > maxOwner {
+		return fmt.Errorf("%w: owner and note take %d bytes as JSON, %d are allowed", ErrInvalidOption, n, maxOwner)
+	}
+	return nil
 }
 
 func decodeOwner(s string) Owner {

@@ -89,7 +89,7 @@ func TestReleaseWithEndedContext(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		wantErr(t, lock(t, c, "a").Release(ended), hasp.ErrUnknown, context.Canceled)
-		wantErr(t, lock(t, c, "b").Release(nil), hasp.ErrUnknown, hasp.ErrInvalidOption) //nolint:staticcheck // the point
+		wantErr(t, lock(t, c, "b").Release(noContext), hasp.ErrUnknown, hasp.ErrInvalidOption)
 		synctest.Wait()
 		if n := entries(t, other, "a") + entries(t, other, "b"); n != 0 {
 			t.Errorf("%d entries left behind", n)

@@ -117,6 +117,7 @@ type Backend interface {
 	// Open starts a session. Counted from before the call, the store will not remove
 	// the session's entries for the duration returned, those entered later included.
 	// A store whose entries carry their own expiry has nothing to do here and says TTL.
+	// ctx bounds this call, not the life of the session.
 	Open(ctx context.Context, o SessionOptions) (Session, time.Duration, error)
 
 	// List returns the entries of a name, oldest first, those of other clients and,

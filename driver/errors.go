@@ -14,6 +14,10 @@ var (
 	ErrMismatch = errors.New("entries of another kind under this name")
 	// ErrUnsupported: this store or strategy cannot do what was asked. Nothing was sent.
 	ErrUnsupported = errors.New("not supported by this store")
+	// ErrRefused: the store answered that it will not do it now: no permission, memory or
+	// disk full, read-only. Nothing was changed. A caller that does not yet wait is told
+	// at once; one that waits already is patient.
+	ErrRefused = errors.New("refused by the store")
 	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
 	ErrInvalid = errors.New("invalid setting")
 	// ErrClosed: the backend or session was closed by its owner.

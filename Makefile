@@ -1,0 +1,89 @@
+# Every target says what it does behind `##`; `make help` prints them.
+
+SHELL := /usr/bin/env bash -o pipefail
+.DEFAULT_GOAL := help
+
+# Pinned, so that a new release of the linter cannot break an old commit.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+PREFIX   ?= /usr/local
+PKGS     ?= ./...
+# Two packages at a time and no more: their tests start real servers and measure time.
+TESTFLAGS ?= -race -timeout 20m -p 2
+BENCH    ?= .
+FUZZTIME ?= 10s
+
+# The library's module, and those kept apart so that a user's go.sum does not grow.
+MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod internal/*/*/go.mod)))
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the commands into bin/
+	go build -trimpath -o bin/ ./cmd/...
+
+.PHONY: install
+install: build ## install hasp below PREFIX (default /usr/local)
+	install -D -m 0755 bin/hasp $(DESTDIR)$(PREFIX)/bin/hasp
+
+.PHONY: test
+test: ## run every test on real servers; REQUIRE_BACKENDS=1 fails where one is missing
+	go test $(TESTFLAGS) $(PKGS)
+
+.PHONY: backends
+backends: ## install and build all servers that the tests and benchmarks start
+	go run ./internal/backends/install
+
+.PHONY: check
+check: fmt-check tidy-check vet lint deps ## all static checks: format, modules, vet, lint, dependency rules
+
+.PHONY: fmt-check
+fmt-check: ## fail if gofmt would change a file
+	@files=$$(gofmt -l .); test -z "$$files" || { printf 'gofmt would change:\n%s\n' "$$files"; exit 1; }
+
+.PHONY: tidy-check
+tidy-check: ## fail if a go.mod or go.sum is not tidy
+	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m/go.mod is not tidy"; exit 1; }; done
+
+# vet compiles the tests as well. For Windows it is enough that the code builds.
+.PHONY: vet
+vet: ## go vet for Linux and macOS, build for Windows
+	@for m in $(MODULES); do (cd $$m && go vet ./...) || exit 1; done
+	GOOS=darwin go vet ./...
+	GOOS=windows go build ./...
+
+.PHONY: lint
+lint: ## staticcheck
+	@for m in $(MODULES); do (cd $$m && go run $(STATICCHECK) ./...) || exit 1; done
+
+.PHONY: deps
+deps: ## fail if a package imports what its list does not allow
+	go test ./internal/deps
+
+.PHONY: sizes
+sizes: ## report files over 350 lines and functions over 60
+	@git ls-files -co --exclude-standard '*.go' | grep -v '_test\.go$$' | while read -r f; do awk -v f="$$f" ' \
+	  /^func / {name = $$0; start = FNR} \
+	  /^}/ && name != "" {n = FNR - start + 1; if (n > 60) print n " lines  " f ": " substr(name, 1, 70); name = ""} \
+	  END {if (FNR > 350) print FNR " lines  " f}' "$$f"; done | sort -rn
+
+.PHONY: bench
+bench: ## run the benchmarks (BENCH=regexp)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 ./...
+	@if test -f bench/go.mod; then cd bench && go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 ./...; fi
+
+# go test fuzzes one target of one package at a time, hence the loop. -list prints the
+# targets of a package first and the package behind them.
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (default 10s) each
+	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, t[i]; n = 0}' | \
+	while read -r pkg target; do \
+	  echo "== $$pkg $$target"; \
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf bin dist

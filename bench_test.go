@@ -1,0 +1,82 @@
+package hasp_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// What the core itself costs: lock and unlock in memory. Target: 2 us, 10 allocations.
+func BenchmarkCore(b *testing.B) {
+	c := open()
+	defer c.Close()
+	ctx := context.Background()
+	b.ReportAllocs()
+	m := c.Mutex("a")
+	for b.Loop() {
+		l, err := m.Lock(ctx)
+		if err == nil {
+			err = l.Release(ctx)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// 64 goroutines of one client on one name: the gate and the hand-over in memory.
+func BenchmarkCoreOneName64(b *testing.B) {
+	c := open()
+	defer c.Close()
+	ctx := context.Background()
+	m := c.Mutex("a")
+	b.SetParallelism(32) // times GOMAXPROCS
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			l, err := m.Lock(ctx)
+			if err == nil {
+				err = l.Release(ctx)
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// Heap per held lock, and what Held costs while many are held. Target: 1 KB, no goroutine.
+func BenchmarkHeld10000(b *testing.B) {
+	c, err := hasp.New(memlock.New().Backend())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	leases := make([]*hasp.Lease, 10_000)
+	before := heap()
+	for i := range leases {
+		if leases[i], err = c.Mutex(fmt.Sprintf("lock-%d", i)).Lock(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perLock := float64(heap()-before) / float64(len(leases))
+	i := 0
+	for b.Loop() {
+		if !leases[i%len(leases)].Held() {
+			b.Fatal(leases[i%len(leases)].Err())
+		}
+		i++
+	}
+	b.ReportMetric(perLock, "heapB/lock")
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

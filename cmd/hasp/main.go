@@ -1,0 +1,13 @@
+// Command hasp runs commands under locks. See internal/cli, or hasp --help.
+package main
+
+import (
+	"os"
+
+	"github.com/hasplock/hasp/internal/cli"
+
+	// Every store there is, but the one in memory: a command's memory ends with it.
+	_ "github.com/hasplock/hasp/filelock"
+)
+
+func main() { os.Exit(cli.Main()) }

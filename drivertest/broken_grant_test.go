@@ -1,0 +1,260 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Flaws in who is let in.
+var grantControls = []control{
+	{
+		name: "grants twice",
+		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &doubleGrant{g, b, r}
+		}},
+		seen: []string{
+			"Exclusion/Counter/mutex", "Exclusion/Counter/writer", "Exclusion/Counter/election", "Exclusion/Counter/drained",
+			"Exclusion/Contend/mutex", "Agreement/Table", "ReadWrite/Mixed", "Semaphore/Permits", "Semaphore/Weighted", "Try/Busy/mutex",
+		},
+	},
+	{
+		name: "uses tokens again after the queue was empty",
+		flaw: (&recount{whenEmpty: true}).flaw(),
+		seen: []string{"Tokens/AfterEmpty", "Tokens/Captured/mutex", "Contract/SeqGrows"},
+	},
+	{
+		name: "uses tokens again after a restart",
+		flaw: (&recount{}).flaw(),
+		seen: []string{"Tokens/AfterReopen"},
+	},
+	{
+		name: "serves the last first",
+		flaw: flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &barging{grip: g, b: b, s: s, r: r}
+		}},
+		seen: []string{"FIFO/Order/mutex", "FIFO/Order/drained", "Agreement/Table", "Contract/MiddleLeaves", "Semaphore/LargeNotStarved"},
+	},
+	{
+		name: "lets readers barge past a waiting writer",
+		flaw: flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			if r.Units == 1 {
+				return g
+			}
+			return &barging{grip: g, b: b, s: s, r: r} // so it stands in no queue
+		}},
+		seen: []string{"ReadWrite/WriterNotStarved"},
+	},
+	{
+		name: "folds the case of names",
+		flaw: flaw{request: rename(strings.ToLower)},
+		seen: []string{"Names/Traps"},
+	},
+	{
+		name: "cuts names at 64 bytes",
+		flaw: flaw{request: rename(func(n string) string { return n[:min(len(n), 64)] })},
+		seen: []string{"Names/Traps"},
+	},
+	{
+		name: "takes names for paths",
+		flaw: flaw{request: rename(func(n string) string { return path.Clean("/" + n) })},
+		seen: []string{"Names/Traps"},
+	},
+	{
+		name: "lists names by a pattern",
+		flaw: flaw{names: func(b full, prefix string) (names []string) {
+			_ = b.Names(context.Background(), "", func(n string) bool {
+				if like(n, prefix) {
+					names = append(names, n)
+				}
+				return true
+			})
+			return names
+		}},
+		seen: []string{"Names/Listed"},
+	},
+	{
+		name: "keeps a queue for each capacity",
+		flaw: flaw{request: func(r driver.Request) driver.Request {
+			if r.Capacity != driver.Whole {
+				r.Name = fmt.Sprintf("%s/%d", r.Name, r.Capacity)
+			}
+			return r
+		}},
+		seen: []string{"Contract/Mismatch", "Input/Mismatch"},
+	},
+	{
+		name: "makes another entry when asked again",
+		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &another{grip: g, s: s, r: r}
+		}},
+		seen: []string{"Contract/SameIDTwice", "Ambiguous/Enqueue/mutex", "Ambiguous/Try"},
+	},
+}
+
+func rename(to func(string) string) func(driver.Request) driver.Request {
+	return func(r driver.Request) driver.Request {
+		if r.Name != "" {
+			r.Name = to(r.Name)
+		}
+		return r
+	}
+}
+
+// like is SQL's LIKE prefix || '%', as far as one '_' goes.
+func like(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if prefix[i] != '_' && prefix[i] != name[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// doubleGrant takes every refusal for a grant.
+type doubleGrant struct {
+	grip
+	b full
+	r driver.Request
+}
+
+func (t *doubleGrant) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.grip.Enqueue(ctx)
+	if err == nil && !v.Held {
+		v = driver.Verdict{Held: true, Token: 1}
+		entries, _ := t.b.List(ctx, t.r.Name)
+		if i := slices.IndexFunc(entries, func(e driver.Entry) bool { return e.ID == t.r.ID }); i >= 0 {
+			v.Token = entries[i].Seq
+		}
+	}
+	return v, err
+}
+
+// recount counts from one whenever the store restarts, or whenever a queue begins.
+type recount struct {
+	whenEmpty bool
+
+	mu   sync.Mutex
+	base map[string]uint64 // what the store's own tokens began with, by name
+}
+
+func (c *recount) flaw() flaw {
+	return flaw{
+		reopen: func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			clear(c.base)
+		},
+		ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &recounted{g, b, r, c}
+		},
+	}
+}
+
+type recounted struct {
+	grip
+	b full
+	r driver.Request
+	c *recount
+}
+
+func (t *recounted) token(v driver.Verdict, err error) (driver.Verdict, error) {
+	if !v.Held {
+		return v, err
+	}
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if t.c.base == nil {
+		t.c.base = map[string]uint64{}
+	}
+	entries, _ := t.b.List(context.Background(), t.r.Name)
+	if first := len(entries) == 1 && t.c.whenEmpty; first || t.c.base[t.r.Name] == 0 {
+		t.c.base[t.r.Name] = v.Token - 1
+	}
+	v.Token -= t.c.base[t.r.Name]
+	return v, err
+}
+
+func (t *recounted) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	return t.token(t.grip.Enqueue(ctx))
+}
+
+func (t *recounted) Wait(ctx context.Context) (driver.Verdict, error) {
+	return t.token(t.grip.Wait(ctx))
+}
+
+// barging does not queue: it tries whenever something changes, and whoever came last is
+// quickest.
+type barging struct {
+	grip
+	b full
+	s driver.Session
+	r driver.Request
+}
+
+var arrivals atomic.Int64
+
+func (t *barging) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	r := t.r
+	r.NoWait = true
+	t.grip = t.s.Ticket(r).(grip)
+	return t.grip.Enqueue(ctx)
+}
+
+func (t *barging) Wait(ctx context.Context) (driver.Verdict, error) {
+	pause := time.Second / time.Duration(arrivals.Add(1))
+	for {
+		if err := change(ctx, t.b, t.r.Name); err != nil {
+			return driver.Verdict{}, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return driver.Verdict{}, ctx.Err()
+		}
+		if v, err := t.Enqueue(ctx); err != nil || v.Held {
+			return v, err
+		}
+	}
+}
+
+// change waits until the name changes, or has just changed.
+func change(ctx context.Context, b full, name string) error {
+	ctx2, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	calls := 0
+	err := b.Watch(ctx2, name, func() {
+		if calls++; calls > 1 {
+			cancel()
+		}
+	})
+	if ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// another enters once more whenever it is asked.
+type another struct {
+	grip
+	s     driver.Session
+	r     driver.Request
+	asked int
+}
+
+func (t *another) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if t.asked++; t.asked > 1 {
+		t.grip = t.s.Ticket(t.r).(grip)
+	}
+	return t.grip.Enqueue(ctx)
+}

@@ -1,0 +1,108 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Flaws in how entries go, or fail to.
+var leaveControls = []control{
+	{
+		name: "leaves orphans when a waiter gives up",
+		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &orphaning{grip: g} }},
+		seen: []string{"Cancel/Waiting/mutex", "Cancel/DuringEnqueue", "Cancel/WhileCutOff", "Contract/MiddleLeaves", "Leaks/Cycles"},
+	},
+	{
+		name: "lets a late request make an entry",
+		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &another{grip: g, s: s, r: r, asked: 1}
+		}},
+		seen: []string{"Contract/LateEnqueue"},
+	},
+	{
+		name: "queues a try",
+		flaw: flaw{request: func(r driver.Request) driver.Request { r.NoWait = false; return r }},
+		seen: []string{"Contract/NoWaitLeavesNothing", "Try/Busy/mutex"},
+	},
+	{
+		name: "deletes by name whoever is in front",
+		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
+		seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained"},
+	},
+	{
+		name: "confirms whatever it is asked to do",
+		flaw: flaw{
+			open:   untold,
+			ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &yesman{g} },
+		},
+		seen: []string{"Contract/LeaveTwice", "Contract/NoWaitLeavesNothing", "Contract/Publish", "Evict/Forgotten"},
+	},
+	{
+		name: "leaves entries behind when a session closes",
+		flaw: flaw{session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &undying{s} }},
+		seen: []string{"Contract/SessionClose", "Contract/WaiterOfClosedSession"},
+	},
+}
+
+// orphaning gives up without telling the store.
+type orphaning struct {
+	grip
+	held bool
+}
+
+func (t *orphaning) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.grip.Enqueue(ctx)
+	t.held = v.Held
+	return v, err
+}
+
+func (t *orphaning) Wait(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.grip.Wait(ctx)
+	t.held = v.Held
+	return v, err
+}
+
+func (t *orphaning) Leave(ctx context.Context) error {
+	if !t.held {
+		return nil
+	}
+	return t.grip.Leave(ctx)
+}
+
+// plainDelete removes the lock, not the entry.
+type plainDelete struct {
+	grip
+	b full
+	r driver.Request
+}
+
+func (t *plainDelete) Leave(ctx context.Context) error {
+	entries, err := t.b.List(ctx, t.r.Name)
+	if err != nil || len(entries) == 0 {
+		return errors.Join(err, driver.ErrGone)
+	}
+	return t.b.Evict(ctx, t.r.Name, entries[0].ID)
+}
+
+// yesman does not look whether there was anything.
+type yesman struct{ grip }
+
+func (t *yesman) Leave(ctx context.Context) error { return t.yes(t.grip.Leave(ctx)) }
+
+func (t *yesman) Publish(ctx context.Context, value []byte) error {
+	return t.yes(t.grip.Publish(ctx, value))
+}
+
+func (t *yesman) yes(err error) error {
+	if errors.Is(err, driver.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+// undying leaves it to the TTL.
+type undying struct{ driver.Session }
+
+func (s *undying) Close(context.Context) error { return nil }

@@ -1,0 +1,101 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Flaws in how long entries live, and in who is told.
+var sessionControls = []control{
+	{
+		name: "removes entries earlier than it promised",
+		flaw: flaw{open: func(b full, o driver.SessionOptions) driver.SessionOptions {
+			o.TTL /= 4
+			return untold(b, o)
+		}},
+		seen: []string{"Loss/BeforeRegrant", "Loss/Permits"},
+	},
+	{
+		name: "never tells a loss",
+		flaw: flaw{
+			open:    untold,
+			session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &cheerful{s} },
+		},
+		seen: []string{"Evict/Holder", "Contract/ExpiredSession"},
+	},
+	{
+		name: "enters again, when renewing, what is gone",
+		flaw: flaw{session: func(_ full, o driver.SessionOptions, s driver.Session) driver.Session {
+			return &recreating{Session: s, mine: map[string]*recreated{}}
+		}},
+		seen: []string{"Evict/Holder"},
+	},
+}
+
+// untold keeps from a session what the store tells of its own accord, as many stores do.
+func untold(_ full, o driver.SessionOptions) driver.SessionOptions {
+	o.Gone = func(string, error) {}
+	return o
+}
+
+// cheerful has renewed, whatever the store says.
+type cheerful struct{ driver.Session }
+
+func (s *cheerful) KeepAlive(ctx context.Context) (time.Duration, error) {
+	if _, err := s.Session.KeepAlive(ctx); err != nil && !errors.Is(err, driver.ErrGone) {
+		return 0, err
+	}
+	return time.Minute, nil
+}
+
+// recreating puts entries back that it has not removed itself.
+type recreating struct {
+	driver.Session
+	mu   sync.Mutex
+	mine map[string]*recreated // by ID
+}
+
+func (s *recreating) Ticket(r driver.Request) driver.Ticket {
+	return &recreated{grip: s.Session.Ticket(r).(grip), s: s, r: r}
+}
+
+func (s *recreating) KeepAlive(ctx context.Context) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.mine {
+		if _, err := t.grip.Enqueue(ctx); errors.Is(err, driver.ErrGone) {
+			t.grip = s.Session.Ticket(t.r).(grip)
+			if _, err := t.grip.Enqueue(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return s.Session.KeepAlive(ctx)
+}
+
+type recreated struct {
+	grip
+	s *recreating
+	r driver.Request
+}
+
+func (t *recreated) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.grip.Enqueue(ctx)
+	if err == nil && v.Held {
+		t.s.mu.Lock()
+		t.s.mine[t.r.ID] = t
+		t.s.mu.Unlock()
+	}
+	return v, err
+}
+
+func (t *recreated) Leave(ctx context.Context) error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	delete(t.s.mine, t.r.ID)
+	return t.grip.Leave(ctx)
+}

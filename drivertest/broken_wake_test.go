@@ -1,0 +1,179 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Flaws in who is woken, and when.
+var wakeControls = []control{
+	{
+		name: "misses what changed before it listened",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			// The subscription begins here; nobody looks whether the entry has begun to hold
+			// since Enqueue was answered.
+			return t.ask(ctx, t.changes(ctx, 2))
+		}),
+		seen: []string{"Contract/ChangeBeforeWait"},
+	},
+	{
+		name: "watches the predecessor alone",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			ahead := t.predecessor(ctx)
+			for ctx.Err() == nil {
+				if v, err := t.ask(ctx, nil); err != nil || v.Held && ahead == "" {
+					return v, err
+				}
+				if now := t.entries(ctx); !slices.Contains(now, ahead) {
+					return t.ask(ctx, nil)
+				}
+				if err := change(ctx, t.b, t.r.Name); err != nil {
+					return driver.Verdict{}, err
+				}
+			}
+			return driver.Verdict{}, ctx.Err()
+		}),
+		seen: []string{"Semaphore/AnyHolderLeaves", "Agreement/Table", "ReadWrite/Batch"},
+	},
+	{
+		name: "loses every wake-up",
+		flaw: waiting(func(_ *waiter, ctx context.Context) (driver.Verdict, error) {
+			<-ctx.Done()
+			return driver.Verdict{}, ctx.Err()
+		}),
+		seen: []string{"Exclusion/Counter/mutex", "FIFO/Order/mutex", "Contract/ChangeBeforeWait", "Contract/WaiterOfClosedSession", "Semaphore/Weighted"},
+	},
+	{
+		name: "wakes everybody",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			return t.ask(ctx, t.changes(ctx, 2))
+		}),
+		seen: []string{"Push/NoHerd", "Push/QuitterWakesNobody", "Push/BatchOnly"},
+	},
+	{
+		name: "asks to be asked all the time",
+		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &asking{g} }},
+		seen: []string{"Push/NoPolling"},
+	},
+	{
+		name: "polls inside of Wait",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			for {
+				t.entries(ctx)
+				if v, err := t.ask(ctx, nil); err != nil || v.Held {
+					return v, err
+				}
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+					return driver.Verdict{}, ctx.Err()
+				}
+			}
+		}),
+		seen: []string{"Push/NoPolling"},
+	},
+	{
+		name: "returns late from a wait that was cancelled",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			v, err := t.grip.Wait(ctx)
+			if ctx.Err() != nil {
+				time.Sleep(time.Second)
+			}
+			return v, err
+		}),
+		seen: []string{"Contract/WaitEndsWithContext", "Cancel/Waiting/mutex"},
+	},
+	{
+		name: "swallows the end of the context",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			v, err := t.grip.Wait(ctx)
+			if ctx.Err() != nil {
+				return v, errors.New("not acquired")
+			}
+			return v, err
+		}),
+		seen: []string{"Contract/WaitEndsWithContext"},
+	},
+	{
+		name: "watches deafly",
+		flaw: flaw{watch: func(b full, ctx context.Context, name string, changed func()) error {
+			first := sync.OnceFunc(changed)
+			return b.Watch(ctx, name, first)
+		}},
+		seen: []string{"Contract/Watch", "Election/Observe"},
+	},
+	{
+		name: "leaves a goroutine behind for every wait",
+		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			go time.Sleep(30 * time.Minute) // longer than the suite looks
+			return t.grip.Wait(ctx)
+		}),
+		seen: []string{"Leaks/Cycles"},
+	},
+}
+
+// waiting is a flaw of Wait.
+func waiting(wait func(*waiter, context.Context) (driver.Verdict, error)) flaw {
+	return flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		return &waiter{g, b, r, wait}
+	}}
+}
+
+type waiter struct {
+	grip
+	b    full
+	r    driver.Request
+	wait func(*waiter, context.Context) (driver.Verdict, error)
+}
+
+func (t *waiter) Wait(ctx context.Context) (driver.Verdict, error) { return t.wait(t, ctx) }
+
+// ask asks the store, unless something has failed before.
+func (t *waiter) ask(ctx context.Context, err error) (driver.Verdict, error) {
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	return t.grip.Enqueue(ctx)
+}
+
+// changes waits for the n-th call of a watch; the first comes when the watch stands.
+func (t *waiter) changes(ctx context.Context, n int) error {
+	wctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := t.b.Watch(wctx, t.r.Name, func() {
+		if n--; n == 0 {
+			cancel()
+		}
+	})
+	if ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+func (t *waiter) entries(ctx context.Context) []string {
+	entries, _ := t.b.List(ctx, t.r.Name)
+	return ids(entries)
+}
+
+func (t *waiter) predecessor(ctx context.Context) string {
+	entries := t.entries(ctx)
+	if i := slices.Index(entries, t.r.ID); i > 0 {
+		return entries[i-1]
+	}
+	return ""
+}
+
+// asking wants to be asked again ten times a second.
+type asking struct{ grip }
+
+func (t *asking) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.grip.Enqueue(ctx)
+	v.Retry = 100 * time.Millisecond
+	return v, err
+}

@@ -1,0 +1,230 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// cancelBound is how soon a call returns once its context has ended, under any fault (L3).
+const cancelBound = 250 * time.Millisecond
+
+var cancelTests = slices.Concat(
+	exclusively("Waiting", nil, testCancelWaiting),
+	exclusively("AtGrant", nil, testCancelAtGrant),
+	[]test{
+		{name: "Before", run: testCancelBefore},
+		{name: "AtGate", run: testCancelAtGate},
+		{name: "DuringEnqueue", run: testCancelDuringEnqueue},
+		{name: "WhileCutOff", run: testCancelWhileCutOff},
+		{name: "WhileOpening", run: testCancelWhileOpening},
+	},
+)
+
+// every kind of acquisition the store supports.
+func (e *env) everyKind(c *client, name string) map[string]acquire {
+	kinds := map[string]acquire{
+		"Lock": c.Mutex(name).Lock, "TryLock": c.Mutex(name).TryLock,
+		"writer's Lock": c.RWMutex(name).Lock, "writer's TryLock": c.RWMutex(name).TryLock,
+	}
+	if e.traits.Shared {
+		kinds["RLock"], kinds["TryRLock"] = c.RWMutex(name).RLock, c.RWMutex(name).TryRLock
+	}
+	if e.traits.Counting {
+		kinds["Acquire"] = func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, 3).Acquire(ctx, 1) }
+		kinds["TryAcquire"] = func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, 3).TryAcquire(ctx, 1) }
+	}
+	if e.traits.Values {
+		kinds["Campaign"] = func(ctx context.Context) (*hasp.Lease, error) {
+			_, err := c.Election(name).Campaign(ctx, nil)
+			return nil, err
+		}
+	}
+	return kinds
+}
+
+// L3: a context that is nil or over is refused before any I/O, with its own error.
+func testCancelBefore(e *env) {
+	c := e.tapped()
+	because := errors.New("because")
+	over, cancel := context.WithCancelCause(e.ctx())
+	cancel(because)
+	late, cancelLate := context.WithDeadline(e.ctx(), time.Now().Add(-time.Second))
+	defer cancelLate()
+	for kind, lock := range e.everyKind(c, e.name()) {
+		_, err := lock(nil)
+		e.wantErr(kind+" with a nil context", err, hasp.ErrInvalidOption)
+		_, err = lock(over)
+		e.wantErr(kind+" with a cancelled context", err, context.Canceled, because)
+		_, err = lock(late)
+		e.wantErr(kind+" with a context past its deadline", err, context.DeadlineExceeded)
+	}
+	if n := c.tap.count(callOpen, callEnqueue); n != 0 {
+		e.Errorf("%d calls of the driver were made", n)
+	}
+}
+
+// ends demands that the attempt returns soon with the context's error.
+func (a *attempt) ends(what string, targets ...error) {
+	a.env.Helper()
+	began := time.Now()
+	<-a.done
+	if took := time.Since(began); took > a.env.limit(cancelBound) {
+		a.env.Errorf("%s: returned %s after its context ended", what, took)
+	}
+	if a.err == nil {
+		a.env.Fatalf("%s: acquired all the same", what)
+	}
+	a.env.wantErr(what, a.err, targets...)
+}
+
+// L3, L4: a waiter that gives up returns at once, leaves nothing, and those behind it move
+// up.
+func testCancelWaiting(e *env, l *locker) {
+	b, quitter, behind := e.backend(), e.client(), e.client()
+	held := e.must(l.lock(e.client())(e.ctx()))
+	quits := quitter.queue(l.lock(quitter))
+	stays := behind.queue(l.lock(behind))
+	quits.cancel()
+	quits.ends("cancelled while waiting", context.Canceled)
+	l.left(e, b, 2)
+	stays.blocked("only a waiter has left")
+
+	ctx, cancel := context.WithTimeout(e.ctx(), 30*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := l.lock(quitter)(ctx)
+	e.wantErr("deadline while waiting", err, context.DeadlineExceeded)
+	if took := time.Since(began) - 30*time.Millisecond; took > e.limit(cancelBound) {
+		e.Errorf("returned %s after the deadline", took)
+	}
+	l.left(e, b, 2)
+	e.release(held)
+	e.release(stays.lease())
+	l.left(e, b, 0)
+}
+
+// L3: the one at the gate of its process has nothing in the store, and its going does not
+// hold up the others there.
+func testCancelAtGate(e *env) {
+	b, name, c := e.backend(), e.name(), e.client()
+	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
+	inStore := c.queue(c.Mutex(name).Lock)
+	atGate := e.start(c.Mutex(name).Lock)
+	after := e.start(c.Mutex(name).Lock)
+	e.settle()
+	atGate.cancel()
+	atGate.ends("cancelled at the gate", context.Canceled)
+	inStore.cancel()
+	inStore.ends("cancelled in the store", context.Canceled)
+	e.release(held)
+	e.release(after.lease())
+	e.empty(b, name)
+}
+
+// L3, L4: the context ends while the first request is under way: it was not sent, or it
+// was sent, or it was answered and the answer is lost. Nothing is left in each case.
+func testCancelDuringEnqueue(e *env) {
+	b, other := e.backend(), e.client()
+	lost := errors.New("the answer is lost")
+	for _, taken := range []bool{false, true} {
+		for _, step := range []string{"before it is sent", "as it is sent", "as it is answered"} {
+			what := "cancelled " + step
+			name, c := e.name(), e.tapped()
+			var held *hasp.Lease
+			if taken {
+				held = e.must(other.Mutex(name).Lock(e.ctx()))
+			}
+			ctx, cancel := context.WithCancel(e.ctx())
+			c.tap.spoil(func(k call) error {
+				if k == callEnqueue && step != "as it is answered" {
+					cancel()
+					if step == "before it is sent" {
+						return ctx.Err()
+					}
+				}
+				return nil
+			}, func(k call, err error) error {
+				if k == callEnqueue && step == "as it is answered" {
+					cancel()
+					return lost
+				}
+				return err
+			})
+			l, err := c.Mutex(name).Lock(ctx)
+			c.tap.spoil(nil, nil)
+			if err == nil && !taken && step == "as it is sent" {
+				e.release(l) // the driver was quicker than the context
+			} else {
+				e.wantErr(what, err, context.Canceled)
+			}
+			if held != nil {
+				e.release(held)
+			}
+			e.empty(b, name)
+		}
+	}
+}
+
+// L3, L4: the store does not answer at all. The call returns; what it left goes as soon as
+// the store can be reached.
+func testCancelWhileCutOff(e *env) {
+	b, name, c := e.backend(), e.name(), e.tapped()
+	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
+	waiting := c.queue(c.Mutex(name).Lock)
+	c.tap.cut()
+	fresh := e.start(c.Mutex(e.name()).Lock) // its Enqueue gets no answer
+	e.settle()
+	waiting.cancel()
+	waiting.ends("cancelled while cut off", context.Canceled)
+	fresh.cancel()
+	fresh.ends("cancelled without an answer", context.Canceled)
+	c.tap.heal()
+	e.release(held)
+	e.empty(b, name)
+}
+
+// L3: not even a session can be opened.
+func testCancelWhileOpening(e *env) {
+	c := e.tapped()
+	c.tap.cut()
+	for kind, lock := range e.everyKind(c, e.name()) {
+		a := e.start(lock)
+		e.settle()
+		a.cancel()
+		a.ends(kind+" cancelled while opening", context.Canceled)
+	}
+	c.tap.heal()
+	e.release(e.must(c.Mutex(e.name()).Lock(e.ctx())))
+}
+
+// L4: the context ends at the very moment of the grant. It may count as either, but a
+// lease that nobody was given must not stay in the store.
+func testCancelAtGrant(e *env, l *locker) {
+	b, holder, c := e.backend(), e.client(), e.client()
+	for i := range 12 {
+		held := e.must(l.lock(holder)(e.ctx()))
+		a := c.queue(l.lock(c))
+		released := make(chan error, 1)
+		go func() { released <- held.Release(e.ctx()) }()
+		for range i * i * 4 { // let the two meet at various distances
+			runtime.Gosched()
+		}
+		a.cancel()
+		<-a.done
+		if err := <-released; err != nil {
+			e.Fatalf("release: %v", err)
+		}
+		switch {
+		case a.err == nil:
+			e.release(a.got)
+		case !errors.Is(a.err, context.Canceled):
+			e.Fatalf("cancelled at the grant: %v", a.err)
+		}
+		l.left(e, b, 0)
+	}
+}

@@ -1,0 +1,152 @@
+package drivertest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Harness tells the suite how to reach a store.
+//
+// The store should give the suite a corner of its own (a prefix, a directory, a
+// database). All names but those of the names test are unique to the run, so leftovers
+// of another run do no harm.
+type Harness struct {
+	// Open makes a new connection to the store, sharing as little with the others as
+	// another machine would. The suite closes it. Required.
+	Open func(t testing.TB) driver.Backend
+
+	// URL opens the same store from another process, whose binary is this test's: the
+	// driver's scheme is registered there. TestMain must call Main. "": the store cannot
+	// be shared between processes, and the tests that kill and stop some are skipped.
+	URL string
+
+	// TTL is the shortest TTL at which the tests are comfortable with the store: they
+	// wait for a few of them. Default: one second, or the store's floor. For a store that
+	// is bound to processes it is a measure of patience only.
+	TTL time.Duration
+
+	// Reopen restarts the store, as hard as its durability promise allows. Connections
+	// made before may break. nil: tokens are not tested across a restart.
+	Reopen func(t testing.TB)
+
+	// Ops returns the number of requests the store has served so far. nil: the suite
+	// counts the calls of the driver instead, and cannot see a driver that polls inside of
+	// one call.
+	Ops func() int64
+
+	// Cut severs a backend made by Open from the store, as a network that drops
+	// everything would, and returns what heals it. nil: the suite withholds the driver's
+	// calls, which is the same thing only for a driver that renews nothing on its own.
+	Cut func(t testing.TB, b driver.Backend) (heal func())
+
+	// FakeTime runs every test that needs no other process inside a testing/synctest
+	// bubble of its own: for stores that live in this process and use package time.
+	FakeTime bool
+}
+
+// test is one test of the suite.
+type test struct {
+	name string
+	run  func(*env)
+
+	// needs says why this store cannot be asked for it; "" when it can.
+	needs func(*env) string
+
+	// solo tests count things of the whole process or store, and run alone. They come first
+	// in their theme.
+	solo bool
+
+	// processes marks a test that starts other processes, which live in real time.
+	processes bool
+}
+
+// theme is a file of tests.
+type theme struct {
+	name  string
+	tests []test
+}
+
+func themes() []theme {
+	return []theme{
+		{"Contract", contractTests},
+		{"Agreement", agreementTests},
+		{"Exclusion", exclusionTests},
+		{"FIFO", fifoTests},
+		{"Try", tryTests},
+		{"Cancel", cancelTests},
+		{"ReadWrite", readWriteTests},
+		{"Semaphore", semaphoreTests},
+		{"Election", electionTests},
+		{"Tokens", tokenTests},
+		{"Names", nameTests},
+		{"Input", inputTests},
+		{"Ambiguous", ambiguousTests},
+		{"Release", releaseTests},
+		{"Loss", lossTests},
+		{"Evict", evictTests},
+		{"Leaks", leakTests},
+		{"Push", pushTests},
+		{"Traits", traitTests},
+		{"Process", processTests},
+	}
+}
+
+// Run holds a driver to its promises. It returns when all tests have ended, so that what
+// the harness needs may be closed after it.
+func Run(t *testing.T, h Harness) {
+	h = h.withDefaults(t)
+	for _, th := range themes() {
+		// Parallel tests begin when the theme's function returns, after the solo ones.
+		t.Run(th.name, func(t *testing.T) {
+			for _, x := range th.tests {
+				t.Run(x.name, func(t *testing.T) {
+					if !x.solo {
+						t.Parallel()
+					}
+					x.within(t, h, func(t *testing.T) { x.test(t, h) })
+				})
+			}
+		})
+	}
+}
+
+// within runs body in fake time if that is how this test is to be run.
+func (x test) within(t *testing.T, h Harness, body func(*testing.T)) {
+	if h.FakeTime && !x.processes {
+		synctest.Test(t, body)
+		return
+	}
+	body(t)
+}
+
+func (x test) test(t testing.TB, h Harness) {
+	e := &env{TB: t, h: h, fake: h.FakeTime && !x.processes}
+	if x.processes && h.URL == "" {
+		e.Skip("the store lives in this process alone (Harness.URL is empty)")
+	}
+	e.traits = e.backend().Traits()
+	if x.needs != nil {
+		if why := x.needs(e); why != "" {
+			e.Skip(why)
+		}
+	}
+	x.run(e)
+}
+
+func (h Harness) withDefaults(t testing.TB) Harness {
+	b := h.Open(t)
+	traits := b.Traits()
+	if err := b.Close(); err != nil {
+		t.Fatalf("closing an unused backend: %v", err)
+	}
+	if h.TTL == 0 {
+		h.TTL = max(time.Second, traits.MinTTL)
+	}
+	if h.TTL < traits.MinTTL {
+		t.Fatalf("Harness.TTL (%s) is under the store's floor (%s)", h.TTL, traits.MinTTL)
+	}
+	return h
+}

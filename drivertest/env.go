@@ -1,0 +1,325 @@
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// env is what a test is given: where to report, and the store.
+type env struct {
+	testing.TB
+	h      Harness
+	traits driver.Traits
+	fake   bool // inside of a synctest bubble
+}
+
+// patience is how long a test waits for what must come. Only a broken driver ever takes
+// that long; a loaded machine does not.
+func (e *env) patience() time.Duration { return 20*e.h.TTL + 30*time.Second }
+
+// limit is a promised bound as a test may demand it: exact in fake time, and with room
+// for a machine that does other things in real time.
+func (e *env) limit(promised time.Duration) time.Duration {
+	if e.fake {
+		return promised
+	}
+	return 2*promised + 5*time.Second
+}
+
+// ctx is for calls that must come to an end by themselves.
+func (e *env) ctx() context.Context {
+	ctx, cancel := context.WithTimeoutCause(e.Context(), e.patience(), errors.New("the suite's patience is over"))
+	e.Cleanup(cancel)
+	return ctx
+}
+
+// name returns a lock name nobody else uses.
+func (e *env) name() string {
+	return "drivertest/" + e.Name() + "/" + strings.ToLower(rand.Text()[:12])
+}
+
+// settle gives what should not happen the time to happen. It never makes a correct driver
+// fail; in fake time it also catches every wrong one.
+func (e *env) settle() {
+	if e.fake {
+		synctest.Wait()
+		return
+	}
+	time.Sleep(20 * time.Millisecond)
+}
+
+// eventually waits until ok, for things that only the store can be asked about.
+func (e *env) eventually(what string, ok func() bool) {
+	e.Helper()
+	if !e.comes(ok) {
+		e.Fatalf("in vain waited %s for: %s", e.patience(), what)
+	}
+}
+
+// comes asks until ok, and returns false when patience is over.
+func (e *env) comes(ok func() bool) bool {
+	pause := min(e.h.TTL/1000, 50*time.Millisecond)
+	for end := time.Now().Add(e.patience()); !ok(); time.Sleep(pause) {
+		if time.Now().After(end) {
+			return false
+		}
+		pause = min(2*pause, e.h.TTL/50)
+	}
+	return true
+}
+
+// backend opens a connection that the test's end closes.
+func (e *env) backend() driver.Backend {
+	e.Helper()
+	b := e.h.Open(e)
+	e.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			e.Errorf("close of a backend: %v", err)
+		}
+	})
+	return b
+}
+
+// session opens a session of the driver itself, for tests below the core. Nobody renews
+// it, so that such a test must be over within a TTL or renew by itself. told receives what
+// the driver tells by Gone.
+func (e *env) session(b driver.Backend, told func(id string, err error)) driver.Session {
+	e.Helper()
+	if told == nil {
+		told = func(string, error) {}
+	}
+	s, granted, err := b.Open(e.ctx(), driver.SessionOptions{TTL: e.calm(), Gone: told})
+	if err != nil {
+		e.Fatalf("open a session: %v", err)
+	}
+	if granted <= 0 {
+		e.Fatalf("open granted %s", granted)
+	}
+	e.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil && !errors.Is(err, driver.ErrGone) {
+			e.Errorf("close of a session: %v", err)
+		}
+	})
+	return s
+}
+
+// whole is a mutex's request.
+func (e *env) whole(name string) driver.Request { return e.request(name, driver.Whole, driver.Whole) }
+
+func (e *env) request(name string, units, capacity int64) driver.Request {
+	return driver.Request{
+		Name: name, ID: "drivertest-" + strings.ToLower(rand.Text()[:16]), Units: units, Capacity: capacity,
+		Owner: `{"program":"drivertest"}`, Since: time.Now(),
+	}
+}
+
+// client is a Client of the root package on a connection of its own, as another machine
+// would have it, which notes its events.
+type client struct {
+	*hasp.Client
+	env *env
+	tap *tap // nil unless made by tapped
+
+	mu     sync.Mutex
+	events []hasp.Event
+	more   chan struct{} // closed at the next event
+}
+
+func (e *env) client() *client { return e.clientOn(e.h.Open(e), nil, e.calm()) }
+
+// clients makes n of them.
+func (e *env) clients(n int) []*client {
+	cs := make([]*client, n)
+	for i := range cs {
+		cs[i] = e.client()
+	}
+	return cs
+}
+
+// tapped is a client whose calls to the driver a test can count, spoil and withhold.
+func (e *env) tapped() *client {
+	p := newTap(e.h.Open(e))
+	return e.clientOn(p, p, e.calm())
+}
+
+// mortal is a tapped client with the harness's TTL: for tests in which leases expire.
+func (e *env) mortal() *client {
+	p := newTap(e.h.Open(e))
+	return e.clientOn(p, p, e.h.TTL)
+}
+
+// calm is a TTL for tests that are not about expiry: a machine that stands still for a
+// second must not fail them.
+func (e *env) calm() time.Duration {
+	if e.fake {
+		return e.h.TTL
+	}
+	return max(e.h.TTL, 10*time.Second)
+}
+
+func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
+	e.Helper()
+	c := &client{env: e, tap: p, more: make(chan struct{})}
+	var err error
+	c.Client, err = hasp.New(b, hasp.WithTTL(ttl), hasp.WithObserver(c))
+	if err != nil {
+		e.Fatalf("new client: %v", err)
+	}
+	e.Cleanup(func() {
+		if p != nil {
+			p.heal() // an end in disorder is not what the test is about
+		}
+		if err := c.Close(); err != nil {
+			e.Errorf("close of a client: %v", err)
+		}
+	})
+	return c
+}
+
+// Observe notes an event.
+func (c *client) Observe(ev hasp.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, ev)
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+// await waits until n events of the kind have been told in all.
+func (c *client) await(kind hasp.EventKind, n int) {
+	c.env.Helper()
+	timeout := time.NewTimer(c.env.patience())
+	defer timeout.Stop()
+	for {
+		c.mu.Lock()
+		seen, more := 0, c.more
+		for _, ev := range c.events {
+			if ev.Kind == kind {
+				seen++
+			}
+		}
+		c.mu.Unlock()
+		if seen >= n {
+			return
+		}
+		select {
+		case <-more:
+		case <-timeout.C:
+			c.env.Fatalf("saw %d of %d events %q", seen, n, kind)
+		}
+	}
+}
+
+// attempt is an acquisition under way.
+type attempt struct {
+	env    *env
+	cancel context.CancelFunc
+	done   chan struct{}
+	got    *hasp.Lease
+	err    error
+}
+
+// start acquires in the background. What it gets is released at the end of the test at
+// the latest, by closing the client.
+func (e *env) start(lock func(context.Context) (*hasp.Lease, error)) *attempt {
+	ctx, cancel := context.WithCancel(e.ctx())
+	a := &attempt{env: e, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.got, a.err = lock(ctx)
+	}()
+	// Cleanups run last in, first out: nobody is left acquiring when the client closes.
+	e.Cleanup(func() { cancel(); <-a.done })
+	return a
+}
+
+// queue starts an acquisition and returns when its entry stands in the queue behind
+// somebody. The client must have no other waiter in the making.
+func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt {
+	c.env.Helper()
+	c.mu.Lock()
+	n := 1
+	for _, ev := range c.events {
+		if ev.Kind == hasp.Waiting {
+			n++
+		}
+	}
+	c.mu.Unlock()
+	a := c.env.start(lock)
+	c.await(hasp.Waiting, n)
+	return a
+}
+
+// lease waits for success.
+func (a *attempt) lease() *hasp.Lease {
+	a.env.Helper()
+	<-a.done // comes: its context has an end
+	if a.err != nil {
+		a.env.Fatalf("not acquired: %v", a.err)
+	}
+	return a.got
+}
+
+// blocked fails the test if the attempt has come to an end, or does so as soon as it can.
+func (a *attempt) blocked(why string) {
+	a.env.Helper()
+	a.env.settle()
+	select {
+	case <-a.done:
+		a.env.Fatalf("%s: yet the call returned, lease %v, error %v", why, a.got != nil, a.err)
+	default:
+	}
+}
+
+// must acquires what nobody else has.
+func (e *env) must(l *hasp.Lease, err error) *hasp.Lease {
+	e.Helper()
+	if err != nil {
+		e.Fatalf("not acquired: %v", err)
+	}
+	return l
+}
+
+func (e *env) release(l *hasp.Lease) {
+	e.Helper()
+	if err := l.Release(e.ctx()); err != nil {
+		e.Fatalf("not released: %v", err)
+	}
+}
+
+// list reads a queue.
+func (e *env) list(b driver.Backend, name string) []driver.Entry {
+	e.Helper()
+	entries, err := b.List(e.ctx(), name)
+	if err != nil {
+		e.Fatalf("list %q: %v", name, err)
+	}
+	return entries
+}
+
+// empty waits until nothing is left under the name: cleaning up is a thing of the
+// background (L4).
+func (e *env) empty(b driver.Backend, name string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("nothing left under %q", name), func() bool { return len(e.list(b, name)) == 0 })
+}
+
+// wantErr demands each of the targets in err's chain.
+func (e *env) wantErr(what string, err error, targets ...error) {
+	e.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			e.Errorf("%s: error %v, want one wrapping %q", what, err, target)
+		}
+	}
+}

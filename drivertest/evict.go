@@ -1,0 +1,112 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+var evictTests = needing(needsEvicter, []test{
+	{name: "Holder", run: testEvictHolder},
+	{name: "Waiter", needs: needsFIFO, run: testEvictWaiter},
+	{name: "Nobody", run: testEvictNobody},
+	{name: "Forgotten", run: testEvictForgotten},
+})
+
+func (e *env) evict(b driver.Backend, name, id string) error {
+	e.Helper()
+	return b.(driver.Evicter).Evict(e.ctx(), name, id)
+}
+
+// O1, S6, S7, L1: an operator takes the lock away. The next is granted a higher token, the
+// holder is told why within a renewal and releases nothing, and renewing does not bring
+// its entry back.
+func testEvictHolder(e *env) {
+	b, name, c, other := e.backend(), e.name(), e.mortal(), e.client()
+	bystander := e.must(c.Mutex(e.name()).Lock(e.ctx()))
+	held := e.must(c.Mutex(name).Lock(e.ctx()))
+	work := held.Context()
+	next := other.queue(other.Mutex(name).Lock)
+	began := time.Now()
+	if err := e.evict(b, name, held.ID()); err != nil {
+		e.Fatalf("evict: %v", err)
+	}
+	got := next.lease()
+	if e.traits.Fencing && got.Token() <= held.Token() {
+		e.Errorf("token %d after %d", got.Token(), held.Token())
+	}
+	select {
+	case <-work.Done():
+	case <-e.ctx().Done():
+		e.Fatal("the evicted holder was never told")
+	}
+	if took := time.Since(began); e.traits.Liveness != driver.ProcessBound && took > e.limit(e.h.TTL/3) {
+		e.Errorf("told after %s, renewals come every %s", took, e.h.TTL/3)
+	}
+	e.lost(held, work, hasp.Denied)
+	e.lastsATerm(got)
+	for _, entry := range e.list(b, name) {
+		if entry.ID == held.ID() {
+			e.Error("the evicted entry is back")
+		}
+	}
+	if !bystander.Held() {
+		e.Errorf("an eviction took another lock of the same client: %v", bystander.Err())
+	}
+	e.release(got)
+	e.release(bystander)
+}
+
+// L2: a waiter that is evicted does not wait on for ever: it queues again.
+func testEvictWaiter(e *env) {
+	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
+	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
+	evicted := c.queue(c.Mutex(name).Lock)
+	id := ""
+	for _, entry := range e.list(b, name) {
+		if entry.ID != held.ID() {
+			id = entry.ID
+		}
+	}
+	behind := other.queue(other.Mutex(name).Lock)
+	if err := e.evict(b, name, id); err != nil {
+		e.Fatalf("evict: %v", err)
+	}
+	c.await(hasp.Requeued, 1)
+	if !held.Held() {
+		e.Errorf("the eviction of a waiter took the lock from its holder: %v", held.Err())
+	}
+	e.release(held)
+	served, last := pair(behind, evicted)
+	e.release(served.got)
+	e.release(last.lease())
+	if served.got.ID() == id || last.got.ID() == id {
+		e.Error("granted the evicted entry")
+	}
+	e.empty(b, name)
+}
+
+// S6: only the entry that was named is removed.
+func testEvictNobody(e *env) {
+	b, name, c := e.backend(), e.name(), e.client()
+	held := e.must(c.Mutex(name).Lock(e.ctx()))
+	e.wantErr("evict of an unknown ID", e.evict(b, name, "nobody-1"), driver.ErrGone)
+	e.wantErr("evict under an unused name", e.evict(b, e.name(), held.ID()), driver.ErrGone)
+	e.stillHeld(&locker{name: name}, held)
+	e.release(held)
+	e.wantErr("evict of what was released", e.evict(b, name, held.ID()), driver.ErrGone)
+}
+
+// S7: the release may be the first to find out, with a renewal long to come.
+func testEvictForgotten(e *env) {
+	b, name, c := e.backend(), e.name(), e.client()
+	for range 3 {
+		held := e.must(c.Mutex(name).Lock(e.ctx()))
+		if err := e.evict(b, name, held.ID()); err != nil {
+			e.Fatalf("evict: %v", err)
+		}
+		e.wantErr("release of what was evicted", held.Release(e.ctx()), hasp.ErrLost)
+	}
+	e.empty(b, name)
+}

@@ -1,0 +1,123 @@
+package drivertest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+var exclusionTests = slices.Concat(
+	exclusively("Counter", nil, testCounter),
+	exclusively("Contend", nil, testContend),
+	[]test{{name: "Deadlock", run: testDeadlock}},
+)
+
+// fragile is a resource that only a lock protects.
+//
+// The counter is read and written in two steps, so an update is lost whenever two are
+// inside. The steps are atomic all the same: the race detector knows nothing of a lock
+// that lives outside of the process, and would report each correct hand-over.
+type fragile struct {
+	value  atomic.Int64
+	inside atomic.Int64
+	most   atomic.Int64 // were inside at once
+	uses   atomic.Int64
+}
+
+func (f *fragile) use() {
+	in := f.inside.Add(1)
+	for most := f.most.Load(); in > most && !f.most.CompareAndSwap(most, in); most = f.most.Load() {
+	}
+	v := f.value.Load()
+	time.Sleep(20 * time.Microsecond) // whoever else is inside, is so now
+	f.value.Store(v + 1)
+	f.uses.Add(1)
+	f.inside.Add(-1)
+}
+
+// contend has every client's goroutines use f a number of times each, under the lock.
+func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func(*client, context.Context) (*hasp.Lease, error)) {
+	e.Helper()
+	ctx := e.ctx()
+	var wg sync.WaitGroup
+	for _, c := range cs {
+		for range goroutines {
+			wg.Go(func() {
+				for range times {
+					l, err := lock(c, ctx)
+					if err != nil {
+						e.Errorf("lock: %v", err)
+						return
+					}
+					f.use()
+					if err := l.Release(ctx); err != nil {
+						e.Errorf("release: %v", err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if want := int64(len(cs) * goroutines * times); f.uses.Load() != want {
+		e.Errorf("used %d times, want %d", f.uses.Load(), want)
+	}
+}
+
+// exclusive fails if two were inside at once, or an update was lost.
+func (e *env) exclusive(f *fragile) {
+	e.Helper()
+	if f.most.Load() > 1 || f.value.Load() != f.uses.Load() {
+		e.Errorf("%d were inside at once, %d of %d updates were lost",
+			f.most.Load(), f.uses.Load()-f.value.Load(), f.uses.Load())
+	}
+}
+
+// S1, S10: clients of a process contend with each other like processes, and so do the
+// goroutines of one client.
+func testCounter(e *env, l *locker) {
+	var f fragile
+	e.contend(e.clients(4), 4, 15, &f, func(c *client, ctx context.Context) (*hasp.Lease, error) {
+		return l.lock(c)(ctx)
+	})
+	e.exclusive(&f)
+	l.left(e, e.backend(), 0)
+}
+
+// S10: a second acquisition by the same client waits like a stranger's, whichever handle
+// it goes through: no re-entry by session, connection or process.
+func testContend(e *env, l *locker) {
+	c := e.client()
+	first := e.must(l.lock(c)(e.ctx()))
+	second := c.queue(l.lock(c))
+	if l.try != nil {
+		_, err := l.try(c)(e.ctx())
+		e.wantErr("try of what the same client holds", err, hasp.ErrBusy)
+	}
+	second.blocked("the same client holds the lock")
+	e.release(first)
+	e.release(second.lease())
+}
+
+// S10: waiting for what the own context holds is refused at once, instead of for ever.
+// A try, another name, and the context of a lease that is no longer held are no deadlock.
+func testDeadlock(e *env) {
+	c, name, other := e.client(), e.name(), e.name()
+	l := e.must(c.Mutex(name).Lock(e.ctx()))
+	_, err := c.Mutex(name).Lock(l.Context())
+	e.wantErr("lock within the lock", err, hasp.ErrDeadlock)
+	nested := e.must(c.Mutex(other).Lock(l.Context()))
+	_, err = c.RWMutex(name).Lock(nested.Context())
+	e.wantErr("lock within a lock within the lock", err, hasp.ErrDeadlock)
+	_, err = c.Mutex(name).TryLock(l.Context())
+	e.wantErr("try within the lock", err, hasp.ErrBusy)
+	e.release(nested)
+	e.release(l)
+	_, err = c.Mutex(name).Lock(l.Context())
+	e.wantErr("lock with the context of a released lease", err, context.Canceled)
+	e.release(e.must(c.Mutex(name).Lock(context.WithoutCancel(l.Context()))))
+}

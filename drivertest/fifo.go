@@ -1,0 +1,77 @@
+package drivertest
+
+import (
+	"slices"
+	"sync"
+)
+
+var fifoTests = slices.Concat(
+	exclusively("Order", needsFIFO, testOrder),
+	exclusively("OrderUnderLoad", both(needsFIFO, needsFencing), testOrderUnderLoad),
+)
+
+// L5: who stands in the queue first is served first, through separate clients. No
+// inversion is allowed.
+func testOrder(e *env, l *locker) {
+	const n = 8
+	holder := e.must(l.lock(e.client())(e.ctx()))
+	var waiting []*attempt
+	for _, c := range e.clients(n) {
+		waiting = append(waiting, c.queue(l.lock(c)))
+	}
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i, a := range waiting {
+		wg.Go(func() {
+			<-a.done
+			if a.err != nil {
+				e.Errorf("waiter %d: %v", i, a.err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i) // under the lock, so this is the order of the grants
+			mu.Unlock()
+			if err := a.got.Release(e.ctx()); err != nil {
+				e.Errorf("release by waiter %d: %v", i, err)
+			}
+		})
+	}
+	e.settle()
+	e.release(holder)
+	wg.Wait()
+	if len(order) != n || !slices.IsSorted(order) {
+		e.Errorf("served in the order %v", order)
+	}
+}
+
+// L5, S2: with many that come and go, grants follow the order of entry, which is that of
+// the tokens.
+func testOrderUnderLoad(e *env, l *locker) {
+	var mu sync.Mutex
+	var tokens []uint64
+	ctx := e.ctx()
+	var wg sync.WaitGroup
+	for _, c := range e.clients(6) {
+		wg.Go(func() {
+			for range 12 {
+				got, err := l.lock(c)(ctx)
+				if err != nil {
+					e.Errorf("lock: %v", err)
+					return
+				}
+				mu.Lock()
+				tokens = append(tokens, got.Token())
+				mu.Unlock()
+				if err := got.Release(ctx); err != nil {
+					e.Errorf("release: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if !slices.IsSorted(tokens) {
+		e.Errorf("grants out of order: %v", tokens)
+	}
+}

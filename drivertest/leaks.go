@@ -1,0 +1,101 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// CyclesEnv names the environment variable that sets how many cycles the test of leaks
+// runs. The default keeps a run short; before a release make it 100000 (L6).
+const CyclesEnv = "HASP_DRIVERTEST_CYCLES"
+
+var leakTests = []test{
+	{name: "Cycles", solo: true, run: testLeaks},
+}
+
+// usage is what a process must not have more of after many cycles than before.
+type usage struct{ goroutines, descriptors int }
+
+func used() usage {
+	u := usage{goroutines: runtime.NumGoroutine()}
+	// Elsewhere than on Linux this fails, and the goroutines must do.
+	if dir, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.descriptors = len(dir)
+	}
+	return u
+}
+
+// L6: whatever way acquisitions end, nothing accumulates: no goroutine, no descriptor, no
+// entry.
+func testLeaks(e *env) {
+	cycles := 150
+	if s := os.Getenv(CyclesEnv); s != "" {
+		var err error
+		if cycles, err = strconv.Atoi(s); err != nil {
+			e.Fatalf("%s: %v", CyclesEnv, err)
+		}
+	}
+	// A pool may open a connection more or less; a leak of one in fifty cycles shows.
+	const slack = 2
+	b, name := e.backend(), e.name()
+	c, other := e.client(), e.client()
+	for range 10 { // pools fill, lazy things start
+		e.cycle(c, other, name)
+	}
+	e.empty(b, name)
+	e.settle()
+	before := used()
+	for range cycles {
+		e.cycle(c, other, name)
+	}
+	e.empty(b, name)
+	var after usage
+	if !e.comes(func() bool {
+		after = used()
+		return after.goroutines <= before.goroutines+slack && after.descriptors <= before.descriptors+slack
+	}) {
+		e.Errorf("after %d cycles %+v, before %+v", cycles, after, before)
+	}
+}
+
+// cycle acquires and ends it in each way there is.
+func (e *env) cycle(c, other *client, name string) {
+	e.Helper()
+	ctx := e.ctx()
+	held := e.must(c.Mutex(name).Lock(ctx))
+	held.Context() // has a goroutine or a timer, if any part of a lease has
+	if _, err := other.Mutex(name).TryLock(ctx); !errors.Is(err, hasp.ErrBusy) {
+		e.Fatalf("try: %v", err)
+	}
+	quit, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	if _, err := other.Mutex(name).Lock(quit); !errors.Is(err, context.DeadlineExceeded) {
+		e.Fatalf("waiting for a millisecond: %v", err)
+	}
+	waiter, err := hasp.New(e.h.Open(e), hasp.WithTTL(e.calm()))
+	if err != nil {
+		e.Fatalf("new client: %v", err)
+	}
+	defer waiter.Close() // for a cycle that fails
+	waiting := make(chan error, 1)
+	go func() {
+		l, err := waiter.Mutex(name).Lock(ctx)
+		if err == nil {
+			l.Context() // not released: closing the client does
+		}
+		waiting <- err
+	}()
+	e.release(held)
+	if err := <-waiting; err != nil {
+		e.Fatalf("lock: %v", err)
+	}
+	if err := waiter.Close(); err != nil {
+		e.Fatalf("close: %v", err)
+	}
+}

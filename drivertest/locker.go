@@ -1,0 +1,101 @@
+package drivertest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// locker is one of the forms in which a lock can be had for oneself alone. The same tests
+// run through each: they are one queue in the store, and must be one in every respect.
+type locker struct {
+	name     string
+	standing []string // the IDs of entries that are in front anyhow
+
+	lock func(*client) acquire
+	try  func(*client) acquire // nil: the form has no try
+}
+
+type acquire = func(context.Context) (*hasp.Lease, error)
+
+// exclusively makes a test of each form.
+func exclusively(name string, needs func(*env) string, run func(*env, *locker)) []test {
+	if needs == nil {
+		needs = func(*env) string { return "" }
+	}
+	return []test{
+		{name: name + "/mutex", needs: needs, run: func(e *env) { run(e, e.mutex()) }},
+		{name: name + "/writer", needs: needs, run: func(e *env) { run(e, e.writer()) }},
+		{name: name + "/election", needs: both(needs, needsValues), run: func(e *env) { run(e, e.campaign()) }},
+		{name: name + "/drained", needs: both(needs, needsCounting), run: func(e *env) { run(e, e.drained()) }},
+	}
+}
+
+func (e *env) mutex() *locker {
+	name := e.name()
+	return &locker{
+		name: name,
+		lock: func(c *client) acquire { return c.Mutex(name).Lock },
+		try:  func(c *client) acquire { return c.Mutex(name).TryLock },
+	}
+}
+
+func (e *env) writer() *locker {
+	name := e.name()
+	return &locker{
+		name: name,
+		lock: func(c *client) acquire { return c.RWMutex(name).Lock },
+		try:  func(c *client) acquire { return c.RWMutex(name).TryLock },
+	}
+}
+
+func (e *env) campaign() *locker {
+	name := e.name()
+	return &locker{
+		name: name,
+		lock: func(c *client) acquire {
+			return func(ctx context.Context) (*hasp.Lease, error) {
+				term, err := c.Election(name).Campaign(ctx, []byte("value"))
+				if err != nil {
+					return nil, err
+				}
+				return term.Lease, nil
+			}
+		},
+	}
+}
+
+// drained is a semaphore of 5 with 4 permits taken for the whole of the test: the fifth
+// is a mutex, behind several holders instead of one.
+func (e *env) drained() *locker {
+	name, drain := e.name(), e.client()
+	l := &locker{name: name}
+	for _, k := range []int64{1, 2, 1} {
+		l.standing = append(l.standing, e.must(drain.Semaphore(name, 5).Acquire(e.ctx(), k)).ID())
+	}
+	l.lock = func(c *client) acquire {
+		return func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, 5).Acquire(ctx, 1) }
+	}
+	l.try = func(c *client) acquire {
+		return func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, 5).TryAcquire(ctx, 1) }
+	}
+	return l
+}
+
+// left waits until n entries are left besides those that stand there anyhow: cleaning up
+// is a thing of the background (L4).
+func (l *locker) left(e *env, b driver.Backend, n int) {
+	e.Helper()
+	stand := len(l.standing)
+	if !e.traits.FIFO {
+		n = min(n, 1) // who waits stands in no queue
+	}
+	e.eventually("the entries that were given up are gone", func() bool {
+		return len(e.list(b, l.name)) == stand+n
+	})
+	if got := ids(e.list(b, l.name)); len(got) < stand || !slices.Equal(got[:stand], l.standing) {
+		e.Errorf("in front stand %v, want %v", got, l.standing)
+	}
+}

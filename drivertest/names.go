@@ -1,0 +1,194 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+var nameTests = []test{
+	{name: "Traps", run: testNameTraps},
+	{name: "Random", run: testNamesRandom},
+	{name: "Listed", needs: needsNames, run: testNamesListed},
+}
+
+// nameTraps are names that some library or store has mixed up: by case, by prefix, by
+// length, by separator, by escape, by normal form, or with something of its own.
+func nameTraps() []string {
+	long := strings.Repeat("n", 511)
+	names := []string{
+		"a/b", "a/", "a", "A", "a%2Fb", "a%2fb", "../x", ".", "..", "...", "/", "//", "/a", "{x}", "x", "a}b{c", "{}", "}{",
+		" x", "x ", " ", "\t", "x\n", "x\r\n", "x'; DROP", "x\";--", "`x`", "lock-0000000001", "_c_", "_c_-lock-0000000001",
+		"x/1", "x/", "x:1", "x%", "x_", "x*", "x?", "x[a]", "\\", "\\x", "%", "%%", "%61", "~", "~x", "-", "--", "-rf", "$x", "${x}", "#x",
+		"\u00e9", "e\u0301", "\u212b", "\u00c5", "ss", "\u00df", "\u0131", "i", "I", "\u200b", "x\u200b", "\ufeffx", "\U0001f512", "\u202ex",
+		"con", "nul", "CON", "a.lock", ".lock", "tmp", "session", "\x01", "\x7f",
+		strings.Repeat("k", 63), strings.Repeat("k", 64), strings.Repeat("k", 65), strings.Repeat("k", 255), strings.Repeat("k", 256),
+		long + "1", long + "2", strings.ToUpper(long) + "1", long, strings.Repeat("/", 512), strings.Repeat("\u00e9", 256), strings.Repeat("\u00c9", 256),
+	}
+	// What a name is turned into must not be mistaken for a name.
+	for _, n := range slices.Clone(names) {
+		if enc, _ := driver.EncodeName(n, 128); !slices.Contains(names, enc) {
+			names = append(names, enc)
+		}
+	}
+	return names
+}
+
+// S9, O2: the traps are names like any other, each a lock of its own.
+func testNameTraps(e *env) { e.independent(nameTraps()) }
+
+// S9: so are a thousand random ones.
+func testNamesRandom(e *env) {
+	names := map[string]bool{}
+	for len(names) < 1000 {
+		// 8 runes are enough not to meet anybody else's; a few are as long as may be.
+		n, length := "", 8+rand.N(12)
+		if rand.N(20) == 0 {
+			length = 512
+		}
+		for range length {
+			r := rune(1 + rand.N(0xff))
+			switch rand.N(4) {
+			case 0:
+				r = rune(1 + rand.N(utf8.MaxRune))
+			case 1:
+				r = rune(0x20 + rand.N(0x60))
+			}
+			if utf8.ValidRune(r) && len(n)+utf8.RuneLen(r) <= 512 {
+				n += string(r)
+			}
+		}
+		names[n] = true
+	}
+	e.independent(slices.Collect(maps.Keys(names)))
+}
+
+// independent holds all names at once, and looks that each is shown and listed as it was
+// given; then it releases every second, and looks that exactly the others are still held.
+func (e *env) independent(names []string) {
+	e.Helper()
+	holder, other := e.client(), e.client()
+	held := make([]*hasp.Lease, len(names))
+	e.each(names, func(i int, name string) (err error) {
+		held[i], err = holder.Mutex(name, hasp.Note(name)).TryLock(e.Context())
+		return err
+	})
+	if e.Failed() {
+		return
+	}
+	if needsNames(e) == "" {
+		listed := e.listed("")
+		for _, name := range names {
+			if _, found := slices.BinarySearch(listed, name); !found {
+				e.Errorf("name %q is held and not listed", name)
+			}
+		}
+	}
+	e.each(names, func(i int, name string) error {
+		if i%2 == 0 {
+			return held[i].Release(e.Context())
+		}
+		q, err := other.Inspect(e.Context(), name)
+		if err == nil && (q.Name != name || len(q.Holders) != 1 || len(q.Waiters) != 0 || q.Holders[0].ID != held[i].ID() || q.Holders[0].Owner.Note != name) {
+			return fmt.Errorf("inspected: %+v; want the holder %s", q, held[i].ID())
+		}
+		return err
+	})
+	e.each(names, func(i int, name string) error {
+		l, err := other.Mutex(name).TryLock(e.Context())
+		switch {
+		case i%2 == 0 && err != nil:
+			return fmt.Errorf("it was released: %w", err)
+		case i%2 == 0:
+			return l.Release(e.Context())
+		case err == nil:
+			return errors.New("it is held, and was granted again")
+		}
+		return held[i].Release(e.Context())
+	})
+}
+
+// each runs fn for every name, several at a time: a store in another process is waited
+// for most of the time.
+func (e *env) each(names []string, fn func(i int, name string) error) {
+	e.Helper()
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range next {
+				if err := fn(i, names[i]); err != nil {
+					e.Errorf("name %q: %v", names[i], err)
+				}
+			}
+		})
+	}
+	for i := range names {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// S9: names are listed as they were given, by prefixes that mean nothing but themselves
+// (no pattern of SQL or of a shell), and no longer than they are in use.
+func testNamesListed(e *env) {
+	root := e.name()
+	c := e.client()
+	var names []string
+	leases := map[string]*hasp.Lease{}
+	for _, n := range nameTraps() {
+		if n = root + n; len(n) > 512 {
+			continue
+		}
+		names = append(names, n)
+		leases[n] = e.must(c.Mutex(n).TryLock(e.ctx()))
+	}
+	starting := func(prefix string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, prefix) })
+	}
+	for _, prefix := range []string{root, root + "x", root + "x%", root + "x_", root + "x*", root + "x[", root + "a/", root + "A", root + "\\", root + "%", root + "\u00e9", root + "nobody"} {
+		e.lists(prefix, starting(prefix))
+	}
+	for n := range e.client().Names(e.ctx(), root) {
+		if !slices.Contains(names, n) {
+			e.Errorf("listed %q", n)
+		}
+		break // must end the listing without an error or a panic
+	}
+	for n, l := range leases {
+		e.release(l)
+		names = slices.DeleteFunc(names, func(o string) bool { return o == n })
+	}
+	e.eventually("unused names no longer listed", func() bool { return len(e.listed(root)) == 0 })
+}
+
+func (e *env) lists(prefix string, want []string) {
+	e.Helper()
+	got := e.listed(prefix)
+	want = slices.Sorted(slices.Values(want))
+	if !slices.Equal(got, want) {
+		e.Errorf("names with prefix %q: %q, want %q", prefix, got, want)
+	}
+}
+
+func (e *env) listed(prefix string) []string {
+	e.Helper()
+	var got []string
+	for n, err := range e.client().Names(e.ctx(), prefix) {
+		if err != nil {
+			e.Fatalf("names with prefix %q: %v", prefix, err)
+		}
+		got = append(got, n)
+	}
+	slices.Sort(got)
+	return got
+}

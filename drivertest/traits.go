@@ -1,0 +1,75 @@
+package drivertest
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+var traitTests = []test{
+	{name: "Refused", run: testRefused},
+	{name: "Honest", run: testHonest},
+}
+
+// humble hides what a store can do.
+type humble struct{ driver.Backend }
+
+func (h humble) Traits() driver.Traits {
+	t := h.Backend.Traits()
+	t.Shared, t.Counting, t.Values = false, false, false
+	return t
+}
+
+// What a store does not promise is refused before any I/O, whatever else it can do.
+func testRefused(e *env) {
+	p := newTap(humble{e.h.Open(e)})
+	c := e.clientOn(p, p, e.calm())
+	name := e.name()
+	for what, lock := range map[string]acquire{
+		"RLock": c.RWMutex(name).RLock, "TryRLock": c.RWMutex(name).TryRLock,
+		"Acquire": permits(c, name, 3, 1),
+	} {
+		_, err := lock(e.ctx())
+		e.wantErr(what, err, hasp.ErrUnsupported)
+	}
+	_, err := c.Semaphore(name, 3).TryAcquire(e.ctx(), 1)
+	e.wantErr("TryAcquire", err, hasp.ErrUnsupported)
+	_, err = c.Election(name).Campaign(e.ctx(), nil)
+	e.wantErr("Campaign", err, hasp.ErrUnsupported)
+	_, err = c.Election(name).Leader(e.ctx())
+	e.wantErr("Leader", err, hasp.ErrUnsupported)
+	for _, err := range c.Names(e.ctx(), "") {
+		e.wantErr("Names", err, hasp.ErrUnsupported)
+	}
+	c.untouched()
+	e.release(e.must(c.Mutex(name).Lock(e.ctx())))
+}
+
+// Promises come with the methods that keep them, are the same for every connection, and
+// the name of the store shows nothing that its URL keeps to itself (O2).
+func testHonest(e *env) {
+	b := e.backend()
+	if t := e.backend().Traits(); t != b.Traits() {
+		e.Errorf("two connections promise different things: %+v, %+v", t, b.Traits())
+	}
+	if b.Traits().MinTTL < 0 {
+		e.Errorf("the shortest TTL is %s", b.Traits().MinTTL)
+	}
+	t := e.session(b, nil).Ticket(e.whole(e.name()))
+	if _, ok := t.(driver.Publisher); e.traits.Values && !ok {
+		e.Error("values are promised, and a ticket cannot publish any")
+	}
+	label := b.String()
+	if label == "" {
+		e.Error("the store has no name for messages")
+	}
+	if u, err := url.Parse(e.h.URL); err == nil && u.User != nil {
+		for _, secret := range strings.Split(u.User.String(), ":") {
+			if secret != "" && strings.Contains(label, secret) {
+				e.Error("the store's name shows user or password of its URL")
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// backend is a directory. The store in it is attached as long as somebody uses it: the
+// backend itself, its sessions, a call under way. One that has failed (the directory was
+// replaced) is let go, and the next use attaches what is there then.
+type backend struct {
+	path    string
+	options Options
+
+	gate   chan struct{} // full while somebody is at the fields below; attaching may wait
+	store  *store
+	closed bool
+}
+
+func open(ctx context.Context, path string, o *Options) (driver.Backend, error) {
+	b := &backend{path: path, options: *o, gate: make(chan struct{}, 1)}
+	s, err := b.use(ctx)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	s.leave()
+	return b, nil
+}
+
+// use returns the store; leave must follow.
+func (b *backend) use(ctx context.Context) (*store, error) {
+	select {
+	case b.gate <- struct{}{}:
+		defer func() { <-b.gate }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if b.closed {
+		return nil, driver.ErrClosed
+	}
+	if b.store != nil && b.store.failure() != nil {
+		b.store.leave()
+		b.store = nil
+	}
+	if b.store == nil {
+		s, err := attach(ctx, b.path, &b.options)
+		if err != nil {
+			return nil, err
+		}
+		s.uses.Add(1)
+		b.store = s
+	}
+	b.store.uses.Add(1)
+	return b.store, nil
+}
+
+// Close lets the store go.
+func (b *backend) Close() error {
+	b.gate <- struct{}{}
+	defer func() { <-b.gate }()
+	if b.store != nil {
+		b.store.leave()
+	}
+	b.store, b.closed = nil, true
+	return nil
+}
+
+func (b *backend) String() string { return "file://" + b.path }
+
+func (b *backend) Traits() driver.Traits {
+	return driver.Traits{
+		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: pushes,
+		Liveness: driver.ProcessBound,
+	}
+}
+
+// Open starts a session, which nothing but the end of the process expires.
+func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, err := b.use(ctx)
+	if err != nil {
+		return nil, 0, refuse(err)
+	}
+	// After a failure the first to look must find it, not the first to hold.
+	if err := s.check(ctx, 0); err != nil {
+		s.leave()
+		return nil, 0, err
+	}
+	n, err := openSession(s, o)
+	if err != nil {
+		s.leave()
+		return nil, 0, refuse(fmt.Errorf("open a session in %s: %w", b.path, err))
+	}
+	s.sweepSometimes(ctx)
+	return n, driver.Forever, nil
+}

@@ -1,0 +1,99 @@
+package filelock
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// changes tells of writes to queue files by inotify. A user may have 128 instances in all,
+// so a store has one for all its watches, and none while nothing is watched; no wake-up of
+// a lock depends on it.
+type changes struct {
+	fd    int
+	files map[int]int32 // watch descriptors by number of the file
+	users map[int32]map[*waiter]struct{}
+}
+
+// watchFile has the waiter signalled when a queue file is written to, until stop is
+// called. poll is not 0 if that cannot be had, and says how often to look instead.
+func (p *post) watchFile(w *waiter, n int) (poll time.Duration, stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.openChangesLocked(); err != nil {
+		return watchPoll, func() {}
+	}
+	c := p.changes
+	wd, ok := c.files[n]
+	if !ok {
+		d, err := unix.InotifyAddWatch(c.fd, fmt.Sprintf("%s/%s/%02x", p.store.path, queuesDir, n), unix.IN_MODIFY)
+		if err != nil {
+			p.closeChangesLocked()
+			return watchPoll, func() {}
+		}
+		wd = int32(d)
+		c.files[n], c.users[wd] = wd, map[*waiter]struct{}{}
+	}
+	c.users[wd][w] = struct{}{}
+	return 0, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(c.users[wd], w)
+		if len(c.users[wd]) == 0 {
+			_, _ = unix.InotifyRmWatch(c.fd, uint32(wd))
+			delete(c.users, wd)
+			delete(c.files, n)
+		}
+		p.closeChangesLocked()
+	}
+}
+
+func (p *post) openChangesLocked() error {
+	if p.changes != nil {
+		return nil
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	if err := p.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	p.changes = &changes{fd: fd, files: map[int]int32{}, users: map[int32]map[*waiter]struct{}{}}
+	return nil
+}
+
+// closeChangesLocked gives the instance back if nobody needs it.
+func (p *post) closeChangesLocked() {
+	if c := p.changes; c != nil && len(c.users) == 0 {
+		_ = unix.Close(c.fd)
+		p.changes = nil
+	}
+}
+
+// read signals whom the pending events concern. Too many events for the kernel to keep
+// concern everybody.
+func (c *changes) read(buf []byte) {
+	for {
+		n, err := unix.Read(c.fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+			wd, mask, size := int32(le.Uint32(b)), le.Uint32(b[4:]), int(le.Uint32(b[12:]))
+			for d, users := range c.users {
+				if d == wd || mask&unix.IN_Q_OVERFLOW != 0 {
+					for w := range users {
+						w.signal()
+					}
+				}
+			}
+			b = b[min(unix.SizeofInotifyEvent+size, len(b)):]
+		}
+	}
+}

@@ -1,0 +1,162 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// attach opens the store in a directory, and makes one there if there is none.
+//
+// A flock on the directory says who uses it. Everybody has it shared, for as long as the
+// process may hold a lock; whoever gets it exclusively is alone, and may therefore make,
+// repair and tidy whatever is below: with no user there is no holder whose lock could be
+// given away. Whoever is not alone finds the store as it must be, or refuses: files that
+// are missing then were removed under somebody who may hold.
+//
+// The flock is on the directory and not on a file in it, because it outlives whatever
+// happens to the files: after rm -rf dir/* a newcomer still meets it.
+func attach(ctx context.Context, path string, o *Options) (*store, error) {
+	root, err := openRoot(path, o)
+	if err != nil {
+		return nil, err
+	}
+	queues, lives, err := settle(ctx, root, path)
+	if err == nil {
+		// The directory may have been moved while we waited; a lock on it says nothing
+		// about the one that stands there now.
+		err = sameDir(root, path)
+	}
+	if err != nil {
+		_ = unix.Close(root)
+		return nil, err
+	}
+	return newStore(path, root, queues, lives)
+}
+
+// openRoot opens the directory and refuses one that is not safe.
+func openRoot(path string, o *Options) (fd int, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return -1, explain(path, err)
+	}
+	fd, err = openDir(unix.AT_FDCWD, path)
+	if err != nil {
+		return -1, explain(path, err)
+	}
+	if err = checkFS(fd, path, o); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// openDir opens a directory that nobody but us may change.
+func openDir(dir int, name string) (int, error) {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		switch {
+		case int(st.Uid) != os.Geteuid():
+			err = fmt.Errorf("%w: it belongs to uid %d and this process runs as uid %d; a store has one owner",
+				driver.ErrInvalid, st.Uid, os.Geteuid())
+		case st.Mode&0o022 != 0:
+			err = fmt.Errorf("%w: others may write in it (mode %#o); chmod it to 0700", driver.ErrInvalid, st.Mode&0o777)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// explain says in words what the usual errors mean here.
+func explain(path string, err error) error {
+	what := ""
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EMLINK):
+		what = " (a store must be a directory of its own, and not a symbolic link to one)"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		what = " (the store's owner needs read, write and search permission)"
+	}
+	return fmt.Errorf("store directory %s: %w%s", path, err, what)
+}
+
+// settle gets the shared flock, by way of the exclusive one if nobody else has any.
+func settle(ctx context.Context, root int, path string) (queues, lives int, err error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, fmt.Errorf("%w while waiting for another process that prepares the store in %s, or holds a flock on it", err, path)
+		}
+		switch err := unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB); err {
+		case nil:
+			if err := prepare(root, path); err != nil {
+				return 0, 0, err
+			}
+		case unix.EWOULDBLOCK, unix.EINTR:
+		default:
+			return 0, 0, fmt.Errorf("flock on %s: %w", path, err)
+		}
+		// Turning the exclusive lock into a shared one lets go of it in between. If somebody
+		// gets in there, they prepare the store again, to the same end.
+		switch err := unix.Flock(root, unix.LOCK_SH|unix.LOCK_NB); err {
+		case nil:
+			return openParts(root, path)
+		case unix.EWOULDBLOCK, unix.EINTR:
+			nap(time.Millisecond)
+		default:
+			return 0, 0, fmt.Errorf("flock on %s: %w", path, err)
+		}
+	}
+}
+
+// openParts opens the subdirectories of a store that others may be using.
+func openParts(root int, path string) (queues, lives int, err error) {
+	found, err := readFormat(root)
+	if err == nil && found == "" {
+		err = unix.ENOENT
+	}
+	if err == nil {
+		err = checkFormat(path, found)
+	}
+	if err == nil {
+		if queues, err = openDir(root, queuesDir); err == nil {
+			if lives, err = openDir(root, livesDir); err == nil {
+				return queues, lives, nil
+			}
+			_ = unix.Close(queues)
+		}
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return 0, 0, &damageError{path, "files were removed while other processes use it"}
+	}
+	return 0, 0, explain(path, err)
+}
+
+// sameDir makes sure that a path leads to the directory that is open as fd.
+func sameDir(fd int, path string) error {
+	var here, there unix.Stat_t
+	if err := unix.Fstat(fd, &here); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	err := unix.Fstatat(unix.AT_FDCWD, path, &there, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == nil && here.Dev == there.Dev && here.Ino == there.Ino:
+		return nil
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EINTR):
+		// A directory above was closed to us. That does not open another store.
+		return nil
+	}
+	return fmt.Errorf("%w: the store directory %s was removed, moved or replaced", driver.ErrGone, path)
+}

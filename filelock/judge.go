@@ -1,0 +1,219 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"slices"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// party is an entry as others need to know it: whose life to watch, what to ring.
+type party struct {
+	session sessionID
+	ticket  uint64
+}
+
+// dead are sessions that are known to have ended.
+type dead map[sessionID]bool
+
+// judge answers for an entry that stands in slot me (0: it has not entered) behind prev:
+// does it hold, and if not, who denies it. It is driver.Decide on the file, read backwards
+// and no further than needed: for a mutex with ten thousand waiters that is one record.
+//
+// Of the blockers it returns those whose lives must be watched. If the last one alone
+// denies (a writer in front of a thousand readers), that one is enough: while it stays,
+// so does the answer.
+//
+// Entries of the dead, and what has left but is still linked, are removed in passing.
+// Whoever else waits for one of the dead is told of that death by the kernel, and for one
+// that left, by its owner or by its owner's death: nobody needs to be rung for them.
+func (q *queueFile) judge(me, prev uint32, units, capacity int64, gone dead) (held bool, deniers []sessionID, err error) {
+	free := capacity - units
+	for slot, newer := prev, me; slot != 0; {
+		r, err := q.record(slot)
+		if err != nil {
+			return false, nil, err
+		}
+		if r.state == left || gone[r.session] {
+			if err := q.remove(slot, r, newer); err != nil {
+				return false, nil, err
+			}
+			slot = r.prev
+			continue
+		}
+		u := min(max(int64(r.units), 1), capacity)
+		deniers = append(deniers, r.session)
+		if u > free {
+			if u > capacity-units {
+				deniers = deniers[len(deniers)-1:]
+			}
+			return false, deniers, nil
+		}
+		free -= u
+		newer, slot = slot, r.prev
+	}
+	return free >= 0, nil, nil
+}
+
+// disturbed returns whom the departure of an entry concerns: those behind it whose
+// blockers, without it, no longer deny them by themselves. They either hold now or must
+// watch somebody else. For a mutex that is the next in the queue and nobody else; for the
+// last holder in front of a batch of readers it is the batch. Somebody who watches one
+// sole blocker, or more of them than need be, is covered as well: while the blockers
+// computed here deny, so do those it watches, which reach at least as far.
+//
+// An entry e behind, with `between` units standing between the two, has the leaving one
+// among its blockers iff between <= free, free being what e leaves of the capacity. Its
+// blockers then go on ahead of the leaving one by as many units as it takes to deny.
+func (q *queueFile) disturbed(slot uint32, r record, tail uint32) (who []party, err error) {
+	capacity := int64(r.capacity)
+	older := prefix{q: q, next: r.prev}
+	own := min(int64(r.units), capacity)
+	for between := int64(0); between < capacity; {
+		next, _, err := q.newerOf(slot, &r, tail)
+		if err != nil || next == 0 {
+			return who, err
+		}
+		if r, err = q.record(next); err != nil {
+			return who, err
+		}
+		slot = next
+		if r.state == left {
+			continue
+		}
+		units := min(max(int64(r.units), 1), capacity)
+		if free := capacity - units; between <= free {
+			ahead, denied, err := older.exceeding(free - between - own)
+			if err != nil {
+				return who, err
+			}
+			if denied && between+ahead <= free {
+				who = append(who, party{r.session, r.ticket})
+			}
+		}
+		between += units
+	}
+	return who, nil
+}
+
+// prefix has the sums of the units from some entry backwards. It reads each at most once,
+// and none before it is needed.
+type prefix struct {
+	q    *queueFile
+	next uint32
+	sums []int64
+}
+
+// exceeding returns the least sum of the nearest entries that is more than n; with n < 0
+// none are needed. enough is false if all of them together are not.
+func (p *prefix) exceeding(n int64) (sum int64, enough bool, err error) {
+	if n < 0 {
+		return 0, true, nil
+	}
+	if i, _ := slices.BinarySearch(p.sums, n+1); i < len(p.sums) {
+		return p.sums[i], true, nil
+	}
+	if len(p.sums) > 0 {
+		sum = p.sums[len(p.sums)-1]
+	}
+	for p.next != 0 && sum <= n {
+		r, err := p.q.record(p.next)
+		if err != nil {
+			return 0, false, err
+		}
+		p.next = r.prev
+		if r.state == standing {
+			sum += min(max(int64(r.units), 1), int64(r.capacity))
+			p.sums = append(p.sums, sum)
+		}
+	}
+	return sum, sum > n, nil
+}
+
+// checkKind refuses a request of another capacity than the queue has. All entries agree
+// on it, so the newest speaks for them.
+func checkKind(name string, tail *record, ask *driver.Request) error {
+	if int64(tail.capacity) != ask.Capacity {
+		return &driver.MismatchError{Name: name, Want: ask.Capacity, Found: int64(tail.capacity)}
+	}
+	return nil
+}
+
+// sessions lists whose entries stand in a queue.
+func (q *queueFile) sessions(tail uint32) (ids []sessionID, err error) {
+	seen := dead{}
+	err = q.walk(tail, func(_ uint32, r *record) bool {
+		if r.state == standing && !seen[r.session] {
+			seen[r.session] = true
+			ids = append(ids, r.session)
+		}
+		return true
+	})
+	return ids, err
+}
+
+// bury removes every entry of the dead from a queue.
+func (q *queueFile) bury(tail uint32, gone dead) error {
+	for slot, newer := tail, uint32(0); slot != 0; {
+		r, err := q.record(slot)
+		if err != nil {
+			return err
+		}
+		if r.state == left || gone[r.session] {
+			if err := q.remove(slot, r, newer); err != nil {
+				return err
+			}
+		} else {
+			newer = slot
+		}
+		slot = r.prev
+	}
+	return nil
+}
+
+// expel removes an entry that stands in the queue and returns whom to ring for it. before,
+// if given, is called with them ahead of the removal.
+func (q *queueFile) expel(slot uint32, r record, k key, before func([]party)) ([]party, error) {
+	tail, _, err := q.find(k)
+	if err != nil {
+		return nil, err
+	}
+	newer, linked, err := q.newerOf(slot, &r, tail)
+	if err != nil {
+		return nil, err
+	}
+	if !linked {
+		return nil, &damageError{q.name, "an entry is in no queue"}
+	}
+	var who []party
+	if newer != 0 {
+		if who, err = q.disturbed(slot, r, tail); err != nil {
+			return nil, err
+		}
+	}
+	if before != nil {
+		before(who)
+	}
+	return who, q.remove(slot, r, newer)
+}
+
+// holderReach is how far back holder looks.
+const holderReach = 64
+
+// holder returns the owner of the oldest entry, for messages, if it is near and readable.
+func (q *queueFile) holder(tail uint32) string {
+	slot, steps := tail, 0
+	for ; slot != 0; steps++ {
+		r, err := q.record(slot)
+		if err != nil || steps > holderReach {
+			return ""
+		}
+		if r.prev == 0 {
+			d, _ := q.details(slot, &r)
+			return d.Owner
+		}
+		slot = r.prev
+	}
+	return ""
+}

@@ -1,0 +1,320 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// model is what the queues must be: a list for each name, and driver.Decide. The test
+// drives random histories through the files, in which sessions die between operations and
+// in the middle of them, at any write.
+type model struct {
+	t       *testing.T
+	rng     *rand.Rand
+	backend *backend
+	names   []string
+	players []*player
+	actor   *player // whose operation it is
+	queues  map[string][]*place
+	ids     int
+	last    map[string]uint64 // the highest seq ever seen of a name
+}
+
+// player is a session of a backend of its own, as a process has it.
+type player struct {
+	backend driver.Backend
+	session *session
+}
+
+// place is an entry that its owner knows to stand in the queue.
+type place struct {
+	*ticket
+	player *player
+	token  uint64
+	held   bool // as its owner was told
+}
+
+// died is what an operation panics with that is killed.
+type died struct{}
+
+// colliding returns names that share a bucket, so that the links between names are in use.
+func colliding(n int) []string {
+	names := []string{"first"}
+	want := newKey(names[0]).hash % (buckets * queueFiles)
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprintf("name-%d", i); newKey(name).hash%(buckets*queueFiles) == want {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestModel(t *testing.T) {
+	names := colliding(3)
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			b, err := Open(t.Context(), t.TempDir()+"/store", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			m := &model{
+				t: t, rng: rand.New(rand.NewPCG(seed, 1)), backend: b.(*backend), names: names,
+				queues: map[string][]*place{}, last: map[string]uint64{},
+			}
+			for range 4 {
+				m.join()
+			}
+			for range 400 {
+				m.step()
+				m.check()
+			}
+			for len(m.players) > 0 {
+				m.kill(m.players[0])
+			}
+			m.empty()
+		})
+	}
+}
+
+func (m *model) join() {
+	b, err := Open(m.t.Context(), m.backend.path, nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	s, _, err := b.Open(m.t.Context(), driver.SessionOptions{Gone: func(string, error) {}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.players = append(m.players, &player{b, s.(*session)})
+}
+
+// kill ends a player's life without its doing anything about it.
+func (m *model) kill(p *player) {
+	p.session.timer.Stop()
+	p.session.stop()
+	p.session.store.drop(p.session)
+	p.session.endLife(false)
+	p.session.store.leave()
+	if err := p.backend.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.players = slices.DeleteFunc(m.players, func(o *player) bool { return o == p })
+	for name, q := range m.queues {
+		m.queues[name] = slices.DeleteFunc(q, func(e *place) bool { return e.player == p })
+	}
+}
+
+func (m *model) step() {
+	m.ids++
+	p := m.players[m.rng.IntN(len(m.players))]
+	name := m.names[m.rng.IntN(len(m.names))]
+	q := m.queues[name]
+	// A name has one capacity as long as anybody stands there.
+	capacity := []int64{driver.Whole, driver.Whole, 3, 5}[m.rng.IntN(4)]
+	if len(q) > 0 {
+		capacity = q[0].request.Capacity
+	}
+	units := 1 + m.rng.Int64N(min(capacity, 4))
+	if capacity == driver.Whole && m.rng.IntN(2) == 0 {
+		units = capacity
+	}
+	m.actor = p
+	defer m.dieAt()()
+	switch n := m.rng.IntN(20); {
+	case n == 0:
+		m.kill(p)
+		m.join()
+	case n < 11 && len(q) < 12:
+		m.enter(p, driver.Request{
+			Name: name, ID: fmt.Sprint("id-", m.ids), Units: units, Capacity: capacity,
+			NoWait: m.rng.IntN(4) == 0, Since: time.Now(), Value: make([]byte, m.rng.IntN(maxValue)),
+		})
+	case len(q) > 0:
+		e := q[m.rng.IntN(len(q))]
+		m.actor = e.player
+		m.queues[name] = slices.DeleteFunc(slices.Clone(q), func(o *place) bool { return o == e })
+		if err := e.Leave(context.Background()); err != nil {
+			m.t.Fatalf("leave: %v", err)
+		}
+	}
+}
+
+// dieAt has some operations killed at one of their writes. The player dies with that, so
+// its other entries go too.
+func (m *model) dieAt() (clear func()) {
+	countdown := m.rng.IntN(20)
+	probe = func(_ *queueFile, write bool, _ []byte, _ int64) {
+		if write {
+			if countdown--; countdown == -1 {
+				panic(died{})
+			}
+		}
+	}
+	return func() {
+		probe = nil
+		if x := recover(); x == nil {
+			return
+		} else if x != any(died{}) {
+			panic(x)
+		}
+		m.kill(m.actor)
+		m.join()
+	}
+}
+
+func (m *model) enter(p *player, r driver.Request) {
+	t := p.session.Ticket(r).(*ticket)
+	ahead := m.ahead(m.queues[r.Name])
+	v, err := t.Enqueue(context.Background())
+	if err != nil {
+		m.t.Fatalf("enqueue: %v", err)
+	}
+	held, _ := driver.Decide(ahead, r)
+	// A death that the kernel is just telling of may still be in the way of a waiter, who is
+	// woken then (see check). A try has nobody to wake it later, and must know.
+	if v.Held && !held || held && !v.Held && r.NoWait {
+		m.t.Fatalf("%d of %d behind %v: held %t", r.Units, r.Capacity, units(ahead), v.Held)
+	}
+	if r.NoWait && !held {
+		return
+	}
+	if t.seq <= m.last[r.Name] || v.Held && v.Token != t.seq {
+		m.t.Fatalf("seq %d after %d, token %d", t.seq, m.last[r.Name], v.Token)
+	}
+	m.last[r.Name] = t.seq
+	m.queues[r.Name] = append(m.queues[r.Name], &place{ticket: t, player: p, held: v.Held})
+}
+
+func (m *model) ahead(q []*place) []driver.Entry {
+	entries := make([]driver.Entry, len(q))
+	for i, e := range q {
+		entries[i].Request = e.request
+	}
+	return entries
+}
+
+func units(entries []driver.Entry) (u []int64) {
+	for _, e := range entries {
+		u = append(u, e.Units)
+	}
+	return u
+}
+
+// check compares the files with the model, and then goes through the waiters: whoever
+// holds by now must have been rung, or be told of a death.
+func (m *model) check() {
+	m.t.Helper()
+	for _, name := range m.names {
+		q := m.queues[name]
+		list, err := m.backend.List(context.Background(), name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		got, want := []string{}, []string{}
+		for _, e := range list {
+			got = append(got, e.ID)
+		}
+		for _, e := range q {
+			want = append(want, e.request.ID)
+		}
+		if !slices.Equal(got, want) {
+			m.t.Fatalf("%s: the file has %v, the model %v", name, got, want)
+		}
+		for i, e := range q {
+			if held, _ := driver.Decide(m.ahead(q[:i]), e.request); held && !e.held {
+				m.granted(e)
+			}
+		}
+	}
+	m.sound()
+}
+
+func (m *model) granted(e *place) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for {
+		v, err := e.Wait(ctx)
+		if err != nil {
+			m.t.Fatalf("%s holds and was not woken: %v", e.request.ID, err)
+		}
+		if v.Held {
+			e.held = true
+			return
+		}
+	}
+}
+
+// sound checks the structure: every slot is linked once, free once, or lost to a crash.
+func (m *model) sound() {
+	m.t.Helper()
+	s, err := m.backend.use(context.Background())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer s.leave()
+	q := s.file(newKey(m.names[0]))
+	if err := q.lock(context.Background()); err != nil {
+		m.t.Fatal(err)
+	}
+	defer q.unlock()
+	seen := map[uint32]string{}
+	visit := func(slot uint32, as string) {
+		if was := seen[slot]; was != "" {
+			m.t.Fatalf("slot %d is %s and %s", slot, was, as)
+		}
+		seen[slot] = as
+	}
+	var tails []uint32
+	err = q.tails(func(tail uint32, _ *record) error { tails = append(tails, tail); return nil })
+	for _, tail := range tails {
+		err = errors.Join(err, q.walk(tail, func(slot uint32, _ *record) bool {
+			visit(slot, "linked")
+			return true
+		}))
+	}
+	for slot := q.head.free(); slot != 0 && err == nil; {
+		visit(slot, "free")
+		var r record
+		r, err = q.record(slot)
+		slot = r.next
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// empty checks that the dead leave nothing: a sweep finds all of it.
+func (m *model) empty() {
+	s, err := m.backend.use(context.Background())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer s.leave()
+	if err := s.sweep(context.Background()); err != nil {
+		m.t.Fatal(err)
+	}
+	names, err := readDir(s.lives)
+	if err != nil || len(names) > 0 {
+		m.t.Errorf("session files after a sweep: %v, %v", names, err)
+	}
+	for _, q := range s.files {
+		if err := q.lock(context.Background()); err != nil {
+			m.t.Fatal(err)
+		}
+		if !q.head.empty() {
+			m.t.Errorf("%s is not empty after a sweep", q.name)
+		}
+		q.unlock()
+	}
+}

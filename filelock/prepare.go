@@ -1,0 +1,204 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// What is in a store directory.
+const (
+	queuesDir  = "q"      // the queue files, 00 to 3f
+	livesDir   = "s"      // a file for each session
+	formatFile = "format" // says that this is a store, and of which format
+
+	format = "hasp file store, format 1\n"
+)
+
+// prepare brings the store into the state from which it is used: every queue file there
+// and empty, no session files. The caller has the exclusive flock, so that no entry in it
+// has a living owner.
+//
+// All queue files are made here and never later, so that one that is missing was removed,
+// and is never taken for new. A file that is damaged or missing continues above the
+// highest number of all the others; should all be gone, the clock carries on.
+func prepare(root int, path string) error {
+	if err := checkOwn(root, path); err != nil {
+		return err
+	}
+	for _, name := range []string{queuesDir, livesDir} {
+		if err := unix.Mkdirat(root, name, 0o700); err != nil && err != unix.EEXIST {
+			return fmt.Errorf("make %s/%s: %w", path, name, err)
+		}
+	}
+	queues, err := openDir(root, queuesDir)
+	if err != nil {
+		return explain(path+"/"+queuesDir, err)
+	}
+	defer unix.Close(queues)
+	lives, err := openDir(root, livesDir)
+	if err != nil {
+		return explain(path+"/"+livesDir, err)
+	}
+	defer unix.Close(lives)
+
+	if err := prepareQueues(queues, path); err != nil {
+		return err
+	}
+	names, err := readDir(lives)
+	if err != nil {
+		return fmt.Errorf("read %s/%s: %w", path, livesDir, err)
+	}
+	for _, name := range names {
+		_ = unix.Unlinkat(lives, name, 0) // litter, at worst
+	}
+	return writeFormat(root, path)
+}
+
+// checkOwn refuses a directory that is used for something else: a mistyped path must not
+// strew files into somebody's home.
+func checkOwn(root int, path string) error {
+	found, err := readFormat(root)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("read %s/%s: %w", path, formatFile, err)
+	}
+	if found != "" {
+		return checkFormat(path, found)
+	}
+	names, err := readDir(root)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, name := range names {
+		// Our own are there if somebody died while making the store.
+		if name != queuesDir && name != livesDir && name != formatFile {
+			return fmt.Errorf("%w: %s contains %q and is not a store; a store needs a directory of its own",
+				driver.ErrInvalid, path, name)
+		}
+	}
+	return nil
+}
+
+func checkFormat(path, found string) error {
+	if found == format {
+		return nil
+	}
+	return fmt.Errorf("%w: %s was made by another version of hasp (%q, not %q)",
+		driver.ErrInvalid, path, strings.TrimSpace(found), strings.TrimSpace(format))
+}
+
+// readFormat returns what the format file says, "" if its writer died before it did.
+func readFormat(root int) (string, error) {
+	fd, err := openFile(root, formatFile, unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 128)
+	n, err := pread(fd, b, 0)
+	return string(b[:n]), err
+}
+
+// writeFormat comes last: with it, the store is complete.
+func writeFormat(root int, path string) error {
+	fd, err := openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT)
+	if err == nil {
+		_, err = unix.Pwrite(fd, []byte(format), 0)
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s/%s: %w", path, formatFile, err)
+	}
+	return nil
+}
+
+func prepareQueues(queues int, path string) error {
+	var broken []int
+	floor := uint64(0)
+	for n := range queueFiles {
+		seq, err := resetQueue(queues, n)
+		var d *damageError
+		switch {
+		case errors.As(err, &d), errors.Is(err, unix.ENOENT):
+			broken = append(broken, n)
+		case err != nil:
+			return fmt.Errorf("queue file %s/%s/%02x: %w", path, queuesDir, n, err)
+		}
+		floor = max(floor, seq)
+	}
+	for _, n := range broken {
+		if err := makeQueue(queues, n, floor); err != nil {
+			return fmt.Errorf("make queue file %s/%s/%02x: %w", path, queuesDir, n, err)
+		}
+	}
+	return nil
+}
+
+// resetQueue empties a queue file and returns its last seq.
+func resetQueue(queues, n int) (uint64, error) {
+	fd, err := openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	h := make(header, pageSize)
+	if _, err := pread(fd, h, 0); err != nil {
+		return 0, err
+	}
+	if wrong := h.check(n); wrong != "" {
+		return 0, &damageError{what: wrong}
+	}
+	seq := h.seq()
+	if h.high() == 0 {
+		return seq, nil // nothing in it, as after every orderly end
+	}
+	h.init(n, seq)
+	if err := writeHeader(fd, h); err != nil {
+		return 0, err
+	}
+	return seq, unix.Ftruncate(fd, pageSize) // gives the space of a busy day back
+}
+
+// makeQueue makes a queue file where there is none, or something else.
+func makeQueue(queues, n int, seq uint64) error {
+	name := fmt.Sprintf("%02x", n)
+	if err := unix.Unlinkat(queues, name, 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	fd, err := openFile(queues, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	h := make(header, pageSize) // with the slots beside it, so that reading gets a page
+	h.init(n, seq)
+	return writeHeader(fd, h)
+}
+
+func writeHeader(fd int, h header) error {
+	n, err := unix.Pwrite(fd, h, 0)
+	if err == nil && n < len(h) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// readDir lists a directory. It opens it anew: a descriptor's position is shared by all
+// who read through it.
+func readDir(dir int) ([]string, error) {
+	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), ".")
+	defer f.Close()
+	return f.Readdirnames(-1)
+}

@@ -1,0 +1,284 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// queueFile is this process's grip on one queue file. Its descriptor is opened once and
+// kept: closing any descriptor would not hurt (flock belongs to the open file), but
+// opening costs more than everything else in a lock.
+//
+// lock and unlock enclose a critical section among all processes; the other methods, here
+// and in queue.go, are for inside.
+type queueFile struct {
+	store *store
+	n     int
+	name  string        // for messages
+	gate  chan struct{} // full while locked: flock does not tell the goroutines of a process apart
+	fd    int           // -1 before the first use and after close; guarded by gate
+
+	// zero is page 0 and page the last other page that was looked at, both of which hold
+	// only until unlock. They are two pages of one allocation of that size, which Go
+	// aligns: see layout.go on why a write must not come from two pages.
+	zero  []byte
+	head  header // the first part of zero
+	dirty int    // up to where zero is ahead of the file; 0 is not at all
+	page  []byte
+	paged int // the number of that page; 0 is none
+	slot  []byte
+
+	seen time.Time // when the file was last found to be intact
+}
+
+func newQueueFile(s *store, n int) *queueFile {
+	return &queueFile{store: s, n: n, name: fmt.Sprintf("%s/q/%02x", s.path, n), gate: make(chan struct{}, 1), fd: -1}
+}
+
+// lock begins a critical section. A process that was stopped inside its own cannot be
+// told from a slow one, and everybody must wait for it; but not beyond ctx (L3).
+func (q *queueFile) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case q.gate <- struct{}{}:
+	default:
+		select {
+		case q.gate <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := q.begin(ctx)
+	if err != nil {
+		<-q.gate
+	}
+	return err
+}
+
+func (q *queueFile) begin(ctx context.Context) error {
+	if q.fd < 0 {
+		if err := q.open(); err != nil {
+			return err
+		}
+	}
+	if err := flock(ctx, q.fd, unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", q.name, err)
+	}
+	if err := q.load(); err != nil {
+		q.release()
+		return err
+	}
+	return nil
+}
+
+func (q *queueFile) unlock() {
+	q.release()
+	<-q.gate
+}
+
+func (q *queueFile) release() {
+	_ = unix.Flock(q.fd, unix.LOCK_UN) // it fails on a bad descriptor only
+}
+
+// flock waits for a lock on an open file. It asks instead of blocking: a blocked flock
+// keeps a thread and cannot be called off. Critical sections take a few microseconds, so
+// the first pauses are that short; Go's timers are a thousand times coarser.
+func flock(ctx context.Context, fd int, how int) error {
+	for pause := 2 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
+		err := unix.Flock(fd, how|unix.LOCK_NB)
+		if err == nil || err != unix.EWOULDBLOCK && err != unix.EINTR {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if pause < 100*time.Microsecond {
+			runtime.Gosched()
+			nap(pause)
+			continue
+		}
+		time.Sleep(pause)
+	}
+}
+
+// open opens the file and makes sure that it is the one prepare has made.
+func (q *queueFile) open() error {
+	if q.store.closed.Load() {
+		return errStoreClosed
+	}
+	fd, err := openFile(q.store.queues, fmt.Sprintf("%02x", q.n), unix.O_RDWR)
+	if errors.Is(err, unix.ENOENT) {
+		return &damageError{q.name, "it was removed"}
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", q.name, err)
+	}
+	pages := make([]byte, 2*pageSize)
+	q.zero, q.page, q.slot = pages[:pageSize:pageSize], pages[pageSize:], make([]byte, 0, slotSize)
+	q.head = header(q.zero[:headerSize])
+	q.fd = fd
+	return nil
+}
+
+// close waits for nobody but goroutines in a critical section of this file.
+func (q *queueFile) close() {
+	q.gate <- struct{}{}
+	if q.fd >= 0 {
+		_ = unix.Close(q.fd) // nothing is buffered
+		q.fd = -1
+	}
+	<-q.gate
+}
+
+// intact refuses to go on in a file that has lost its name: processes that come later
+// could not see what is in it. Those who hold go on holding, since nobody else gets in:
+// no file is made anew while anybody uses the store. For the same reason it is enough to
+// look every now and then.
+func (q *queueFile) intact() error {
+	now := time.Now()
+	if now.Sub(q.seen) < rootCheck {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(q.fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", q.name, err)
+	}
+	if st.Nlink != 1 {
+		return &damageError{q.name, "it was removed, replaced or linked elsewhere"}
+	}
+	q.seen = now
+	return nil
+}
+
+// load reads page 0, as left by the last critical section of whatever process.
+func (q *queueFile) load() error {
+	q.paged, q.dirty = 0, 0
+	if err := q.readAt(q.zero, 0); err != nil {
+		return err
+	}
+	if wrong := q.head.check(q.n); wrong != "" {
+		return &damageError{q.name, wrong}
+	}
+	return nil
+}
+
+// save writes the header, and the slots beside it that have changed.
+func (q *queueFile) save() error {
+	q.head.seal()
+	if err := q.write(q.zero[:max(q.dirty, headerSize)], 0); err != nil {
+		return err
+	}
+	q.dirty = 0
+	return nil
+}
+
+// flush writes what has changed in page 0, if anything.
+func (q *queueFile) flush() error {
+	if q.dirty == 0 {
+		return nil
+	}
+	return q.save()
+}
+
+// writeAt writes to another page than 0. What was changed there before is written before,
+// so that the order of the writes is that of the program. (A slot may be taken off the
+// free list too early by that; if we die, the file has lost it until it is empty again.)
+func (q *queueFile) writeAt(b []byte, at int64) error {
+	if err := q.flush(); err != nil {
+		return err
+	}
+	return q.write(b, at)
+}
+
+// probe is called before each access to a queue file, if it is set: tests count with it,
+// and die at a chosen step.
+var probe func(q *queueFile, write bool, b []byte, at int64)
+
+// readAt reads; beyond the end of the file nothing was ever written, and all is zero.
+func (q *queueFile) readAt(b []byte, at int64) error {
+	if probe != nil {
+		probe(q, false, b, at)
+	}
+	n, err := pread(q.fd, b, at)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", q.name, err)
+	}
+	clear(b[n:])
+	return nil
+}
+
+// write writes within one page. An error says that nothing was written: a page in the
+// kernel's cache is written to the end or not begun.
+func (q *queueFile) write(b []byte, at int64) error {
+	if probe != nil {
+		probe(q, true, b, at)
+	}
+	for {
+		n, err := unix.Pwrite(q.fd, b, at)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("write %s: %w", q.name, err)
+		case n != len(b):
+			return fmt.Errorf("write %s: %w", q.name, io.ErrShortWrite)
+		default:
+			return nil
+		}
+	}
+}
+
+// pread reads; on a local file it falls short at the end of the file only.
+func pread(fd int, b []byte, at int64) (int, error) {
+	for {
+		n, err := unix.Pread(fd, b, at)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// openFile opens a regular file of ours below a directory of ours. Everything else with
+// its name is somebody's trap or mistake.
+func openFile(dir int, name string, flags int) (int, error) {
+	fd, err := openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		switch {
+		case uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG:
+			err = errors.New("it is not a regular file")
+		case int(st.Uid) != os.Geteuid():
+			err = fmt.Errorf("it belongs to uid %d, not to us", st.Uid)
+		case st.Nlink != 1:
+			err = fmt.Errorf("it has %d names", st.Nlink)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// openat goes on after a signal, which Go's runtime sends to its own threads.
+func openat(dir int, name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,200 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// store is this process's hold on a store directory. It keeps a shared flock on the
+// directory itself for as long as it exists, and so does every process that uses the
+// store: whoever gets the exclusive one knows that nobody holds anything (see dir.go).
+type store struct {
+	path                string
+	root, queues, lives int // directories
+	files               [queueFiles]*queueFile
+	post                *post
+	uses                atomic.Int32 // by the backend, sessions and calls under way
+	closed              atomic.Bool
+
+	began   time.Time
+	checked atomic.Int64 // when root was checked last, since began
+
+	mu       sync.Mutex
+	sessions map[sessionID]*session
+	failed   error // set once: the directory is no longer the one at path
+}
+
+var errStoreClosed = errors.New("the store was closed")
+
+// newStore takes over the descriptors.
+func newStore(path string, root, queues, lives int) (*store, error) {
+	s := &store{path: path, root: root, queues: queues, lives: lives, began: time.Now(), sessions: map[sessionID]*session{}}
+	for n := range s.files {
+		s.files[n] = newQueueFile(s, n)
+	}
+	var err error
+	if s.post, err = newPost(s); err != nil {
+		s.closeDirs()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *store) file(k key) *queueFile { return s.files[fileOf(k.hash)] }
+
+// leave ends one use, and with the last of them everything of this process in the store.
+func (s *store) leave() {
+	if s.uses.Add(-1) > 0 {
+		return
+	}
+	s.closed.Store(true)
+	s.post.close()
+	for _, q := range s.files {
+		q.close()
+	}
+	s.closeDirs()
+}
+
+// closeDirs also gives up the flock on root.
+func (s *store) closeDirs() {
+	for _, fd := range []int{s.lives, s.queues, s.root} {
+		_ = unix.Close(fd)
+	}
+}
+
+// rootCheck is how stale the answer of check may be when an entry is made.
+const rootCheck = time.Second
+
+// check makes sure from time to time that the path still leads to our directory. If it
+// was removed, moved or replaced, others may be locking in a new one by now: then every
+// session is told that it has lost everything, first of all.
+func (s *store) check(ctx context.Context, every time.Duration) error {
+	now := int64(time.Since(s.began)) + 1
+	if last := s.checked.Load(); last != 0 && now-last < int64(every) {
+		return s.failure()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.checked.Store(now)
+	if err := sameDir(s.root, s.path); err != nil {
+		s.fail(err)
+	}
+	return s.failure()
+}
+
+func (s *store) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// fail tells all sessions and then gives up the claim to be using the directory, in this
+// order: as long as one of ours believes to hold, nobody may find the store unused.
+func (s *store) fail(err error) {
+	s.mu.Lock()
+	if s.failed != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.failed = err
+	s.mu.Unlock()
+	for _, o := range s.all() {
+		o.opts.Gone("", err)
+	}
+	_ = unix.Flock(s.root, unix.LOCK_UN)
+}
+
+func (s *store) add(o *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return s.failed
+	}
+	s.sessions[o.id] = o
+	return nil
+}
+
+func (s *store) drop(o *session) {
+	s.mu.Lock()
+	delete(s.sessions, o.id)
+	s.mu.Unlock()
+}
+
+func (s *store) all() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.sessions))
+}
+
+func (s *store) wakeAll() {
+	for _, o := range s.all() {
+		o.wakeAll()
+	}
+}
+
+func (s *store) session(id sessionID) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id]
+}
+
+// living reports which of the sessions have ended. An error says that for some it could
+// not be found out.
+func (s *store) living(ids []sessionID) (gone dead, err error) {
+	seen := dead{}
+	for _, id := range ids {
+		if seen[id] || s.session(id) != nil {
+			continue
+		}
+		seen[id] = true
+		fd, l, e := knock(s.lives, id)
+		switch {
+		case e != nil:
+			err = e
+		case l == alive:
+			hangUp(fd)
+		case l == ended:
+			if gone == nil {
+				gone = dead{}
+			}
+			gone[id] = true
+		}
+	}
+	return gone, err
+}
+
+// hangUp closes a descriptor that knock returned.
+func hangUp(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// missingError is what a waiter gets when it cannot be known whether somebody in front of
+// it lives.
+type missingError struct {
+	store string
+	id    sessionID
+}
+
+func (e *missingError) Error() string {
+	return fmt.Sprintf("the session file s/%s in %s was removed while an entry in the way depends on it; "+
+		"if its process is gone, evict the entry", e.id, e.store)
+}
+
+// hasEnded reports that a session is known to be dead.
+func (s *store) hasEnded(id sessionID) bool {
+	gone, _ := s.living([]sessionID{id})
+	return gone[id]
+}

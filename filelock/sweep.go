@@ -1,0 +1,88 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The dead leave entries and a session file. Whoever meets an entry removes it, and the
+// first to have the store to itself removes everything (prepare). What is left is a store
+// in use for months, with names that nobody asks for again: sweep is for that.
+
+const (
+	sweepEvery = 10 * time.Minute
+	sweepBound = 250 * time.Millisecond
+)
+
+// sweepSometimes sweeps if nobody has for a while, going by the time of the format file.
+// It is done in passing by some session's opening: no daemon, no goroutine.
+func (s *store) sweepSometimes(ctx context.Context) {
+	var st unix.Stat_t
+	if unix.Fstatat(s.root, formatFile, &st, unix.AT_SYMLINK_NOFOLLOW) != nil ||
+		time.Since(modTime(&st)) < sweepEvery || touch(s.root, formatFile) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepBound)
+	defer cancel()
+	_ = s.sweep(ctx) // the next one goes on
+}
+
+// sweep removes the entries of all sessions that have died, and then their files: in this
+// order, since without its file a session is not known to be dead.
+func (s *store) sweep(ctx context.Context) error {
+	names, err := readDir(s.lives)
+	if err != nil {
+		return err
+	}
+	var ids []sessionID
+	for _, name := range names {
+		// A new session's file gets its name when it is alive; others are not ours to judge.
+		if id := (sessionID{}); len(name) == len(id) && !strings.HasPrefix(name, freshPrefix) {
+			copy(id[:], name)
+			ids = append(ids, id)
+		}
+	}
+	gone, err := s.living(ids)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	for _, q := range s.files {
+		if err := q.sweep(ctx, gone); err != nil {
+			return err
+		}
+	}
+	for id := range gone {
+		_ = unix.Unlinkat(s.lives, id.String(), 0)
+	}
+	return nil
+}
+
+func (q *queueFile) sweep(ctx context.Context, gone dead) error {
+	if err := q.lock(ctx); err != nil {
+		return err
+	}
+	defer q.unlock()
+	if q.head.empty() {
+		return nil
+	}
+	// Burying changes the lists that tails walks along: collect first. A queue's newest
+	// entry may be buried, but that does not move the newest of another.
+	var tails []uint32
+	if err := q.tails(func(tail uint32, _ *record) error {
+		tails = append(tails, tail)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, tail := range tails {
+		if err := q.bury(tail, gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+//go:build linux || darwin || freebsd || openbsd
+
+package filelock
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+const (
+	// watchPoll is how often a watched name is read where changes are not announced.
+	watchPoll = 100 * time.Millisecond
+	// watchRest keeps a busy queue file from making its watchers as busy: changes that
+	// come closer together are folded.
+	watchRest = 5 * time.Millisecond
+)
+
+// Watch reads the name whenever its file changes or one of its owners dies, and calls
+// changed if what it reads is different.
+func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
+	s, err := b.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	w := newWaiter()
+	poll, stop := s.post.watchFile(&w, fileOf(newKey(name).hash))
+	defer stop()
+	defer s.post.unwatch(&w)
+	var last []driver.Entry
+	for first := true; ; first = false {
+		list, err := b.List(ctx, name)
+		if err != nil {
+			return err
+		}
+		ids := make([]sessionID, len(list))
+		for i, e := range list {
+			copy(ids[i][:], e.Session)
+		}
+		gone, retry, _ := s.post.watch(&w, ids) // a reason not to hear is answered by looking
+		if len(gone) > 0 {
+			continue
+		}
+		if first || !slices.EqualFunc(list, last, sameEntry) {
+			changed()
+		}
+		last = list
+		if err := w.next(ctx, poll, retry); err != nil {
+			return err
+		}
+		if err := s.check(ctx, rootCheck); err != nil {
+			return err
+		}
+	}
+}
+
+func sameEntry(a, b driver.Entry) bool {
+	return a.Seq == b.Seq && a.ID == b.ID && bytes.Equal(a.Value, b.Value)
+}
+
+// next waits until it is time to look again.
+func (w *waiter) next(ctx context.Context, poll, retry time.Duration) error {
+	rest := time.NewTimer(watchRest)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	every := slowRetry()
+	if poll > 0 {
+		every = poll
+	}
+	if retry > 0 {
+		every = min(every, retry)
+	}
+	late := time.NewTimer(every)
+	defer late.Stop()
+	select {
+	case <-w.bell:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}

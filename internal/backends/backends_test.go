@@ -1,0 +1,98 @@
+package backends
+
+import (
+	"net"
+	"strings"
+	"testing"
+)
+
+// instance is what every kind of server must be able to do, whatever it serves.
+type instance interface {
+	Kill() error
+	Stop() error
+	Restart() error
+	Pause() error
+	Resume() error
+}
+
+// ordeal takes a server through everything that tests will do to it. alive asks the
+// server by its protocol within a second or so; write and read store something and find
+// it again after a kill, which shows that Restart finds its data. With read nil the
+// server keeps nothing.
+func ordeal(t *testing.T, s instance, alive, write, read func() error) {
+	t.Helper()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	must("ask the new server", alive())
+	if read != nil {
+		must("write", write())
+	}
+
+	must("kill", s.Kill())
+	if alive() == nil {
+		t.Fatal("a killed server answers")
+	}
+	must("kill what is dead", s.Kill())
+	must("restart after a kill", s.Restart())
+	must("ask after a kill", alive())
+	if read != nil {
+		must("read after a kill", read())
+	}
+
+	must("pause", s.Pause())
+	if alive() == nil {
+		t.Fatal("a paused server answers")
+	}
+	must("resume", s.Resume())
+	must("ask after a pause", alive())
+
+	must("stop", s.Stop())
+	if alive() == nil {
+		t.Fatal("a stopped server answers")
+	}
+	if s.Pause() == nil || s.Resume() == nil {
+		t.Error("a stopped server was paused or resumed without an error")
+	}
+	must("restart after a stop", s.Restart())
+	must("restart what runs", s.Restart())
+	must("ask in the end", alive())
+	if read != nil {
+		must("read in the end", read())
+	}
+	must("pause before the test's end", s.Pause()) // must not hinder the clean-up
+}
+
+func TestStartFailureSaysWhy(t *testing.T) {
+	need(t, redisServer)
+	_, err := startRedis(RedisOptions{Config: []string{"no-such-setting 1"}})
+	if err == nil || !strings.Contains(err.Error(), "no-such-setting") {
+		t.Fatalf("a server that cannot start: %v, want an error with its log", err)
+	}
+}
+
+func TestReservedPortsAreDistinct(t *testing.T) {
+	need(t)
+	seen := make(map[int]bool)
+	for range 50 {
+		ports, release, err := reservePorts(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		for _, port := range ports {
+			if seen[port] {
+				t.Fatalf("port %d was given out twice", port)
+			}
+			seen[port] = true
+			l, err := net.Listen("tcp", local(port))
+			if err != nil {
+				t.Fatalf("a reserved port is not free: %v", err)
+			}
+			_ = l.Close()
+		}
+	}
+}

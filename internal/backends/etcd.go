@@ -1,0 +1,213 @@
+package backends
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// EtcdOptions configure etcd. The zero value is a current etcd in plaintext.
+type EtcdOptions struct {
+	Old bool // Debian's etcd 3.4 instead of a current one
+	TLS bool // for clients
+
+	Config map[string]any // more of etcd's configuration file: "quota-backend-bytes": 1 << 20
+}
+
+// Etcd is one member, of a cluster or alone.
+type Etcd struct {
+	*Process
+	Addr string      // host:port for clients
+	TLS  *tls.Config // trusts the server's certificate; nil without EtcdOptions.TLS
+	CA   string      // file of the certificate that signed the server's; "" without TLS
+}
+
+// EtcdCluster is three members.
+type EtcdCluster struct {
+	group
+	Members []*Etcd
+}
+
+// StartEtcd starts a single member for this test alone.
+func StartEtcd(tb testing.TB, o EtcdOptions) *Etcd {
+	tb.Helper()
+	return private(tb, func() (*Etcd, error) { return startEtcd(o) }, o.tool())
+}
+
+var sharedEtcd once[*Etcd]
+
+// SharedEtcd returns the process's single member, a current etcd.
+func SharedEtcd(tb testing.TB) *Etcd {
+	tb.Helper()
+	return sharedEtcd.get(tb, func() (*Etcd, error) { return startEtcd(EtcdOptions{}) }, newEtcd)
+}
+
+// StartEtcdCluster starts three members for this test alone.
+func StartEtcdCluster(tb testing.TB, o EtcdOptions) *EtcdCluster {
+	tb.Helper()
+	return private(tb, func() (*EtcdCluster, error) { return startEtcdCluster(3, o) }, o.tool())
+}
+
+var sharedEtcdCluster once[*EtcdCluster]
+
+// SharedEtcdCluster returns the process's three members, of a current etcd.
+func SharedEtcdCluster(tb testing.TB) *EtcdCluster {
+	tb.Helper()
+	return sharedEtcdCluster.get(tb, func() (*EtcdCluster, error) { return startEtcdCluster(3, EtcdOptions{}) }, newEtcd)
+}
+
+// Etcdctl returns the path of etcd's own command-line client.
+func Etcdctl(tb testing.TB) string {
+	tb.Helper()
+	need(tb, etcdctl)
+	return etcdctl.path(0)
+}
+
+// Addrs are the addresses of all members.
+func (c *EtcdCluster) Addrs() []string {
+	var addrs []string
+	for _, m := range c.Members {
+		addrs = append(addrs, m.Addr)
+	}
+	return addrs
+}
+
+// URL is the member's address as etcd's own tools want it.
+func (e *Etcd) URL() string {
+	if e.TLS != nil {
+		return "https://" + e.Addr
+	}
+	return "http://" + e.Addr
+}
+
+func (o EtcdOptions) tool() *tool {
+	if o.Old {
+		return oldEtcd
+	}
+	return newEtcd
+}
+
+func startEtcd(o EtcdOptions) (*Etcd, error) {
+	c, err := startEtcdCluster(1, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.Members[0], nil
+}
+
+// startEtcdCluster starts n members at the same time: none serves before a majority has
+// found together.
+func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
+	configs := make([]map[string]any, n)
+	releases := make([]func(), n)
+	var names []string
+	for i := range n {
+		ports, release, err := reservePorts(2)
+		if err != nil {
+			return nil, err
+		}
+		name, peer := fmt.Sprintf("m%d", i), "http://"+local(ports[1])
+		names = append(names, name+"="+peer)
+		releases[i] = release
+		configs[i] = map[string]any{
+			"name": name, "data-dir": "data",
+			"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
+			"listen-client-urls": local(ports[0]), // scheme: newEtcdMember
+			"log-outputs":        []string{"stderr"}, "log-level": "warn", "logger": "zap",
+			"enable-grpc-gateway": true, // what the ready check speaks
+		}
+	}
+	members, err := startAll(n, func(i int) (*Etcd, error) {
+		configs[i]["initial-cluster"] = strings.Join(names, ",")
+		return startEtcdMember(configs[i], releases[i], o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &EtcdCluster{Members: members}
+	for _, m := range members {
+		c.group = append(c.group, m.Process)
+	}
+	return c, nil
+}
+
+func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etcd, error) {
+	e := &Etcd{Addr: config["listen-client-urls"].(string)}
+	dir, err := newDir("etcd", nil)
+	if err == nil && o.TLS {
+		var c *certificates
+		if c, err = newCertificates(dir, nil); err == nil {
+			e.TLS, e.CA = c.client, c.ca
+			config["client-transport-security"] = map[string]any{"cert-file": c.cert, "key-file": c.key}
+		}
+	}
+	config["listen-client-urls"], config["advertise-client-urls"] = e.URL(), e.URL()
+	maps.Copy(config, o.Config)
+	yaml, err1 := json.Marshal(config) // any JSON is YAML
+	file := filepath.Join(dir, "etcd.yml")
+	if err := errors.Join(err, err1); err != nil {
+		return nil, err
+	}
+	if err := writeFile(file, nil, string(yaml)); err != nil {
+		return nil, err
+	}
+	argv := []string{o.tool().path(0), file}
+	if o.Old {
+		argv = []string{o.tool().path(0), "--config-file", file}
+	}
+	e.Process, err = startProcess(command{
+		name: "etcd " + e.Addr, argv: argv, dir: dir, release: release, stop: terminate,
+		ready: func() error { _, err := e.get("any"); return err },
+	})
+	return e, err
+}
+
+// get reads a key through etcd's JSON gateway: a linearizable read, which only a member
+// in touch with a leader answers. "" means that there is no such key.
+func (e *Etcd) get(key string) (string, error) {
+	var answer struct {
+		Kvs []struct{ Value []byte }
+	}
+	err := e.post("/v3/kv/range", map[string]string{"key": b64(key)}, &answer)
+	if err != nil || len(answer.Kvs) == 0 {
+		return "", err
+	}
+	return string(answer.Kvs[0].Value), nil
+}
+
+func (e *Etcd) put(key, value string) error {
+	return e.post("/v3/kv/put", map[string]string{"key": b64(key), "value": b64(value)}, &struct{}{})
+}
+
+func (e *Etcd) post(path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: e.TLS, DisableKeepAlives: true}
+	client := http.Client{Transport: transport, Timeout: 2 * time.Second}
+	reply, err := client.Post(e.URL()+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(reply.Body)
+	if err := errors.Join(err, reply.Body.Close()); err != nil {
+		return err
+	}
+	if reply.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s to %s: %s: %s", path, e.Addr, reply.Status, text)
+	}
+	return json.Unmarshal(text, answer)
+}
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }

@@ -1,0 +1,101 @@
+package backends
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// etcdOrdeal writes through one member and reads through another.
+func etcdOrdeal(t *testing.T, s instance, writer, reader *Etcd) {
+	ordeal(t, s,
+		func() error { _, err := writer.get("any"); return err },
+		func() error { return writer.put("key", "value") },
+		func() error {
+			got, err := reader.get("key")
+			if err == nil && got != "value" {
+				err = fmt.Errorf("the key holds %q", got)
+			}
+			return err
+		})
+}
+
+func TestEtcdSingle(t *testing.T) {
+	t.Parallel()
+	e := StartEtcd(t, EtcdOptions{})
+	etcdOrdeal(t, e, e, e)
+}
+
+func TestEtcdOld(t *testing.T) {
+	t.Parallel()
+	e := StartEtcd(t, EtcdOptions{Old: true})
+	etcdOrdeal(t, e, e, e)
+}
+
+func TestEtcdClusterServesWithoutOne(t *testing.T) {
+	t.Parallel()
+	c := StartEtcdCluster(t, EtcdOptions{})
+	etcdOrdeal(t, c.Members[0], c.Members[0], c.Members[1])
+	// The ordeal leaves the first member paused: the other two are a majority.
+	if err := eventually(func() error { return c.Members[2].put("key", "later") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Members[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Members[2].put("key", "too late"); err == nil {
+		t.Fatal("one member of three took a write")
+	}
+}
+
+func TestWholeClusterRestarts(t *testing.T) {
+	c := StartEtcdCluster(t, EtcdOptions{})
+	if err := c.Members[0].put("key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.KillAll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Members[2].get("key"); err == nil {
+		t.Fatal("a killed cluster answers")
+	}
+	if err := c.RestartAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Members[2].get("key"); err != nil || got != "value" {
+		t.Fatalf("after the restart the key holds %q (%v)", got, err)
+	}
+}
+
+func TestEtcdTLSAndEtcdctl(t *testing.T) {
+	ctl := Etcdctl(t)
+	e := StartEtcd(t, EtcdOptions{TLS: true})
+	if err := e.put("key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	get := exec.Command(ctl, "--endpoints", e.URL(), "--cacert", e.CA, "get", "--print-value-only", "key")
+	get.Env = append(get.Environ(), "ETCDCTL_API=3")
+	out, err := get.CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "value" {
+		t.Fatalf("etcdctl get: %q (%v), want value", out, err)
+	}
+	if err := (&Etcd{Addr: e.Addr}).put("key", "plain"); err == nil {
+		t.Fatal("a TLS server answers in plaintext")
+	}
+}
+
+func TestSharedEtcdServes(t *testing.T) {
+	if err := SharedEtcd(t).put("key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	c := SharedEtcdCluster(t)
+	if len(c.Addrs()) != 3 {
+		t.Fatalf("the members are %v, want 3", c.Addrs())
+	}
+	for _, m := range c.Members {
+		if err := m.put("key", "value"); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package backends
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// buildEtcd builds etcdserver, a module of its own, once per process and returns the
+// program. An unchanged program is only looked up, which takes a moment.
+var buildEtcd = sync.OnceValues(func() (string, error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("build a current etcd: %w (its modules come with `make backends`)", err)
+	}
+	// The source is found through the module, so that a benchmark in another module
+	// that replaces ours finds it as well.
+	source, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/hasplock/hasp/internal/backends").Output()
+	if err != nil {
+		return fail(outputOf(err))
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fail(err)
+	}
+	cache = filepath.Join(cache, "hasp-backends")
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return fail(err)
+	}
+	// Tests of several packages run at a time: one builds, the others find it done.
+	unlock, err := lockFile(filepath.Join(cache, "lock"))
+	if err != nil {
+		return fail(err)
+	}
+	defer unlock()
+	built := filepath.Join(cache, "etcdserver")
+	build := exec.Command("go", "build", "-trimpath", "-o", built, ".")
+	build.Dir = filepath.Join(strings.TrimSpace(string(source)), "etcdserver")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fail(fmt.Errorf("%w\n%s", err, out))
+	}
+	// We run a copy: go build cannot replace a program that another test is running.
+	dir, err := newDir("etcdserver", nil)
+	if err != nil {
+		return fail(err)
+	}
+	program := filepath.Join(dir, "etcdserver")
+	if err := copyProgram(program, built); err != nil {
+		return fail(err)
+	}
+	return program, nil
+})
+
+func copyProgram(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// outputOf adds what a failed command wrote to its error.
+func outputOf(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package backends
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	startLimit = 60 * time.Second // generous: both cores may be busy with other tests
+	stopLimit  = 30 * time.Second
+	pollEvery  = 5 * time.Millisecond
+)
+
+// command says how a server is started, at first and at every restart.
+type command struct {
+	name string // in messages: "redis-server 127.0.0.1:12345"
+	argv []string
+	env  []string // beside our own environment
+	dir  string   // working directory, below the scratch directory: the janitor goes by it
+	user *account // nil: ours
+
+	// ready asks the server by its own protocol whether it serves. A bare connect would
+	// not do: the kernel accepts long before a server answers, and a server that loads
+	// its data answers with an error.
+	ready func() error
+
+	stop    os.Signal // asks for a clean end
+	release func()    // gives the ports back
+}
+
+// Process is a running server, or one that was stopped and can be restarted.
+type Process struct {
+	command command
+
+	mu      sync.Mutex // one transition at a time
+	running *running   // nil: stopped
+}
+
+// running is one life of a Process.
+type running struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed after err is set
+	err    error
+}
+
+// startProcess starts a server; after an error nothing is left of it.
+func startProcess(c command) (*Process, error) {
+	p := &Process{command: c}
+	if err := p.Restart(); err != nil {
+		return nil, errors.Join(err, p.discard())
+	}
+	return p, nil
+}
+
+// Restart starts the server again on the same address and data and returns when it
+// serves. One that is still running is stopped cleanly first. A member of etcd or
+// ZooKeeper serves only with a majority: see RestartAll.
+func (p *Process) Restart() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.end(p.command.stop); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own copy
+
+	c := p.command
+	cmd := exec.Command(c.argv[0], c.argv[1:]...)
+	cmd.Dir = c.dir
+	cmd.Env = append(cmd.Environ(), c.env...)
+	// Not our stdout: go test waits for everybody who holds that.
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes(c.user)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	r := &running{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		r.err = cmd.Wait()
+		close(r.exited)
+	}()
+	p.running = r
+	if err := p.awaitReady(); err != nil {
+		err = fmt.Errorf("start %s: %w\n%s", c.name, err, p.Logs())
+		return errors.Join(err, p.end(os.Kill))
+	}
+	return nil
+}
+
+func (p *Process) awaitReady() error {
+	for deadline := time.Now().Add(startLimit); ; {
+		err := p.command.ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.running.exited:
+			return fmt.Errorf("it ended at once: %v", p.running.err)
+		case <-time.After(pollEvery):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it does not serve after %v: %w", startLimit, err)
+		}
+	}
+}
+
+// Stop ends the server as its administrator would. It keeps its data.
+func (p *Process) Stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end(p.command.stop)
+}
+
+// Kill ends the server and all its children by SIGKILL and returns when they are gone.
+func (p *Process) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end(os.Kill)
+}
+
+// end stops the server if it runs, paused or not, and waits until it is gone. A server
+// that does not heed sig is killed, and that is an error. p.mu is held.
+func (p *Process) end(sig os.Signal) error {
+	r := p.running
+	if r == nil {
+		return nil
+	}
+	var refused error
+	if sig != os.Kill {
+		thaw(r.cmd.Process)
+		if err := r.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop %s: %w", p.command.name, err)
+		}
+		select {
+		case <-r.exited:
+			p.running = nil
+			return nil
+		case <-time.After(stopLimit):
+			refused = fmt.Errorf("stop %s: it had to be killed after %v\n%s", p.command.name, stopLimit, p.Logs())
+		}
+	}
+	// The children are killed as well, and awaited: PostgreSQL's live on for a moment
+	// without their parent, and their shared memory keeps the next server from starting.
+	children := freeze(r.cmd.Process)
+	_ = r.cmd.Process.Kill() // fails only if it is gone already
+	<-r.exited
+	p.running = nil
+	return errors.Join(refused, killAll(children))
+}
+
+// Pause freezes the server and all its children by SIGSTOP: connections stay open and
+// new ones are accepted by the kernel, but nothing is answered until Resume.
+func (p *Process) Pause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		return fmt.Errorf("pause %s: it does not run", p.command.name)
+	}
+	freeze(p.running.cmd.Process)
+	return nil
+}
+
+// Resume ends Pause.
+func (p *Process) Resume() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		return fmt.Errorf("resume %s: it does not run", p.command.name)
+	}
+	thaw(p.running.cmd.Process)
+	return nil
+}
+
+// Pid is the process id of the server, 0 while it is stopped.
+func (p *Process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		return 0
+	}
+	return p.running.cmd.Process.Pid
+}
+
+// Logs returns the end of what the server has written in all its lives, for the message
+// of a failing test.
+func (p *Process) Logs() string {
+	const most = 8 << 10
+	b, err := os.ReadFile(p.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-most):])
+}
+
+func (p *Process) logFile() string { return filepath.Join(p.command.dir, "log") }
+
+// discard kills the server and removes what it leaves. It is not used again.
+func (p *Process) discard() error {
+	defer p.command.release()
+	return errors.Join(p.Kill(), os.RemoveAll(p.command.dir))
+}

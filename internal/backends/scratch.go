@@ -1,0 +1,63 @@
+package backends
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// workspace is the directory below which this process's servers work and keep their
+// data, and the pipe whose end tells the janitor that we are gone. The pipe is kept
+// because the garbage collector closes a file that nobody can reach.
+type workspace struct {
+	dir     string
+	janitor io.Closer
+}
+
+var scratch = sync.OnceValues(func() (workspace, error) {
+	dir, err := os.MkdirTemp("", "hasp-backends-")
+	if err != nil {
+		return workspace{}, err
+	}
+	dir, err = filepath.EvalSymlinks(dir) // as the kernel will tell a working directory
+	if err != nil {
+		return workspace{}, err
+	}
+	// Servers that run under another account pass through; each has its own 0700 below.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return workspace{}, err
+	}
+	janitor, err := startJanitor(dir)
+	return workspace{dir, janitor}, err
+})
+
+// local is the address of a server's port.
+func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// newDir makes a server's directory, owned by the account it runs as.
+func newDir(name string, a *account) (string, error) {
+	w, err := scratch()
+	if err != nil {
+		return "", fmt.Errorf("temporary directory: %w", err)
+	}
+	dir, err := os.MkdirTemp(w.dir, name+"-")
+	if err == nil && a != nil {
+		err = os.Chown(dir, a.uid, a.gid)
+	}
+	return dir, err
+}
+
+// writeFile writes a server's file, for the account's eyes only: PostgreSQL refuses a
+// key that others may read.
+func writeFile(path string, a *account, lines ...string) error {
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	if a == nil {
+		return nil
+	}
+	return os.Chown(path, a.uid, a.gid)
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// acquisition is one attempt to get a lock, with all that is told about it.
+type acquisition struct {
+	app    *app
+	client *hasp.Client
+	flags  *lockFlags
+	name   string
+	note   string
+	report *reporter
+}
+
+// lock chooses the primitive.
+func (q *acquisition) lock(ctx context.Context) (*hasp.Lease, error) {
+	note := hasp.Note(q.note)
+	try := q.flags.noWait
+	switch p := q.flags.permits; {
+	case p.n > 0 && try:
+		return q.client.Semaphore(q.name, p.n, note).TryAcquire(ctx, p.k)
+	case p.n > 0:
+		return q.client.Semaphore(q.name, p.n, note).Acquire(ctx, p.k)
+	case q.flags.shared && try:
+		return q.client.RWMutex(q.name, note).TryRLock(ctx)
+	case q.flags.shared:
+		return q.client.RWMutex(q.name, note).RLock(ctx)
+	case try:
+		return q.client.Mutex(q.name, note).TryLock(ctx)
+	}
+	return q.client.Mutex(q.name, note).Lock(ctx)
+}
+
+// exclusive reports whether waiting for the name while holding it is a deadlock.
+func (f *lockFlags) exclusive() bool { return f.permits.n == 0 }
+
+// errWaitOver is the cause of the end of --wait. Any deadline would not do: a store's client
+// library may run into one of its own, and that is an outage, not a busy lock.
+var errWaitOver = errors.New("the wait is over")
+
+// run gets the lock, or returns a failure that says why not.
+func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
+	if q.flags.exclusive() && !q.flags.noWait {
+		if err := q.app.checkNested(ctx, q.client, q.name); err != nil {
+			return nil, fail(interruption(ctx, err))
+		}
+	}
+	wctx, cancel := ctx, context.CancelFunc(func() {})
+	if q.flags.wait.d > 0 {
+		wctx, cancel = context.WithTimeoutCause(ctx, q.flags.wait.d, errWaitOver)
+	}
+	defer cancel()
+	// Stopped before anything else is told, so that "waiting" never follows "acquired".
+	stopWatching := q.watch(wctx)
+	l, err := q.lock(wctx)
+	stopWatching()
+	switch {
+	case err == nil:
+		q.report.held(l)
+		return l, nil
+	case errors.Is(err, hasp.ErrBusy), context.Cause(wctx) == errWaitOver:
+		return nil, q.busy(ctx, err)
+	}
+	return nil, fail(interruption(ctx, err))
+}
+
+// busy says who is in the way. It asks for the whole queue, also where the refusal names a
+// holder: since when, and how many wait, is what a person decides by. The holder may have
+// gone by now; then the message says so rather than name somebody who is not there. A store that cannot be asked that is the news instead: the
+// wait was not over for somebody's lock but for the store's silence.
+func (q *acquisition) busy(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	queue, ierr := q.client.Inspect(ctx, q.name)
+	if ierr != nil && !errors.Is(err, hasp.ErrBusy) {
+		return fail(interruption(ctx, ierr))
+	}
+	text := fmt.Sprintf("%q held by another", clean(q.name))
+	if ierr == nil {
+		text = heldBy(queue, isMe, time.Now())
+	}
+	if !q.flags.noWait {
+		text += "; waited " + brief(time.Since(q.report.began))
+	}
+	return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s", text)}
+}
+
+const (
+	watchAfter = 2 * time.Second // a person begins to wonder
+	watchEvery = 2 * time.Second
+)
+
+// watch shows on a terminal who is in the way and how many are ahead, again whenever that
+// has changed. It asks, rather than follow the name: one waiter that a person looks at
+// costs the store a request every two seconds. stop returns when nothing more is printed.
+func (q *acquisition) watch(ctx context.Context) (stop func()) {
+	if !q.app.tty || q.flags.noWait || q.report.quiet || q.report.json {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		shown := ""
+		for delay := watchAfter; sleep(ctx, delay); delay = watchEvery {
+			queue, err := q.client.Inspect(ctx, q.name)
+			if err != nil {
+				continue // Lock itself tells about a store that does not answer
+			}
+			key, text := waitingText(queue, time.Now())
+			if key != shown && ctx.Err() == nil {
+				shown = key
+				q.report.say("%s", text)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
+	}
+}
+
+// waitingText describes our place. key changes when there is something new to show: the
+// time that passes is not.
+func waitingText(q hasp.Queue, now time.Time) (key, text string) {
+	position := 0
+	for i, e := range q.Waiters {
+		if isMe(e) {
+			position = i + 1
+		}
+	}
+	for _, h := range q.Holders {
+		key += h.ID + " "
+	}
+	key += fmt.Sprint(position)
+	if position == 0 {
+		return key, "waiting: " + heldBy(q, isMe, now)
+	}
+	return key, fmt.Sprintf("waiting, position %d of %d: %s", position, len(q.Waiters), heldBy(q, isMe, now))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/cobra"
+)
+
+type electFlags struct {
+	storeFlags
+	trustFlags
+	commandFlags
+	value   string
+	observe bool
+}
+
+func (a *app) electCommand() *cobra.Command {
+	f := &electFlags{}
+	c := &cobra.Command{
+		Use:   "elect [flags] NAME -- CMD [ARGS...]",
+		Short: "run a command while leader, or follow who leads",
+		Long: `Stand for election NAME, run CMD while this process leads, and campaign again, at
+the end of the queue, when CMD ends or the lead is lost. A signal that asks to end
+(INT, TERM, HUP, QUIT) goes to CMD and ends the campaigning.
+
+With --observe NAME run nothing: print who leads now, and a line at every change, until
+a signal comes.
+
+` + runManual,
+		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
+	}
+	fs := c.Flags()
+	f.storeFlags.add(fs, "tell what happens as JSON on standard error; with --observe on standard output")
+	f.trustFlags.add(fs)
+	f.commandFlags.add(fs)
+	fs.StringVar(&f.value, "value", "", "what the leader publishes, its address say (`TEXT`, at most 1024 bytes)")
+	fs.BoolVar(&f.observe, "observe", false, "follow the leader instead of running")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if f.observe {
+			name, err := oneName(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.observe(name, &f.storeFlags)
+		}
+		return a.elect(cmd, args, f)
+	})
+}
+
+func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
+	if len(f.value) > 1024 {
+		return usage("--value must be at most 1024 bytes")
+	}
+	if err := checkNoteFlag(f.note); err != nil {
+		return err
+	}
+	e, err := a.prepare(cmd, args, &f.storeFlags, &f.commandFlags)
+	if err != nil {
+		return err
+	}
+	r := e.report
+	defer r.close()
+	sigs := catchSignals()
+	defer sigs.close()
+	ctx, stop := sigs.until(context.Background())
+	client, err := a.open(ctx, &f.storeFlags, append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	if in := stop(); in != nil && err == nil {
+		client.Close()
+		err = in
+	}
+	if err != nil {
+		return r.done(record{}, fail(err))
+	}
+	defer client.Close()
+	r.store = client.Backend().String()
+	c := &candidate{app: a, client: client, flags: f, errand: e, signals: sigs}
+	return c.campaign()
+}
+
+// candidate campaigns, leads and campaigns again.
+type candidate struct {
+	*errand
+	app     *app
+	client  *hasp.Client
+	flags   *electFlags
+	signals *signals
+	pause   time.Duration // before the next campaign
+}
+
+const (
+	// A command that fails at once must not make the candidates take turns as fast as they
+	// can; one that has run for a while has earned another try at once.
+	pauseFirst = 500 * time.Millisecond
+	pauseMost  = 30 * time.Second
+	ranWell    = 10 * time.Second
+)
+
+// campaign returns when a signal asks to end, or when campaigning makes no sense.
+func (c *candidate) campaign() error {
+	r := c.report
+	election := c.client.Election(r.name, hasp.Note(noteOr(c.flags.note, c.argv)))
+	for terms := 0; ; terms++ {
+		r.began, r.acquired = time.Now(), time.Time{}
+		term, err := c.win(election)
+		if err == nil {
+			var again bool
+			if again, err = c.lead(term); !again {
+				return err
+			}
+		} else if f := fail(err); terms > 0 && f.outcome == outcomeUnreachable {
+			// It could be reached when we began, so the address is right: an outage, and a
+			// candidate is a service that is to outlast it.
+			r.say("%v", f)
+		} else {
+			return r.done(record{}, f)
+		}
+		if err := c.rest(); err != nil {
+			return r.done(record{}, fail(err))
+		}
+	}
+}
+
+// lead runs the command for a term. again says that this candidate is to go on.
+func (c *candidate) lead(term *hasp.Term) (again bool, err error) {
+	r := c.report
+	r.held(term.Lease)
+	r.say("leading %q%s", r.name, tokenText(term.Token()))
+	t := &task{
+		path: c.path, argv: c.argv,
+		env:   c.app.commandEnv(term.Lease, c.client, c.flags.url, c.flags.passCredentials, true),
+		lease: term.Lease, flags: &c.flags.commandFlags, signals: c.signals, report: r,
+	}
+	end := t.run()
+	settle(&end, term.Lease, r)
+	// A command that cannot even be started will not be next time either; but a lead lost
+	// before it began is an ordinary loss.
+	if end.ended || end.notStarted != nil && !errors.Is(end.notStarted, hasp.ErrLost) {
+		return false, r.done(end.record(), end.failure())
+	}
+	r.conclude("term", end.record(), end.failure())
+	r.say("no longer leading %q after %s: %s", r.name, brief(time.Since(r.acquired)), describeEnd(end))
+	return true, nil
+}
+
+// win waits until this candidate leads.
+func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
+	ctx, stop := c.signals.until(context.Background())
+	var term *hasp.Term
+	err := c.app.checkNested(ctx, c.client, c.report.name)
+	if err == nil {
+		term, err = election.Campaign(ctx, []byte(c.flags.value))
+	}
+	if in := stop(); in != nil {
+		if err == nil {
+			_ = term.Resign(context.Background()) // nothing has begun under it; Close does it otherwise
+		}
+		err = in
+	}
+	return term, err
+}
+
+// rest pauses after a term, longer each time the command does not last.
+func (c *candidate) rest() error {
+	if a := c.report.acquired; !a.IsZero() && time.Since(a) > ranWell {
+		c.pause = 0
+		return nil
+	}
+	c.pause = min(max(2*c.pause, pauseFirst), pauseMost)
+	ctx, stop := c.signals.until(context.Background())
+	sleep(ctx, c.pause)
+	return stop()
+}
+
+func describeEnd(end ending) string {
+	f := end.failure()
+	switch {
+	case f == nil:
+		return "the command has ended with exit code 0"
+	case f.err != nil:
+		return f.Error()
+	case end.status.Signal != 0:
+		return "the command was killed by " + signalName(end.status.Signal)
+	}
+	return "the command has failed"
+}

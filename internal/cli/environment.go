@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// holding is an element of HASP_HELD.
+type holding struct {
+	Store string `json:"store"` // as the store names itself, without credentials
+	Name  string `json:"name"`
+	ID    string `json:"id"` // of the entry
+}
+
+const heldVariable = "HASP_HELD"
+
+func heldAbove(getenv func(string) string) []holding {
+	var held []holding
+	// Not ours to complain about: the worst a damaged variable does is to hide a deadlock.
+	_ = json.Unmarshal([]byte(getenv(heldVariable)), &held)
+	return held
+}
+
+// checkNested refuses to wait for a lock that the command hasp was started by, or one
+// around that, holds: it would wait for us, and we for it. The environment says what may
+// be held, and the store whether it still is: a daemon started under a lock that was
+// released long ago must not be refused.
+func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) error {
+	for _, h := range heldAbove(a.getenv) {
+		if h.Name != name || h.Store != c.Backend().String() {
+			continue
+		}
+		q, err := c.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(q.Holders, func(e hasp.Entry) bool { return e.ID == h.ID }) {
+			return misconfigured("%w: this command runs under the lock %q itself, and would wait for its own end; remove the inner hasp run or give it another name",
+				hasp.ErrDeadlock, clean(name))
+		}
+	}
+	return nil
+}
+
+// commandEnv is the command's environment: ours, less credentials, and last what it should
+// know about its lock. Last, so that a nested command sees its own lock and not the outer.
+func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCredentials, exclusive bool) []string {
+	own := map[string]string{
+		"HASP_NAME":   l.Name(),
+		"HASP_HOLDER": l.ID(),
+		"HASP_STORE":  store,
+		// Absent below where there is no value; present here so that those of an outer lock
+		// are removed.
+		"HASP_TOKEN":     "",
+		"HASP_DEADLINE":  "",
+		"HASP_STATUS_FD": "", // the descriptor is not passed on
+	}
+	if l.Token() != 0 {
+		own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
+	}
+	if d := l.Deadline(); !d.IsZero() {
+		own["HASP_DEADLINE"] = d.Format(time.RFC3339Nano)
+	}
+	held := heldAbove(a.getenv)
+	if exclusive { // a second permit of a semaphore is no mistake in itself
+		held = append(held, holding{c.Backend().String(), l.Name(), l.ID()})
+	}
+	if b, err := json.Marshal(held); err == nil && held != nil {
+		own[heldVariable] = string(b)
+	}
+	if !passCredentials {
+		own["HASP_STORE"] = publicURL(store)
+		if u, err := url.Parse(store); err == nil {
+			for _, v := range storeSecrets[u.Scheme] {
+				own[v] = ""
+			}
+		}
+	}
+	return overlay(a.environ(), own)
+}
+
+// overlay replaces variables in env; those with an empty value are removed.
+func overlay(env []string, own map[string]string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		key, _, _ := strings.Cut(kv, "=")
+		_, replaced := own[key]
+		return replaced
+	})
+	for _, key := range sortedKeys(own) {
+		if own[key] != "" {
+			env = append(env, key+"="+own[key])
+		}
+	}
+	return env
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/pflag"
+)
+
+// storeFlags are those of every verb that talks to a store.
+type storeFlags struct {
+	url  string
+	json bool
+}
+
+func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
+	fs.StringVar(&f.url, "store", "", "the store's `URL` (default: this user's file store)")
+	fs.BoolVar(&f.json, "json", false, jsonUsage)
+}
+
+// trustFlags are those of the verbs that hold a lock.
+type trustFlags struct {
+	ttl, guard span
+	note       string
+}
+
+func (f *trustFlags) add(fs *pflag.FlagSet) {
+	f.ttl.min, f.guard.min = 1, 1
+	fs.Var(&f.ttl, "ttl", "how long a crashed holder blocks others, on stores where locks expire (default 10s)")
+	fs.Var(&f.guard, "guard", "how long before expiry the lock is no longer trusted (default: a tenth of the TTL)")
+	fs.StringVar(&f.note, "note", "", "what others are shown as the reason (`TEXT`; default: the command's name and first word)")
+}
+
+func (f *trustFlags) options() []hasp.Option {
+	var opts []hasp.Option
+	if f.ttl.set {
+		opts = append(opts, hasp.WithTTL(f.ttl.d))
+	}
+	if f.guard.set {
+		opts = append(opts, hasp.WithGuard(f.guard.d))
+	}
+	return opts
+}
+
+// lockFlags choose the kind of lock and how long to wait for it.
+type lockFlags struct {
+	trustFlags
+	wait    span
+	noWait  bool
+	shared  bool
+	permits permits
+}
+
+func (f *lockFlags) add(fs *pflag.FlagSet) {
+	f.trustFlags.add(fs)
+	fs.BoolVarP(&f.shared, "shared", "s", false, "a reader's lock: any number of readers, or one writer")
+	fs.Var(&f.permits, "permits", "at most N at once: take one of N permits, or K of N; all users of the name must agree on N")
+}
+
+func (f *lockFlags) addWaiting(fs *pflag.FlagSet) {
+	fs.VarP(&f.wait, "wait", "w", "wait at most so long (default: as long as it takes)")
+	fs.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait")
+}
+
+func (f *lockFlags) check() error {
+	if f.shared && f.permits.n > 0 {
+		return usage("--shared and --permits exclude each other: a name is a read-write lock or a semaphore")
+	}
+	if f.noWait && f.wait.d > 0 {
+		return usage("--no-wait and --wait exclude each other")
+	}
+	if f.wait.set && f.wait.d == 0 { // as in flock -w 0; not "for ever", which is the default
+		f.noWait = true
+	}
+	return checkNoteFlag(f.note)
+}
+
+// checkNoteFlag repeats the library's rule: the library would apply it when the lock is asked
+// for, and bad usage must be refused before the store is opened.
+func checkNoteFlag(note string) error {
+	if len(note) > 1024 || strings.ContainsRune(note, 0) || strings.ToValidUTF8(note, "") != note {
+		return usage("--note must be at most 1024 bytes of UTF-8")
+	}
+	return nil
+}
+
+// commandFlags are those of the verbs that run a command.
+type commandFlags struct {
+	killAfter       span
+	onLost          lossPolicy
+	passCredentials bool
+	statusFD        int
+	quiet, verbose  bool
+}
+
+func (f *commandFlags) add(fs *pflag.FlagSet) {
+	f.killAfter = span{d: 10 * time.Second}
+	f.onLost = lossPolicy{text: "kill"}
+	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
+	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
+	fs.BoolVar(&f.passCredentials, "pass-credentials", false, "leave the store's credentials in the command's environment")
+	fs.IntVar(&f.statusFD, "status-fd", -1, "write what happens to descriptor `N`, one JSON object per line")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about waiting, being busy or losing the lock")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens")
+}
+
+// holdFlags bound how long run and try hold the lock, and what busy means to them.
+type holdFlags struct {
+	minHold, maxHold span
+	busyCode         exitCode
+	skipOK           bool
+}
+
+func (f *holdFlags) add(fs *pflag.FlagSet) {
+	f.maxHold.min = 1
+	f.busyCode.code = exitBusy
+	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
+	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal ends that")
+	fs.VarP(&f.busyCode, "busy-code", "E", "the exit code when the lock is busy")
+	fs.BoolVar(&f.skipOK, "skip-ok", false, "being busy is a success (exit code 0), as for a cron job that still runs")
+}
+
+func (f *holdFlags) check(fs *pflag.FlagSet) error {
+	if f.maxHold.set && f.minHold.d > f.maxHold.d {
+		return usage("--min-hold (%s) cannot be longer than --max-hold (%s)", f.minHold.d, f.maxHold.d)
+	}
+	if f.skipOK && fs.Changed("busy-code") {
+		return usage("--skip-ok and --busy-code exclude each other")
+	}
+	if f.skipOK {
+		f.busyCode.code = exitOK
+	}
+	return nil
+}
+
+// envName is the variable of a flag.
+func envName(flag string) string {
+	return "HASP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// rivals are the flags that exclude each other. One on the command line also silences the
+// other in the environment: the command line wins.
+var rivals = map[string]string{"wait": "no-wait", "no-wait": "wait", "busy-code": "skip-ok", "skip-ok": "busy-code"}
+
+// flagsFromEnv sets the flags that the command line has not. An empty variable is an
+// absent one.
+func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
+	given := map[string]bool{}
+	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	var failed error
+	fs.VisitAll(func(f *pflag.Flag) {
+		value := getenv(envName(f.Name))
+		if f.Name == "help" || value == "" || given[f.Name] || given[rivals[f.Name]] || failed != nil {
+			return
+		}
+		if err := fs.Set(f.Name, value); err != nil {
+			failed = usage("%s in the environment: %s", envName(f.Name), describeFlagError(err))
+		}
+	})
+	return failed
+}
+
+func documentEnv(fs *pflag.FlagSet) {
+	fs.VisitAll(func(f *pflag.Flag) { f.Usage += " [" + envName(f.Name) + "]" })
+}

@@ -1,0 +1,44 @@
+// Package group runs one command in a process group of its own and tells when the whole
+// group is gone, not only its first process: what a command leaves running in the
+// background still works under its lock.
+//
+// A process can leave its group (setsid, setpgid: daemons, and the jobs of a shell with
+// job control). It is then nobody's any more: neither waited for nor signalled.
+//
+// If this process is killed, so is the group: see guardian.go.
+package group
+
+import "syscall"
+
+// Event is told by [Group.Events], in the order in which things happened.
+type Event struct {
+	Kind   Kind
+	Signal syscall.Signal // of Stopped
+	Status Status         // of Exited
+}
+
+// Kind says what happened to a group.
+type Kind int
+
+const (
+	// Stopped: the command was stopped, by job control or by somebody's SIGSTOP.
+	Stopped Kind = iota
+	// Exited: the command itself has ended; others of its group may live.
+	Exited
+	// Gone: no process of the group is left. The last event.
+	Gone
+)
+
+// Status is how a command ended.
+type Status struct {
+	Code   int            // given to exit, if Signal is 0
+	Signal syscall.Signal // that killed it
+}
+
+// ExitCode is the status as a shell reports it: 128+n for signal n.
+func (s Status) ExitCode() int {
+	if s.Signal != 0 {
+		return 128 + int(s.Signal)
+	}
+	return s.Code
+}

@@ -1,0 +1,19 @@
+//go:build !unix
+
+package group
+
+import "os"
+
+// Supported says whether commands can be run in groups. Windows has no process groups
+// that signals reach; its substitute, a job object, would have to be built and tested of
+// its own.
+const Supported = false
+
+// IsTerminal reports whether f is a character device.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Guardian has nothing to guard.
+func Guardian([]string) bool { return false }

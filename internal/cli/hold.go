@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/cobra"
+)
+
+// heldLine and lostLine are what hold prints.
+type heldLine struct {
+	Event    string     `json:"event"` // held
+	Name     string     `json:"name"`
+	Store    string     `json:"store"`
+	Token    uint64     `json:"token,omitempty"`
+	Holder   string     `json:"holder"`
+	Deadline *time.Time `json:"deadline,omitempty"`
+}
+
+type lostLine struct {
+	Event  string `json:"event"` // lost
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+func (a *app) holdCommand() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:   "hold [flags] NAME",
+		Short: "hold a lock without running a command",
+		Long: `Wait for the lock NAME, print one line of JSON when it is held, and hold it until
+standard input ends or INT, TERM, HUP or QUIT comes (exit code 0). If the lock is
+lost, print a line that says so and exit with 76. For programs that talk to hasp
+through a pipe: closing it, or dying, releases the lock.
+
+Under cron or as a service standard input ends at once; give it one that does not.`,
+		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]} line; ...; exec {COPROC[1]}>&-",
+	}
+	f.storeFlags.add(c.Flags(), "tell failures as JSON on standard error, too; standard output is JSON in any case")
+	f.lockFlags.add(c.Flags())
+	f.lockFlags.addWaiting(c.Flags())
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		name, err := oneName(cmd, args)
+		if err != nil {
+			return err
+		}
+		if err := f.lockFlags.check(); err != nil {
+			return err
+		}
+		return a.hold(name, f)
+	})
+}
+
+// hold releases in every case in which it returns, and if it is killed, the store does: the
+// lock cannot outlive the process that somebody holds a pipe to.
+func (a *app) hold(name string, f *runFlags) error {
+	f.statusFD = -1 // the records are for a command's outcome; hold's own lines say all
+	r, err := a.report(name, &f.storeFlags, &f.commandFlags)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	note := f.note
+	if note == "" {
+		note = "hasp hold"
+	}
+	client, lease, err := a.get(ctx, name, note, f, r)
+	if err != nil {
+		return r.done(record{}, fail(err))
+	}
+	defer client.Close()
+
+	line := heldLine{Event: "held", Name: name, Store: r.store, Token: lease.Token(), Holder: lease.ID()}
+	if d := lease.Deadline(); !d.IsZero() {
+		line.Deadline = &d
+	}
+	err = a.printJSON(line) // if nobody can read it, nobody knows: released below
+	if err == nil {
+		err = a.holdUntil(ctx, lease)
+	}
+	rctx, cancel := context.WithTimeout(context.Background(), releaseBound)
+	defer cancel()
+	if rerr := lease.Release(rctx); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return r.done(record{}, fail(err))
+	}
+	return r.done(record{}, nil)
+}
+
+// holdUntil returns nil when the lock is to be released, and the loss otherwise.
+func (a *app) holdUntil(ctx context.Context, l *hasp.Lease) error {
+	eof := make(chan struct{})
+	go func() {
+		// Ends with the process: a read cannot be interrupted.
+		_, _ = io.Copy(io.Discard, a.stdin) // an error ends the input as well
+		close(eof)
+	}()
+	select {
+	case <-eof:
+	case <-ctx.Done():
+	case <-l.Lost():
+		err := l.Err()
+		_ = a.printJSON(lostLine{Event: "lost", Name: l.Name(), Reason: fmt.Sprint(err)}) // the exit code says it, too
+		return err
+	}
+	return nil
+}

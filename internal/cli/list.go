@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var f storeFlags
+	c := &cobra.Command{
+		Use:   "ls [flags] [PREFIX]",
+		Short: "list the locks that are held or waited for",
+		Long: `List the names that are held or waited for and begin with PREFIX: who holds them,
+since when (when that holder asked for it, by its own clock), and how many wait.`,
+	}
+	f.add(c.Flags(), "one JSON object per name and line, as who prints it")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("ls takes at most one prefix: %s", cmd.UseLine())
+		}
+		return a.list(strings.Join(args, ""), &f)
+	})
+}
+
+func (a *app) whoCommand() *cobra.Command {
+	var f storeFlags
+	c := &cobra.Command{
+		Use:   "who [flags] NAME",
+		Short: "show the queue of a lock",
+		Long: `Show who holds the lock NAME and who waits for it, in the order in which they
+will be served. SINCE is when they asked for it, by their own clocks; TOKEN the
+fencing token of the grant, or of the one to come.`,
+	}
+	f.add(c.Flags(), "as one JSON object: name, holders, waiters")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		name, err := oneName(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.who(name, &f)
+	})
+}
+
+// asking connects for a verb that asks and is done.
+func (a *app) asking(f *storeFlags, do func(context.Context, *hasp.Client) error) error {
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	client, err := a.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := do(ctx, client); err != nil {
+		return fail(interruption(ctx, err))
+	}
+	return nil
+}
+
+func (a *app) list(prefix string, f *storeFlags) error {
+	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+		var names []string
+		for name, err := range c.Names(ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		// One request per name, and so not one moment: a name may have moved on since. It is
+		// for people to look at, and stores have no cheaper way to ask for all queues.
+		table := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
+		for _, name := range names {
+			q, err := c.Inspect(ctx, name)
+			switch {
+			case err != nil:
+				return err
+			case len(q.Holders)+len(q.Waiters) == 0:
+				continue // released since
+			case f.json:
+				if err := a.printJSON(q); err != nil {
+					return err
+				}
+			default:
+				table.row(listRow(q, time.Now())...)
+			}
+		}
+		if f.json {
+			return nil
+		}
+		return a.print("%s", table)
+	})
+}
+
+func listRow(q hasp.Queue, now time.Time) []string {
+	holder, since, age := "-", "-", "-"
+	if len(q.Holders) > 0 {
+		h := q.Holders[0]
+		holder, since, age = ownerText(h.Owner), clock(h.Since, now), brief(now.Sub(h.Since))
+		if n := len(q.Holders) - 1; n > 0 {
+			holder += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	return []string{clean(q.Name), holder, since, age, fmt.Sprint(len(q.Waiters))}
+}
+
+func (a *app) who(name string, f *storeFlags) error {
+	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+		q, err := c.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		if f.json {
+			return a.printJSON(q)
+		}
+		if len(q.Holders)+len(q.Waiters) == 0 {
+			a.tell(fmt.Sprintf("%q is free", clean(name)))
+			return nil
+		}
+		return a.print("%s", whoTable(q, time.Now()))
+	})
+}
+
+func whoTable(q hasp.Queue, now time.Time) *table {
+	t := newTable("POS", "STATE", "OWNER", "NOTE", "SINCE", "AGE", "TOKEN", "ID")
+	position := 0
+	add := func(state string, entries []hasp.Entry) {
+		for _, e := range entries {
+			position++
+			note, owner := clean(e.Owner.Note), e.Owner
+			if owner.Note != "" {
+				owner.Note, owner.Program = "", "" // it has a column of its own
+			} else {
+				note = "-"
+			}
+			token := "-"
+			if e.Token != 0 {
+				token = fmt.Sprint(e.Token)
+			}
+			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note,
+				clock(e.Since, now), brief(now.Sub(e.Since)), token, e.ID)
+		}
+	}
+	add("holds", q.Holders)
+	add("waits", q.Waiters)
+	return t
+}
+
+// units says what an entry takes, unless it is the lock as a whole.
+func units(e hasp.Entry) string {
+	switch {
+	case e.Whole():
+		return ""
+	case e.Capacity == driver.Whole:
+		return " shared"
+	}
+	return fmt.Sprintf(" %d/%d", e.Units, e.Capacity)
+}
+
+// table is text in columns.
+type table struct {
+	buf bytes.Buffer
+	w   *tabwriter.Writer
+}
+
+func newTable(heads ...string) *table {
+	t := &table{}
+	t.w = tabwriter.NewWriter(&t.buf, 0, 8, 2, ' ', 0)
+	t.row(heads...)
+	return t
+}
+
+// row adds a line. Writing to memory cannot fail.
+func (t *table) row(cells ...string) {
+	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t *table) String() string {
+	_ = t.w.Flush()
+	return t.buf.String()
+}

@@ -1,0 +1,71 @@
+package cli
+
+// manual is the part of the help that belongs to all verbs.
+const manual = `STORE
+  --store URL, or HASP_STORE; without either the file store of this user on this
+  machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
+  A password in the URL is shown nowhere, but give it by HASP_STORE: a command
+  line can be read by everybody until hasp has masked it.
+
+FLAGS BY ENVIRONMENT
+  Every flag can be set as HASP_ and its name in capitals, '-' as '_':
+  HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins. Durations are 30s, 5m,
+  1h30m; a bare number is seconds.
+
+` + exitHelp
+
+// exitHelp documents the exit codes.
+const exitHelp = `EXIT CODES
+  0-255  the command's own
+  128+n  the command was killed by signal n, or hasp was while it waited
+  64     usage
+  69     store unreachable
+  70     internal error
+  75     busy, or the wait was over (--busy-code, --skip-ok change it)
+  76     lock lost, command stopped
+  78     configuration: bad store URL, not supported there, nested lock, no permission
+  124    --max-hold was over, command stopped
+  126    command not executable
+  127    command not found
+  A command may use these numbers itself: --status-fd and --json tell the true
+  outcome.`
+
+// runManual is the part of the help that belongs to the verbs that run a command.
+const runManual = `The command is executed as it is, never through a shell, and owns standard input,
+output and error. It runs in a process group of its own; the lock is released
+when the whole group is gone, with what the command left in the background. A
+process that leaves the group (setsid: daemons; the jobs of a shell with job
+control) is neither waited for nor stopped.
+
+SIGNALS
+  INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are forwarded to the group. If a
+  second INT or TERM comes, the group is killed no later than --kill-after after
+  the first: Ctrl-C twice ends everything. A command that reads from the terminal
+  is lent it, and then gets Ctrl-C and Ctrl-Z alone.
+  If hasp itself is killed with -9, the group is killed too (on Linux the command
+  at the same moment, its children about a millisecond later). Processes that run
+  as another user (sudo) are out of reach. If hasp is stopped with kill -STOP, it
+  cannot watch a lock that expires: only fencing (HASP_TOKEN) helps then.
+
+LOSS
+  A lock on a server is lost if it cannot be renewed. With --on-lost kill the
+  group gets TERM when renewals have failed for so long that the rest of the trust
+  is --kill-after or a quarter (whichever is shorter), and KILL when trust ends:
+  by then nobody else can have the lock. If the store says without warning that
+  the lock is gone, KILL comes at once. With signal:NAME that signal is sent at
+  the loss and the rest is up to the command; with ignore nothing is.
+
+ENVIRONMENT OF THE COMMAND
+  HASP_NAME      the lock's name
+  HASP_TOKEN     the fencing token; absent where the store has none
+  HASP_HOLDER    the id of our entry, as hasp who shows it
+  HASP_DEADLINE  until when the lock was trusted at the start (RFC 3339); moves
+                 with each renewal; absent where nothing expires
+  HASP_STORE     the store in use, without user name and password
+  HASP_HELD      what this command and those around it hold (JSON)
+  Credentials that hasp uses for its store (in HASP_STORE, or the variables of
+  that store such as PGPASSWORD with postgres://) are removed unless
+  --pass-credentials is given. A nested run that would wait for a lock its own
+  ancestor holds is refused (78).
+
+` + exitHelp

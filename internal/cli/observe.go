@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// leaderLine is what elect --observe --json prints at every change.
+type leaderLine struct {
+	Time   time.Time   `json:"time"`
+	Name   string      `json:"name"`
+	Leads  bool        `json:"leads"` // somebody does
+	Holder string      `json:"holder,omitempty"`
+	Token  uint64      `json:"token,omitempty"`
+	Value  string      `json:"value,omitempty"`
+	Owner  *hasp.Owner `json:"owner,omitempty"`
+	Since  *time.Time  `json:"since,omitempty"`
+}
+
+// observe follows the leader until a signal comes, through outages of the store once it
+// has answered.
+func (a *app) observe(name string, f *storeFlags) error {
+	ctx, stop := interruptible()
+	defer stop()
+	client, err := a.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	seen := false
+	for leader, err := range client.Election(name).Observe(ctx) {
+		switch {
+		case ctx.Err() != nil:
+			return fail(interruption(ctx, ctx.Err()))
+		case err != nil && (!seen || errors.Is(err, hasp.ErrUnsupported)):
+			return fail(err)
+		case err != nil:
+			a.tell(err.Error())
+			continue
+		}
+		seen = true
+		if err := a.printLeader(name, leader, f.json); err != nil {
+			return err
+		}
+	}
+	return fail(interruption(ctx, context.Canceled))
+}
+
+func (a *app) printLeader(name string, l hasp.Leader, asJSON bool) error {
+	if asJSON {
+		line := leaderLine{Time: time.Now(), Name: name}
+		if l.ID != "" {
+			line.Leads, line.Holder, line.Token, line.Value = true, l.ID, l.Token, string(l.Value)
+			line.Owner, line.Since = &l.Owner, &l.Since
+		}
+		return a.printJSON(line)
+	}
+	if l.ID == "" {
+		return a.print("%q has no leader\n", clean(name))
+	}
+	value := ""
+	if len(l.Value) > 0 {
+		value = fmt.Sprintf(", value %q", l.Value)
+	}
+	return a.print("%q is led by %s%s%s\n", clean(name), ownerText(l.Owner), commaToken(l.Token), value)
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// record is one line of --status-fd and --json.
+type record struct {
+	Event string    `json:"event"` // waiting, acquired, lost, term, done
+	Time  time.Time `json:"time"`
+	Name  string    `json:"name"`
+	Store string    `json:"store,omitempty"`
+
+	Token    uint64     `json:"token,omitempty"`
+	Holder   string     `json:"holder,omitempty"`   // the id of our entry
+	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
+	Waited   float64    `json:"waited_s,omitempty"`
+	Held     float64    `json:"held_s,omitempty"`
+
+	// Of term and done.
+	Outcome     outcome `json:"outcome,omitempty"`
+	Exit        *int    `json:"exit,omitempty"` // of hasp, or what it would be
+	ChildExit   *int    `json:"child_exit,omitempty"`
+	ChildSignal string  `json:"child_signal,omitempty"`
+	Message     string  `json:"message,omitempty"`
+}
+
+// reporter tells what happens with one lock: to people in words on standard error, with
+// --json in records instead, and in records to --status-fd in any case.
+//
+// The library tells its events from many goroutines. What write needs is set before the
+// first lock is asked for, which is when events begin; began and acquired are used by the
+// verb's own goroutine alone.
+type reporter struct {
+	app            *app
+	name, store    string
+	json           bool
+	quiet, verbose bool
+	status         io.WriteCloser // nil without --status-fd
+	began          time.Time
+	acquired       time.Time
+}
+
+func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, error) {
+	r := &reporter{app: a, name: name, json: sf.json, quiet: cf.quiet, verbose: cf.verbose, began: time.Now()}
+	if cf.quiet && cf.verbose {
+		return nil, usage("--quiet and --verbose exclude each other")
+	}
+	if cf.statusFD == -1 {
+		return r, nil
+	}
+	status, err := a.openStatus(cf.statusFD)
+	if err != nil {
+		return nil, usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
+	}
+	r.status = status
+	return r, nil
+}
+
+func (r *reporter) close() {
+	if r.status != nil {
+		_ = r.status.Close()
+	}
+}
+
+// say is for people, in words. With --json it is silent: a program that reads standard
+// error must find nothing there but records, and whatever matters to it is one.
+func (r *reporter) say(format string, args ...any) {
+	if !r.json && !r.quiet {
+		r.app.tell(fmt.Sprintf(format, args...))
+	}
+}
+
+// detail is say with --verbose only.
+func (r *reporter) detail(format string, args ...any) {
+	if r.verbose {
+		r.say(format, args...)
+	}
+}
+
+// write emits a record. A reader that has gone away is no reason to stop the command.
+func (r *reporter) write(rec record) {
+	rec.Time, rec.Name, rec.Store = time.Now(), r.name, r.store
+	line, err := json.Marshal(rec)
+	if err != nil { // plain data, and strings that JSON can hold: a mistake of ours
+		line = []byte(`{"event":"error"}`)
+	}
+	line = append(line, '\n')
+	if r.status != nil {
+		_, _ = r.status.Write(line)
+	}
+	if r.json {
+		_, _ = r.app.stderr.Write(line)
+	}
+}
+
+func (r *reporter) held(l *hasp.Lease) {
+	r.acquired = time.Now()
+	rec := record{Event: "acquired", Token: l.Token(), Holder: l.ID(), Waited: r.acquired.Sub(r.began).Seconds()}
+	if d := l.Deadline(); !d.IsZero() {
+		rec.Deadline = &d
+	}
+	r.write(rec)
+	r.detail("acquired %q%s after %s", r.name, tokenText(l.Token()), brief(r.acquired.Sub(r.began)))
+}
+
+// done tells the end, and returns the error by which Main exits.
+func (r *reporter) done(end record, f *failure) error {
+	r.conclude("done", end, f)
+	if f == nil {
+		return nil
+	}
+	// In JSON it has just been said; a command's own status needs no words of ours; and
+	// --quiet is about the lock, not about what must be mended.
+	f.told = f.told || r.json || f.err == nil || r.quiet && (f.outcome == outcomeBusy || f.outcome == outcomeLost)
+	return f
+}
+
+// conclude writes the record of an end: of hasp (done), or of a term as leader (term).
+func (r *reporter) conclude(event string, end record, f *failure) {
+	code := exitOK
+	if end.Outcome == "" {
+		end.Outcome = outcomeOK
+	}
+	if f != nil {
+		code, end.Outcome = f.code, f.outcome
+		if f.err != nil {
+			end.Message = f.Error()
+		}
+	}
+	end.Event, end.Exit = event, &code
+	if r.acquired.IsZero() {
+		end.Waited = time.Since(r.began).Seconds()
+	} else {
+		end.Waited, end.Held = r.acquired.Sub(r.began).Seconds(), time.Since(r.acquired).Seconds()
+	}
+	r.write(end)
+}
+
+// Observe tells the library's events. It is called from many goroutines; a line is one
+// write.
+func (r *reporter) Observe(e hasp.Event) {
+	switch e.Kind {
+	case hasp.Waiting:
+		r.write(record{Event: "waiting"})
+		r.detail("waiting for %q", r.name)
+	case hasp.RenewFailed:
+		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Margin), e.Err)
+	case hasp.Renewed:
+		r.detail("renewed %q", r.name)
+	case hasp.Requeued:
+		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, e.Err)
+	}
+}

@@ -1,0 +1,297 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/hasplock/hasp/filelock"
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// The scripts run real processes on a real file store. This test binary is the `hasp` they
+// run.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"hasp":   func() { os.Exit(Main()) },
+		"victim": victim,
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HASP_STORE", "file://"+filepath.Join(e.WorkDir, "locks"))
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per process, which is not what we measure
+			e.Values[started{}] = map[string]*process{}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": cmdCode, "start": cmdStart, "startpty": cmdStartPTY, "sig": cmdSig, "type": cmdType,
+			"close": cmdClose, "ends": cmdEnds, "until": cmdUntil, "gone": cmdGone, "quick": cmdQuick,
+		},
+	})
+}
+
+// patience is how long a script waits for what must happen. Only a failure takes it.
+const patience = 20 * time.Second
+
+type started struct{}
+
+// process is one that a script has started in the background.
+type process struct {
+	cmd   *exec.Cmd
+	input io.WriteCloser // its standard input, or the terminal it runs on
+	done  chan struct{}
+	ended time.Time
+}
+
+func processes(ts *testscript.TestScript) map[string]*process {
+	return ts.Value(started{}).(map[string]*process)
+}
+
+func find(ts *testscript.TestScript, name string) *process {
+	p := processes(ts)[name]
+	if p == nil {
+		ts.Fatalf("nothing was started as %q", name)
+	}
+	return p
+}
+
+// need fails a script that calls a command wrongly, so that a typing mistake cannot pass.
+func need(ts *testscript.TestScript, ok bool, form string) {
+	if !ok {
+		ts.Fatalf("usage: %s", form)
+	}
+}
+
+// command prepares a program as a shell would start it: in a process group of its own, in
+// the script's directory and environment.
+func command(ts *testscript.TestScript, args []string) *exec.Cmd {
+	path := args[0]
+	if !strings.Contains(path, "/") {
+		for dir := range strings.SplitSeq(ts.Getenv("PATH"), ":") {
+			if _, err := os.Stat(filepath.Join(dir, path)); err == nil {
+				path = filepath.Join(dir, path)
+				break
+			}
+		}
+	}
+	c := exec.Command(path, args[1:]...)
+	c.Args[0] = args[0]
+	c.Dir = ts.MkAbs(".")
+	for _, name := range []string{
+		"PATH", "HOME", "WORK", "TMPDIR", "HASP_STORE", "HASP_WAIT", "HASP_NO_WAIT", "HASP_NOTE", "HASP_BUSY_CODE",
+		"HASP_STATUS_FD", "HASP_HELD", "HASP_TTL", "REDISCLI_AUTH", "PGPASSWORD", "GORACE",
+	} {
+		if value := ts.Getenv(name); value != "" {
+			c.Env = append(c.Env, name+"="+value)
+		}
+	}
+	return c
+}
+
+// code N CMD ARGS: runs CMD in the foreground and demands exit code N.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) >= 2, "code N CMD [ARGS]")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var out, errOut bytes.Buffer
+	c := command(ts, args[1:])
+	c.Stdout, c.Stderr = &out, &errOut
+	err = c.Run()
+	_, _ = ts.Stdout().Write(out.Bytes())
+	_, _ = ts.Stderr().Write(errOut.Bytes())
+	if got := exitCodeOf(c, err); got != want {
+		ts.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", got, want, out.String(), errOut.String())
+	}
+}
+
+func exitCodeOf(c *exec.Cmd, err error) int {
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return -1
+	}
+	if ws := c.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+		return 1000 + int(ws.Signal()) // killed itself, which hasp never shows as a code
+	}
+	return c.ProcessState.ExitCode()
+}
+
+// start NAME CMD ARGS: runs CMD in the background, with NAME.out and NAME.err, and an open
+// standard input.
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) >= 2, "start NAME CMD [ARGS]")
+	c := command(ts, args[1:])
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	input, err := c.StdinPipe()
+	ts.Check(err)
+	c.Stdout, c.Stderr = output(ts, args[0]+".out"), output(ts, args[0]+".err")
+	background(ts, args[0], c, input)
+}
+
+func output(ts *testscript.TestScript, name string) *os.File {
+	f, err := os.Create(ts.MkAbs(name))
+	ts.Check(err)
+	return f
+}
+
+func background(ts *testscript.TestScript, name string, c *exec.Cmd, input io.WriteCloser) {
+	ts.Check(c.Start())
+	p := &process{cmd: c, input: input, done: make(chan struct{})}
+	processes(ts)[name] = p
+	go func() {
+		_ = c.Wait()
+		p.ended = time.Now()
+		close(p.done)
+	}()
+	ts.Defer(func() {
+		_ = c.Process.Kill()
+		<-p.done
+	})
+}
+
+// sig NAME SIGNAL: to the process alone.
+func cmdSig(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) == 2 && unix.SignalNum("SIG"+args[1]) != 0, "sig NAME SIGNAL")
+	ts.Check(find(ts, args[0]).cmd.Process.Signal(unix.SignalNum("SIG" + args[1])))
+}
+
+// type NAME TEXT: writes to its input; \n, \x03 and the like as in Go.
+func cmdType(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) == 2, "type NAME TEXT")
+	text, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	_, err = io.WriteString(find(ts, args[0]).input, text)
+	ts.Check(err)
+}
+
+// close NAME: ends its input.
+func cmdClose(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) == 1, "close NAME")
+	ts.Check(find(ts, args[0]).input.Close())
+}
+
+// ends NAME CODE [WITHIN]: waits for its end and demands the exit code; 1000+n for a
+// process that was itself killed by signal n.
+func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && (len(args) == 2 || len(args) == 3), "ends NAME CODE [WITHIN]")
+	p, within := find(ts, args[0]), patience
+	if len(args) == 3 {
+		var err error
+		within, err = time.ParseDuration(args[2])
+		ts.Check(err)
+	}
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	select {
+	case <-p.done:
+	case <-time.After(within):
+		ts.Fatalf("%s still runs after %s\n%s", args[0], within, outputs(ts, args[0]))
+	}
+	if got := exitCodeOf(p.cmd, nil); got != want {
+		ts.Fatalf("%s: exit code %d, want %d\n%s", args[0], got, want, outputs(ts, args[0]))
+	}
+}
+
+func outputs(ts *testscript.TestScript, name string) string {
+	var all string
+	for _, suffix := range []string{".out", ".err"} {
+		b, _ := os.ReadFile(ts.MkAbs(name + suffix))
+		all += fmt.Sprintf("%s: %s\n", name+suffix, b)
+	}
+	return all
+}
+
+// until FILE REGEXP: waits until the file matches. ! until: it must not match now.
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, len(args) == 2, "[!] until FILE REGEXP")
+	re, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	if neg {
+		if b, _ := os.ReadFile(ts.MkAbs(args[0])); re.Match(b) {
+			ts.Fatalf("%s matches %s:\n%s", args[0], args[1], b)
+		}
+		return
+	}
+	eventually(ts, func() error {
+		if b, _ := os.ReadFile(ts.MkAbs(args[0])); !re.Match(b) {
+			return fmt.Errorf("%s does not match %s:\n%s", args[0], args[1], b)
+		}
+		return nil
+	})
+}
+
+// gone FILE: waits until the process whose number is in the file is dead. ! gone: it must
+// live.
+func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, len(args) == 1, "[!] gone PIDFILE")
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
+	if neg {
+		if !alive(pid) {
+			ts.Fatalf("process %d is gone", pid)
+		}
+		return
+	}
+	eventually(ts, func() error {
+		if alive(pid) {
+			return fmt.Errorf("process %d lives", pid)
+		}
+		return nil
+	})
+}
+
+// alive is false for a zombie: it runs nothing any more.
+func alive(pid int) bool {
+	if err := syscall.Kill(pid, 0); err != nil {
+		return false
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+// quick A B MS: process B must have ended within MS milliseconds after A.
+func cmdQuick(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, !neg && len(args) == 3, "quick A B MS")
+	a, b := find(ts, args[0]), find(ts, args[1])
+	most, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	<-a.done
+	<-b.done
+	if d := b.ended.Sub(a.ended); d > time.Duration(most)*time.Millisecond {
+		ts.Fatalf("%s ended %s after %s, at most %d ms are allowed", args[1], d, args[0], most)
+	}
+}
+
+func eventually(ts *testscript.TestScript, check func() error) {
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("after %s: %v", patience, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"net/url"
+	"strings"
+)
+
+// storeSecrets are the variables from which the driver of a scheme (or its client library)
+// takes its credentials. They are taken from the command's environment only if that store
+// is in use: a dump that runs under a file lock needs its PGPASSWORD.
+var storeSecrets = map[string][]string{
+	"redis":     {"REDISCLI_AUTH"},
+	"rediss":    {"REDISCLI_AUTH"},
+	"redlock":   {"REDISCLI_AUTH"},
+	"postgres":  {"PGPASSWORD"},
+	"mysql":     {"MYSQL_PWD"},
+	"etcd":      {"ETCDCTL_USER", "ETCDCTL_PASSWORD"},
+	"zookeeper": {"ZOOKEEPER_AUTH"},
+}
+
+// publicURL is the store's URL without user name, password, and parameters that are
+// called like secrets. What is left still names the same locks, so that a nested hasp
+// fails for lack of credentials rather than lock somewhere else.
+func publicURL(store string) string {
+	u, err := url.Parse(store)
+	if err != nil { // not a store that could have been opened
+		return ""
+	}
+	u.User = nil
+	q := u.Query()
+	dropped := false
+	for key := range q {
+		if secretParameter(key) {
+			q.Del(key)
+			dropped = true
+		}
+	}
+	if dropped { // otherwise as it was, to the letter
+		u.RawQuery = q.Encode()
+	}
+	return u.String()
+}
+
+func secretParameter(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// secretSpans returns the parts of a command-line argument to be masked: what stands
+// between "://" and the last '@', which is user name and password even where they are not
+// percent-encoded, and everything behind '?', since drivers may take secrets there.
+func secretSpans(arg string) (spans [][2]int) {
+	_, rest, found := strings.Cut(arg, "://")
+	if !found {
+		return nil
+	}
+	start := len(arg) - len(rest)
+	if at := strings.LastIndexByte(rest, '@'); at > 0 {
+		spans = append(spans, [2]int{start, start + at})
+		start += at
+	}
+	if q := strings.IndexByte(arg[start:], '?'); q >= 0 && start+q+1 < len(arg) {
+		spans = append(spans, [2]int{start + q + 1, len(arg)})
+	}
+	return spans
+}

@@ -1,0 +1,35 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/hasplock/hasp/internal/cli/group"
+	"golang.org/x/sys/unix"
+)
+
+// stopSignal is Ctrl-Z. It is caught so that a command is never left running while we are
+// stopped and cannot watch its lock.
+const stopSignal = syscall.SIGTSTP
+
+// stopSelf stops us as that signal would have.
+func stopSelf() { group.StopSelf() }
+
+// endSignals ask us to end; forwardSignals are those that a command gets from us.
+// WINCH is among them since the terminal tells only its foreground group of a new size.
+var (
+	endSignals     = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	forwardSignals = append(endSignals[:len(endSignals):len(endSignals)], syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, stopSignal)
+)
+
+func signalName(s syscall.Signal) string {
+	return strings.TrimPrefix(unix.SignalName(s), "SIG")
+}
+
+// signalByName returns 0 for a name that is none.
+func signalByName(name string) syscall.Signal {
+	return unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// answerBound is how long the verbs that only ask give the store.
+const answerBound = 10 * time.Second
+
+// open connects to the store in use. It fills in f.url where nobody named one.
+func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
+	if f.url == "" {
+		dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
+		if err != nil {
+			return nil, misconfigured("%w; name a store with --store or HASP_STORE", err)
+		}
+		f.url = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
+	}
+	c, err := a.connect(ctx, f.url, opts...)
+	if err != nil {
+		return nil, fail(interruption(ctx, err))
+	}
+	return c, nil
+}
+
+// interruption returns the signal that ended ctx, if one did, and err otherwise.
+func interruption(ctx context.Context, err error) error {
+	var in interrupted
+	if errors.As(context.Cause(ctx), &in) {
+		return in
+	}
+	return err
+}
+
+// defaultDir is where locks are without any set-up.
+//
+// Root's does not depend on the environment: cron, a service and a shell opened by sudo
+// have different ones, and each would lock in a directory of its own without a word.
+// Others have at least HOME in common, and where that is not set (some crons and
+// services) the account's entry says the same.
+func defaultDir(goos string, uid int, getenv func(string) string, home func() (string, error)) (string, error) {
+	if uid == 0 && goos != "windows" {
+		return "/var/lib/hasp", nil
+	}
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // the standard has others ignored
+		return filepath.Join(dir, "hasp"), nil
+	}
+	dir := getenv("HOME")
+	if !filepath.IsAbs(dir) {
+		var err error
+		if dir, err = home(); err != nil || !filepath.IsAbs(dir) {
+			return "", errors.New("there is no default store: HOME is not set, and the account has no home directory")
+		}
+	}
+	return filepath.Join(dir, ".local", "state", "hasp"), nil
+}
+
+func homeDir() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	return u.HomeDir, nil
+}

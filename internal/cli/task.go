@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/cli/group"
+)
+
+// task is a command to run under a lease.
+type task struct {
+	path      string
+	argv, env []string
+	lease     *hasp.Lease
+	flags     *commandFlags
+	maxHold   time.Duration // 0: no limit
+	signals   *signals
+	report    *reporter
+}
+
+// ending is how a command's run under its lock ended.
+type ending struct {
+	notStarted error // *failure
+	status     group.Status
+	lost       error // why the lock was lost, or about to be, and the command was told
+	ignoreLoss bool  // --on-lost ignore: the command's status is the outcome all the same
+	overdue    time.Duration
+	ended      bool // a signal has asked us to end; elect does not campaign again
+}
+
+func (e *ending) record() record {
+	var rec record
+	if e.notStarted != nil {
+		return rec
+	}
+	if e.status.Signal != 0 {
+		rec.Outcome, rec.ChildSignal = outcomeSignaled, signalName(e.status.Signal)
+	} else {
+		rec.Outcome, rec.ChildExit = outcomeExited, &e.status.Code
+	}
+	return rec
+}
+
+// failure is the exit code and its reason; nil for success.
+func (e *ending) failure() *failure {
+	switch {
+	case e.notStarted != nil:
+		return fail(e.notStarted)
+	case e.lost != nil && !e.ignoreLoss:
+		return &failure{code: exitLost, outcome: outcomeLost, err: e.lost}
+	case e.overdue > 0:
+		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: fmt.Errorf("held for %s, the longest allowed; the command was stopped", e.overdue)}
+	case e.status.Signal != 0:
+		return &failure{code: e.status.ExitCode(), outcome: outcomeSignaled}
+	case e.status.Code != 0:
+		return &failure{code: e.status.Code, outcome: outcomeExited}
+	}
+	return nil
+}

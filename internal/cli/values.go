@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// span is a flag's duration: Go's notation, or a bare number of seconds as in flock(1)
+// and timeout(1).
+type span struct {
+	d   time.Duration
+	set bool
+	min time.Duration
+}
+
+var errSpan = errors.New("not a duration such as 30s, 5m or 1h30m")
+
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if seconds, serr := strconv.ParseUint(text, 10, 32); serr == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	switch {
+	case err != nil:
+		return errSpan
+	case d < 0:
+		return errors.New("a duration cannot be negative")
+	case d < s.min:
+		return errors.New("must be greater than zero")
+	}
+	s.d, s.set = d, true
+	return nil
+}
+
+func (s *span) String() string {
+	if s.d == 0 {
+		return ""
+	}
+	return s.d.String()
+}
+
+func (*span) Type() string { return "duration" }
+
+// permits are k of n permits of a semaphore. A bare N means one of N, since "at most 4 at
+// once" is what people want to say, and without the total nothing could be counted.
+type permits struct{ k, n int64 }
+
+var errPermits = errors.New("not a number of permits such as 4 (one of 4) or 2/4 (two of 4)")
+
+func (p *permits) Set(text string) error {
+	take, of, both := strings.Cut(text, "/")
+	if !both {
+		take, of = "1", text
+	}
+	k, kerr := strconv.ParseInt(take, 10, 64)
+	n, nerr := strconv.ParseInt(of, 10, 64)
+	if kerr != nil || nerr != nil || k < 1 || n < k || n >= driver.Whole {
+		return errPermits
+	}
+	p.k, p.n = k, n
+	return nil
+}
+
+func (p *permits) String() string {
+	if p.n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(p.k, 10) + "/" + strconv.FormatInt(p.n, 10)
+}
+
+func (*permits) Type() string { return "[K/]N" }
+
+// lossPolicy is what a command gets when its lock is lost.
+type lossPolicy struct {
+	text   string
+	signal syscall.Signal // of signal:NAME
+}
+
+func (p *lossPolicy) Set(text string) error {
+	name, isSignal := strings.CutPrefix(text, "signal:")
+	switch {
+	case text == "kill", text == "ignore":
+		*p = lossPolicy{text: text}
+		return nil
+	case isSignal:
+		if sig := signalByName(name); sig != 0 {
+			*p = lossPolicy{text: text, signal: sig}
+			return nil
+		}
+	}
+	return errors.New("must be kill, ignore or signal:NAME, as in signal:USR1")
+}
+
+func (p *lossPolicy) kills() bool    { return p.text == "kill" }
+func (p *lossPolicy) ignores() bool  { return p.text == "ignore" }
+func (p *lossPolicy) String() string { return p.text }
+func (*lossPolicy) Type() string     { return "kill|signal:NAME|ignore" }
+
+// exitCode is a flag's exit code.
+type exitCode struct{ code int }
+
+func (c *exitCode) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 255 {
+		return errors.New("an exit code is a number from 0 to 255")
+	}
+	c.code = n
+	return nil
+}
+
+func (c *exitCode) String() string { return strconv.Itoa(c.code) }
+func (*exitCode) Type() string     { return "code" }

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+)
+
+// version is what `hasp version --json` prints.
+type version struct {
+	Version  string   `json:"version"`
+	Revision string   `json:"revision,omitempty"`
+	Modified bool     `json:"modified,omitempty"`
+	Go       string   `json:"go"`
+	Platform string   `json:"platform"`
+	Stores   []string `json:"stores"` // URL schemes
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "version [--json]", Short: "show the version, and the stores this hasp was built with"}
+	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON object")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("version takes no arguments")
+		}
+		v := thisVersion()
+		if asJSON {
+			return a.printJSON(v)
+		}
+		text := "hasp " + v.Version
+		if v.Revision != "" {
+			text += " (" + v.Revision + ")"
+		}
+		return a.print("%s %s %s, stores: %v\n", text, v.Go, v.Platform, v.Stores)
+	})
+}
+
+func thisVersion() version {
+	v := version{
+		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Stores: driver.Schemes(),
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version = info.Main.Version
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+// print writes data to standard output. Whoever asked for it and cannot have it must not
+// be told that all went well.
+func (a *app) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.stdout, format, args...)
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		// Whoever read has had enough, as in `hasp ls | head`: end as if by the signal that
+		// is caught (see surviveClosedPipes), without a word.
+		return &failure{code: exitSignal + int(syscall.SIGPIPE), outcome: outcomeInterrupted, err: err, told: true}
+	case err != nil:
+		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}
+	}
+	return nil
+}
+
+func (a *app) printJSON(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
+	}
+	return a.print("%s\n", b)
+}

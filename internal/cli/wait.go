@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) waitCommand() *cobra.Command {
+	var f storeFlags
+	var wait span
+	c := &cobra.Command{
+		Use:   "wait [flags] NAME",
+		Short: "wait until nobody holds a lock",
+		Long: `Return when nobody holds the lock NAME at the moment, without taking it: by the
+time you read this somebody else may. With --wait, exit with 75 if that takes
+longer.`,
+		Example: "  hasp wait --wait 5m deploy && echo deployed",
+	}
+	f.add(c.Flags(), "print the result as a JSON object")
+	c.Flags().VarP(&wait, "wait", "w", "wait at most so long (default: as long as it takes)")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		name, err := oneName(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.waitFree(name, &f, wait)
+	})
+}
+
+func (a *app) waitFree(name string, f *storeFlags, wait span) error {
+	began := time.Now()
+	ctx, stop := interruptible()
+	defer stop()
+	client, err := a.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	wctx, cancel := ctx, context.CancelFunc(func() {})
+	if wait.set {
+		// At least one look, also with --wait 0.
+		wctx, cancel = context.WithTimeoutCause(ctx, max(wait.d, time.Millisecond), errWaitOver)
+	}
+	defer cancel()
+	err = followHolder(wctx, client, name)
+	if context.Cause(wctx) == errWaitOver && err != nil {
+		q, ierr := client.Inspect(ctx, name)
+		if ierr != nil {
+			return fail(interruption(ctx, ierr))
+		}
+		if len(q.Holders) > 0 {
+			return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; waited %s", heldBy(q, isMe, time.Now()), brief(time.Since(began)))}
+		}
+		err = nil
+	}
+	if err != nil {
+		return fail(interruption(ctx, err))
+	}
+	if f.json {
+		return a.printJSON(record{Event: "free", Time: time.Now(), Name: name, Store: client.Backend().String(), Waited: time.Since(began).Seconds()})
+	}
+	return nil
+}
+
+// followHolder returns nil as soon as nobody holds the name. Whoever holds a name is its
+// leader in the one model there is, so the library's Observe follows any lock, by push
+// where the store can. An outage is waited out, unless the store could not be reached to
+// begin with.
+func followHolder(ctx context.Context, client *hasp.Client, name string) error {
+	var last error
+	seen := false
+	for leader, err := range client.Election(name).Observe(ctx) {
+		switch {
+		case err == nil && leader.ID == "":
+			return nil
+		case err != nil && !seen:
+			return err
+		}
+		seen, last = true, err
+	}
+	return last
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// heldBy describes who is in the way:
+//
+//	"deploy" held by ana@web-3 pid 4121 (make deploy) since 14:02:11, 3m10s, token 88, 2 waiting
+//
+// since is when that holder asked for the lock, by its own clock: the only time that every
+// store has. me is left out of those who wait.
+func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
+	waiting := slices.DeleteFunc(slices.Clone(q.Waiters), me)
+	if len(q.Holders) == 0 {
+		if len(waiting) == 0 {
+			return fmt.Sprintf("%q just became free", clean(q.Name))
+		}
+		return fmt.Sprintf("%q is about to pass to %s, %d waiting", clean(q.Name), ownerText(waiting[0].Owner), len(waiting))
+	}
+	h := q.Holders[0]
+	s := fmt.Sprintf("%q held by %s", clean(q.Name), ownerText(h.Owner))
+	if n := len(q.Holders) - 1; n > 0 {
+		s += fmt.Sprintf(" and %d more", n)
+	}
+	if !h.Since.IsZero() {
+		s += fmt.Sprintf(" since %s, %s", clock(h.Since, now), brief(now.Sub(h.Since)))
+	}
+	s += commaToken(h.Token)
+	if len(waiting) > 0 {
+		s += fmt.Sprintf(", %d waiting", len(waiting))
+	}
+	return s
+}
+
+func ownerText(o hasp.Owner) string { return clean(o.String()) }
+
+// clock is the time of day, with the date if it was on another day.
+func clock(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// brief is a duration as people read it: seconds are exact enough once there are some.
+func brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s" // two machines' clocks differ
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func tokenText(token uint64) string {
+	if token == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (token %d)", token)
+}
+
+func commaToken(token uint64) string {
+	if token == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", token %d", token)
+}
+
+// isMe recognises this process's entries. By process and host, not by id: while waiting
+// the library has not told us the id yet.
+func isMe(e hasp.Entry) bool {
+	host, _ := os.Hostname()
+	return e.Owner.PID == os.Getpid() && e.Owner.Host == host
+}
+
+// noteFor is what others see of a command: its base name and its first argument, if that is
+// a plain word such as "deploy" in "make deploy". Never more: arguments carry secrets, and
+// the queue is open to all who may lock.
+func noteFor(argv []string) string {
+	note := filepath.Base(argv[0])
+	if len(argv) > 1 && plainWord(argv[1]) {
+		note += " " + argv[1]
+	}
+	return strings.ToValidUTF8(note[:min(len(note), 200)], "?")
+}
+
+// plainWord is lower-case letters with '-' or '_' between them, and short: few secrets are.
+func plainWord(s string) bool {
+	if s == "" || len(s) > 20 || s[0] == '-' || s[0] == '_' {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-_") == ""
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

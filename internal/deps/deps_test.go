@@ -1,0 +1,224 @@
+// Package deps holds no code: its test keeps every package's imports to the list below.
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/hasplock/hasp"
+
+// reasons lists every module that ours may require, for code or for tests. A new one
+// fails the build until it stands here, so that somebody has to say what it is for:
+// each becomes part of what a user must trust, update and explain.
+var reasons = map[string]string{
+	"github.com/anishathalye/porcupine": "judges recorded histories for linearizability; tests only",
+	"github.com/go-sql-driver/mysql":    "mysqllock's client",
+	"github.com/go-zookeeper/zk":        "zklock's client; the only one in Go that is maintained",
+	"github.com/jackc/pgx/v5":           "pglock's client; database/sql alone cannot wait for notifications",
+	"github.com/redis/go-redis/v9":      "the client that most users have: redislock/goredis takes theirs",
+	"github.com/redis/rueidis":          "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
+	"github.com/rogpeppe/go-internal":   "testscript runs the command's scenarios; tests only",
+	"github.com/spf13/cobra":            "the command's subcommands, completion and man pages",
+	"github.com/spf13/pflag":            "cobra's flags",
+	"go.etcd.io/etcd/api/v3":            "etcdlock: the messages of etcd's client",
+	"go.etcd.io/etcd/client/v3":         "etcdlock's client",
+	"google.golang.org/grpc":            "etcdlock: how etcd's client connects can only be said in its terms",
+	"golang.org/x/sys":                  "flock, inotify, clocks and process control that package syscall lacks",
+}
+
+// mayImport lists what each package's code (not its tests) may import beside the
+// standard library: packages of ours as "./path", the root as ".", others by module.
+// Transitive imports need no list of their own: whatever of ours a package imports is
+// held to its own line.
+var mayImport = map[string][]string{
+	// Whoever imports hasp gets no client library that they did not ask for.
+	".":       {"./driver"},
+	"./guard": {}, // goes into the user's write path, beside a client of theirs
+	// A driver's author needs nothing but this.
+	"./driver":     {},
+	"./drivertest": {".", "./driver", "./internal/rulecases"},
+
+	// A driver links its own store's client and no other's.
+	"./memlock":   {"./driver"},
+	"./filelock":  {"./driver", "golang.org/x/sys"},
+	"./zklock":    {"./driver", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":  {"./driver", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock": {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn"},
+	"./redlock":   {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn"},
+	"./pglock":    {"./driver", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock": {"./driver", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+
+	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
+	// package of its own, so that nobody else links that.
+	"./internal/redisconn": {"./driver", "github.com/redis/rueidis"},
+	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
+
+	// The program is the one place that links every store.
+	"./cmd/hasp":           {"./internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redlock", "./pglock", "./mysqllock"},
+	"./internal/cli":       {".", "./driver", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./internal/cli/group": {"golang.org/x/sys"},
+
+	// Test support. Servers are spoken to by their own raw protocols here, so that a
+	// driver's test does not trust the driver's client to say whether a server is up.
+	"./internal/backends":         {},
+	"./internal/backends/install": {"./internal/backends"},
+	"./internal/deps":             {},
+	"./internal/faultnet":         {},
+	"./internal/rulecases":        {"./driver"}, // the table of cases that every driver's rule is held to
+	"./internal/history":          {"github.com/anishathalye/porcupine"},
+}
+
+// pkg is the part of go list's answer that is used.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Module     *struct{ Path string }
+	Imports    []string
+}
+
+func TestImportsAreListed(t *testing.T) {
+	// Files differ by system, so imports do: the systems that make check builds for.
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			pkgs := list(t, goos)
+			checked := 0
+			for _, p := range pkgs {
+				if p.Module == nil || p.Module.Path != module {
+					continue
+				}
+				checked++
+				for _, complaint := range complaints(p, pkgs) {
+					t.Error(complaint)
+				}
+			}
+			if root := pkgs[module]; root.ImportPath == "" || checked < 2 {
+				t.Fatalf("go list named %d packages of %s: this test has checked nothing", checked, module)
+			}
+		})
+	}
+}
+
+// complaints says what is wrong with the imports of p, a package of ours. pkgs are all
+// packages by import path.
+func complaints(p pkg, pkgs map[string]pkg) []string {
+	allowed, listed := mayImport[short(p.ImportPath)]
+	if !listed {
+		return []string{short(p.ImportPath) + " has no line in mayImport (internal/deps/deps_test.go): list what it may import, and say why"}
+	}
+	var out []string
+	for _, path := range p.Imports {
+		imported := pkgs[path]
+		if imported.Standard {
+			continue
+		}
+		key := short(path)
+		if imported.Module != nil && imported.Module.Path != module {
+			key = imported.Module.Path
+		}
+		if !slices.Contains(allowed, key) {
+			out = append(out, short(p.ImportPath)+" imports "+path+", but may import only the standard library and "+
+				"["+strings.Join(allowed, " ")+"]: see mayImport in internal/deps/deps_test.go for the reason")
+		}
+	}
+	return out
+}
+
+// TestComplaints shows that the check above can fail, on the imports it exists to refuse.
+func TestComplaints(t *testing.T) {
+	pkgs := map[string]pkg{
+		"fmt":                      {ImportPath: "fmt", Standard: true},
+		module + "/driver":         {ImportPath: module + "/driver", Module: &struct{ Path string }{module}},
+		module + "/filelock":       {ImportPath: module + "/filelock", Module: &struct{ Path string }{module}},
+		"github.com/redis/rueidis": {ImportPath: "github.com/redis/rueidis", Module: &struct{ Path string }{"github.com/redis/rueidis"}},
+	}
+	for _, c := range []struct {
+		path, imports string
+		want          int
+	}{
+		{module, "fmt", 0},
+		{module, module + "/driver", 0},
+		{module, module + "/filelock", 1},
+		{module, "github.com/redis/rueidis", 1},
+		{module + "/driver", "github.com/redis/rueidis", 1},
+		{module + "/redislock", "github.com/redis/rueidis", 0},
+		{module + "/zklock", "github.com/redis/rueidis", 1},
+		{module + "/unheardof", "fmt", 1},
+	} {
+		got := complaints(pkg{ImportPath: c.path, Imports: []string{c.imports}}, pkgs)
+		if len(got) != c.want {
+			t.Errorf("%s importing %s: %d complaints %q, want %d", c.path, c.imports, len(got), got, c.want)
+		}
+	}
+}
+
+// TestRequirementsHaveReasons covers what TestImportsAreListed does not see: modules
+// that only tests import.
+func TestRequirementsHaveReasons(t *testing.T) {
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal(run(t, "", "go", "mod", "edit", "-json", "../../go.mod"), &mod); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mod.Require {
+		if !r.Indirect && reasons[r.Path] == "" {
+			t.Errorf("go.mod requires %s: say in reasons (internal/deps/deps_test.go) what it is for, or do without it", r.Path)
+		}
+	}
+	for path, allowed := range mayImport {
+		for _, a := range allowed {
+			if !strings.HasPrefix(a, ".") && reasons[a] == "" {
+				t.Errorf("%s may import %s, which has no reason in reasons", path, a)
+			}
+		}
+	}
+}
+
+// list returns our packages and everything they import, as built for goos.
+func list(t *testing.T, goos string) map[string]pkg {
+	out := run(t, goos, "go", "list", "-e", "-deps", "-json=ImportPath,Standard,Module,Imports", module+"/...")
+	pkgs := make(map[string]pkg)
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs[p.ImportPath] = p
+	}
+}
+
+func run(t *testing.T, goos, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(cmd.Environ(), "GOOS="+goos, "CGO_ENABLED=0") // an empty GOOS is this system's
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, stderr.Bytes())
+	}
+	return out
+}
+
+// short writes an import path of ours as mayImport does.
+func short(path string) string {
+	if path == module {
+		return "."
+	}
+	if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+		return "./" + rest
+	}
+	return path
+}

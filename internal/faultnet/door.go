@@ -1,0 +1,133 @@
+package faultnet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// The proxy's ports lie just below those that the kernel hands to outgoing connections
+// (32768 and up on Linux, 49152 elsewhere). In that range a port that refuses for a while
+// could be given to somebody's outgoing connection: we could not listen on it again, and
+// a client dialling it could even be connected to itself.
+const (
+	firstPort = 32001
+	lastPort  = 32767
+)
+
+// door is the listening socket and its port.
+type door struct {
+	addr     string
+	reserved io.Closer // keeps the port ours while nobody listens
+
+	mu       sync.Mutex // one opening or closing at a time
+	listener *net.TCPListener
+	loop     chan struct{} // closed when the accepting loop of listener has ended
+}
+
+func newDoor() (*door, error) {
+	var last error
+	for range 4 * (lastPort - firstPort) {
+		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort+1))
+		reserved, err := reserve(addr)
+		if err != nil {
+			last = err
+			continue // another proxy has it
+		}
+		d := &door{addr: addr, reserved: reserved}
+		if last = d.listen(); last == nil {
+			return d, nil
+		}
+		_ = reserved.Close() // a stranger has the TCP port
+	}
+	return nil, fmt.Errorf("no free port from %d to %d: %w", firstPort, lastPort, last)
+}
+
+// reserve takes a TCP port for one proxy among those of all processes, listening or not:
+// each takes the UDP port of the same number first. Holding the TCP port itself without
+// listening would need SO_REUSEPORT, which is not everywhere.
+func reserve(addr string) (io.Closer, error) { return net.ListenPacket("udp", addr) }
+
+func (d *door) listen() error {
+	l, err := net.Listen("tcp", d.addr)
+	if err != nil {
+		return err
+	}
+	d.listener = l.(*net.TCPListener)
+	return nil
+}
+
+// shut stops listening. When it returns, the loop is over: nobody is let in any more.
+// Connections that the kernel had completed but nobody accepted are reset by the kernel.
+func (d *door) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listener == nil {
+		return
+	}
+	_ = d.listener.Close() // its only error is that it was closed already
+	<-d.loop
+	d.listener = nil
+}
+
+// giveUp lets go of the port for good.
+func (d *door) giveUp() { _ = d.reserved.Close() }
+
+// Refuse stops listening: from now on connecting fails with "connection refused". Live
+// connections go on; a server that crashed is Refuse and Reset.
+func (p *Proxy) Refuse() { p.door.shut() }
+
+// Rebuff accepts new connections and resets them at once, until Accept.
+func (p *Proxy) Rebuff() error { return p.open(true) }
+
+// Accept ends Refuse and Rebuff: the same port accepts connections again.
+func (p *Proxy) Accept() error { return p.open(false) }
+
+func (p *Proxy) open(rebuff bool) error {
+	p.door.mu.Lock()
+	defer p.door.mu.Unlock()
+	p.mu.Lock()
+	closed := p.closed
+	p.rebuff = rebuff
+	p.mu.Unlock()
+	switch {
+	case closed:
+		// Close marks the proxy before it takes door.mu to shut the door, so a door that
+		// was opened because this read came first is still shut by it.
+		return errors.New("faultnet: the proxy is closed")
+	case p.door.listener != nil:
+		return nil
+	}
+	if err := p.door.listen(); err != nil {
+		return fmt.Errorf("faultnet: listen again for %s: %w", p.target, err)
+	}
+	p.startAccepting()
+	return nil
+}
+
+// startAccepting runs the loop of the present listener. door.mu is held, or nobody else
+// knows the proxy yet.
+func (p *Proxy) startAccepting() {
+	listener, over := p.door.listener, make(chan struct{})
+	p.door.loop = over
+	p.wg.Go(func() {
+		defer close(over)
+		for {
+			client, err := listener.AcceptTCP()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				// One connection's trouble, or a passing lack of descriptors: the next
+				// one waits, which is what such a server looks like.
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			p.admit(client)
+		}
+	})
+}

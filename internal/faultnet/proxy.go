@@ -1,0 +1,113 @@
+package faultnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Proxy forwards TCP connections to one server. All methods may be called at once from
+// any goroutine.
+type Proxy struct {
+	target string
+	door   *door
+
+	wg sync.WaitGroup // the accepting loop and every connection
+
+	// One lock for everything: a rule, a loss and an arrival have to be ordered among
+	// each other on all connections at once, and a test's traffic is small. No I/O and
+	// no wait is made while holding it.
+	mu      sync.Mutex
+	closed  bool
+	unhook  func() bool // from New's context
+	rebuff  bool
+	rules   [2]Rule // by Direction
+	losses  []*loss // armed, oldest first
+	links   map[*link]struct{}
+	stats   Stats
+	changed chan struct{} // closed at the next change of stats; nil if nobody waits
+}
+
+// New starts a proxy to target, a host:port on this machine's loopback; anything else is
+// refused, so that a mistyped test cannot disturb a stranger. The server need not be up.
+//
+// The proxy ends with ctx, or with Close. Note that testing.T.Context ends before the
+// functions given to T.Cleanup run: clients that close there find their connections cut.
+func New(ctx context.Context, target string) (*Proxy, error) {
+	if err := checkLoopback(target); err != nil {
+		return nil, err
+	}
+	door, err := newDoor()
+	if err != nil {
+		return nil, fmt.Errorf("faultnet: proxy to %s: %w", target, err)
+	}
+	p := &Proxy{target: target, door: door, links: map[*link]struct{}{}}
+	p.startAccepting()
+	// Under the lock, because a context that has already ended calls Close right now.
+	p.mu.Lock()
+	p.unhook = context.AfterFunc(ctx, p.Close)
+	p.mu.Unlock()
+	return p, nil
+}
+
+func checkLoopback(target string) error {
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		return fmt.Errorf("faultnet: target %q is not host:port: %w", target, err)
+	}
+	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		return fmt.Errorf("faultnet: target %q is not a loopback address", target)
+	}
+	return nil
+}
+
+// Addr is where clients connect: 127.0.0.1 and a port that stays the proxy's own until
+// Close, also while it refuses.
+func (p *Proxy) Addr() string { return p.door.addr }
+
+// Target is the address of the server.
+func (p *Proxy) Target() string { return p.target }
+
+// Close cuts every connection, stops listening and returns when no goroutine of the proxy
+// is left. Further calls wait for the same.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.unhook()
+	p.mu.Unlock()
+	p.door.shut()
+	// The accepting loop is over, so the list is complete.
+	for _, l := range p.live() {
+		l.end(byFIN)
+	}
+	p.wg.Wait()
+	p.door.giveUp()
+}
+
+func (p *Proxy) live() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*link, 0, len(p.links))
+	for l := range p.links {
+		all = append(all, l)
+	}
+	return all
+}
+
+// admit takes in a connection that the accepting loop has got.
+func (p *Proxy) admit(client *net.TCPConn) {
+	p.mu.Lock()
+	p.count(func(s *Stats) { s.Accepted++ })
+	if p.rebuff {
+		p.mu.Unlock()
+		reset(client)
+		return
+	}
+	l := newLink(p, client)
+	p.links[l] = struct{}{}
+	p.count(func(s *Stats) { s.Live++ })
+	p.mu.Unlock()
+	p.wg.Go(l.run) // called by the accepting loop, which is counted itself
+}
