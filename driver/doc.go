@@ -32,9 +32,12 @@
 //
 // # What a driver must, may and must not do
 //
-// A method returns soon after its context ends (100 ms), whatever the network does.
-// It returns the context's error then, and leaves the ticket usable: the core calls
-// Leave on it with another context.
+// A method returns soon after its context ends (100 ms), whatever the network does, and
+// at once if it has ended already. It returns the context's error then, and leaves the
+// ticket usable: the core calls Leave on it with another context.
+//
+// The core makes one Ticket for an ID. Calling its Enqueue again is how an ID is asked
+// for twice.
 //
 // A driver never retries a request that is not idempotent, and switches off client
 // libraries that do: an unknown outcome is reported as an error, the core asks again

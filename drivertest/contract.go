@@ -11,7 +11,7 @@ import (
 
 // contractTests talk to the driver itself, without the core.
 var contractTests = []test{
-	{name: "SeqGrows", needs: needsFencing, run: testSeqGrows},
+	{name: "SeqGrows", needs: both(needsFIFO, needsFencing), run: testSeqGrows},
 	{name: "SameIDTwice", run: testSameIDTwice},
 	{name: "NoWaitLeavesNothing", run: testNoWait},
 	{name: "LeaveTwice", run: testLeaveTwice},

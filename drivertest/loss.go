@@ -13,7 +13,7 @@ var lossTests = []test{
 	{name: "Noticed", needs: needsLoss, run: testLossNoticed},
 	{name: "NotResurrected", needs: needsLeases, run: testNotResurrected},
 	{name: "DyingEntry", needs: needsLeases, run: testDyingEntry},
-	{name: "WaiterRequeues", needs: needsLeases, run: testWaiterRequeues},
+	{name: "WaiterRequeues", needs: both(needsFIFO, needsLeases), run: testWaiterRequeues},
 	{name: "DeadWaiterPassed", needs: needsLeases, run: testDeadWaiterPassed},
 	{name: "Deposed", needs: both(needsLeases, needsValues), run: testDeposed},
 	{name: "Permits", needs: both(needsLeases, needsCounting), run: testLostPermits},

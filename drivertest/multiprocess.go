@@ -17,7 +17,7 @@ var processTests = inProcesses([]test{
 	{name: "KillWaiter", run: testKillWaiter},
 	{name: "StopHolder", needs: both(needsLeases, needsStop), run: testStopHolder},
 	{name: "StopHolderKeeps", needs: both(needsNoLeases, needsStop), run: testStopHolderKeeps},
-	{name: "StopWaiter", needs: both(needsLeases, needsStop), run: testStopWaiter},
+	{name: "StopWaiter", needs: both(needsFIFO, both(needsLeases, needsStop)), run: testStopWaiter},
 	{name: "StopWaiterKeeps", needs: both(needsNoLeases, needsStop), run: testStopWaiterKeeps},
 	{name: "KillMany", run: testKillMany},
 })

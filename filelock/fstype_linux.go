@@ -65,6 +65,21 @@ func checkFS(fd int, path string, o *Options) error {
 		driver.ErrInvalid, path, name, hint)
 }
 
+// examineFS is for Diagnose. known says that the file system is one machine's own.
+func examineFS(fd int) (name string, known bool, space, inodes int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return "", false, 0, 0, err
+	}
+	name, _ = classify(uint32(st.Type), true)
+	_, known = local[uint32(st.Type)]
+	inodes = int64(st.Ffree)
+	if st.Files == 0 {
+		inodes = -1 // made as needed, as btrfs does
+	}
+	return name, known, int64(st.Bavail) * int64(st.Bsize), inodes, nil
+}
+
 // classify names a file system and says whether a store may be on it. One that nobody has
 // heard of may: it is more often new than networked, and Diagnose points at it.
 func classify(magic uint32, allowFUSE bool) (name string, ok bool) {

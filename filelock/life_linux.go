@@ -1,3 +1,5 @@
+//go:build !hasp_poll
+
 package filelock
 
 import (

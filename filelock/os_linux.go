@@ -6,17 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pushes: see post_linux.go.
-const pushes = true
-
 // nap sleeps for microseconds. Go's timers round up to a millisecond when a process is
 // otherwise idle, which is a thousand critical sections.
 func nap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil) // waking early is as good
 }
-
-func modTime(st *unix.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()) }
 
 // touch sets a file's time to now.
 func touch(dir int, name string) error {

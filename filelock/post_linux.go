@@ -1,3 +1,5 @@
+//go:build !hasp_poll
+
 package filelock
 
 import (
@@ -10,6 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// pushes: nobody polls.
+const pushes = true
 
 // post carries wake-ups between processes: it reads the bells of this process's sessions,
 // rings those of others, and watches the lives of those that ours wait for. One epoll and
@@ -46,6 +51,9 @@ type peer struct {
 	idle    bool
 	waiting map[*waiter]struct{}
 }
+
+// watches are the peers that a waiter waits for.
+type watches []*peer
 
 // maxIdle bounds the descriptors that are kept for later.
 const maxIdle = 32
@@ -207,8 +215,8 @@ func (p *post) ring(who party) {
 func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := w.peers
-	w.peers = nil
+	before := w.watches
+	w.watches = nil
 	if w.left.Load() {
 		ids = nil // Leave has overtaken us; what we added now, nobody would take away
 	}
@@ -229,12 +237,12 @@ func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration
 			retry, err = blindRetry, &missingError{p.store.path, id}
 		default:
 			o.waiting[w] = struct{}{}
-			if !slices.Contains(w.peers, o) {
-				w.peers = append(w.peers, o)
+			if !slices.Contains(w.watches, o) {
+				w.watches = append(w.watches, o)
 			}
 		}
 	}
-	p.leaveLocked(w, before, w.peers)
+	p.leaveLocked(w, before, w.watches)
 	return gone, retry, err
 }
 
@@ -242,8 +250,8 @@ func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration
 func (p *post) unwatch(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leaveLocked(w, w.peers, nil)
-	w.peers = nil
+	p.leaveLocked(w, w.watches, nil)
+	w.watches = nil
 }
 
 // leaveLocked takes a waiter off those it watched before and does not watch now.

@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd || openbsd
+//go:build linux || darwin || freebsd
 
 package filelock
 
@@ -208,6 +208,7 @@ func stopJob(j job) error {
 			probe = nil
 			fmt.Println("stops")
 			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+			time.Sleep(100 * time.Millisecond) // it may take effect a little later
 		}
 	}
 	l, err := c.Mutex(j.Name).Lock(context.Background())

@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd || openbsd
+//go:build linux || darwin || freebsd
 
 package filelock
 
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,10 +91,12 @@ func (q *queueFile) release() {
 }
 
 // flock waits for a lock on an open file. It asks instead of blocking: a blocked flock
-// keeps a thread and cannot be called off. Critical sections take a few microseconds, so
-// the first pauses are that short; Go's timers are a thousand times coarser.
+// keeps a thread and cannot be called off. A critical section takes a few microseconds, so
+// asking some more times is mostly enough; then pauses, short ones first, since Go's own
+// timers are a thousand times coarser.
 func flock(ctx context.Context, fd int, how int) error {
-	for pause := 2 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
+	pause := 10 * time.Microsecond
+	for tries := 0; ; tries++ {
 		err := unix.Flock(fd, how|unix.LOCK_NB)
 		if err == nil || err != unix.EWOULDBLOCK && err != unix.EINTR {
 			return err
@@ -103,12 +104,15 @@ func flock(ctx context.Context, fd int, how int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if pause < 100*time.Microsecond {
-			runtime.Gosched()
+		switch {
+		case tries < 20:
+		case pause < time.Millisecond:
 			nap(pause)
-			continue
+			pause *= 2
+		default:
+			time.Sleep(pause)
+			pause = min(2*pause, 4*time.Millisecond)
 		}
-		time.Sleep(pause)
 	}
 }
 

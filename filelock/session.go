@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd || openbsd
+//go:build linux || darwin || freebsd
 
 package filelock
 
@@ -184,6 +184,9 @@ func (s *session) tend() {
 				s.wakeAll() // for what could not be rung meanwhile
 			}
 		}
+	}
+	if !pushes {
+		s.wakeAll() // a holder that was evicted is not rung
 	}
 	s.mu.Lock()
 	if !s.closed {

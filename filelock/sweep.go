@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd || openbsd
+//go:build linux || darwin || freebsd
 
 package filelock
 
@@ -24,7 +24,7 @@ const (
 func (s *store) sweepSometimes(ctx context.Context) {
 	var st unix.Stat_t
 	if unix.Fstatat(s.root, formatFile, &st, unix.AT_SYMLINK_NOFOLLOW) != nil ||
-		time.Since(modTime(&st)) < sweepEvery || touch(s.root, formatFile) != nil {
+		time.Since(time.Unix(st.Mtim.Unix())) < sweepEvery || touch(s.root, formatFile) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepBound)
@@ -35,17 +35,9 @@ func (s *store) sweepSometimes(ctx context.Context) {
 // sweep removes the entries of all sessions that have died, and then their files: in this
 // order, since without its file a session is not known to be dead.
 func (s *store) sweep(ctx context.Context) error {
-	names, err := readDir(s.lives)
+	ids, err := s.sessionFiles()
 	if err != nil {
 		return err
-	}
-	var ids []sessionID
-	for _, name := range names {
-		// A new session's file gets its name when it is alive; others are not ours to judge.
-		if id := (sessionID{}); len(name) == len(id) && !strings.HasPrefix(name, freshPrefix) {
-			copy(id[:], name)
-			ids = append(ids, id)
-		}
 	}
 	gone, err := s.living(ids)
 	if err != nil || len(gone) == 0 {
@@ -60,6 +52,18 @@ func (s *store) sweep(ctx context.Context) error {
 		_ = unix.Unlinkat(s.lives, id.String(), 0)
 	}
 	return nil
+}
+
+// sessionFiles lists the sessions that have a file. One that is being made is none yet.
+func (s *store) sessionFiles() (ids []sessionID, err error) {
+	names, err := readDir(s.lives)
+	for _, name := range names {
+		if id := (sessionID{}); len(name) == len(id) && !strings.HasPrefix(name, freshPrefix) {
+			copy(id[:], name)
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
 }
 
 func (q *queueFile) sweep(ctx context.Context, gone dead) error {

@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd || openbsd
+//go:build linux || darwin || freebsd
 
 package filelock
 
@@ -6,9 +6,9 @@ import "sync/atomic"
 
 // waiter is what the post wakes.
 type waiter struct {
-	bell  chan struct{} // holds one ring: more would say the same
-	left  atomic.Bool   // does not wait any more, and will not again
-	peers []*peer       // whose lives it watches; guarded by post.mu
+	bell    chan struct{} // holds one ring: more would say the same
+	left    atomic.Bool   // does not wait any more, and will not again
+	watches watches       // whose lives; guarded by post.mu
 }
 
 func newWaiter() waiter { return waiter{bell: make(chan struct{}, 1)} }

@@ -31,11 +31,19 @@ type job struct {
 	stopping  bool          // TERM was sent for a reason of our own
 	killAt    <-chan time.Time
 	stopAt    <-chan time.Time // when a command that does not heed TSTP is stopped for good
+	untoldAt  <-chan time.Time // when we stop without having been told that it has
 	suspended bool             // somebody pressed Ctrl-Z
 	exited    bool
 }
 
-// stopPatience is what a command has to prepare for being stopped, as editors do.
+// stopPatience is what a command has to prepare for being stopped, as editors do. As long
+// again we wait to be told of a SIGSTOP, and then do without. We may never be told, in two
+// cases. The command has ended, and Ctrl-Z is for what it left running. Or it is within
+// vfork and the child was stopped before its exec: the parent then waits for the child
+// where no stop signal reaches it (dash forks so; on a busy machine one Ctrl-Z in fifty
+// hits that moment). In both nothing of the group runs after SIGSTOP all the same, and
+// SIGCONT sets all of it going. The road not taken, to stop at once after SIGSTOP: the news
+// of the first stop may then be on its way, is read after fg, and stops the job again.
 const stopPatience = 200 * time.Millisecond
 
 // run returns when the whole group is gone.
@@ -98,8 +106,10 @@ func (j *job) loop() {
 			j.report.detail("killing what is left of the command")
 			j.send(syscall.SIGKILL)
 		case <-j.stopAt:
-			j.stopAt = nil
+			j.stopAt, j.untoldAt = nil, time.After(stopPatience)
 			j.send(syscall.SIGSTOP)
+		case <-j.untoldAt:
+			j.suspend()
 		}
 	}
 }
@@ -177,7 +187,7 @@ func (j *job) event(e group.Event) {
 // it never runs while nobody watches its lock. A lock that expires is lost meanwhile, and
 // the command then gets KILL instead of being continued; a file lock stays.
 func (j *job) suspend() {
-	j.suspended, j.stopAt = false, nil
+	j.suspended, j.stopAt, j.untoldAt = false, nil, nil
 	j.send(syscall.SIGSTOP) // whoever of the group has not stopped with its first
 	lent := j.terminal.TakeBack(j.group)
 	stopSelf()

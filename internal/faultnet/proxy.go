@@ -67,9 +67,6 @@ func checkLoopback(target string) error {
 // Close, also while it refuses.
 func (p *Proxy) Addr() string { return p.door.addr }
 
-// Target is the address of the server.
-func (p *Proxy) Target() string { return p.target }
-
 // Close cuts every connection, stops listening and returns when no goroutine of the proxy
 // is left. Further calls wait for the same.
 func (p *Proxy) Close() {

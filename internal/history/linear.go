@@ -28,8 +28,9 @@ const defaultLimit = 20 * time.Second
 // for semaphores, and hopeless for more than some hundred operations of readers, which
 // may come in any order.
 //
-// The answer is sought for at most limit for each lock (0: 20 s). If it was not found the
-// lock is among the violations, as undecided, so that no test passes unjudged.
+// The answer is sought for at most limit for each lock (0: 20 s), and as long again for
+// the words in which to name a violation. If there was no answer, the lock is among the
+// violations as undecided, so that no test passes unjudged.
 func Linearizable(h History, strictBusy bool, limit time.Duration) []Violation {
 	if limit <= 0 {
 		limit = defaultLimit

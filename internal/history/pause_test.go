@@ -15,7 +15,7 @@ import (
 
 const (
 	beliefEnv = "HASP_HISTORY_TEST_BELIEF"
-	leaseTTL  = 300 * time.Millisecond
+	leaseTTL  = 500 * time.Millisecond
 	renewStep = 10 * time.Millisecond
 )
 

@@ -225,16 +225,32 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 	}
 }
 
+func judged(parts []part) bool {
+	for _, p := range parts {
+		if !decide(&court{}, p, defaultLimit) {
+			return false
+		}
+	}
+	return true
+}
+
+// A busy answer belongs to the part that it was given in: in the one before, the hold at
+// which the record was cut would explain it.
+func TestBusyAfterACut(t *testing.T) {
+	ex := Exclusive()
+	h := History{
+		got("a", ex, 10, 20, 1).released(30, 40), got("b", ex, 50, 60, 2).released(70, 80),
+		refused("c", ex, 90, 100, Busy), got("d", ex, 110, 120, 3).released(130, 140),
+	}
+	_, ops := h.byName()
+	parts := split(steps(ops["x"], true), 1)
+	if len(parts) != 3 || judged(parts) {
+		t.Errorf("%d parts, and none objects to the busy answer", len(parts))
+	}
+}
+
 // However a record is cut, the parts say what the whole says.
 func TestSplitChangesNoVerdict(t *testing.T) {
-	judged := func(parts []part) bool {
-		for _, p := range parts {
-			if !decide(&court{}, p, defaultLimit) {
-				return false
-			}
-		}
-		return true
-	}
 	cuts, verdicts := 0, map[bool]int{}
 	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h History) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -152,7 +152,7 @@ func (a *Attempt) lose(asked bool) {
 	}
 }
 
-// Watch asks held at intervals and records the answers, until it says no, or gone closes,
+// Watch asks held at intervals and records the answers (each yes is a line in the file), until it says no, or gone closes,
 // or stop is called, which waits for the last question. After gone has closed it asks once
 // more: a yes then is a violation that Beliefs finds.
 func (a *Attempt) Watch(held func() bool, gone <-chan struct{}, every time.Duration) (stop func()) {
@@ -179,7 +179,8 @@ func (a *Attempt) Watch(held func() bool, gone <-chan struct{}, every time.Durat
 	})
 }
 
-// Releasing records that release is about to be called.
+// Releasing records that release is about to be called. An operation has one release: of
+// one that is retried, record the beginning of the first try and the outcome of the last.
 func (a *Attempt) Releasing() {
 	a.over.Store(true)
 	a.record(event{What: releasing})

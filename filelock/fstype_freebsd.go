@@ -1,0 +1,10 @@
+package filelock
+
+import "golang.org/x/sys/unix"
+
+func fsName(st *unix.Statfs_t) (string, uint64) {
+	return unix.ByteSliceToString(st.Fstypename[:]), st.Flags
+}
+
+func fsSpace(st *unix.Statfs_t) int64  { return st.Bavail * int64(st.Bsize) }
+func fsInodes(st *unix.Statfs_t) int64 { return st.Ffree }

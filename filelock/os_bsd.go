@@ -1,0 +1,17 @@
+//go:build darwin || freebsd
+
+package filelock
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func nap(d time.Duration) { time.Sleep(d) }
+
+// touch sets a file's time to now.
+func touch(dir int, name string) error {
+	now := unix.NsecToTimespec(time.Now().UnixNano())
+	return unix.UtimesNanoAt(dir, name, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW)
+}

@@ -1,0 +1,219 @@
+//go:build linux || darwin || freebsd
+
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// crowd is a queue of n exclusive entries.
+func crowd(t *testing.T, s *session, name string, n int) []*ticket {
+	t.Helper()
+	all := make([]*ticket, n)
+	for i := range all {
+		all[i] = s.Ticket(mutexRequest(name, fmt.Sprint("id-", i))).(*ticket)
+		if v, err := all[i].Enqueue(patient(t)); err != nil || v.Held != (i == 0) {
+			t.Fatal(i, v, err)
+		}
+	}
+	return all
+}
+
+// accesses counts what an operation reads and writes.
+func accesses(do func()) (reads, writes int) {
+	probe = func(_ *queueFile, write bool, _ []byte, _ int64) {
+		if write {
+			writes++
+		} else {
+			reads++
+		}
+	}
+	defer func() { probe = nil }()
+	do()
+	return reads, writes
+}
+
+// What an operation costs does not depend on how many wait: an entry more or less at the
+// end, in front or in the middle touches itself and its neighbours.
+func TestTenThousandWaiters(t *testing.T) {
+	for _, n := range []int{20, 10_000} {
+		s := openTestSession(t, storeDir(t))
+		all := crowd(t, s, "name", n)
+		last := s.Ticket(mutexRequest("name", "last")).(*ticket)
+		try := mutexRequest("name", "try")
+		try.NoWait = true
+		for _, op := range []struct {
+			what          string
+			reads, writes int // at most
+			do            func() error
+		}{
+			{"enter", 3, 4, func() error { _, err := last.Enqueue(patient(t)); return err }},
+			{"look", 3, 0, func() error { _, err := all[n/2].Enqueue(patient(t)); return err }},
+			{"release", 6, 5, func() error { return all[0].Leave(patient(t)) }},
+			{"granted", 3, 0, func() error { _, err := all[1].Wait(patient(t)); return err }},
+			{"give up", 10, 5, func() error { return all[n/2].Leave(patient(t)) }},
+			{"give up at the end", 6, 5, func() error { return last.Leave(patient(t)) }},
+			// A try also looks for the holder, a little way.
+			{"try", 3 + holderReach, 0, func() error { _, err := s.Ticket(try).Enqueue(patient(t)); return err }},
+		} {
+			var err error
+			reads, writes := accesses(func() { err = op.do() })
+			if err != nil {
+				t.Fatal(op.what, err)
+			}
+			t.Logf("%d waiting: %s takes %d reads, %d writes", n, op.what, reads, writes)
+			if reads > op.reads || writes > op.writes {
+				t.Errorf("%d waiting: %s takes %d reads and %d writes, more than %d and %d",
+					n, op.what, reads, writes, op.reads, op.writes)
+			}
+		}
+	}
+}
+
+// A free lock costs one read and one write to take, and the same to give back.
+func TestFreeLockAccesses(t *testing.T) {
+	s := openTestSession(t, storeDir(t))
+	e := s.Ticket(mutexRequest("name", "id"))
+	for what, do := range map[string]func(){
+		"lock": func() { e.Enqueue(patient(t)) },
+	} {
+		if reads, writes := accesses(do); reads != 1 || writes != 1 {
+			t.Errorf("%s: %d reads, %d writes", what, reads, writes)
+		}
+	}
+	if reads, writes := accesses(func() { e.Leave(patient(t)) }); reads != 1 || writes != 1 {
+		t.Errorf("release: %d reads, %d writes", reads, writes)
+	}
+}
+
+// L5: whom a departure concerns is rung and nobody else. Compared with driver.Decide: an
+// entry must be rung iff its blockers do not deny it any more without the one that left.
+func TestDisturbed(t *testing.T) {
+	const W = driver.Whole
+	for _, c := range []struct {
+		capacity int64
+		units    []int64
+		leaves   int
+		rings    []int
+	}{
+		{W, []int64{W, W, W, W}, 0, []int{1}},
+		{W, []int64{W, W, W, W}, 1, []int{2}},
+		{W, []int64{W, 1, 1, 1, W, 1}, 0, []int{1, 2, 3}}, // a batch of readers
+		{W, []int64{1, 1, 1, W, 1}, 1, nil},               // one reader of many
+		{W, []int64{1, W, 1, 1}, 0, []int{1}},             // the last reader
+		{W, []int64{1, W, 1, 1, W}, 1, []int{2, 3}},       // a writer gives up
+		{W, []int64{W, 1, 1, 1}, 1, nil},                  // a waiting reader gives up
+		{3, []int64{1, 1, 1, 1, 1, 1}, 1, []int{3}},
+		{3, []int64{1, 1, 1, 1, 1, 1}, 3, []int{4, 5}}, // their blockers must reach further
+		{3, []int64{2, 2, 1, 1}, 0, []int{1, 2}},
+		{10, []int64{8, 4, 1, 3, 5}, 2, nil},
+	} {
+		s := openTestSession(t, storeDir(t))
+		var all []*ticket
+		for i, u := range c.units {
+			r := mutexRequest("name", fmt.Sprint(i))
+			r.Units, r.Capacity = u, c.capacity
+			e := s.Ticket(r).(*ticket)
+			if _, err := e.Enqueue(patient(t)); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+		who, err := all[c.leaves].depart(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rung []int
+		for _, p := range who {
+			rung = append(rung, slices.IndexFunc(all, func(e *ticket) bool { return e.number == p.ticket }))
+		}
+		if !slices.Equal(rung, c.rings) {
+			t.Errorf("%v of %d: %d leaves and rings %v, want %v", c.units, c.capacity, c.leaves, rung, c.rings)
+		}
+	}
+}
+
+// Entries with all that the limits allow go through both parts of a slot.
+func TestLargestEntry(t *testing.T) {
+	dir := storeDir(t)
+	s, b := openTestSession(t, dir), openBackend(t, dir)
+	large := func(n int, c string) string { return string(slices.Repeat([]byte(c), n)) }
+	for i := range 2 * firstSlots { // in page 0 and beyond
+		r := mutexRequest(large(maxName, "n"), large(maxID-2, "i")+fmt.Sprintf("%02d", i))
+		r.Owner, r.Value = large(maxOwner, "o"), []byte(large(maxValue, "v"))
+		e := s.Ticket(r)
+		if _, err := e.Enqueue(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+		value := []byte(large(maxValue-i, "w"))
+		if err := e.(driver.Publisher).Publish(patient(t), value); err != nil {
+			t.Fatal(err)
+		}
+		list, err := b.List(patient(t), r.Name)
+		if err != nil || len(list) != i+1 {
+			t.Fatal(len(list), err)
+		}
+		got := list[i]
+		if got.ID != r.ID || got.Owner != r.Owner || string(got.Value) != string(value) || !got.Since.Equal(r.Since) {
+			t.Errorf("entry %d came back as %+v", i, got)
+		}
+	}
+	for _, spoil := range []func(*driver.Request){
+		func(r *driver.Request) { r.Name += "n" },
+		func(r *driver.Request) { r.ID = large(maxID+1, "i") },
+		func(r *driver.Request) { r.Owner += "o" },
+		func(r *driver.Request) { r.Value = append(r.Value, 'v') },
+		func(r *driver.Request) { r.Units = 0 },
+	} {
+		r := mutexRequest(large(maxName, "n"), "id")
+		r.Owner, r.Value = large(maxOwner, "o"), []byte(large(maxValue, "v"))
+		spoil(&r)
+		if _, err := s.Ticket(r).Enqueue(patient(t)); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("too much: %v", err)
+		}
+	}
+}
+
+// L6: descriptors do not grow with the names that were used, nor does the directory.
+func TestManyNames(t *testing.T) {
+	names := 100_000
+	if testing.Short() {
+		names = 5_000
+	}
+	dir := storeDir(t)
+	s := openTestSession(t, dir)
+	var files, fds int
+	for i := range names {
+		e := s.Ticket(mutexRequest(fmt.Sprint("name-", i), "id"))
+		if v, err := e.Enqueue(t.Context()); err != nil || !v.Held {
+			t.Fatal(v, err)
+		}
+		if err := e.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i == 2000 {
+			files, fds = countFiles(t, dir+"/"+queuesDir), countFiles(t, "/dev/fd")
+		}
+	}
+	if n := countFiles(t, dir+"/"+queuesDir); n != files || n != queueFiles {
+		t.Errorf("%d queue files after %d names, %d before", n, names, files)
+	}
+	if n := countFiles(t, "/dev/fd"); n > fds {
+		t.Errorf("%d descriptors after %d names, %d before", n, names, fds)
+	}
+}
+
+func countFiles(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
