@@ -135,13 +135,14 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 		Name: r.name, ID: l.id, Units: r.units, Capacity: r.capacity,
 		Owner: r.owner, Since: r.began, Value: r.value, NoWait: r.noWait,
 	})
+	var failures backoff
 	v, unsure, err := s.ask(ctx, l, false)
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			s.client.event(Event{Kind: Waiting, Name: r.name})
 		}
 		queued = true
-		v, err = s.wait(ctx, l, v.Retry)
+		v, err = s.wait(ctx, l, v.Retry, &failures)
 		unsure = true // there is an entry now, unless the store says otherwise
 	}
 	if err == nil && !v.Held {
@@ -172,7 +173,7 @@ func (s *session) abandon(l *Lease, mayExist bool) {
 	}
 	l.mu.Unlock()
 	if mayExist && !s.over() { // an ended session is removed as a whole
-		s.client.clean(l.ticket.Leave)
+		s.client.cleanTicket(s, l.ticket)
 	}
 }
 
@@ -207,8 +208,9 @@ func (s *session) ask(ctx context.Context, l *Lease, queued bool) (v driver.Verd
 }
 
 // wait returns when there is something new: the store said so, or it asked to be asked.
-// An error of Wait that is not final is answered by asking, too.
-func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration) (driver.Verdict, error) {
+// An error of Wait that is not final is answered by asking, too, after a pause: if only
+// waiting fails, asking must not become a busy loop.
+func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration, failures *backoff) (driver.Verdict, error) {
 	wctx := ctx
 	if retry > 0 {
 		var cancel context.CancelFunc
@@ -216,7 +218,13 @@ func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration) (driv
 		defer cancel()
 	}
 	v, err := l.ticket.Wait(wctx)
-	if err == nil || errors.Is(err, driver.ErrGone) || final(err) || ctx.Err() != nil {
+	switch {
+	case err == nil:
+		*failures = backoff{}
+		return v, nil
+	case errors.Is(err, driver.ErrGone), final(err), ctx.Err() != nil:
+		return v, err
+	case wctx.Err() == nil && !failures.sleep(ctx):
 		return v, err
 	}
 	v, _, err = s.ask(ctx, l, true)

@@ -145,6 +145,49 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
+// Only waiting fails, asking works: no busy loop, and the grant is found by asking.
+func TestFailingWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		holder := lock(t, other, "a")
+		b.plan("wait", plan{err: errNetwork})
+		waiting := lockLater(t.Context(), c, "a")
+		time.Sleep(time.Minute)
+		if n := b.enqueues.Load(); n > 100 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-waiting; r.err != nil {
+			t.Error(r.err)
+		}
+	})
+}
+
+// L4: an entry that cannot be removed is kept alive by its session, so the client goes on
+// trying for as long as that lives.
+func TestCleansUpForAsLongAsItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		b.plan("enqueue", plan{loseAnswer: errNetwork})
+		b.plan("leave", plan{err: errNetwork})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("a").Lock(ctx)
+		wantErr(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * T)
+		if n := entries(t, other, "a"); n != 1 {
+			t.Fatalf("%d entries: the test has nothing to clean up", n)
+		}
+		b.heal("leave")
+		time.Sleep(5 * time.Second)
+		if n := entries(t, other, "a"); n != 0 {
+			t.Error("an orphan was left behind, and the session keeps it alive")
+		}
+	})
+}
+
 // An operator removes a waiter's entry: it queues up again.
 func TestEvictedWaiterQueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

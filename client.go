@@ -121,27 +121,50 @@ func (c *Client) work() bool {
 	return true
 }
 
-// clean runs fn until it succeeds or can do no more, in the background and independent of
-// any caller's context: what a cancelled or failed call left in the store must go although
-// its caller has gone. The bound is the safety net's own: after the TTL nothing is left.
-func (c *Client) clean(fn func(context.Context) error) {
+// inBackground runs a job that Close waits for: what a cancelled or failed call left in the
+// store must go although its caller has gone.
+func (c *Client) inBackground(job func()) {
 	if !c.work() {
 		return
 	}
 	go func() {
 		defer c.working.Done()
-		c.cleanNow(fn)
+		job()
 	}()
 }
 
-func (c *Client) cleanNow(fn func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(c.background, max(2*c.cfg.ttl, closeBound))
+// clean runs fn until it succeeds or can do no more, or until the context ends.
+func (c *Client) clean(until context.Context, fn func(context.Context) error) {
+	ctx, cancel := context.WithCancel(until)
 	defer cancel()
+	defer context.AfterFunc(c.background, cancel)()
 	var b backoff
 	for {
-		err := fn(ctx)
+		err := c.attempt(ctx, fn)
 		if err == nil || errors.Is(err, driver.ErrGone) || final(err) || !b.sleep(ctx) {
 			return
 		}
 	}
+}
+
+// attempt bounds one call that a silent server would keep for ever.
+func (c *Client) attempt(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, max(c.cfg.ttl, closeBound))
+	defer cancel()
+	return fn(ctx)
+}
+
+// cleanTicket has an entry leave, for as long as its session lives: the session keeps
+// alive whatever is left in it, so that no shorter bound would do. With the session
+// everything in it goes.
+func (c *Client) cleanTicket(s *session, t driver.Ticket) {
+	c.inBackground(func() { c.clean(s.done, t.Leave) })
+}
+
+// closeSession has the store forget a session. After twice the TTL there is nothing left
+// to forget.
+func (c *Client) closeSession(d driver.Session) {
+	ctx, cancel := context.WithTimeout(c.background, max(2*c.cfg.ttl, closeBound))
+	defer cancel()
+	c.clean(ctx, d.Close)
 }

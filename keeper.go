@@ -231,7 +231,7 @@ func (s *session) end(reason Reason, err error) {
 		l.interrupt(ended)
 	}
 	s.stop(ended)
-	s.client.clean(s.drv.Close)
+	s.client.inBackground(func() { s.client.closeSession(s.drv) })
 }
 
 // over reports whether the session is known to have ended.

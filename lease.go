@@ -255,7 +255,7 @@ func (l *Lease) leave(ctx context.Context) error {
 	var b backoff
 	for asked := false; ; asked = true {
 		if ctx.Err() != nil {
-			s.client.clean(l.ticket.Leave)
+			s.client.cleanTicket(s, l.ticket)
 			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
 		}
 		switch err := l.ticket.Leave(ctx); {

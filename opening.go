@@ -88,7 +88,7 @@ func (c *Client) openShared(ctx context.Context, o *opening) (*session, error) {
 		if s != nil {
 			s.end(Closed, ErrClosed)
 			// end's own cleaning may come too late for Close to wait for it.
-			c.cleanNow(s.drv.Close)
+			c.closeSession(s.drv)
 		}
 		return nil, ErrClosed
 	}
@@ -110,7 +110,7 @@ func (c *Client) openSession(ctx context.Context) (*session, error) {
 	s.drv = drv
 	if err := s.start(sent, granted); err != nil {
 		c.openWait.failed()
-		c.clean(drv.Close)
+		c.inBackground(func() { c.closeSession(drv) })
 		return nil, err
 	}
 	return s, nil

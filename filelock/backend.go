@@ -34,6 +34,9 @@ func open(ctx context.Context, path string, o *Options) (driver.Backend, error) 
 
 // use returns the store; leave must follow.
 func (b *backend) use(ctx context.Context) (*store, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	select {
 	case b.gate <- struct{}{}:
 		defer func() { <-b.gate }()
@@ -86,7 +89,7 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 		return nil, 0, refuse(err)
 	}
 	// After a failure the first to look must find it, not the first to hold.
-	if err := s.check(ctx, 0); err != nil {
+	if err := s.check(); err != nil {
 		s.leave()
 		return nil, 0, err
 	}

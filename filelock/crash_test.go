@@ -4,6 +4,7 @@ package filelock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -100,76 +101,89 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
+// scene is the queue around the process that is killed: entries of one session of ours,
+// ahead of and behind its own where they are not nil, and in the bucket's other queues.
+type scene struct {
+	t             *testing.T
+	s             *session
+	name          string
+	ahead, behind *ticket
+	others        []*ticket
+}
+
+func (c *scene) enter(name, id string, units int64) *ticket {
+	c.t.Helper()
+	r := mutexRequest(name, id)
+	r.Units = units
+	e := c.s.Ticket(r).(*ticket)
+	if _, err := e.Enqueue(patient(c.t)); err != nil {
+		c.t.Fatalf("enqueue %s: %v", id, err)
+	}
+	return e
+}
+
 // killedAt does one of them, and returns whether the operation came to its end before.
 func killedAt(t *testing.T, op, crowd string, names []string, step int) (finished bool) {
 	t.Helper()
-	dir, name := storeDir(t), names[1]
-	s := openTestSession(t, dir)
-	enter := func(name, id string, units int64) *ticket {
-		r := mutexRequest(name, id)
-		r.Units = units
-		e := s.Ticket(r).(*ticket)
-		if _, err := e.Enqueue(patient(t)); err != nil {
-			t.Fatalf("enqueue %s: %v", id, err)
-		}
-		return e
-	}
-	others := []*ticket{enter(names[0], "other-0", 1), enter(names[2], "other-2", 1)}
-	var ahead, behind *ticket
+	dir := storeDir(t)
+	c := &scene{t: t, s: openTestSession(t, dir), name: names[1]}
+	c.others = []*ticket{c.enter(names[0], "other-0", 1), c.enter(names[2], "other-2", 1)}
 	if crowd == "middle" || crowd == "last" {
-		ahead = enter(name, "ahead", 1)
+		c.ahead = c.enter(c.name, "ahead", 1)
 	}
-	p := start(t, job{Do: "crash", Dir: dir, Name: name, File: op, Times: step})
+	p := start(t, job{Do: "crash", Dir: dir, Name: c.name, File: op, Times: step})
 	if op != "enter" {
 		p.must("in")
-	}
-	if op != "enter" && (crowd == "first" || crowd == "middle") {
-		behind = enter(name, "behind", driver.Whole)
-	}
-	if op != "enter" {
+		if crowd == "first" || crowd == "middle" {
+			c.behind = c.enter(c.name, "behind", driver.Whole)
+		}
 		fmt.Fprintln(p.in, "go")
 	}
 	finished = p.says() == "done"
 	p.kill()
+	c.consistent(step, op == "evict")
+	return finished
+}
 
+// consistent checks that the queue has our entries and nothing of the dead, and goes on.
+func (c *scene) consistent(step int, mayBeEvicted bool) {
+	c.t.Helper()
 	want := []string{}
-	if ahead != nil {
-		want = append(want, "ahead")
-	}
-	if behind != nil {
-		want = append(want, "behind")
-	}
-	got := listIDs(t, s, name)
-	if op == "evict" && !slices.Equal(got, want) {
-		// Killed behind the commit: it was evicted, and its owner finds that out.
-		if got = append(got, "behind"); slices.Equal(got, want) {
-			behind.Wait(patient(t))
-			behind = nil
+	for _, e := range []*ticket{c.ahead, c.behind} {
+		if e != nil {
+			want = append(want, e.request.ID)
 		}
+	}
+	got := listIDs(c.t, c.s, c.name)
+	if mayBeEvicted && slices.Equal(append(slices.Clone(got), "behind"), want) {
+		// Killed behind the commit: its owner finds that out.
+		if _, err := c.behind.Wait(patient(c.t)); !errors.Is(err, driver.ErrGone) {
+			c.t.Fatalf("killed at write %d: the evicted was told %v", step, err)
+		}
+		c.behind, want = nil, got
 	}
 	if !slices.Equal(got, want) {
-		t.Fatalf("killed at write %d: the queue has %v, not %v", step, got, want)
+		c.t.Fatalf("killed at write %d: the queue has %v, not %v", step, got, want)
 	}
-	if ahead != nil {
-		leave(t, ahead)
+	if c.ahead != nil {
+		leave(c.t, c.ahead)
 	}
-	if behind != nil {
-		proceeds(t, behind)
-		leave(t, behind)
+	if c.behind != nil {
+		proceeds(c.t, c.behind)
+		leave(c.t, c.behind)
 	}
-	again := enter(name, "again", driver.Whole)
-	if got := listIDs(t, s, name); !slices.Equal(got, []string{"again"}) {
-		t.Fatalf("killed at write %d: then the queue has %v", step, got)
+	again := c.enter(c.name, "again", driver.Whole)
+	if got := listIDs(c.t, c.s, c.name); !slices.Equal(got, []string{"again"}) {
+		c.t.Fatalf("killed at write %d: then the queue has %v", step, got)
 	}
-	proceeds(t, again)
-	leave(t, again)
-	for _, e := range others {
-		if got := listIDs(t, s, e.request.Name); !slices.Equal(got, []string{e.request.ID}) {
-			t.Errorf("killed at write %d: the queue of %s has %v", step, e.request.Name, got)
+	proceeds(c.t, again)
+	leave(c.t, again)
+	for _, e := range c.others {
+		if got := listIDs(c.t, c.s, e.request.Name); !slices.Equal(got, []string{e.request.ID}) {
+			c.t.Errorf("killed at write %d: the queue of %s has %v", step, e.request.Name, got)
 		}
-		leave(t, e)
+		leave(c.t, e)
 	}
-	return finished
 }
 
 func leave(t *testing.T, e *ticket) {

@@ -132,7 +132,7 @@ func (d *diagnosis) queues(ctx context.Context) error {
 			d.add(driver.Bad, "queue file", "end all processes that use the store; the next to open it repairs it", "%v", err)
 		}
 	}
-	ahead := time.UnixMicro(int64(last)).Sub(time.Now())
+	ahead := time.Until(time.UnixMicro(int64(last)))
 	switch {
 	case ahead > time.Second:
 		d.add(driver.Warn, "clock", "set the clock; until then tokens are counted on, and a lost disk could repeat them",

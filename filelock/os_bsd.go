@@ -15,3 +15,6 @@ func touch(dir int, name string) error {
 	now := unix.NsecToTimespec(time.Now().UnixNano())
 	return unix.UtimesNanoAt(dir, name, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW)
 }
+
+// giveWay has nobody to give way to: nobody was woken.
+func giveWay() {}

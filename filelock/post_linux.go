@@ -30,11 +30,12 @@ type post struct {
 	efd   int
 	done  chan struct{}
 
-	mu    sync.Mutex
-	bells map[int]*session // by descriptor
-	peers map[sessionID]*peer
-	byFD  map[int]*peer
-	idle  []*peer // neither watched nor rung lately, oldest first
+	mu     sync.Mutex
+	closed bool
+	bells  map[int]*session // by descriptor
+	peers  map[sessionID]*peer
+	byFD   map[int]*peer
+	idle   []*peer // neither watched nor rung lately, oldest first
 
 	changes *changes // in queue files, for Watch; nil when nobody asks
 
@@ -84,6 +85,7 @@ func (p *post) close() {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closed = true
 	for _, o := range p.peers {
 		hangUp(o.fd)
 	}
@@ -268,6 +270,9 @@ func (p *post) leaveLocked(w *waiter, before, now []*peer) {
 func (p *post) peerLocked(id sessionID) (*peer, life, error) {
 	if o := p.peers[id]; o != nil {
 		return o, alive, nil
+	}
+	if p.closed { // by a call that Close has overtaken; the descriptors may be others' by now
+		return nil, missing, errStoreClosed
 	}
 	fd, l, err := knock(p.store.lives, id)
 	if err != nil || l != alive {

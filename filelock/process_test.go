@@ -24,6 +24,7 @@ import (
 // countJob increments the number in a file, in two steps that only the lock keeps
 // together, and notes each grant in the journal: token, nanoseconds, pid.
 func countJob(j job) error {
+	safetyNet = time.Hour // a wake-up that was lost must show
 	c, err := hasp.Open(context.Background(), "file://"+j.Dir)
 	if err != nil {
 		return err

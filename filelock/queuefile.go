@@ -151,7 +151,7 @@ func (q *queueFile) close() {
 // look every now and then.
 func (q *queueFile) intact() error {
 	now := time.Now()
-	if now.Sub(q.seen) < rootCheck {
+	if now.Sub(q.seen) < upkeepEvery {
 		return nil
 	}
 	var st unix.Stat_t

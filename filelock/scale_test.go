@@ -5,6 +5,7 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -92,51 +93,69 @@ func TestFreeLockAccesses(t *testing.T) {
 	}
 }
 
-// L5: whom a departure concerns is rung and nobody else. Compared with driver.Decide: an
-// entry must be rung iff its blockers do not deny it any more without the one that left.
+// L5: whom a departure concerns is rung and nobody else: those whose blockers, as
+// driver.Decide has them, do not deny any more without the one that left.
 func TestDisturbed(t *testing.T) {
 	const W = driver.Whole
-	for _, c := range []struct {
-		capacity int64
-		units    []int64
-		leaves   int
-		rings    []int
-	}{
-		{W, []int64{W, W, W, W}, 0, []int{1}},
-		{W, []int64{W, W, W, W}, 1, []int{2}},
-		{W, []int64{W, 1, 1, 1, W, 1}, 0, []int{1, 2, 3}}, // a batch of readers
-		{W, []int64{1, 1, 1, W, 1}, 1, nil},               // one reader of many
-		{W, []int64{1, W, 1, 1}, 0, []int{1}},             // the last reader
-		{W, []int64{1, W, 1, 1, W}, 1, []int{2, 3}},       // a writer gives up
-		{W, []int64{W, 1, 1, 1}, 1, nil},                  // a waiting reader gives up
-		{3, []int64{1, 1, 1, 1, 1, 1}, 1, []int{3}},
-		{3, []int64{1, 1, 1, 1, 1, 1}, 3, []int{4, 5}}, // their blockers must reach further
-		{3, []int64{2, 2, 1, 1}, 0, []int{1, 2}},
-		{10, []int64{8, 4, 1, 3, 5}, 2, nil},
-	} {
-		s := openTestSession(t, storeDir(t))
-		var all []*ticket
-		for i, u := range c.units {
-			r := mutexRequest("name", fmt.Sprint(i))
-			r.Units, r.Capacity = u, c.capacity
-			e := s.Ticket(r).(*ticket)
-			if _, err := e.Enqueue(patient(t)); err != nil {
+	rng := rand.New(rand.NewPCG(1, 2))
+	queues := [][]int64{
+		{W, W, W, W, W}, {W, W, 1, 1, 1, W, 1}, {W, 1, 1, 1, W, 1}, {W, 1, W, 1, 1, W}, // capacity first
+		{3, 1, 1, 1, 1, 1, 1}, {3, 2, 2, 1, 1}, {10, 8, 4, 1, 3, 5},
+	}
+	for range 60 {
+		q := []int64{1 + rng.Int64N(9)}
+		for range 2 + rng.IntN(7) {
+			q = append(q, 1+rng.Int64N(q[0]))
+		}
+		queues = append(queues, q)
+	}
+	s := openTestSession(t, storeDir(t))
+	for n, q := range queues {
+		for leaves := range len(q) - 1 {
+			name := fmt.Sprint(n, "-", leaves)
+			var all []*ticket
+			var entries []driver.Entry
+			for i, u := range q[1:] {
+				r := mutexRequest(name, fmt.Sprint(i))
+				r.Units, r.Capacity = u, q[0]
+				all, entries = append(all, s.Ticket(r).(*ticket)), append(entries, driver.Entry{Request: r})
+				if _, err := all[i].Enqueue(patient(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			who, err := all[leaves].depart(patient(t))
+			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, e)
-		}
-		who, err := all[c.leaves].depart(patient(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rung []int
-		for _, p := range who {
-			rung = append(rung, slices.IndexFunc(all, func(e *ticket) bool { return e.number == p.ticket }))
-		}
-		if !slices.Equal(rung, c.rings) {
-			t.Errorf("%v of %d: %d leaves and rings %v, want %v", c.units, c.capacity, c.leaves, rung, c.rings)
+			rung := []string{}
+			for _, p := range who {
+				i := slices.IndexFunc(all, func(e *ticket) bool { return e.number == p.ticket })
+				rung = append(rung, all[i].request.ID)
+			}
+			if want := concerned(entries, leaves); !slices.Equal(rung, want) {
+				t.Errorf("%v of %d: %d leaves and rings %v, want %v", q[1:], q[0], leaves, rung, want)
+			}
 		}
 	}
+}
+
+func concerned(entries []driver.Entry, leaves int) []string {
+	ids := []string{}
+	for i, e := range entries {
+		_, blockers := driver.Decide(entries[:i], e.Request)
+		free, was := e.Capacity-e.Units, false
+		for _, b := range blockers {
+			if b.ID == entries[leaves].ID {
+				was = true
+				continue
+			}
+			free -= b.Units
+		}
+		if was && free >= 0 {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
 }
 
 // Entries with all that the limits allow go through both parts of a slot.

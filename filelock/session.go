@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,9 @@ type session struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
+	looked  atomic.Int64 // when upkeep did last, since store.began
+	tending atomic.Bool  // the timer is set
+
 	mu      sync.Mutex
 	closed  bool
 	fds     []int              // of its file; more than one after that was removed and made anew
@@ -46,8 +50,9 @@ type session struct {
 	timer   *time.Timer
 }
 
-// tendEvery is how often a session looks after what only vandals change. With 512 waiting
-// processes it must not be felt.
+// tendEvery is how often a session that holds something looks after what nobody tells of:
+// see upkeep. One that only waits does so when it looks at its queue, and one that does
+// neither when it enters: a process costs nothing while it waits.
 const tendEvery = 3 * time.Second
 
 // openSession takes over a use of the store, unless it fails.
@@ -69,9 +74,8 @@ func openSession(s *store, o driver.SessionOptions) (*session, error) {
 		n.endLife(true)
 		return nil, err
 	}
-	n.mu.Lock()
-	n.timer = time.AfterFunc(tendEvery, n.tend)
-	n.mu.Unlock()
+	n.timer = time.AfterFunc(time.Hour, n.tend)
+	n.timer.Stop() // until something is held
 	return n, nil
 }
 
@@ -159,40 +163,74 @@ func (s *session) wakeAll() {
 	}
 }
 
-// tend looks after what nothing else would notice: a store directory that was replaced,
-// and a session file that was removed. Others take its absence for a mystery and not for
-// a death, but they cannot ring; a new one under the same name mends that.
-func (s *session) tend() {
+// upkeep looks after what nothing else would notice, unless it has done so not long ago: a
+// store directory that was replaced, and a session file that was removed. Others take its
+// absence for a mystery and not for a death, but they cannot ring; a new one under the
+// same name mends that.
+func (s *session) upkeep(ctx context.Context, every time.Duration) error {
+	now := time.Since(s.store.began) + 1
+	if last := time.Duration(s.looked.Load()); last != 0 && now-last < every {
+		return s.store.failure()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return
+		return s.ended()
 	}
-	s.work.Add(1)
+	s.work.Add(1) // Close waits before it takes fds away
 	last := s.fds[len(s.fds)-1]
 	s.mu.Unlock()
 	defer s.work.Done()
+	s.looked.Store(int64(now))
 
-	_ = s.store.check(s.done, 0) // it tells the sessions itself
-	var st unix.Stat_t
-	if unix.Fstat(last, &st) == nil && st.Nlink == 0 {
-		if fd, err := newLife(s.store.lives, s.id); err == nil {
-			s.mu.Lock()
-			s.fds = append(s.fds, fd)
-			s.mu.Unlock()
-			if s.store.post.addBell(s, fd) == nil {
-				s.wakeAll() // for what could not be rung meanwhile
-			}
-		}
+	if err := s.store.check(); err != nil {
+		return err
 	}
+	var st unix.Stat_t
+	if unix.Fstat(last, &st) != nil || st.Nlink > 0 {
+		return nil
+	}
+	fd, err := newLife(s.store.lives, s.id)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.fds = append(s.fds, fd)
+	s.mu.Unlock()
+	err = s.store.post.addBell(s, fd)
+	s.wakeAll() // for what could not be rung meanwhile
+	return err
+}
+
+// holds starts the tending, which goes on for as long as anything is held.
+func (s *session) holds() {
+	if s.tending.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed && !s.tending.Swap(true) {
+		s.timer.Reset(tendEvery)
+	}
+}
+
+func (s *session) tend() {
+	_ = s.upkeep(s.done, 0) // a failure is told by Gone, and what cannot be mended is tried again
 	if !pushes {
 		s.wakeAll() // a holder that was evicted is not rung
 	}
 	s.mu.Lock()
-	if !s.closed {
-		s.timer.Reset(tendEvery)
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.held.Load() && !s.closed {
+			s.timer.Reset(tendEvery)
+			return
+		}
 	}
-	s.mu.Unlock()
+	s.tending.Store(false)
 }
 
 // Close removes the entries, ringing who is next, and then ends the session's life. If

@@ -3,7 +3,6 @@
 package filelock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +25,7 @@ type store struct {
 	uses                atomic.Int32 // by the backend, sessions and calls under way
 	closed              atomic.Bool
 
-	began   time.Time
-	checked atomic.Int64 // when root was checked last, since began
+	began time.Time
 
 	mu       sync.Mutex
 	sessions map[sessionID]*session
@@ -72,21 +70,10 @@ func (s *store) closeDirs() {
 	}
 }
 
-// rootCheck is how stale the answer of check may be when an entry is made.
-const rootCheck = time.Second
-
-// check makes sure from time to time that the path still leads to our directory. If it
-// was removed, moved or replaced, others may be locking in a new one by now: then every
-// session is told that it has lost everything, first of all.
-func (s *store) check(ctx context.Context, every time.Duration) error {
-	now := int64(time.Since(s.began)) + 1
-	if last := s.checked.Load(); last != 0 && now-last < int64(every) {
-		return s.failure()
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.checked.Store(now)
+// check makes sure that the path still leads to our directory. If it was removed, moved or
+// replaced, others may be locking in a new one by now: then every session is told that it
+// has lost everything, first of all.
+func (s *store) check() error {
 	if err := sameDir(s.root, s.path); err != nil {
 		s.fail(err)
 	}

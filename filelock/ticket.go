@@ -34,13 +34,19 @@ const (
 	// blindRetry is for waiting without hearing: a session file is missing, or there is
 	// no descriptor to watch it with.
 	blindRetry = 50 * time.Millisecond
-	// missingPatience is how long a missing session file may stay so before the waiter is
-	// told. Its owner mends it within tendEvery.
-	missingPatience = 3 * tendEvery
+	// upkeepEvery is how stale the answer of upkeep may be when an entry is made.
+	upkeepEvery = time.Second
 )
 
-// safetyNet is below all wake-ups. No way to lose one is known, and tests take it away.
-var safetyNet = 10 * time.Second
+// Tests change these.
+var (
+	// safetyNet is below all wake-ups. No way to lose one is known. Waking costs a process
+	// that has long been idle 300 us, and there may be many.
+	safetyNet = 30 * time.Second
+	// missingPatience is how long a session file may be missing before those who wait for
+	// its owner are told. A living owner mends it when it looks next.
+	missingPatience = 70 * time.Second
+)
 
 // slowRetry is jittered so that waiters who came together do not look together.
 func slowRetry() time.Duration { return safetyNet + rand.N(safetyNet) }
@@ -50,7 +56,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := checkRequest(&t.request); err != nil {
 		return driver.Verdict{}, err
 	}
-	if err := t.session.store.check(ctx, rootCheck); err != nil {
+	if err := t.session.upkeep(ctx, upkeepEvery); err != nil {
 		return driver.Verdict{}, err
 	}
 	for gone := (dead)(nil); ; {
@@ -83,6 +89,7 @@ func (t *ticket) look(v driver.Verdict, deniers []sessionID, err error) (dead, d
 		return nil, v, err
 	case v.Held:
 		post.unwatch(&t.waiter)
+		t.session.holds()
 		return nil, v, nil
 	case t.request.NoWait:
 		gone, err := t.session.store.living(deniers)
@@ -227,6 +234,9 @@ func (t *ticket) Leave(ctx context.Context) error {
 	t.session.store.post.unwatch(&t.waiter)
 	for _, p := range who {
 		t.session.store.post.ring(p)
+	}
+	if len(who) > 0 {
+		giveWay()
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 		if err := w.next(ctx, poll, retry); err != nil {
 			return err
 		}
-		if err := s.check(ctx, rootCheck); err != nil {
+		if err := s.check(); err != nil {
 			return err
 		}
 	}

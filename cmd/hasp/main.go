@@ -7,7 +7,9 @@ import (
 	"github.com/hasplock/hasp/internal/cli"
 
 	// Every store there is, but the one in memory: a command's memory ends with it.
+	_ "github.com/hasplock/hasp/etcdlock"
 	_ "github.com/hasplock/hasp/filelock"
+	_ "github.com/hasplock/hasp/redislock"
 )
 
 func main() { os.Exit(cli.Main()) }

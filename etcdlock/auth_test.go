@@ -1,0 +1,214 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+const secret = "pa ss/word"
+
+// guarded starts an etcd with passwords, tokens that expire soon, and a user "locks" who
+// may read and write below hasp/ and nothing else.
+func guarded(t *testing.T) *backends.Etcd {
+	t.Helper()
+	e := backends.StartEtcd(t, backends.EtcdOptions{Config: map[string]any{"auth-token-ttl": 1}})
+	c := client(t, e.Addr)
+	steps := []func() error{
+		func() error { _, err := c.RoleAdd(ctx(t), "locks"); return err },
+		func() error {
+			_, err := c.RoleGrantPermission(ctx(t), "locks", "hasp/", clientv3.GetPrefixRangeEnd("hasp/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := c.UserAdd(ctx(t), "locks", secret); return err },
+		func() error { _, err := c.UserGrantRole(ctx(t), "locks", "locks"); return err },
+		func() error { _, err := c.RoleAdd(ctx(t), "root"); return err },
+		func() error { _, err := c.UserAdd(ctx(t), "root", secret); return err },
+		func() error { _, err := c.UserGrantRole(ctx(t), "root", "root"); return err },
+		func() error { _, err := c.AuthEnable(ctx(t)); return err },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// User and password, with a role for the prefix and no more; tokens expire under calls,
+// renewals and watches, and nobody notices.
+func TestPasswordAndTokenRenewal(t *testing.T) {
+	e := guarded(t)
+	url := "etcd://locks:pa%20ss%2Fword@" + e.Addr
+	one, two := locks(t, url, hasp.WithTTL(faultTTL)), locks(t, url, hasp.WithTTL(faultTTL))
+	kept := must[*hasp.Lease](t)(one.Mutex("kept").Lock(ctx(t)))
+	for i, name := range []string{"a", "b"} {
+		took := handOver(t, one, two, name, func() { time.Sleep(time.Duration(i+1) * 2 * time.Second) })
+		if took > time.Second {
+			t.Errorf("after the tokens had expired: a hand-over took %s", took)
+		}
+	}
+	if _, err := one.Inspect(ctx(t), "kept"); err != nil {
+		t.Errorf("inspect: %v", err)
+	}
+	if !kept.Held() {
+		t.Errorf("lost: %v", kept.Err())
+	}
+	release(t, kept)
+	for name, err := range one.Names(ctx(t), "") {
+		t.Errorf("left: %q, %v", name, err)
+	}
+}
+
+func TestAccessDenied(t *testing.T) {
+	e := guarded(t)
+	for url, want := range map[string]error{
+		"etcd://locks:wrong" + secret[:2] + "@" + e.Addr: driver.ErrInvalid, // wrong password
+		"etcd://nobody:" + secret[:2] + "@" + e.Addr:     driver.ErrInvalid, // no such user
+		"etcd://" + e.Addr: driver.ErrRefused, // none at all
+		"etcd://locks:pa%20ss%2Fword@" + e.Addr + "/?prefix=elsewhere": driver.ErrRefused, // not granted
+	} {
+		began := time.Now()
+		_, err := hasp.Open(ctx(t), url)
+		if !errors.Is(err, want) {
+			t.Errorf("open: %v, want %v", err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), secret[:2]+"@") || strings.Contains(err.Error(), "wrong"+secret[:2])) {
+			t.Errorf("the password is in the message: %v", err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("told after %s", took)
+		}
+	}
+}
+
+// TLS as it should be, and in the ways in which it is not: each is told within the dial
+// time-out, with the cause.
+func TestTLS(t *testing.T) {
+	e := backends.StartEtcd(t, backends.EtcdOptions{TLS: true})
+	plain := backends.SharedEtcd(t)
+	c := locks(t, "etcd://"+e.Addr+"/?ca="+e.CA)
+	release(t, must[*hasp.Lease](t)(c.Mutex("tls").Lock(ctx(t))))
+	for what, bad := range map[string]struct{ url, words string }{
+		"unknown authority":          {"etcd://" + e.Addr + "/?tls=true", "certificate"},
+		"wrong host":                 {"etcd://" + elsewhere(t, e.Addr) + "/?ca=" + e.CA, "certificate"},
+		"plaintext server":           {"etcd://" + plain.Addr + "/?ca=" + e.CA, "handshake"},
+		"TLS server, plaintext URL":  {"etcd://" + e.Addr, ""},
+		"nobody there":               {"etcd://127.0.0.1:1", "refused"},
+		"authority is not there":     {"etcd://" + e.Addr + "/?ca=/nowhere/ca.pem", "no such file"},
+		"certificate without a key":  {"etcd://" + e.Addr + "/?cert=" + e.CA, "belong together"},
+		"certificate in place of CA": {"etcd://" + e.Addr + "/?ca=/dev/null", "no PEM certificate"},
+	} {
+		began := time.Now()
+		_, err := hasp.Open(ctx(t), bad.url)
+		if err == nil || !strings.Contains(err.Error(), bad.words) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("%s: told after %s", what, took)
+		}
+	}
+}
+
+// elsewhere is the server at an address for which it has no certificate.
+func elsewhere(t *testing.T, addr string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skipf("a second loopback address is needed: %v", err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", addr)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { io.Copy(out, in); out.Close() }()
+			go func() { io.Copy(in, out); in.Close() }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestBadURLs(t *testing.T) {
+	for _, url := range []string{
+		"etcd://", "etcd://,", "etcd://h:0", "etcd://h:99999", "etcd://h/path", "etcd:opaque", "etcd://:2379",
+		"etcd://h/?unknown=1", "etcd://h/?tls=perhaps", "etcd://h/?prefix=a&prefix=b",
+		"etcd://user@h", "etcd://:password@h", "etcd://h/?tls=false&ca=/x", "etcd://h/?cert=/x&key=/y",
+	} {
+		short, cancel := context.WithTimeout(ctx(t), time.Second)
+		_, err := hasp.Open(short, url)
+		cancel()
+		if !errors.Is(err, hasp.ErrInvalidOption) {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "password@") {
+			t.Errorf("the password is in the message: %v", err)
+		}
+	}
+}
+
+// A TTL that etcd cannot count is refused before anything is sent.
+func TestTTL(t *testing.T) {
+	e := backends.SharedEtcd(t)
+	url := storeURL([]*backends.Etcd{e})
+	if _, err := hasp.Open(ctx(t), url, hasp.WithTTL(time.Second)); !errors.Is(err, hasp.ErrInvalidOption) {
+		t.Errorf("a TTL of a second: %v", err)
+	}
+	b := backend(t, url)
+	cancelled, cancel := context.WithCancel(ctx(t))
+	cancel() // a request would fail for this
+	for _, ttl := range []time.Duration{0, -1, time.Second, 2500 * time.Millisecond, 10*time.Second + 1} {
+		if _, _, err := b.Open(cancelled, driver.SessionOptions{TTL: ttl}); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a TTL of %s: %v", ttl, err)
+		}
+	}
+	for _, ttl := range []time.Duration{2 * time.Second, 7 * time.Second} {
+		s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: ttl})
+		if err != nil || granted != ttl {
+			t.Fatalf("asked for %s: %s, %v", ttl, granted, err)
+		}
+		if again, err := s.KeepAlive(ctx(t)); err != nil || again != ttl {
+			t.Errorf("renewed for %s, %v", again, err)
+		}
+		s.Close(ctx(t))
+	}
+}
+
+// Prefixes keep users of one cluster apart, and the empty one is etcdctl's own root.
+func TestPrefix(t *testing.T) {
+	e := backends.SharedEtcd(t)
+	raw := client(t, e.Addr)
+	var held []*hasp.Lease
+	for _, query := range []string{"", "?prefix=other/", "?prefix=other", "?prefix="} {
+		c := locks(t, "etcd://"+e.Addr+"/"+query)
+		held = append(held, must[*hasp.Lease](t)(c.Mutex("prefix").TryLock(ctx(t))))
+		for name, err := range c.Names(ctx(t), "pref") {
+			if name != "prefix" || err != nil {
+				t.Errorf("with %q: name %q, %v", query, name, err)
+			}
+		}
+	}
+	for i, prefix := range []string{"hasp/", "other/", "other", ""} {
+		if k := keys(t, raw, prefix+"prefix/"); len(k) != 1 {
+			t.Errorf("prefix %q: %q", prefix, k)
+		}
+		release(t, held[i])
+	}
+}

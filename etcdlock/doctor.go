@@ -1,0 +1,197 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Diagnose looks at what etcd's promises depend on. It writes nothing but one lease
+// without keys, which it revokes.
+//
+// Clocks are not looked at: etcd's leader measures a lease by its own monotonic clock, hasp
+// measures trust by its own, and nobody compares the two.
+func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
+	d := &diagnosis{b: b, ctx: ctx, m: clientv3.NewMaintenance(b.client)}
+	members, err := clientv3.NewCluster(b.client).MemberList(ctx)
+	if err != nil {
+		return nil, explain(ctx, "list the members", err)
+	}
+	d.members(members.Members)
+	d.topology(members.Members)
+	d.alarms()
+	d.lease()
+	return d.found, ctx.Err()
+}
+
+type diagnosis struct {
+	b     *Backend
+	ctx   context.Context
+	m     clientv3.Maintenance
+	found []driver.Finding
+
+	answered map[uint64]bool // members, by id
+}
+
+func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...any) {
+	d.found = append(d.found, driver.Finding{Level: l, Subject: subject, Cure: cure, Text: fmt.Sprintf(format, args...)})
+}
+
+// members asks each configured endpoint on a connection of its own.
+func (d *diagnosis) members(known []*pb.Member) {
+	names := map[uint64]string{}
+	for _, m := range known {
+		names[m.ID] = m.Name
+	}
+	d.answered = map[uint64]bool{}
+	versions := map[string]bool{}
+	leaders := map[uint64]bool{}
+	for _, endpoint := range d.b.client.Endpoints() {
+		ctx, cancel := context.WithTimeout(d.ctx, patience)
+		s, err := d.m.Status(ctx, endpoint)
+		cancel()
+		if err != nil {
+			d.add(driver.Warn, "member", "start it, or take it out of the URL; two of three must be there at any time",
+				"%s does not answer: %v", label([]string{endpoint}), explain(d.ctx, "report", err))
+			continue
+		}
+		d.answered[s.Header.MemberId] = true
+		versions[s.Version] = true
+		leaders[s.Leader] = true
+		d.member(names[s.Header.MemberId], s)
+	}
+	for _, v := range slices.Sorted(maps.Keys(versions)) {
+		d.version(v)
+	}
+	delete(leaders, 0)
+	switch len(leaders) {
+	case 0:
+	case 1:
+		for id := range leaders {
+			d.add(driver.Info, "leader", "", "%s", names[id])
+		}
+	default:
+		d.add(driver.Warn, "leader", "look again; if it stays, the endpoints are of different clusters or cut off from each other",
+			"the members do not agree who leads")
+	}
+}
+
+func (d *diagnosis) member(name string, s *clientv3.StatusResponse) {
+	if s.Leader == 0 {
+		d.add(driver.Bad, "leader", "start enough members for a majority, and see whether they reach each other",
+			"member %s knows no leader: nothing can be locked or renewed through it", name)
+	}
+	if s.IsLearner {
+		d.add(driver.Warn, "member", "take it out of the URL", "member %s is a learner and serves no locks", name)
+	}
+	for _, e := range s.Errors {
+		// Alarms are told below, with what to do.
+		if !strings.Contains(e, "NOSPACE") && !strings.Contains(e, "CORRUPT") && !strings.Contains(e, "no leader") {
+			d.add(driver.Warn, "member", "see the member's log", "member %s reports: %s", name, e)
+		}
+	}
+	// Members before 3.6 do not tell their quota; etcd's default is 2 GiB.
+	quota, of := s.DbSizeQuota, "quota"
+	if quota <= 0 {
+		quota, of = 2<<30, "default quota (the server does not tell its own)"
+	}
+	used := 100 * s.DbSize / quota
+	level, cure := driver.Info, ""
+	if used >= 80 {
+		level, cure = driver.Warn, "turn auto-compaction on, defragment, raise quota-backend-bytes: when it is full, nothing can be locked"
+	}
+	d.add(level, "db size", cure, "member %s: %d MiB, %d %% of the %s of %d MiB", name, s.DbSize>>20, used, of, quota>>20)
+}
+
+func (d *diagnosis) version(v string) {
+	var n [3]int
+	_, err := fmt.Sscanf(v, "%d.%d.%d", &n[0], &n[1], &n[2])
+	old := func(major, minor, patch int) bool { return n[0] == major && n[1] == minor && n[2] < patch }
+	switch {
+	case err != nil:
+		d.add(driver.Info, "version", "", "etcd %s", v)
+	case n[0] < 3, n[0] == 3 && n[1] < 4:
+		d.add(driver.Bad, "version", "use etcd 3.4 or newer", "etcd %s lacks what hasp needs", v)
+	case old(3, 4, 31), old(3, 5, 13):
+		d.add(driver.Warn, "version", "upgrade to 3.4.31, 3.5.13, 3.6 or newer",
+			"etcd %s: a leader whose disk hangs may revoke leases that have been renewed with the next leader (etcd issue 15247): locks can be lost before their time", v)
+	default:
+		d.add(driver.Info, "version", "", "etcd %s", v)
+	}
+}
+
+func (d *diagnosis) topology(members []*pb.Member) {
+	voters, here := 0, 0
+	for _, m := range members {
+		if !m.IsLearner {
+			voters++
+			if d.answered[m.ID] {
+				here++
+			}
+		}
+	}
+	text := fmt.Sprintf("%d members, %d of them answer here", voters, here)
+	switch {
+	case voters == 1:
+		d.add(driver.Warn, "topology", "run three members", "one member: while it is down, nobody gets or keeps a lock")
+	case here == 1 && len(d.b.client.Endpoints()) == 1:
+		d.add(driver.Warn, "topology", "name all members in the URL, with commas between", "%s: no other is configured, so its failure is that of the locks", text)
+	case here <= voters/2:
+		d.add(driver.Warn, "topology", "start or configure the others", "%s, which is no majority", text)
+	default:
+		d.add(driver.Info, "topology", "", "%s", text)
+	}
+}
+
+func (d *diagnosis) alarms() {
+	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	defer cancel()
+	resp, err := d.m.AlarmList(ctx)
+	if err != nil {
+		d.add(driver.Info, "alarms", "", "cannot be read: %v", explain(d.ctx, "list alarms", err))
+		return
+	}
+	for _, a := range resp.Alarms {
+		switch a.Alarm {
+		case pb.AlarmType_NOSPACE:
+			d.add(driver.Bad, "alarm", "compact, defragment, then etcdctl alarm disarm",
+				"NOSPACE on member %x: nothing can be locked; held locks are renewed and released", a.MemberID)
+		default:
+			d.add(driver.Bad, "alarm", "replace the member", "%s on member %x", a.Alarm, a.MemberID)
+		}
+	}
+	if len(resp.Alarms) == 0 {
+		d.add(driver.Info, "alarms", "", "none")
+	}
+}
+
+// lease sees what TTL is granted at least.
+func (d *diagnosis) lease() {
+	s, granted, err := d.b.Open(d.ctx, driver.SessionOptions{TTL: minTTL, Gone: func(string, error) {}})
+	if err != nil {
+		level := driver.Bad
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			level = driver.Warn
+		}
+		d.add(level, "lease", "", "no lease is granted: %v", err)
+		return
+	}
+	if granted > minTTL {
+		d.add(driver.Warn, "lease", "lower the servers' election-timeout, or ask for at least this TTL",
+			"the shortest TTL granted is %s: a shorter one is lengthened, and a crashed holder blocks others that long", granted)
+	} else {
+		d.add(driver.Info, "lease", "", "TTLs are granted as asked for, in whole seconds from %s on, and start anew when the leader changes", granted)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
+	defer cancel()
+	_ = s.Close(ctx) // without an answer it runs out by itself
+}

@@ -1,0 +1,61 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// refusals are answers by which etcd says that it has not done, and will not do, what was
+// asked. All other errors leave the outcome open, also those that etcd itself sends: a
+// proposal that timed out may still be applied.
+var refusals = []error{
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
+	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrTooManyOps,
+}
+
+func refused(err error) bool { return isAny(err, refusals) }
+
+// wrong are refusals that only another setting can cure.
+var wrong = []error{
+	rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrInvalidAuthMgmt,
+	rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps,
+}
+
+func isAny(err error, of []error) bool {
+	for _, e := range of {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func isGone(err error) bool { return errors.Is(err, driver.ErrGone) }
+
+// explain turns the error of a call into one of the contract's. caller is the context the
+// core gave us, which the call's own deadline was made from.
+func explain(caller context.Context, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := caller.Err(); cause != nil {
+		return cause
+	}
+	err = rpctypes.Error(err)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%w: etcd: %w", driver.ErrGone, err)
+	case isAny(err, wrong):
+		return fmt.Errorf("%w: etcd will not %s: %w", driver.ErrInvalid, doing, err)
+	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("%w: etcd will not let this user %s: %w", driver.ErrRefused, doing, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: etcd will not %s: %w (compact, defragment, then etcdctl alarm disarm)", driver.ErrRefused, doing, err)
+	}
+	return fmt.Errorf("etcd: %s: %w", doing, err)
+}

@@ -1,0 +1,137 @@
+package etcdlock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/etcdlock"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// endpoint is a real etcd's, set by TestExamples; yours would be 127.0.0.1:2379.
+var endpoint string
+
+func Example() {
+	ctx := context.Background()
+	c, err := hasp.Open(ctx, "etcd://"+endpoint) // or several, with commas between
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+
+	err = c.Do(ctx, "nightly-report", func(ctx context.Context) error {
+		fmt.Println("nobody else is here")
+		return nil
+	})
+	fmt.Println("released:", err)
+}
+
+// A client of yours, and its own prefix.
+func ExampleOpen() {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() // hasp does not
+
+	b, err := etcdlock.Open(client, &etcdlock.Options{Prefix: "billing/locks/"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, err := hasp.New(b)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	lease, err := c.Semaphore("exports", 3).Acquire(context.Background(), 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("two of three permits:", lease.Held())
+	fmt.Println(lease.Release(context.Background()))
+}
+
+// A write that etcd applies only while the lock is held.
+func ExampleBackend_Guard() {
+	ctx := context.Background()
+	c, err := hasp.Open(ctx, "etcd://"+endpoint)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	client, err := clientv3.NewFromURL(endpoint) // of the same cluster
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	lease, err := c.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	b := c.Backend().(*etcdlock.Backend)
+	pay := func() {
+		resp, err := client.Txn(ctx).If(b.Guard(lease)).Then(clientv3.OpPut("orders/42/state", "paid")).Commit()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("written:", resp.Succeeded)
+	}
+	pay()
+	fmt.Println("released:", lease.Release(ctx))
+	pay() // by somebody who has not noticed
+}
+
+// Examples cannot be skipped where no etcd can be had, tests can; hence no "Output:" there.
+func TestExamples(t *testing.T) {
+	endpoint = backends.SharedEtcd(t).Addr
+	for name, x := range map[string]struct {
+		run  func()
+		want string
+	}{
+		"Example":              {Example, "nobody else is here\nreleased: <nil>"},
+		"ExampleOpen":          {ExampleOpen, "two of three permits: true\n<nil>"},
+		"ExampleBackend_Guard": {ExampleBackend_Guard, "written: true\nreleased: <nil>\nwritten: false"},
+	} {
+		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
+			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)
+		}
+	}
+}
+
+// printed returns what fn writes to standard output.
+func printed(t *testing.T, fn func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdout
+	os.Stdout = w
+	defer func() { os.Stdout = was }()
+	fn() // far less than a pipe holds
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

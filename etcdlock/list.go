@@ -1,0 +1,109 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// List reads a queue in one linearizable read.
+func (b *Backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	q := b.queue(name)
+	resp, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
+	if err != nil {
+		return nil, err
+	}
+	return q.entries(resp.Kvs), nil
+}
+
+// namesAtOnce is how many keys one read of Names returns.
+const namesAtOnce = 1000
+
+// Names reads the keys under the prefix in pieces. Encoding keeps prefixes, so the range is
+// no larger than it must be.
+func (b *Backend) Names(ctx context.Context, prefix string, yield func(name string) bool) error {
+	encoded, _ := driver.EncodeName(prefix, maxEncoded)
+	from := b.prefix + encoded
+	to := clientv3.GetPrefixRangeEnd(from)
+	if from == "" {
+		from = "\x00" // etcd's way to say "all keys"; to is that, too
+	}
+	for {
+		// With the values: asked for keys only, a current etcd leaves out the lease, by which
+		// an entry is known.
+		resp, err := b.read(ctx, "list names", &pb.RangeRequest{
+			Key: []byte(from), RangeEnd: []byte(to), Limit: namesAtOnce,
+		})
+		if err != nil {
+			return err
+		}
+		for _, kv := range resp.Kvs {
+			encoded, _, ok := strings.Cut(string(kv.Key[len(b.prefix):]), "/")
+			if !ok || string(kv.Key) < from {
+				continue // not a lock's; or of a name we have had
+			}
+			q := queue{base: b.prefix + encoded + "/"}
+			if q.name, ok = driver.DecodeName(encoded); !ok {
+				continue
+			}
+			if _, ok := q.entry(kv); !ok {
+				continue
+			}
+			if !yield(q.name) {
+				return nil
+			}
+			from = q.all().to // behind all keys of this name
+		}
+		if !resp.More {
+			return nil
+		}
+		from = max(from, string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00")
+	}
+}
+
+// Watch follows a name. Between two messages of etcd's that something has changed, it
+// costs nothing.
+func (b *Backend) Watch(ctx context.Context, name string, changed func()) error {
+	all := b.queue(name).all()
+	// The watch of clientv3 resumes by itself after a lost connection, from where it was.
+	w := clientv3.NewWatcher(b.client)
+	defer w.Close()
+	events := w.Watch(clientv3.WithRequireLeader(ctx), all.from, clientv3.WithRange(all.to), clientv3.WithCreatedNotify())
+	for resp := range events {
+		if err := resp.Err(); err != nil {
+			return explain(ctx, "watch", err)
+		}
+		changed()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("etcd: the watch has ended")
+}
+
+// Evict removes an entry as it stands: by its key and create revision. Its session learns
+// of it by its own watch.
+func (b *Backend) Evict(ctx context.Context, name, id string) error {
+	q := b.queue(name)
+	queued, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
+	if err != nil {
+		return err
+	}
+	for _, kv := range queued.Kvs {
+		if e, ok := q.entry(kv); !ok || e.ID != id {
+			continue
+		}
+		key := string(kv.Key)
+		resp, err := b.txn(ctx, patience, "evict", &pb.TxnRequest{
+			Compare: []*pb.Compare{createdAt(key, kv.CreateRevision)},
+			Success: []*pb.RequestOp{remove(key)},
+		})
+		return confirmed(resp, err)
+	}
+	return fmt.Errorf("%w: no entry %q under %q", driver.ErrGone, id, name)
+}

@@ -1,0 +1,74 @@
+package etcdlock
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// slots hands out the keys of a session's entries and takes them back, so that the same
+// few are used again and again.
+//
+// A key of its own for each entry would be simpler, and a trap: etcd keeps every key that
+// ever existed in its index until the next compaction (which nobody may have configured),
+// and each read of a range walks over them. After 15,000 acquisitions of one name, the server's
+// work for the next had doubled.
+//
+// The entry's id is in the value then, and what tells one use of a key from the next is the
+// create revision. A key may be taken again once the store has confirmed that the last
+// entry has left it, and that no request of that entry can still make it (see epoch.go).
+// What is never confirmed is never given back: it ends with the session.
+type slots struct {
+	lease string
+
+	mu   sync.Mutex
+	used map[string][]*ticket // by what is in front of the lease in the key
+}
+
+// take returns a key that is no other entry's.
+func (s *slots) take(base string, t *ticket) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used == nil {
+		s.used = map[string][]*ticket{}
+	}
+	row := s.used[base]
+	i := slices.Index(row, nil)
+	if i < 0 {
+		i = len(row)
+		row = append(row, nil)
+	}
+	row[i] = t
+	s.used[base] = row
+	return base + s.lease + "-" + strconv.Itoa(i)
+}
+
+// free takes a ticket's key back.
+func (s *slots) free(base string, t *ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.used[base]
+	if i := slices.Index(row, t); i >= 0 {
+		row[i] = nil
+	}
+	for len(row) > 0 && row[len(row)-1] == nil {
+		row = row[:len(row)-1]
+	}
+	if len(row) > 0 {
+		s.used[base] = row
+	} else {
+		delete(s.used, base)
+	}
+}
+
+// find returns the ticket with this id, or nil.
+func (s *slots) find(id, base string) *ticket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.used[base] {
+		if t != nil && t.request.ID == id {
+			return t
+		}
+	}
+	return nil
+}

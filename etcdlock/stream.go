@@ -1,0 +1,270 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// stream is the one watch stream of a session, on which all its watches of single keys
+// travel. It speaks etcd's protocol itself: clientv3 keeps a goroutine and several
+// channels for each watch, which for ten thousand held locks is 50 MB.
+//
+// A watch begins "now", and the server says at which revision that was. Whoever has read
+// the key at an older revision must look once more. A watch that begins at the revision
+// behind the read would miss nothing by itself; but if any write of any client has come in
+// between, etcd serves it by a loop that runs every 100 ms, and a lock that changes hands
+// every millisecond would stand still for that time, as under etcd's own package. It is
+// right for those who will have to wait longer than that anyway: see ticket.follow.
+//
+// When the stream breaks, it is opened anew with every watch begun "now".
+type stream struct {
+	session *session
+
+	mu      sync.Mutex
+	watches map[int64]*watch
+	last    int64 // id given to a watch; never used again
+	running bool
+	up      context.CancelFunc // ends the stream that stands; nil if none does
+	pending []*pb.WatchRequest // to be sent on it
+	send    chan struct{}      // signals pending; holds one signal, which says all
+	probed  time.Time          // when a sign of life was asked for, if it was
+	heard   bool               // something has come since
+}
+
+// watch is for the deletion of one key.
+type watch struct {
+	id   int64
+	key  string
+	to   listener
+	from int64 // asked to begin at this revision, and not standing yet; 0: now
+}
+
+// listener is told about a watch, by the stream's goroutine: it must not wait. None of the
+// stream's locks is held.
+type listener interface {
+	// standing says that deletions after this revision will be told.
+	standing(w *watch, rev int64)
+	// deleted says that the key was deleted.
+	deleted(w *watch)
+	// deaf says that an attempt to set up the watch has failed; there will be others.
+	deaf(w *watch)
+}
+
+func newStream(s *session) *stream {
+	return &stream{session: s, watches: map[int64]*watch{}, send: make(chan struct{}, 1)}
+}
+
+// add begins a watch, at the revision if it is not 0.
+func (st *stream) add(key string, to listener, from int64) *watch {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.last++
+	w := &watch{id: st.last, key: key, to: to, from: from}
+	st.watches[w.id] = w
+	if !st.running && st.session.busy() {
+		st.running = true
+		go st.run()
+	}
+	st.enqueue(w.create())
+	return w
+}
+
+// drop ends a watch. It is not told anything any more, but for what is being told now.
+func (st *stream) drop(w *watch) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.watches[w.id] == nil {
+		return
+	}
+	delete(st.watches, w.id)
+	st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+		CancelRequest: &pb.WatchCancelRequest{WatchId: w.id},
+	}})
+}
+
+// enqueue has a request sent if a stream stands; a new one begins with all watches.
+func (st *stream) enqueue(r *pb.WatchRequest) {
+	if st.up == nil {
+		return
+	}
+	st.pending = append(st.pending, r)
+	select {
+	case st.send <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) create() *pb.WatchRequest {
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{
+			Key: []byte(w.key), WatchId: w.id, StartRevision: w.from,
+			Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT},
+		},
+	}}
+}
+
+// probe asks for a sign of life, and gives a stream up that has not given any since the
+// last time. A member that hangs, or a connection that died silently, would otherwise
+// take as long as gRPC's pings, and a waiter would sleep through its turn meanwhile. It
+// is called with every renewal, and also ends a stream that nobody needs any more.
+func (st *stream) probe() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.up == nil:
+	case len(st.watches) == 0:
+		st.up()
+	case !st.probed.IsZero() && !st.heard:
+		st.session.backend.lines.suspect(st.probed)
+		st.up()
+	default:
+		st.probed, st.heard = time.Now(), false
+		st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
+			ProgressRequest: &pb.WatchProgressRequest{},
+		}})
+	}
+}
+
+// run keeps a stream open as long as there are watches and the session lives.
+func (st *stream) run() {
+	defer st.session.closed.Done()
+	var pause time.Duration
+	for st.needed() {
+		if stood := st.serve(); stood {
+			pause = 0
+		} else {
+			// Watching may be what does not work while reading does: for as long as that
+			// lasts, those who wait look by themselves at this pace.
+			for _, w := range st.snapshot() {
+				w.to.deaf(w)
+			}
+		}
+		pause = min(max(2*pause, 20*time.Millisecond), 2*time.Second)
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-st.session.ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// needed returns whether run must go on; if not, the next add starts it again.
+func (st *stream) needed() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.running = len(st.watches) > 0 && st.session.ctx.Err() == nil
+	return st.running
+}
+
+func (st *stream) snapshot() []*watch {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	list := make([]*watch, 0, len(st.watches))
+	for _, w := range st.watches {
+		list = append(list, w)
+	}
+	return list
+}
+
+// serve opens one stream and reads it to its end. It returns whether any watch stood.
+func (st *stream) serve() (stood bool) {
+	// A member that lost its leader would keep the stream open and hear of nothing.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(st.session.ctx))
+	defer cancel()
+	conn, err := st.session.backend.watch.Watch(ctx, st.session.backend.call...)
+	if err != nil {
+		return false
+	}
+	st.mu.Lock()
+	st.up, st.probed, st.pending = cancel, time.Time{}, nil
+	for _, w := range st.watches {
+		st.enqueue(w.create())
+	}
+	st.mu.Unlock()
+
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		defer cancel() // a stream that cannot be written to is of no use
+		st.sendAll(ctx, conn)
+	}()
+	defer func() {
+		cancel()
+		<-sent
+		st.mu.Lock()
+		st.up, st.pending = nil, nil
+		for _, w := range st.watches {
+			w.from = 0 // it may have been compacted, and refused for that
+		}
+		st.mu.Unlock()
+	}()
+	for {
+		resp, err := conn.Recv()
+		if err != nil {
+			return stood
+		}
+		ok, err := st.dispatch(resp)
+		stood = stood || ok
+		if err != nil {
+			return stood
+		}
+	}
+}
+
+// sendAll writes what is pending. gRPC allows one writer, and a writer may have to wait
+// for the server's flow control, which nobody else should.
+func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
+	for {
+		select {
+		case <-st.send:
+		case <-ctx.Done():
+			return
+		}
+		st.mu.Lock()
+		batch := st.pending
+		st.pending = nil
+		st.mu.Unlock()
+		for _, r := range batch {
+			if conn.Send(r) != nil {
+				return
+			}
+		}
+	}
+}
+
+// dispatch tells the watch that a message is for. An error ends the stream.
+func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
+	st.mu.Lock()
+	st.heard = true
+	w := st.watches[resp.WatchId]
+	since := resp.GetHeader().GetRevision()
+	if w != nil && w.from != 0 && resp.Created {
+		since, w.from = w.from-1, 0
+	}
+	st.mu.Unlock()
+	if resp.Canceled && (w != nil || resp.Created) {
+		// Refused, most likely since the stream's token has expired: a new one gets a new
+		// token. (Those we cancelled ourselves are no longer in watches.)
+		return false, fmt.Errorf("watch refused: %s", resp.CancelReason)
+	}
+	if w == nil {
+		return false, nil // dropped meanwhile, or the answer to a probe
+	}
+	if resp.Created {
+		w.to.standing(w, since)
+	}
+	for _, ev := range resp.Events {
+		if ev.Type == mvccpb.Event_DELETE {
+			w.to.deleted(w)
+		}
+	}
+	return resp.Created, nil
+}

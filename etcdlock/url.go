@@ -1,0 +1,190 @@
+package etcdlock
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+func init() {
+	driver.Register("etcd", openURL)
+}
+
+const defaultPort = "2379"
+
+// openURL connects to
+//
+//	etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][?parameters]
+//
+// and makes one read, so that a wrong address, certificate, password or role is told now.
+func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
+	cfg, o, err := parse(u)
+	if err != nil {
+		return nil, err
+	}
+	ls := &lines{}
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(ls.dial))
+	client, err := connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b, err := Open(client, o)
+	if err == nil {
+		b.own, b.lines = true, ls
+		_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})
+	}
+	if err != nil {
+		_ = client.Close() // the news is why it is of no use
+		return nil, err
+	}
+	return b, nil
+}
+
+// parse checks a URL without any I/O but reading the files it names.
+func parse(u *url.URL) (clientv3.Config, *Options, error) {
+	p := driver.NewParams(u.Query())
+	o := &Options{Prefix: p.String("prefix", DefaultPrefix)}
+	if o.Prefix == "" {
+		o.NoPrefix = true
+	}
+	files := tlsFiles{ca: p.String("ca", ""), cert: p.String("cert", ""), key: p.String("key", "")}
+	secure := p.Bool("tls", files != tlsFiles{})
+	cfg := settings()
+	if err := p.Err(); err != nil {
+		return cfg, nil, err
+	}
+	if u.Opaque != "" || u.Path != "" && u.Path != "/" {
+		return cfg, nil, fmt.Errorf("%w: an etcd URL has no path; use the parameter prefix", driver.ErrInvalid)
+	}
+	cfg.Username = u.User.Username()
+	cfg.Password, _ = u.User.Password()
+	if (cfg.Username == "") != (cfg.Password == "") {
+		return cfg, nil, fmt.Errorf("%w: an etcd URL has both a user and a password, or neither", driver.ErrInvalid)
+	}
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+		var err error
+		if cfg.TLS, err = files.config(); err != nil {
+			return cfg, nil, err
+		}
+	} else if files != (tlsFiles{}) {
+		return cfg, nil, fmt.Errorf("%w: ca, cert and key need tls=true", driver.ErrInvalid)
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		host, err := withPort(host)
+		if err != nil {
+			return cfg, nil, err
+		}
+		cfg.Endpoints = append(cfg.Endpoints, scheme+host)
+	}
+	return cfg, o, nil
+}
+
+func withPort(host string) (string, error) {
+	if host == "" {
+		return "", fmt.Errorf("%w: an etcd URL needs a host, or several with commas between", driver.ErrInvalid)
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), defaultPort // no port
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" {
+		return "", fmt.Errorf("%w: each host of an etcd URL is a name or an address, and a port from 1 to 65535", driver.ErrInvalid)
+	}
+	return net.JoinHostPort(name, port), nil
+}
+
+// tlsFiles are the parameters. There is none for the server's name: clientv3 demands that
+// of the address, whatever the configuration says.
+type tlsFiles struct{ ca, cert, key string }
+
+func (f tlsFiles) config() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("%w: parameter ca: %w", driver.ErrInvalid, err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: parameter ca: no PEM certificate in the file", driver.ErrInvalid)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return nil, fmt.Errorf("%w: parameters cert and key belong together", driver.ErrInvalid)
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: parameters cert and key: %w", driver.ErrInvalid, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// settings are those of every client that hasp makes.
+func settings() clientv3.Config {
+	return clientv3.Config{
+		DialTimeout: patience, // bounds the wait for the first token only
+		// Ten seconds is the least that gRPC sends. It is for connections on which nothing is
+		// asked, with a watch say; see lines for the others.
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
+		PermitWithoutStream:  false, // etcd's servers close a connection over it
+		// The least that still gets a new token when one has expired; see Backend.
+		MaxUnaryRetries: 2,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// gRPC's own pause grows to two minutes, and a lock may not come back that late.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		})},
+		// A library does not write to standard error. This is etcd's own way to say "no log"
+		// that needs no import of its logger.
+		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
+	}
+}
+
+// connect makes the client. With user and password that is a call to the server, which
+// clientv3 bounds by DialTimeout and not by a context.
+func connect(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
+	type result struct {
+		client *clientv3.Client
+		err    error
+	}
+	done := make(chan result, 1) // one slot: nobody may be waiting any more
+	go func() {
+		c, err := clientv3.New(cfg)
+		done <- result{c, err}
+	}()
+	select {
+	case r := <-done:
+		if errors.Is(r.err, context.DeadlineExceeded) {
+			r.err = fmt.Errorf("no answer within %s: wrong address, wrong tls setting, or a firewall? (%w)", patience, r.err)
+		}
+		return r.client, explain(ctx, "log in", r.err)
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				_ = r.client.Close() // nobody is left to tell
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,282 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// view is what a waiter knows of those ahead of it. Since nobody is ever inserted ahead,
+// a view only grows too large: whom it lacks is not there, if it was complete when it was
+// read, and whoever was deleted can be taken out of it for good.
+type view struct {
+	rev      int64 // of the read; deletions up to it are in the view, later ones come from watches
+	ahead    []driver.Entry
+	keys     []string // of ahead
+	complete bool     // nobody else was ahead; else there may be, older than these
+	depth    int64    // how many there were, where the read told; else 0
+	watched  int64    // the latest revision at which a watch began
+	deaf     bool     // some watch does not stand
+	deleted  map[string]bool
+}
+
+// stale says that a deletion may have been missed: one between the read and the begin of
+// a watch, or while there was none.
+func (v *view) stale() bool { return v.watched > v.rev || v.deaf }
+
+// see replaces the view by an answer that lists deniers newest first. Whose deletion we have been told of is left out: the read may be older than
+// the message, and there will be no second one. (A key that is made again, as etcd's own
+// package does under a session, is behind us then.) The caller has mu.
+func (t *ticket) see(r *pb.RangeResponse, rev int64) {
+	v := view{rev: rev, complete: !r.More, watched: t.view.watched, deaf: t.view.deaf, deleted: t.view.deleted}
+	for _, kv := range slices.Backward(r.Kvs) {
+		key := string(kv.Key)
+		if v.deleted[key] {
+			continue
+		}
+		if e, ok := t.queue.entry(kv); ok {
+			v.ahead, v.keys = append(v.ahead, e), append(v.keys, key)
+		}
+	}
+	t.view = v
+}
+
+// judge decides by the view. sure is false if the answer "held" needs a complete one. A
+// "no" is always sure: some of those ahead deny us, whoever else is there.
+//
+// Of the blockers, one that denies us alone is enough to watch: while it stays, it does not
+// matter who behind it leaves. So a reader watches the writer, and not the readers between.
+func (t *ticket) judge() (held, sure bool, blockers []string) {
+	held, by := driver.Decide(t.view.ahead, t.request)
+	blockers = t.view.keys[len(t.view.keys)-len(by):]
+	if len(by) > 0 && by[0].Units > t.request.Capacity-t.request.Units {
+		blockers = blockers[:1]
+	}
+	return held, !held || t.view.complete, blockers
+}
+
+// verdict is the answer by the view, which must be sure. The caller has mu.
+func (t *ticket) verdict() driver.Verdict {
+	if held, sure, _ := t.judge(); held && sure {
+		t.hold()
+		return driver.Verdict{Held: true, Token: uint64(t.rev)}
+	}
+	v := driver.Verdict{}
+	if len(t.view.ahead) > 0 {
+		v.Holder = t.view.ahead[0].Owner
+	}
+	return v
+}
+
+// look reads those ahead of us, and that we are there ourselves, in one linearizable
+// transaction.
+func (t *ticket) look(ctx context.Context) (driver.Verdict, error) {
+	r := &t.request
+	// The second time without limit: when what the first answer had room for does not deny
+	// us, but is not all. That takes keys that are no entries, or entries of several units
+	// of an otherwise shared lock.
+	for _, limit := range []int64{enough(r), 0} {
+		t.mu.Lock()
+		rev := t.rev
+		t.view.deaf = false // before the request: what is told from here on counts again
+		t.mu.Unlock()
+		ahead := byAge(t.queue.deniers(r), pb.RangeRequest_DESCEND, limit)
+		ahead.MaxCreateRevision = rev - 1
+		resp, err := t.session.txn(ctx, "look who is ahead", &pb.TxnRequest{
+			Compare: []*pb.Compare{createdAt(t.key, rev)},
+			Success: []*pb.RequestOp{read(ahead)},
+		})
+		t.mu.Lock()
+		if err != nil {
+			t.view.deaf = true
+			t.mu.Unlock()
+			return driver.Verdict{}, err
+		}
+		if !resp.Succeeded {
+			t.gone = true
+			t.mu.Unlock()
+			return driver.Verdict{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
+		}
+		t.see(found(resp, 0), resp.Header.Revision)
+		if _, sure, _ := t.judge(); sure {
+			v := t.verdict()
+			t.mu.Unlock()
+			return v, nil
+		}
+		t.mu.Unlock()
+	}
+	return driver.Verdict{}, fmt.Errorf("etcd: an unlimited read was cut short")
+}
+
+// Wait watches the blockers, and decides by what it is told. It reads only when it must:
+// when something may have happened before the watch stood, or when the blockers are gone
+// and the view did not reach to the front of the queue. A mutex that waits behind its
+// holder alone is granted with the message that the holder has left.
+func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	for {
+		t.mu.Lock()
+		if t.gone {
+			t.mu.Unlock()
+			return driver.Verdict{}, fmt.Errorf("%w: the entry was deleted", driver.ErrGone)
+		}
+		held, sure, blockers := t.judge()
+		stale := t.view.stale()
+		if held && sure && !stale {
+			v := t.verdict()
+			t.mu.Unlock()
+			return v, nil
+		}
+		look := stale || held
+		if !look {
+			t.follow(blockers)
+		}
+		t.mu.Unlock()
+		if look {
+			if v, err := t.look(ctx); err != nil || v.Held {
+				return v, err
+			}
+			continue
+		}
+		select {
+		case <-t.signal:
+		case <-ctx.Done():
+			return driver.Verdict{}, ctx.Err()
+		case <-t.session.ctx.Done():
+			return driver.Verdict{}, fmt.Errorf("%w: the session was closed", driver.ErrGone)
+		}
+	}
+}
+
+// longQueue is a number of entries that takes longer to be served than the 100 ms for
+// which etcd may delay a watch that begins in the past. Behind so many, the look that a
+// watch from "now" on may need is saved.
+const longQueue = 50
+
+// follow watches exactly these keys. The caller has mu.
+//
+// If we may come to hold without reading again, our own key is watched, too, and its watch
+// is set up first: were it deleted before the last blocker is (somebody revokes our lease,
+// say), the message comes first on the same stream.
+func (t *ticket) follow(keys []string) {
+	st := t.session.watch
+	for key, w := range t.ring {
+		if !slices.Contains(keys, key) {
+			st.drop(w)
+			delete(t.ring, key)
+		}
+	}
+	if t.view.complete && t.own == nil {
+		t.own = st.add(t.key, t, 0)
+	}
+	from := int64(0)
+	if t.view.depth > longQueue {
+		from = t.view.rev + 1
+	}
+	for _, key := range keys {
+		if t.ring[key] == nil {
+			if t.ring == nil {
+				t.ring = map[string]*watch{}
+			}
+			t.ring[key] = st.add(key, t, from)
+		}
+	}
+}
+
+// unwatch takes the watches off the ticket, for the caller to drop; that of our own key
+// only if asked. The caller has mu.
+func (t *ticket) unwatch(own bool) (dropped []*watch) {
+	for _, w := range t.ring {
+		dropped = append(dropped, w)
+	}
+	t.ring = nil
+	if own && t.own != nil {
+		dropped = append(dropped, t.own)
+		t.own = nil
+	}
+	return dropped
+}
+
+// hold is called when the entry begins to hold, and when it is asked again. The caller
+// has mu.
+func (t *ticket) hold() {
+	for _, w := range t.unwatch(false) {
+		t.session.watch.drop(w)
+	}
+	t.view.ahead, t.view.keys, t.view.deleted = nil, nil, nil
+	if !t.held && t.own == nil {
+		t.session.vigil.begin(t)
+	}
+	t.held = true
+}
+
+func (t *ticket) wake() {
+	select {
+	case t.signal <- struct{}{}:
+	default:
+	}
+}
+
+// standing, deleted and deaf make the ticket a listener.
+
+func (t *ticket) standing(_ *watch, rev int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if rev <= t.view.rev || t.left {
+		return // the view is as new as the watch
+	}
+	if t.held {
+		t.session.vigil.doubt(t)
+		return
+	}
+	t.view.watched = max(t.view.watched, rev)
+	t.wake()
+}
+
+func (t *ticket) deleted(w *watch) {
+	t.mu.Lock()
+	if t.left {
+		t.mu.Unlock()
+		return
+	}
+	if w == t.own {
+		t.mu.Unlock()
+		t.lost()
+		return
+	}
+	if t.view.deleted == nil {
+		t.view.deleted = map[string]bool{}
+	}
+	t.view.deleted[w.key] = true
+	if i := slices.Index(t.view.keys, w.key); i >= 0 {
+		t.view.keys = slices.Delete(t.view.keys, i, i+1)
+		t.view.ahead = slices.Delete(t.view.ahead, i, i+1)
+	}
+	t.wake()
+	t.mu.Unlock()
+}
+
+func (t *ticket) deaf(*watch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.held {
+		t.view.deaf = true
+		t.wake()
+	}
+}
+
+// lost is called when our key is found deleted by somebody else.
+func (t *ticket) lost() {
+	t.mu.Lock()
+	t.gone = true
+	left := t.left
+	t.wake()
+	t.mu.Unlock()
+	t.giveBack(true)
+	if !left {
+		t.session.gone(t.request.ID, fmt.Errorf("%w: its key was deleted", driver.ErrGone))
+	}
+}

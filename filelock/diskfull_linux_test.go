@@ -1,0 +1,49 @@
+package filelock
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// A full disk refuses entries that need space, and not the release of those there are.
+func TestDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("hasp-test", dir, "tmpfs", 0, "size=512k"); err != nil {
+		t.Skip("only root can make a small disk: ", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	s := openTestSession(t, dir+"/store")
+	before := s.Ticket(mutexRequest("name", "before")).(*ticket)
+	if _, err := before.Enqueue(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(dir + "/filler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 64 << 10; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Close()
+	large := mutexRequest("name", "large")
+	large.Value = make([]byte, maxValue)
+	e := s.Ticket(large).(*ticket)
+	if _, err := e.Enqueue(patient(t)); !errors.Is(err, driver.ErrRefused) || !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("an entry on a full disk: %v", err)
+	}
+	leave(t, before)
+	if err := os.Remove(dir + "/filler"); err != nil {
+		t.Fatal(err)
+	}
+	proceeds(t, e)
+	leave(t, e)
+}

@@ -1,0 +1,152 @@
+package redisconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Config is how to reach Redis.
+type Config struct {
+	Label  string // for people: scheme and hosts
+	Addrs  []string
+	User   string
+	Secret string // the password
+	DB     int
+	TLS    *tls.Config
+
+	Sentinel                       string // the master's name; Addrs are then the sentinels
+	SentinelUser, SentinelPassword string
+
+	DialTimeout time.Duration
+}
+
+// Schemes are the URL schemes of Redis and Valkey, and whether they mean TLS.
+var Schemes = map[string]bool{"redis": false, "rediss": true, "valkey": false, "valkeys": true}
+
+const defaultDialTimeout = 2 * time.Second
+
+// Parse reads the parts of a URL that say how to connect. Errors name no value that could
+// be a secret.
+func Parse(u *url.URL, p *driver.Params) (Config, error) {
+	cfg := Config{
+		Sentinel:         p.String("sentinel", ""),
+		SentinelUser:     p.String("sentinel_user", ""),
+		SentinelPassword: p.String("sentinel_password", ""),
+		DialTimeout:      p.Duration("dial_timeout", defaultDialTimeout),
+	}
+	if u.User != nil {
+		cfg.User = u.User.Username()
+		cfg.Secret, _ = u.User.Password()
+		if cfg.Secret == "" && cfg.User != "" {
+			return cfg, fmt.Errorf("%w: a user without a password; a password alone is written redis://:PASSWORD@host", driver.ErrInvalid)
+		}
+	}
+	var err error
+	if cfg.Addrs, err = addresses(u.Host); err != nil {
+		return cfg, err
+	}
+	cfg.Label = u.Scheme + "://" + strings.Join(cfg.Addrs, ",")
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		if cfg.DB, err = strconv.Atoi(path); err != nil || cfg.DB < 0 {
+			return cfg, fmt.Errorf("%w: the path of a %s URL is the number of a database", driver.ErrInvalid, u.Scheme)
+		}
+		cfg.Label += "/" + path
+	}
+	if u.Opaque != "" {
+		return cfg, fmt.Errorf("%w: write %s://HOST", driver.ErrInvalid, u.Scheme)
+	}
+	cfg.TLS, err = tlsConfig(p, Schemes[u.Scheme])
+	return cfg, err
+}
+
+// addresses splits host[:port],host[:port],...
+func addresses(hosts string) ([]string, error) {
+	if hosts == "" {
+		hosts = "127.0.0.1"
+	}
+	var addrs []string
+	for _, h := range strings.Split(hosts, ",") {
+		host, port, err := net.SplitHostPort(h)
+		if err != nil { // no port
+			host, port = strings.Trim(h, "[]"), "6379"
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("%w: a port must be a number from 1 to 65535", driver.ErrInvalid)
+		}
+		if host == "" {
+			return nil, fmt.Errorf("%w: a host is missing between commas", driver.ErrInvalid)
+		}
+		addrs = append(addrs, net.JoinHostPort(host, port))
+	}
+	return addrs, nil
+}
+
+func tlsConfig(p *driver.Params, on bool) (*tls.Config, error) {
+	ca, cert, key := p.String("tls_ca", ""), p.String("tls_cert", ""), p.String("tls_key", "")
+	name := p.String("tls_server_name", "")
+	if !on {
+		if ca+cert+key+name != "" {
+			return nil, fmt.Errorf("%w: tls_ parameters need a scheme with TLS: rediss or valkeys", driver.ErrInvalid)
+		}
+		return nil, nil
+	}
+	// rueidis connects to the name it was given, which tls.Dialer then verifies.
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("%w: tls_ca: %w", driver.ErrInvalid, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: tls_ca: no certificate in that file", driver.ErrInvalid)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, fmt.Errorf("%w: tls_cert and tls_key belong together", driver.ErrInvalid)
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: tls_cert: %w", driver.ErrInvalid, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// options are rueidis's. Retries are off: whoever repeats a request must know that it does.
+// One connection and not several, so that requests keep their order and a server sees few.
+func (cfg Config) options(d *dialer) rueidis.ClientOption {
+	nd := net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: time.Second}
+	return rueidis.ClientOption{
+		InitAddress: cfg.Addrs, Username: cfg.User, Password: cfg.Secret, SelectDB: cfg.DB, ClientName: "hasp",
+		TLSConfig: cfg.TLS, Dialer: nd, DialCtxFn: d.dial,
+		Sentinel: rueidis.SentinelOption{
+			MasterSet: cfg.Sentinel, Username: cfg.SentinelUser, Password: cfg.SentinelPassword,
+			TLSConfig: cfg.TLS, Dialer: nd,
+			// A message of the sentinels can be missed, and then nothing else tells.
+			TopologyRefreshInterval: 5 * time.Second,
+		},
+		ClusterOption:       rueidis.ClusterOption{MaxMovedRedirections: 16},
+		DisableRetry:        true,
+		DisableCache:        true, // no client-side caching: CLIENT TRACKING would be one command more
+		AlwaysPipelining:    true, // the other mode cannot be cancelled
+		PipelineMultiplex:   -1,
+		RingScaleEachConn:   ringScale,
+		ReadBufferEachConn:  32 << 10,
+		WriteBufferEachConn: 32 << 10,
+		ConnWriteTimeout:    3 * time.Second, // of the ping that finds a silent peer
+	}
+}

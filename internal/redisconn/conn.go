@@ -1,0 +1,107 @@
+// Package redisconn is what hasp's Redis drivers need of a client library, and no more:
+// scripts, one subscription, and a few commands for people's eyes. It has the
+// implementation on redis/rueidis; redislock/goredis has that on go-redis.
+package redisconn
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Script is a Lua script and the name the server knows it by.
+type Script struct {
+	Text string
+	SHA1 string
+}
+
+// NewScript prepares a script.
+func NewScript(parts ...string) *Script {
+	text := strings.Join(parts, "\n")
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
+}
+
+// Call is one use of a script.
+type Call struct {
+	Keys, Args []string
+}
+
+// Reply is an answer: an int64, a string, nil, or a []any of these.
+type Reply struct {
+	Value any
+	Err   error
+}
+
+// Topology is what stands behind a Conn.
+type Topology string
+
+// The topologies.
+const (
+	Single   Topology = "single server"
+	Sentinel Topology = "master and replicas under Sentinel"
+	Cluster  Topology = "cluster"
+)
+
+// Conn is a connection to a server, to the current master of a Sentinel set, or to a
+// cluster. All methods may be called at once from many goroutines, and each returns soon
+// after its context ends. None repeats a request whose answer was lost.
+type Conn interface {
+	// String is where it is connected to: host and port, never a user or password.
+	fmt.Stringer
+
+	Topology() Topology
+
+	// Eval runs a script by its hash. A server that does not know the script has refused
+	// it without running it, so that sending the text then repeats nothing. replicas > 0
+	// returns only after that many replicas have the writes, or fails.
+	Eval(ctx context.Context, s *Script, c Call, replicas int) Reply
+
+	// EvalAll runs a script many times, in as few round trips as possible.
+	EvalAll(ctx context.Context, s *Script, calls []Call) []Reply
+
+	// Subscribe listens to a channel until ctx ends or the subscription breaks. up is
+	// called when it stands; neither it nor message may block.
+	Subscribe(ctx context.Context, channel string, up func(), message func(text string)) error
+
+	// Each calls fn for every master of the moment.
+	Each(ctx context.Context, fn func(n Node) error) error
+
+	// Redial gives up the present connections, so that the next request dials anew. It is
+	// for a request that ran out of time: a connection that hangs would swallow the next,
+	// too. An implementation on a client that is not its own does nothing.
+	Redial()
+
+	// Close ends what was opened for this Conn, never a client that was handed to it.
+	Close()
+}
+
+// Node is one server.
+type Node interface {
+	Addr() string
+	Do(ctx context.Context, args ...string) Reply
+}
+
+// ServerError is an error that the server answered with: the request was understood, and
+// is not under way any more.
+type ServerError string
+
+func (e ServerError) Error() string { return string(e) }
+
+// Code is the first word, by which Redis tells its errors apart.
+func (e ServerError) Code() string {
+	code, _, _ := strings.Cut(string(e), " ")
+	return code
+}
+
+// Answered returns the code of a ServerError in err, or "".
+func Answered(err error) string {
+	var e ServerError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return ""
+}

@@ -1,0 +1,150 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The pause between attempts to reach a server that could not be reached. Every request
+// on a dead connection dials; a thousand of them must not be a thousand dials (L7).
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// proven is how long a connection must have lasted for the next to be dialled at once. A
+// server that is full or starting takes connections and drops them.
+const proven = time.Second
+
+// dialer opens connections, knows those that are open, and spaces the attempts.
+type dialer struct {
+	mu      sync.Mutex
+	open    map[*conn]struct{}
+	refused map[string]refusal // by address
+
+	dialing map[*context.CancelFunc]struct{}
+
+	// broke is called when a connection fails or is closed.
+	broke func()
+}
+
+func newDialer(broke func()) *dialer {
+	return &dialer{
+		open: map[*conn]struct{}{}, refused: map[string]refusal{},
+		dialing: map[*context.CancelFunc]struct{}{}, broke: broke,
+	}
+}
+
+// refusal is when a server that could not be reached is dialled again.
+type refusal struct {
+	pause time.Duration
+	until time.Time
+}
+
+// dial has the type of rueidis.ClientOption.DialCtxFn.
+func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.mu.Lock()
+	d.dialing[&cancel] = struct{}{}
+	pause := time.Until(d.refused[addr].until)
+	d.mu.Unlock()
+
+	c, err := dialAfter(ctx, pause, addr, nd, tc)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.dialing, &cancel)
+	if err != nil {
+		d.failedLocked(addr)
+		return nil, err
+	}
+	t := &conn{Conn: c, dialer: d, addr: addr, since: time.Now()}
+	d.open[t] = struct{}{}
+	return t, nil
+}
+
+func (d *dialer) failedLocked(addr string) {
+	pause := min(max(2*d.refused[addr].pause, firstPause), mostPause)
+	d.refused[addr] = refusal{pause: pause, until: time.Now().Add(pause)}
+}
+
+// dialAfter dials when the pause is over. The request behind it is late then, which is
+// better than failed: it may be the first in a while and know nothing of the trouble.
+func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if tc != nil {
+		return (&tls.Dialer{NetDialer: nd, Config: tc}).DialContext(ctx, "tcp", addr)
+	}
+	return nd.DialContext(ctx, "tcp", addr)
+}
+
+// closeAll ends the connections of the moment, and those in the making.
+func (d *dialer) closeAll() {
+	d.mu.Lock()
+	conns := make([]*conn, 0, len(d.open))
+	for c := range d.open {
+		conns = append(conns, c)
+	}
+	for cancel := range d.dialing {
+		(*cancel)()
+	}
+	d.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // the peer is silent: there is nobody to say goodbye to
+	}
+}
+
+// conn tells its dialer when it ends.
+type conn struct {
+	net.Conn
+	dialer *dialer
+	addr   string
+	since  time.Time
+	failed atomic.Bool // from the other side; rueidis also closes connections it has no use for
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		if !errors.Is(err, net.ErrClosed) {
+			c.failed.Store(true)
+		}
+		c.dialer.broke()
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.dialer.closed(c)
+	c.dialer.broke()
+	return c.Conn.Close()
+}
+
+func (d *dialer) closed(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, first := d.open[c]; !first {
+		return // rueidis closes from several sides
+	}
+	delete(d.open, c)
+	switch lasted := time.Since(c.since) >= proven; {
+	case lasted:
+		delete(d.refused, c.addr)
+	case c.failed.Load():
+		d.failedLocked(c.addr)
+	}
+}

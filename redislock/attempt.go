@@ -1,0 +1,229 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// attempt is the grip on one lock of a dialect.
+type attempt struct {
+	session *attemptSession
+	request driver.Request
+	number  string
+	keys    []string      // set by the first Enqueue
+	since   string        // the store's time of our first try, which orders our own waiters
+	bell    chan struct{} // one pending signal: try again
+
+	// Guarded by session.mu.
+	sent    bool // the key may be ours
+	held    bool // the store has said so
+	waiting bool // counted in session.names
+	left    bool // a late Enqueue must not take anything
+	gone    bool
+}
+
+func (t *attempt) ring() {
+	select {
+	case t.bell <- struct{}{}:
+	default:
+	}
+}
+
+// member is how the waiter is noted at the store, if it can be woken there.
+func (t *attempt) member() string {
+	if t.request.NoWait || t.session.store.dialect.announces {
+		return ""
+	}
+	return t.session.id + " " + t.request.ID
+}
+
+// Enqueue tries.
+func (t *attempt) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	r := t.request
+	if r.Units != driver.Whole || r.Capacity != driver.Whole || len(r.Value) > 0 {
+		return driver.Verdict{}, fmt.Errorf("%w: strategy=%s has mutexes only", driver.ErrUnsupported, t.session.store.opts.Strategy)
+	}
+	keys, err := t.session.store.keys(r.Name)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	if err := t.register(keys); err != nil {
+		return driver.Verdict{}, err
+	}
+	return t.try(ctx)
+}
+
+func (t *attempt) register(keys []string) error {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errSessionClosed
+	case t.left || t.gone:
+		return fmt.Errorf("%w: it has left, or was lost", driver.ErrGone)
+	}
+	if t.keys == nil { // never again: a renewal may be reading them
+		t.keys = keys
+	}
+	t.sent = true
+	s.tickets[t.request.ID] = t
+	if !t.waiting && !t.request.NoWait {
+		t.waiting = true
+		s.listenLocked(t)
+	}
+	return nil
+}
+
+// listenLocked listens for the releases of the name, where the dialect announces them. It
+// begins before the first try: a release between a try and the listening would be missed.
+func (s *attemptSession) listenLocked(t *attempt) {
+	if !s.store.dialect.announces {
+		return
+	}
+	key := t.keys[0]
+	n := s.names[key]
+	if n == nil {
+		ctx, cancel := context.WithCancel(s.done)
+		n = &nameWaiters{stop: cancel}
+		s.names[key] = n
+		ring := func() { s.ringName(key) }
+		l := &listener{
+			conn: s.store.conn, channel: redissonChannel(key),
+			message: func(string) { ring() }, stands: func(context.Context) { ring() },
+		}
+		go l.run(ctx, nil)
+	}
+	n.waiting++
+}
+
+// ringName wakes whoever waits for the key, also when the subscription stands: a release
+// may have happened before.
+func (s *attemptSession) ringName(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.waiting && t.keys[0] == key {
+			t.ring()
+		}
+	}
+}
+
+// ignoreLocked ends the listening for a ticket that no longer waits.
+func (s *attemptSession) ignoreLocked(t *attempt) {
+	if !t.waiting {
+		return
+	}
+	t.waiting = false
+	if n := s.names[t.keys[0]]; n != nil {
+		if n.waiting--; n.waiting == 0 {
+			n.stop()
+			delete(s.names, t.keys[0])
+		}
+	}
+}
+
+// try makes one attempt.
+func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
+	s := t.session
+	d := s.store.dialect
+	args := append([]string{d.me(t), millis(s.opts.TTL), s.store.retention}, d.takeArgs(t)...)
+	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
+	if r.Err != nil {
+		return driver.Verdict{}, wrongType(t.request.Name, r.Err)
+	}
+	parts, _ := r.Value.([]any)
+	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case t.left || s.closed:
+		return driver.Verdict{}, errSessionClosed // Leave and Close gave back what this took
+	case len(parts) == 2 && number(0) == 1:
+		t.held = true
+		s.ignoreLocked(t)
+		return driver.Verdict{Held: true, Token: uint64(number(1))}, nil
+	case len(parts) >= 3:
+		t.sent = false
+		holder, _ := parts[2].(string)
+		if len(parts) > 3 {
+			t.since, _ = parts[3].(string)
+		}
+		if t.request.NoWait {
+			delete(s.tickets, t.request.ID)
+		}
+		return t.refused(holder, time.Duration(number(1))*time.Millisecond), nil
+	}
+	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
+}
+
+// refused says when to try again without being woken: when the holder's key expires, with
+// some jitter, lest all waiters try together, and sooner if nobody announces its release.
+func (t *attempt) refused(holder string, left time.Duration) driver.Verdict {
+	d := t.session.store.dialect
+	if left <= 0 {
+		left = noExpiry
+	}
+	owner := holder
+	if d.foreign(holder) {
+		left = min(left, foreignPoll)
+	} else if _, rest, ok := strings.Cut(holder, " "); ok {
+		_, owner, _ = strings.Cut(rest, " ")
+	}
+	return driver.Verdict{Holder: owner, Retry: left + rand.N(left/8+10*time.Millisecond)}
+}
+
+// Wait tries again when it is woken.
+func (t *attempt) Wait(ctx context.Context) (driver.Verdict, error) {
+	s := t.session
+	select {
+	case <-t.bell:
+	case <-s.done.Done():
+		return driver.Verdict{}, errSessionClosed
+	case <-ctx.Done():
+		return driver.Verdict{}, ctx.Err()
+	}
+	s.mu.Lock()
+	gone := t.gone
+	s.mu.Unlock()
+	if gone {
+		return driver.Verdict{}, driver.ErrGone
+	}
+	return t.Enqueue(ctx)
+}
+
+// Leave gives back.
+func (t *attempt) Leave(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := t.session
+	s.mu.Lock()
+	t.left = true
+	known := t.keys != nil && (t.sent || t.waiting)
+	delete(s.tickets, t.request.ID)
+	s.ignoreLocked(t)
+	s.mu.Unlock()
+	if !known {
+		return driver.ErrGone
+	}
+	r := s.store.conn.Eval(ctx, s.store.dialect.give, t.giveCall(), 0)
+	if redisconn.Answered(r.Err) == "WRONGTYPE" || r.Err == nil && r.Value != int64(1) {
+		return driver.ErrGone
+	}
+	return r.Err
+}
+
+func (t *attempt) giveCall() redisconn.Call {
+	d := t.session.store.dialect
+	return redisconn.Call{Keys: t.keys, Args: append([]string{d.me(t)}, d.giveArgs(t)...)}
+}

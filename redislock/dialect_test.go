@@ -1,0 +1,167 @@
+package redislock_test
+
+import (
+	"bufio"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// These tests speak the other libraries' side of the formats by hand, byte for byte: what
+// redsync, redislock, node-redlock and redis-py, or Redisson, send and expect.
+
+const compareAndDelete = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
+
+// A key that another library holds keeps us out until it is deleted, and one that we hold
+// keeps the other out; neither can take away what is not its own.
+func TestSetNXFormat(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL()+"?strategy=setnx")
+	do(t, server, "SET", "orders", "kfj3Hd9=", "PX", "60000", "NX")
+	if _, err := c.Mutex("orders").TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "kfj3Hd9=") {
+		t.Errorf("try while another library holds: %v", err)
+	}
+	got := make(chan *hasp.Lease, 1)
+	go func() { l, _ := c.Mutex("orders").Lock(t.Context()); got <- l }()
+	time.Sleep(100 * time.Millisecond)
+	if len(got) > 0 {
+		t.Fatal("granted while another library holds")
+	}
+	if out := do(t, server, "EVAL", compareAndDelete, "1", "orders", "kfj3Hd9="); out != "1" {
+		t.Fatalf("the other's release: %s", out)
+	}
+	l := takes(t, got, time.Second)
+	if l.Token() == 0 {
+		t.Error("no token")
+	}
+	value := do(t, server, "GET", "orders")
+	if !strings.HasPrefix(value, l.ID()+" ") || do(t, server, "TYPE", "orders") != "string" {
+		t.Errorf("our value is %q", value)
+	}
+	if ttl, _ := strconv.Atoi(do(t, server, "PTTL", "orders")); ttl <= 0 || ttl > int(T.Milliseconds()) {
+		t.Errorf("our key expires in %d ms", ttl)
+	}
+	if out := do(t, server, "SET", "orders", "other", "PX", "60000", "NX"); out != "(nil)" {
+		t.Errorf("the other library took it: %s", out)
+	}
+	if out := do(t, server, "EVAL", compareAndDelete, "1", "orders", "other"); out != "0" {
+		t.Errorf("the other library released it: %s", out)
+	}
+	do(t, server, "SET", "orders", "other") // somebody does not play by the rules
+	wantLost(t, l, T/3, hasp.Denied)
+	if do(t, server, "GET", "orders") != "other" {
+		t.Error("the other's key was touched")
+	}
+}
+
+// The counter that tokens come from stands where ?fence= says, or nowhere.
+func TestFenceOption(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	l := lock(t, client(t, server.URL()+"?strategy=setnx&fence=shop:fence:"), "orders")
+	if got := do(t, server, "GET", "shop:fence:{orders}"); got != strconv.FormatUint(l.Token(), 10) {
+		t.Errorf("the counter is %s, the token %d", got, l.Token())
+	}
+	c := client(t, server.URL()+"?strategy=setnx&fence=off")
+	if l := lock(t, c, "free"); l.Token() != 0 || c.Traits().Fencing {
+		t.Errorf("token %d without a counter", l.Token())
+	}
+}
+
+// Redisson's RLock: field UUID:THREAD with the hold count, and "0" on the lock's channel.
+func TestRedissonFormat(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL()+"?strategy=redisson")
+	for key, channel := range map[string]string{
+		"orders":   "redisson_lock__channel:{orders}",
+		"{o}rders": "redisson_lock__channel:{o}rders",
+	} {
+		t.Run(key, func(t *testing.T) {
+			told := subscribe(t, server, channel)
+			l := lock(t, c, key)
+			fields := strings.Fields(do(t, server, "HGETALL", key))
+			field := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:\d+$`)
+			if len(fields) != 2 || !field.MatchString(fields[0]) || fields[1] != "1" {
+				t.Errorf("our hash is %q", fields)
+			}
+			if ttl, _ := strconv.Atoi(do(t, server, "PTTL", key)); ttl <= 0 || ttl > int(T.Milliseconds()) {
+				t.Errorf("our key expires in %d ms", ttl)
+			}
+			if err := l.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := told(); got != "0" {
+				t.Errorf("published %q", got)
+			}
+			if do(t, server, "EXISTS", key) != "0" {
+				t.Error("the key is still there")
+			}
+
+			// The other direction: a Java thread holds twice, and lets go.
+			const java = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
+			do(t, server, "HSET", key, java, "2")
+			do(t, server, "PEXPIRE", key, "30000")
+			got := waitingTry(t, c, key)
+			do(t, server, "HINCRBY", key, java, "-1")
+			if len(got) > 0 {
+				t.Fatal("granted while Java holds")
+			}
+			do(t, server, "DEL", key)
+			do(t, server, "PUBLISH", channel, "0")
+			began := time.Now()
+			if err := takes(t, got, time.Second).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("took it %s after Java's message", took)
+			}
+		})
+	}
+}
+
+// waitingTry starts to lock and waits until the client listens for the key.
+func waitingTry(t *testing.T, c *hasp.Client, name string) <-chan *hasp.Lease {
+	t.Helper()
+	got := make(chan *hasp.Lease, 1)
+	go func() {
+		l, err := c.Mutex(name).Lock(t.Context())
+		if err != nil {
+			t.Logf("waiter: %v", err)
+		}
+		got <- l
+	}()
+	time.Sleep(200 * time.Millisecond)
+	return got
+}
+
+// subscribe listens on a channel by hand and returns what waits for one message.
+func subscribe(t *testing.T, server *backends.Redis, channel string) func() string {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	in := bufio.NewReader(conn)
+	read := func(lines int) (last string) {
+		for range lines {
+			s, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = strings.TrimSpace(s)
+		}
+		return last
+	}
+	if _, err := conn.Write([]byte("SUBSCRIBE " + channel + "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	read(6) // *3 $9 subscribe $n channel :1
+	return func() string { return read(7) }
+}

@@ -1,0 +1,28 @@
+// Package redislock keeps hasp's locks in Redis or Valkey: a single server, the master of a
+// Sentinel set, or a cluster.
+//
+//	import _ "github.com/hasplock/hasp/redislock"
+//	c, err := hasp.Open(ctx, "redis://127.0.0.1:6379")
+//
+// [Open] and redislock/goredis use a client that the program has already.
+//
+// # Strategies
+//
+// queue, the default, is first come, first served and carries every primitive. The queue of
+// a name lives in one hash and is moved by Lua scripts, by the server's clock alone. A
+// release grants the next waiter in the same step and sends the token to that client, which
+// needs no further request.
+//
+// setnx and redisson share mutexes with other libraries: the first with everybody who does
+// SET NX PX and a compare-and-delete (redsync, redislock, node-redlock, redis-py), the
+// second with Redisson's RLock. Who shares a format shares its limits: no order, no
+// read-write locks, no semaphores, no elections.
+//
+// # Caveats
+//
+// A server that restarts without its append-only file, evicts keys, or is replaced by a
+// replica can forget a grant, and then two hold until the first one's next renewal. Tokens
+// still grow, unless clock and data both go back: let the resource check them. `hasp
+// doctor` names the settings that matter; docs/backends/redis.md has the details, the
+// options and the format.
+package redislock

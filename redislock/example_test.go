@@ -1,0 +1,98 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/redislock"
+)
+
+// The usual way: by URL. The package is imported for its schemes.
+func Example() {
+	ctx := context.Background()
+	c, err := hasp.Open(ctx, "redis://"+exampleAddr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	lease, err := c.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", lease.Held(), "with a token:", lease.Token() > 0)
+	fmt.Println(lease.Release(ctx))
+	// Prints:
+	// held: true with a token: true
+	// <nil>
+}
+
+// With a client that the program has already, and locks that redsync and others share.
+func ExampleOpen() {
+	ctx := context.Background()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{exampleAddr}, DisableCache: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	b, err := redislock.Open(client, &redislock.Options{Strategy: redislock.SetNX})
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := hasp.New(b)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Do(ctx, "orders/42", func(context.Context) error {
+		held, err := client.Do(ctx, client.B().Exists().Key("orders/42").Build()).AsInt64()
+		fmt.Println("keys with that name:", held)
+		return err
+	})
+	fmt.Println(err)
+	// Prints:
+	// keys with that name: 1
+	// <nil>
+}
+
+// exampleAddr is a server's address; TestExamples puts its own there.
+var exampleAddr = "127.0.0.1:6379"
+
+// The examples need a server, so go test cannot run them by itself: this does.
+func TestExamples(t *testing.T) {
+	exampleAddr = backends.SharedRedis(t).Addr
+	for want, example := range map[string]func(){
+		"held: true with a token: true\n<nil>\n": Example,
+		"keys with that name: 1\n<nil>\n":        ExampleOpen,
+	} {
+		if got := printed(t, example); got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	}
+}
+
+// printed returns what fn writes to the standard output.
+func printed(t *testing.T, fn func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	defer func() { os.Stdout = stdout }()
+	fn() // a few lines fit into the pipe
+	w.Close()
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

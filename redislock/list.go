@@ -1,0 +1,180 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// List reads a queue. Entries that have expired are left out, although the store removes
+// them only when somebody comes by.
+func (q *queue) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
+	if r.Err != nil {
+		return nil, wrongType(name, r.Err)
+	}
+	parts, _ := r.Value.([]any)
+	if len(parts) != 2 {
+		return nil, foreign(name)
+	}
+	now, _ := parts[0].(string)
+	fields, _ := parts[1].([]any)
+	return entries(name, now, fields)
+}
+
+// read runs a script that changes nothing, and once more if the connection broke under it:
+// a connection that the server closed while it was idle is found out by its next use.
+func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redisconn.Call) redisconn.Reply {
+	r := conn.Eval(ctx, s, c, 0)
+	if r.Err != nil && redisconn.Answered(r.Err) == "" && ctx.Err() == nil {
+		r = conn.Eval(ctx, s, c, 0)
+	}
+	return r
+}
+
+// entries puts a name's hash together again.
+func entries(name, now string, fields []any) ([]driver.Entry, error) {
+	hash := make(map[string]string, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		field, _ := fields[i].(string)
+		hash[field], _ = fields[i+1].(string)
+	}
+	before, _, _ := strings.Cut(hash["queue"], " ")
+	capacity, _ := strconv.ParseInt(before, 10, 64)
+	var list []driver.Entry
+	for field, value := range hash {
+		id, ok := strings.CutPrefix(field, "e:")
+		if !ok {
+			continue
+		}
+		e, living, err := entry(value, now)
+		if err != nil {
+			return nil, fmt.Errorf("the entry %s of %q is not readable: %w", id, name, err)
+		}
+		if !living {
+			continue
+		}
+		e.Name, e.ID, e.Capacity = name, id, capacity
+		if v, ok := hash["b:"+id]; ok {
+			e.Value = []byte(v)
+		}
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b driver.Entry) int { return int(int64(a.Seq - b.Seq)) })
+	return list, nil
+}
+
+// entry reads "Seq units expiry place session since owner". living is by the server's clock
+// alone: both moments are its own.
+func entry(text, now string) (e driver.Entry, living bool, err error) {
+	parts := strings.SplitN(text, " ", 5)
+	if len(parts) != 5 {
+		return e, false, errors.New("too few parts")
+	}
+	var expiry, moment int64
+	if _, err := fmt.Sscan(parts[0]+" "+parts[1]+" "+parts[2]+" "+now, &e.Seq, &e.Units, &expiry, &moment); err != nil {
+		return e, false, err
+	}
+	p := parseRest(parts[4])
+	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
+	return e, expiry > moment, nil
+}
+
+// rest is what stands behind the place of an entry.
+type rest struct {
+	session, owner string
+	since          time.Time
+}
+
+func parseRest(text string) rest {
+	var r rest
+	var since string
+	r.session, text, _ = strings.Cut(text, " ")
+	since, r.owner, _ = strings.Cut(text, " ")
+	if us, err := strconv.ParseInt(since, 10, 64); err == nil {
+		r.since = time.UnixMicro(us)
+	}
+	return r
+}
+
+// Names asks every master for its keys. A name that is only remembered, for its next
+// token, has no capacity.
+func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	pattern := q.opts.Prefix + "{*}"
+	more := true
+	err := q.conn.Each(ctx, func(n redisconn.Node) error {
+		for cursor := "0"; more; {
+			r := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "500", "TYPE", "hash")
+			if r.Err != nil {
+				return r.Err
+			}
+			page, _ := r.Value.([]any)
+			if len(page) != 2 {
+				return fmt.Errorf("SCAN: unexpected answer %T", r.Value)
+			}
+			cursor, _ = page[0].(string)
+			keys, _ := page[1].([]any)
+			for _, k := range keys {
+				key, _ := k.(string)
+				name, err := q.nameIfUsed(ctx, key)
+				if err != nil {
+					return err
+				}
+				if name != "" && strings.HasPrefix(name, prefix) && !yield(name) {
+					more = false
+					return nil
+				}
+			}
+			if cursor == "0" {
+				return nil
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// nameIfUsed returns the name of a key that has living entries, else "".
+func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
+	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{key}})
+	if redisconn.Answered(r.Err) == "WRONGTYPE" {
+		return "", nil // it was a hash a moment ago
+	}
+	if r.Err != nil {
+		return "", r.Err
+	}
+	parts, _ := r.Value.([]any)
+	if len(parts) != 2 {
+		return "", nil // a foreign hash
+	}
+	now, _ := parts[0].(string)
+	fields, _ := parts[1].([]any)
+	encoded := strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
+	name, ok := driver.DecodeName(encoded)
+	if !ok {
+		if i := slices.Index(fields, any("name")); i >= 0 && i%2 == 0 {
+			name, _ = fields[i+1].(string)
+		}
+	}
+	list, err := entries(name, now, fields)
+	if err != nil || len(list) == 0 {
+		return "", nil
+	}
+	return name, nil
+}
+
+// Evict removes an entry on an operator's behalf, and tells its session.
+func (q *queue) Evict(ctx context.Context, name, id string) error {
+	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: []string{id, "1"}})
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+//go:embed queue/*.lua setnx/*.lua redisson/*.lua
+var luaFiles embed.FS
+
+// lua reads a file of scripts. Each script is a beginning that reads what it needs, the
+// common functions, and its own part.
+func lua(name string) string {
+	b, err := luaFiles.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // embedded: a mistake in this list
+	}
+	return string(b)
+}
+
+var (
+	enterScript   = redisconn.NewScript(lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
+	leaveScript   = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
+	renewScript   = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
+	publishScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
+	listScript    = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/list"))
+	watchScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
+)
+
+// queue is strategy=queue.
+type queue struct {
+	conn      redisconn.Conn
+	opts      Options
+	retention string // of idle names, in milliseconds, as the scripts want it
+}
+
+func newQueue(conn redisconn.Conn, o Options) *queue {
+	return &queue{conn: conn, opts: o, retention: strconv.FormatInt(o.Retention.Milliseconds(), 10)}
+}
+
+func (q *queue) String() string { return q.conn.String() }
+
+// minTTL leaves room for two renewals on a slow network beside the least guard.
+const minTTL = 200 * time.Millisecond
+
+func (q *queue) Traits() driver.Traits {
+	return driver.Traits{
+		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: true,
+		Liveness: driver.Leased, MinTTL: minTTL,
+	}
+}
+
+// Open subscribes to the session's own channel: one subscription, whatever it will wait
+// for. The entries carry their own expiry, so nothing else is at the store.
+func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	s := &session{
+		queue: q, opts: o, ttl: micros(o.TTL), tickets: map[string]*ticket{},
+		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
+	}
+	s.done, s.finish = context.WithCancel(context.Background())
+	l := &listener{conn: q.conn, channel: q.channel(s.id), message: s.message, stands: s.lookUp}
+	if err := l.start(ctx, s.done); err != nil {
+		s.finish()
+		return nil, 0, err
+	}
+	return s, o.TTL, nil
+}
+
+func (q *queue) Close() error {
+	q.conn.Close()
+	return nil
+}
+
+// mostEncoded bounds the name's part of a key: longer names are hashed.
+const mostEncoded = 255
+
+// key puts the name into a hash tag, so that whatever belongs to it lives in one slot of a
+// cluster. EncodeName lets no brace through, so a name cannot choose its slot.
+func (q *queue) key(name string) string {
+	encoded, _ := driver.EncodeName(name, mostEncoded)
+	return q.opts.Prefix + "{" + encoded + "}"
+}
+
+// fullName is what must be stored beside a key that does not say it.
+func (q *queue) fullName(name string) string {
+	if _, reversible := driver.EncodeName(name, mostEncoded); reversible {
+		return ""
+	}
+	return name
+}
+
+// channel is where a session listens. The scripts build the same name from the key.
+func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
+
+func (q *queue) leaveCall(key, id string) redisconn.Call {
+	return redisconn.Call{Keys: []string{key}, Args: []string{id, ""}}
+}
+
+func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
+	r := q.conn.Eval(ctx, leaveScript, c, 0)
+	if redisconn.Answered(r.Err) == "WRONGTYPE" {
+		return false, nil // somebody has overwritten the key, and our entry with it
+	}
+	return r.Value == int64(1), r.Err
+}
+
+// answer is what the entering script says.
+type answer struct {
+	held, busy bool
+	refused    bool // with an error: the store has answered, and has no entry
+	seq        uint64
+	retry      time.Duration
+	holder     string
+}
+
+func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) {
+	if reply.Err != nil {
+		err := wrongType(r.Name, reply.Err)
+		return answer{refused: errors.Is(err, driver.ErrMismatch)}, err
+	}
+	if seq, ok := reply.Value.(int64); ok {
+		return answer{held: true, seq: uint64(seq)}, nil
+	}
+	parts, _ := reply.Value.([]any)
+	field := func(i int) any {
+		if i < len(parts) {
+			return parts[i]
+		}
+		return nil
+	}
+	number := func(i int) int64 { n, _ := field(i).(int64); return n }
+	text := func(i int) string { s, _ := field(i).(string); return s }
+	switch text(0) {
+	case "wait":
+		return answer{seq: uint64(number(1)), retry: time.Duration(number(2)) * time.Microsecond}, nil
+	case "busy":
+		return answer{busy: true, holder: parseRest(text(1)).owner}, nil
+	case "gone":
+		return answer{refused: true}, fmt.Errorf("%w: no such entry", driver.ErrGone)
+	case "mismatch":
+		return answer{refused: true}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: number(1)}
+	case "other":
+		return answer{refused: true}, fmt.Errorf("%w: another name has the same hash", driver.ErrMismatch)
+	case "foreign":
+		return answer{refused: true}, foreign(r.Name)
+	}
+	return answer{}, fmt.Errorf("unexpected answer %v", reply.Value)
+}
+
+// foreign is the error for a key that somebody else uses.
+func foreign(name string) error {
+	return fmt.Errorf("%w: the key of %q has something that hasp did not write; choose another prefix or remove it", driver.ErrMismatch, name)
+}
+
+func wrongType(name string, err error) error {
+	if redisconn.Answered(err) == "WRONGTYPE" {
+		return foreign(name)
+	}
+	return refusal(err)
+}
+
+// refusal marks the server's final words about who we are: asking again does not help.
+func refusal(err error) error {
+	switch redisconn.Answered(err) {
+	case "NOAUTH", "NOPERM", "WRONGPASS":
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	return err
+}

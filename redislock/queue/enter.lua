@@ -1,0 +1,77 @@
+-- enter: the arguments are named in first.lua
+--
+-- mode "enter" makes the entry unless it is there, "try" only if it holds at once, and
+-- "ask" never: that is for an entry that has been confirmed, which must not come back.
+-- Answers: Seq of an entry that holds | wait Seq retry | busy people | gone |
+-- mismatch capacity | other | foreign
+if not load() then return { 'foreign' } end
+if ARGV[9] ~= '' then -- the key has a hash of the name
+  if (redis.call('HGET', K, 'name') or ARGV[9]) ~= ARGV[9] then return { 'other' } end
+end
+local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+if m[4] then
+  local s, u, expiry, place, rest = parse(m[4])
+  if expiry > now then
+    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, for the reason given at forget
+    redis.call('HSET', K, 'e:' .. id, pack(s, u, now + ttl, place, rest))
+    if string.sub(place, 1, 1) == 'w' then
+      purge()
+      promote()
+      if dirty then save() end
+      s, u, expiry, place = parse(redis.call('HGET', K, 'e:' .. id))
+    end
+    if string.sub(place, 1, 1) == 'h' then return tonumber(s) end
+    return { 'wait', tonumber(s), retry(place) }
+  end
+  drop(id, m[4])
+  promote()
+  save()
+end
+if ARGV[1] == 'ask' then return { 'gone' } end
+
+if cap and cap ~= capacity then
+  -- Only the living count, so look through all of them before refusing.
+  soon = 0
+  purge()
+  for i = head, tail do
+    local other = redis.call('HGET', K, 'w:' .. i)
+    if other then
+      local _, _, expiry = parse(redis.call('HGET', K, 'e:' .. other))
+      if expiry <= now then forget(other, 'w:' .. i) end
+    end
+  end
+  promote()
+  if dirty then save() end
+  if n > 0 or head <= tail then return { 'mismatch', cap } end
+end
+cap = capacity
+if head <= tail or held + units > cap then
+  purge()
+  promote()
+end
+local fits = head > tail and held + units <= cap
+if ARGV[1] == 'try' and not fits then
+  if dirty then save() end
+  local holder = redis.call('HGET', K, 'h:1')
+  local _, _, _, _, rest = parse(holder and redis.call('HGET', K, 'e:' .. holder))
+  return { 'busy', rest or '' }
+end
+
+local pointer, place
+if fits then
+  pointer = grant(units, now + ttl)
+  place = 'h' .. n
+else
+  if head > tail then head, tail = 1, 0 end
+  tail = tail + 1
+  pointer, place = 'w:' .. tail, 'w' .. tail
+end
+seq = math.max(seq + 1, now)
+local s = number(seq)
+save(pointer, id, 'hasp1', s, 'e:' .. id, pack(s, units, now + ttl, place, ARGV[6] .. ' ' .. ARGV[7]))
+if forgets then redis.call('PEXPIRE', K, ARGV[10]) end
+if ARGV[8] ~= '' then redis.call('HSET', K, 'b:' .. id, ARGV[8]) end
+if ARGV[9] ~= '' then redis.call('HSET', K, 'name', ARGV[9]) end
+if fits then return seq end
+return { 'wait', seq, retry(place) }

@@ -1,0 +1,15 @@
+-- leave: ARGV id evict
+--
+-- Removes an entry and grants whoever is next. 1: it was there. An entry past its expiry
+-- that nobody has removed was there too: nobody else has held since, and whether its
+-- owner may call that a valid lease is for the owner's own clock to say.
+if not load() then return 0 end
+local s, _, _, _, rest = parse(m[4])
+drop(id, m[4])
+if head <= tail then
+  purge()
+  promote()
+end
+save()
+if ARGV[2] ~= '' then tell(rest, id .. ' -' .. s) end
+return 1

@@ -1,0 +1,2 @@
+-- names: for the script that goes through many names.
+local K, now, m

@@ -1,0 +1,153 @@
+-- The queue of one name, in one hash; docs/backends/redis.md lists its fields.
+--
+-- One key and not several, although a sorted set would find the earliest expiry by itself:
+-- DEL, eviction or an operator's mistake then takes all of a name or nothing of it, and
+-- never leaves entries without expiry or expiries without entries. Few fields and not
+-- many, because each one read or written costs as much as the rest of a short script.
+--
+-- Times are microseconds of this server's clock, and so are Seqs. Both stay below 2^53
+-- until the year 2255, hence exact in Lua's doubles. number() writes them out, because
+-- Lua's own tostring keeps 14 of their 16 digits.
+--
+-- The script in front has set K, now (or left it nil) and m: the fields hasp1, queue,
+-- watch and that of an entry. hasp1 has the last Seq; its name is the format's, so
+-- that a hash without it is not ours.
+local dirty = false
+local seq, cap, held, n, soon, head, tail
+
+local function number(x) return string.format('%.0f', x) end
+
+local function clock()
+  if not now then
+    local t = redis.call('TIME')
+    now = t[1] * 1000000 + t[2]
+  end
+  return now
+end
+
+-- load takes the name's own numbers out of m. false: hasp did not write this hash. A key
+-- of another type has raised WRONGTYPE before.
+local function load()
+  dirty = false
+  if not m[1] and redis.call('EXISTS', K) == 1 then return false end
+  seq = tonumber(m[1] or 0)
+  cap, held, n, soon, head, tail = string.match(m[2] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  cap, held, n, soon = tonumber(cap), tonumber(held or 0), tonumber(n or 0), tonumber(soon or 0)
+  head, tail = tonumber(head or 1), tonumber(tail or 0)
+  return true
+end
+
+-- save writes what load read, together with further fields. A name without entries keeps
+-- what its next Seq depends on, and nothing of the last capacity. Whoever watches the name
+-- has written until when; nobody else pays for a message.
+local function save(...)
+  if n == 0 and head > tail then
+    redis.call('HDEL', K, 'queue')
+  else
+    local text = cap .. ' ' .. held .. ' ' .. n .. ' ' .. number(soon) .. ' ' .. head .. ' ' .. tail
+    redis.call('HSET', K, 'queue', text, ...)
+  end
+  if m[3] and clock() < tonumber(m[3]) then redis.call('PUBLISH', K, '') end
+end
+
+-- An entry is "Seq units expiry place rest"; rest begins with its session.
+local function parse(entry)
+  local s, units, expiry, place, rest = string.match(entry or '', '^(%d+) (%d+) (%d+) (%a%d+) (.*)$')
+  return s, tonumber(units or 0), tonumber(expiry or 0), place, rest
+end
+
+local function pack(s, units, expiry, place, rest)
+  return s .. ' ' .. units .. ' ' .. number(expiry) .. ' ' .. place .. ' ' .. rest
+end
+
+-- tell sends a message to the session that an entry belongs to, and to nobody else.
+local function tell(rest, text)
+  redis.call('PUBLISH', string.match(K, '^(.*){') .. 's:' .. string.match(rest, '^%S+'), text)
+end
+
+-- forget removes the fields of an entry and the one that points to it. Scripts that make
+-- the queue shorter call it before they write anything: HDEL works when memory is full,
+-- and once a script has written something Redis lets it finish.
+local function forget(id, pointer)
+  dirty = true
+  redis.call('HDEL', K, pointer, 'e:' .. id, 'b:' .. id)
+end
+
+-- unhold takes the holder out of slot k. The last holder moves there: slots 1..n are dense,
+-- so that looking through the holders costs their number, however many came and went.
+local function unhold(k, id, units)
+  local moves = k < n and redis.call('HGET', K, 'h:' .. n)
+  forget(id, 'h:' .. n)
+  if moves then
+    local s, u, expiry, _, rest = parse(redis.call('HGET', K, 'e:' .. moves))
+    redis.call('HSET', K, 'h:' .. k, moves, 'e:' .. moves, pack(s, u, expiry, 'h' .. k, rest))
+  end
+  n, held = n - 1, held - units
+end
+
+-- drop takes an entry out, wherever it stands. A waiter leaves a gap, which head passes by
+-- once: that is cheaper than to keep the waiters dense.
+local function drop(id, entry)
+  local _, units, _, place = parse(entry)
+  local i = tonumber(string.sub(place, 2))
+  if string.sub(place, 1, 1) == 'h' then return unhold(i, id, units) end
+  forget(id, 'w:' .. i)
+  if i == tail then tail = tail - 1 end
+end
+
+-- purge removes the holders that have expired. soon is a moment before which none can, so
+-- that the holders are looked through once in two thirds of a TTL and not at every call.
+local function purge()
+  if n == 0 or clock() < soon then return end
+  dirty, soon = true, math.huge
+  local k = 1
+  while k <= n do
+    local id = redis.call('HGET', K, 'h:' .. k)
+    local _, units, expiry = parse(redis.call('HGET', K, 'e:' .. id))
+    if expiry <= now then
+      unhold(k, id, units) -- another one stands in slot k now
+    else
+      soon, k = math.min(soon, expiry), k + 1
+    end
+  end
+  if n == 0 then soon = 0 end
+end
+
+-- grant puts an entry into the next slot and returns that field.
+local function grant(units, expiry)
+  soon = n == 0 and expiry or math.min(soon, expiry)
+  n, held = n + 1, held + units
+  return 'h:' .. n
+end
+
+-- promote lets the waiters in front hold who fit, in their order, and tells each. Waiters
+-- that have expired are passed over here: before their turn they are in nobody's way. A
+-- grant does not extend the expiry: who died while waiting costs what is left of its TTL.
+local function promote()
+  while head <= tail do
+    local id = redis.call('HGET', K, 'w:' .. head)
+    if id then
+      local s, units, expiry, _, rest = parse(redis.call('HGET', K, 'e:' .. id))
+      if expiry <= clock() then
+        forget(id, 'w:' .. head)
+      elseif held + units > cap then
+        return
+      else
+        dirty = true
+        redis.call('HDEL', K, 'w:' .. head)
+        redis.call('HSET', K, grant(units, expiry), id, 'e:' .. id, pack(s, units, expiry, 'h' .. n, rest))
+        tell(rest, id .. ' ' .. s)
+      end
+    end
+    head = head + 1
+  end
+end
+
+-- retry is when the waiter at place should ask again, in microseconds; 0 if it need not.
+-- The first few in line watch over the holders' expiry, which nobody announces. One would
+-- do; more cover those who die together. All others learn by their renewals.
+local function retry(place)
+  local ahead = tonumber(string.sub(place, 2)) - head
+  if ahead > 3 then return 0 end
+  return math.max(soon - clock(), 0) + 1000 * (1 + ahead)
+end

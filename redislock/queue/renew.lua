@@ -1,0 +1,61 @@
+-- renew: KEYS of names, ARGV ttl retention, then for each name: how many, and the ids with
+-- an "h" in front if their owner knows that they hold and a "w" if not.
+--
+-- Extends what is there and re-creates nothing. The answer has the news alone: the
+-- entry's number, and 0 if it is gone, its Seq if it holds now, or minus the microseconds
+-- after which its owner should ask.
+--
+-- Waiters are renewed like holders, and each renewal looks at the front of its queue. A
+-- lost message therefore delays for the time between two renewals and no longer.
+local ttl, retention = tonumber(ARGV[1]), ARGV[2]
+local news, count, at = {}, 0, 3
+clock()
+
+local function tidings(what)
+  news[#news + 1] = count
+  news[#news + 1] = what
+end
+
+-- PEXPIRE comes first for the reason given at forget: a holder must be able to renew when
+-- memory is full, and HSET alone would be refused.
+local function extend(id, entry)
+  if type(entry) ~= 'string' then return false end
+  local s, units, expiry, place, rest = parse(entry)
+  if expiry <= now then return false end
+  redis.call('PEXPIRE', K, retention)
+  redis.call('HSET', K, 'e:' .. id, pack(s, units, now + ttl, place, rest))
+  return true
+end
+
+local function advance(waiting)
+  m = redis.call('HMGET', K, 'hasp1', 'queue', 'watch')
+  if not load() then return end
+  purge()
+  promote()
+  if dirty then save() end
+  local all = count
+  for _, w in ipairs(waiting) do
+    local s, _, _, place = parse(redis.call('HGET', K, 'e:' .. w.id))
+    local what = string.sub(place, 1, 1) == 'h' and tonumber(s) or -retry(place)
+    count = w.count
+    if what ~= 0 then tidings(what) end
+  end
+  count = all
+end
+
+for k = 1, #KEYS do
+  K = KEYS[k]
+  local waiting, last = {}, at + tonumber(ARGV[at])
+  for j = at + 1, last do
+    count = count + 1
+    local id = string.sub(ARGV[j], 2)
+    if not extend(id, redis.pcall('HGET', K, 'e:' .. id)) then
+      tidings(0)
+    elseif string.sub(ARGV[j], 1, 1) == 'w' then
+      waiting[#waiting + 1] = { count = count, id = id }
+    end
+  end
+  if #waiting > 0 then advance(waiting) end
+  at = last + 1
+end
+return news

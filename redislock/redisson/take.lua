@@ -1,0 +1,15 @@
+-- take: ARGV me ttl retention people forget
+--
+-- Redisson's RLock: a hash with one field, its holder, and the number of times it was
+-- taken. Ours is taken once, however often an unanswered request is repeated.
+-- Who that is stands in a key beside it: Redisson's own has no room for it.
+-- Answers: 1 token | 0 milliseconds-left holder
+local me, ttl = ARGV[1], ARGV[2]
+local mine = redis.call('HEXISTS', lock, me) == 1
+if not mine and redis.call('EXISTS', lock) == 1 then
+  return { 0, redis.call('PTTL', lock), who() }
+end
+if not mine then redis.call('HINCRBY', lock, me, 1) end
+redis.call('PEXPIRE', lock, ttl)
+redis.call('SET', KEYS[3], me .. ' ' .. ARGV[4], 'PX', ARGV[5])
+return token(mine, ARGV[3])
