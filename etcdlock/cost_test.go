@@ -150,8 +150,8 @@ func TestHandOverAmongOtherWrites(t *testing.T) {
 		})
 	}
 	takers.Wait()
-	// Were even every fourth turn to wait for that loop, it would be 50 ms each on average.
-	if each := time.Since(began) / turns; each > 12*time.Millisecond {
+	// A turn that has to wait for that loop takes 50 to 100 ms. Most would have to.
+	if each := time.Since(began) / turns; each > 40*time.Millisecond {
 		t.Errorf("a hand-over took %s on average", each)
 	}
 }

@@ -113,7 +113,7 @@ func TestLeaderKilled(t *testing.T) {
 			t.Fatal("locked twice")
 		}
 	}
-	if took := handOver(t, other, holder, "killed-2", func() {}); took > time.Second {
+	if took := handOver(t, other, holder, "killed-2", func() {}); took > 3*time.Second {
 		t.Errorf("a hand-over between two members of three took %s", took)
 	}
 	release(t, l)
@@ -211,7 +211,7 @@ func TestHeldPartition(t *testing.T) {
 	if _, err := cut.Mutex("partition-other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("lock in a partition: %v", err)
 	}
-	if took := time.Since(began); took > 1250*time.Millisecond {
+	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("a cancelled lock took %s", took)
 	}
 	next := must[*hasp.Lease](t)(good.Mutex("partition").Lock(ctx(t)))

@@ -19,7 +19,7 @@ import (
 
 // soon is what faults.md allows between a deletion and its news where a watch stands (a
 // round trip and 50 ms), with room for a machine that does other things.
-const soon = 500 * time.Millisecond
+const soon = 2 * time.Second
 
 // Hazard 13: the lease is renewed, the key is gone. The TTL is so long that a renewal
 // cannot be what tells.
