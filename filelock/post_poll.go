@@ -76,6 +76,11 @@ func (p *post) ring(who party) {
 // watch has the waiter signalled often, and reports those of the sessions that have died.
 func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration, err error) {
 	gone, err = p.store.living(ids)
+	for _, id := range ids {
+		if err == nil && !gone[id] && p.store.isMissing(id) {
+			err = &missingError{p.store.path, id}
+		}
+	}
 	if err != nil {
 		retry = blindRetry
 	}
@@ -90,6 +95,16 @@ func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration
 		}
 	}
 	return gone, retry, err
+}
+
+// isMissing reports that a session, not known to be dead, has no file.
+func (s *store) isMissing(id sessionID) bool {
+	if s.session(id) != nil {
+		return false
+	}
+	fd, l, err := knock(s.lives, id)
+	hangUp(fd)
+	return err == nil && l == missing
 }
 
 func (p *post) unwatch(w *waiter) {
