@@ -1,0 +1,343 @@
+//go:build zookeeper
+
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+func openAt(t testing.TB, storeURL string) (*hasp.Client, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := hasp.Open(ctx, storeURL)
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// What is wrong with a setting is told before any I/O, and without what may be secret.
+func TestBadSettings(t *testing.T) {
+	for _, u := range []string{
+		"zookeeper:", "zookeeper://", "zookeeper://h1,,h2", "zookeeper://:2181", "zookeeper://h:0", "zookeeper:h",
+		"zookeeper://h/zookeeper", "zookeeper://h/zookeeper/x", "zookeeper://h/a//b", "zookeeper://h/a/", "zookeeper://h/a/../b",
+		"zookeeper://h?strategy=herd", "zookeeper://h?dialect=java", "zookeeper://h?names=raw", "zookeeper://h?acl=none",
+		"zookeeper://h?acl=creator", "zookeeper://h?acl=read", "zookeeper://h?strategy=node&dialect=kazoo",
+		"zookeeper://h?connect_timeout=0s", "zookeeper://h?connect_timeout=soon", "zookeeper://h?conect_timeout=1s",
+		"zookeeper://user@h", "zookeeper://:s3cret@h", "zookeeper://us%3Aer:s3cret@h",
+		"zookeeper://h?tls=false&ca=/nowhere", "zookeeper://h?tls=true&ca=/nowhere", "zookeeper://h?tls=true&cert=/nowhere",
+	} {
+		_, err := openAt(t, u)
+		if !errors.Is(err, hasp.ErrInvalidOption) {
+			t.Errorf("%s: %v", u, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error shows the password: %v", u, err)
+		}
+	}
+	if _, err := New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no servers: %v", err)
+	}
+	b, err := New([]string{"a", "[::1]:99"}, &Options{User: "u", Password: "s3cret", Root: "/x"})
+	if err != nil || b.String() != "zookeeper://a:2181,[::1]:99/x" {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// A wrong address is told at once and by name.
+func TestUnreachable(t *testing.T) {
+	began := time.Now()
+	_, err := openAt(t, "zookeeper://user:s3cret@127.0.0.1:1,127.0.0.1:2/x")
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("open: %v", err)
+	}
+	b, err := open([]string{"127.0.0.1:1", "127.0.0.1:2"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = b.Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Second, Gone: func(string, error) {}})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:") || errors.Is(err, driver.ErrGone) {
+		t.Errorf("session: %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("told after %s", took)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{TLS: true})
+	params := url.Values{"ca": {z.CA}}.Encode()
+	c, err := openAt(t, "zookeeper://"+z.Addr+"/tls?"+params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Mutex("a").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, l)
+
+	plain := backends.SharedZooKeeper(t)
+	for what, u := range map[string]string{
+		"a certificate nobody vouches for": "zookeeper://" + z.Addr + "?tls=true",
+		"the wrong name":                   "zookeeper://" + z.Addr + "?servername=example.org&" + params,
+		"TLS to a plaintext server":        "zookeeper://" + plain.Addr + "?" + params,
+		"plaintext to a TLS server":        "zookeeper://" + z.Addr,
+	} {
+		began := time.Now()
+		if _, err := openAt(t, u); err == nil {
+			t.Errorf("%s was accepted", what)
+		} else if took := time.Since(began); took > 2*defaultConnectTimeout {
+			t.Errorf("%s: refused after %s: %v", what, took, err)
+		}
+	}
+	// The same for a session, which connects by another way.
+	b, err := open([]string{z.Addr}, &Options{TLS: &tls.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = b.Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Second, Gone: func(string, error) {}})
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a session over TLS to whom nobody vouches for: %v", err)
+	}
+}
+
+// With a user and a password nodes belong to that identity: others are refused, and told
+// why.
+func TestIdentity(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	root := "/" + strings.ToLower(uniqueName(t))
+	ana := &Options{Root: root, User: "ana", Password: "s3cret"}
+	s, also := newSite(t, 10*time.Second, ana, z), newSite(t, 10*time.Second, ana, z)
+	held := s.lock(t, "a")
+	waiting := also.queue(t, "a")
+	a := admin(t, z)
+	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
+		t.Fatal(err)
+	}
+	acl, _, err := a.GetACL(root)
+	if err != nil || len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "ana:") {
+		t.Errorf("ACL of the root: %+v, %v", acl, err)
+	}
+	for _, o := range []*Options{{Root: root}, {Root: root, User: "ana", Password: "guess"}, {Root: root, Strategy: Node}} {
+		other := newSite(t, 10*time.Second, o, z)
+		_, err := other.Mutex("b").Lock(t.Context())
+		if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "guess") {
+			t.Errorf("another identity: %v", err)
+		}
+		if _, err := other.Inspect(t.Context(), "a"); !errors.Is(err, driver.ErrRefused) {
+			t.Errorf("another identity inspects: %v", err)
+		}
+	}
+	// The identity is proven again on a new connection.
+	s.net[0].Cut()
+	release(t, held)
+	release(t, receive(t, waiting))
+
+	// Others may look where that is wanted.
+	open := &Options{Root: root + "-read", User: "ana", Password: "s3cret", ACL: CreatorReadable}
+	s = newSite(t, 10*time.Second, open, z)
+	held = s.lock(t, "a")
+	other := newSite(t, 10*time.Second, &Options{Root: open.Root}, z)
+	if q, err := other.Inspect(t.Context(), "a"); err != nil || len(q.Holders) != 1 {
+		t.Errorf("inspected %+v, %v", q, err)
+	}
+	if err := other.b.Evict(t.Context(), "a", held.ID()); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("another identity evicts: %v", err)
+	}
+	release(t, held)
+}
+
+// Strategy Node: when our node has been deleted and another's stands in its place, neither
+// a release nor a publication touches that.
+func TestNodeOfAnother(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	for _, o := range []*Options{
+		{Strategy: Node, Root: "/node-open"},
+		{Strategy: Node, Root: "/node-ana", User: "ana", Password: "s3cret"}, // the same user, even
+	} {
+		b, err := open([]string{z.Addr}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := uniqueName(t)
+		old, next := openSession(t, b, 10*time.Second).Ticket(request(name, "old")), openSession(t, b, 10*time.Second).Ticket(request(name, "next"))
+		if v, err := old.Enqueue(t.Context()); err != nil || !v.Held {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		g := &old.(*nodeTicket).grip
+		g.mu.Lock() // as if the news of the deletion were still on its way
+		g.vigilant = true
+		g.vigil.Stop()
+		g.mu.Unlock()
+		if err := b.Evict(t.Context(), name, "old"); err != nil {
+			t.Fatal(err)
+		}
+		v, err := next.Enqueue(t.Context())
+		if err != nil || !v.Held {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if err := g.Publish(t.Context(), []byte("forged")); err == nil {
+			t.Error("published in another's node")
+		}
+		if err := old.Leave(t.Context()); !errors.Is(err, driver.ErrGone) {
+			t.Errorf("release of another's node: %v", err)
+		}
+		es, err := b.List(t.Context(), name)
+		if err != nil || len(es) != 1 || es[0].ID != "next" || len(es[0].Value) != 0 || es[0].Seq != v.Token {
+			t.Errorf("listed %+v, %v", es, err)
+		}
+		if err := next.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An evicted waiter that has not heard of it must not be granted by the event that its
+// blocker has left: it is not in the queue.
+func TestEvictedWaiterNotGranted(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	b, err := open([]string{z.Addr}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := uniqueName(t)
+	holder := openSession(t, b, 10*time.Second).Ticket(request(name, "holder"))
+	if _, err := holder.Enqueue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, guarded := range []bool{false, true} {
+		k := openSession(t, b, 10*time.Second).Ticket(request(name, []string{"w0", "w1"}[i])).(*ticket)
+		if _, err := k.Enqueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !guarded {
+			k.mu.Lock()
+			k.vigilant = true // and so no watch is set
+			k.mu.Unlock()
+		}
+		got := make(chan error, 1)
+		go func() {
+			v, err := k.Wait(t.Context())
+			if v.Held {
+				err = errors.New("held")
+			}
+			got <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		if err := b.Evict(t.Context(), name, k.request.ID); err != nil {
+			t.Fatal(err)
+		}
+		if guarded {
+			if err := <-got; !errors.Is(err, driver.ErrGone) { // though the holder stays
+				t.Errorf("an evicted waiter: %v", err)
+			}
+			continue
+		}
+		if err := holder.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; !errors.Is(err, driver.ErrGone) {
+			t.Errorf("an evicted waiter that was not told: %v", err)
+		}
+		holder = openSession(t, b, 10*time.Second).Ticket(request(name, "holder2"))
+		if _, err := holder.Enqueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	find := func(fs []driver.Finding, subject string) driver.Finding {
+		t.Helper()
+		i := slices.IndexFunc(fs, func(f driver.Finding) bool { return strings.HasSuffix(f.Subject, subject) })
+		if i < 0 {
+			t.Fatalf("nothing about %q in %+v", subject, fs)
+		}
+		return fs[i]
+	}
+	e := backends.SharedZooKeeperEnsemble(t)
+	s := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...)
+	release(t, s.lock(t, "a"))
+	fs, err := s.b.Diagnose(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject, level := range map[string]driver.Level{
+		"version": driver.Info, "tickTime": driver.Info, "session timeout": driver.Info, "acl": driver.Warn, "disk": driver.Info,
+	} {
+		if f := find(fs, subject); f.Level != level || f.Level != driver.Info && f.Cure == "" {
+			t.Errorf("%s: %+v, want level %s", subject, f, level)
+		}
+	}
+	modes := 0
+	for _, f := range fs {
+		if strings.Contains(f.Text, ", leader") || strings.Contains(f.Text, ", follower") {
+			modes++
+		}
+	}
+	if modes != 3 {
+		t.Errorf("%d roles told, want three: %+v", modes, fs)
+	}
+
+	// A lone server that grants another timeout, allows few connections and few commands,
+	// and one beside it that is down.
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{Config: []string{
+		"maxClientCnxns=20", "maxSessionTimeout=6000", "4lw.commands.whitelist=srvr,conf",
+	}})
+	b, err := open([]string{z.Addr, "127.0.0.1:1"}, &Options{User: "ana", Password: "s3cret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if fs, err = b.Diagnose(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for subject, level := range map[string]driver.Level{
+		"session timeout": driver.Warn, "maxClientCnxns": driver.Warn, "reach": driver.Bad, "servers": driver.Warn, "root": driver.Info,
+	} {
+		if f := find(fs, subject); f.Level != level {
+			t.Errorf("%s: %+v, want level %s", subject, f, level)
+		}
+	}
+	if s := strings.Contains(find(fs, "session timeout").Text, "6s granted"); !s {
+		t.Errorf("%+v", find(fs, "session timeout"))
+	}
+}
+
+// Names are node names where that is asked for, at the very path.
+func TestPlainNames(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	s := newSite(t, 10*time.Second, &Options{Root: "/", PlainNames: true}, z)
+	name := "Member-" + uniqueName(t)
+	held := s.lock(t, name)
+	if names, _, err := admin(t, z).Children("/" + name); err != nil || len(names) != 1 {
+		t.Errorf("children %q, %v", names, err)
+	}
+	found := false
+	for n, err := range s.Names(t.Context(), "Member-") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found || n == name
+	}
+	if !found {
+		t.Error("the name is not listed")
+	}
+	release(t, held)
+	if _, err := s.Mutex("a/b").Lock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {
+		t.Errorf("a name that is a path: %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+package zklock
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// backend knows the servers. It makes a conn for each session; requests outside of
+// sessions travel on whichever conn there is, or on one of its own.
+type backend struct {
+	opts    *Options
+	servers []string
+	parents parents
+
+	opening chan struct{} // one slot: the right to open own
+
+	mu     sync.Mutex
+	conns  []*conn // of live sessions
+	own    *conn   // for requests without a session; nil until needed
+	closed bool
+}
+
+// ownTimeout is the session timeout asked for own. Nothing lives in that session.
+const ownTimeout = 10 * time.Second
+
+// New returns a backend for a ZooKeeper ensemble: servers are host or host:port. It does no
+// I/O: each session connects by itself.
+//
+// There is no way to hand it a zk.Conn: a session of hasp must be able to end alone, and
+// what the library does not tell is read off the connection.
+func New(servers []string, o *Options) (driver.Backend, error) {
+	return open(servers, o)
+}
+
+func open(servers []string, o *Options) (*backend, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	servers, err = addresses(servers)
+	if err != nil {
+		return nil, err
+	}
+	return &backend{opts: o, servers: servers, opening: make(chan struct{}, 1)}, nil
+}
+
+func (b *backend) String() string {
+	return "zookeeper://" + strings.Join(b.servers, ",") + b.opts.Root
+}
+
+func (b *backend) Traits() driver.Traits {
+	queue := b.opts.Strategy == Queue
+	return driver.Traits{
+		FIFO: queue, Shared: queue, Counting: queue, Fencing: true, Values: true, Push: true,
+		Liveness: driver.Leased,
+	}
+}
+
+func (b *backend) add(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns = append(b.conns, c)
+}
+
+func (b *backend) remove(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns = slices.DeleteFunc(b.conns, func(o *conn) bool { return o == c })
+}
+
+// any returns a live conn for a request that belongs to no session.
+func (b *backend) any(ctx context.Context) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if c, err := b.live(); c != nil || err != nil {
+		return c, err
+	}
+	select {
+	case b.opening <- struct{}{}:
+		defer func() { <-b.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c, err := b.live(); c != nil || err != nil {
+		return c, err // somebody else has opened it meanwhile
+	}
+	c, err := openConn(ctx, b.opts, b.servers, ownTimeout, nil)
+	if err != nil {
+		return nil, explain("connect", err)
+	}
+	b.mu.Lock()
+	b.own = c
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		c.abandon()
+		return nil, driver.ErrClosed
+	}
+	return c, nil
+}
+
+func (b *backend) live() (*conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, driver.ErrClosed
+	}
+	for _, c := range append(slices.Clone(b.conns), b.own) {
+		if c != nil && c.over() == nil {
+			return c, nil
+		}
+	}
+	return nil, nil
+}
+
+func (b *backend) Close() error {
+	b.mu.Lock()
+	own := b.own
+	b.own, b.closed = nil, true
+	b.mu.Unlock()
+	if own != nil {
+		own.abandon()
+	}
+	return nil
+}

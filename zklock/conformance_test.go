@@ -1,0 +1,168 @@
+//go:build zookeeper
+
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	_ "github.com/hasplock/hasp/zklock"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+func TestConformance(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	h := harness(t, "", z)
+	h.Reopen = func(t testing.TB) {
+		if err := errors.Join(z.Kill(), z.Restart()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drivertest.Run(t, h)
+}
+
+func TestConformanceEnsemble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three servers in a short run")
+	}
+	h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
+	h.TTL = 5 * time.Second // three servers on one small machine answer later
+	drivertest.Run(t, h)
+}
+
+func TestConformanceNode(t *testing.T) {
+	drivertest.Run(t, harness(t, "?strategy=node", backends.SharedZooKeeper(t)))
+}
+
+func TestConformanceKazoo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("only the names differ")
+	}
+	drivertest.Run(t, harness(t, "?dialect=kazoo", backends.SharedZooKeeper(t)))
+}
+
+func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) drivertest.Harness {
+	storeURL := urlOf(servers...) + "/drivertest" + params
+	return drivertest.Harness{
+		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
+		URL:  storeURL,
+		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(*proxied).cut() },
+		TTL:  3 * time.Second, // six ticks of the test servers
+		Ops: func() int64 {
+			n := int64(0)
+			for _, z := range servers {
+				n += received(t, z)
+			}
+			return n
+		},
+	}
+}
+
+func urlOf(servers ...*backends.ZooKeeper) string {
+	var hosts []string
+	for _, z := range servers {
+		hosts = append(hosts, z.Addr)
+	}
+	return "zookeeper://" + strings.Join(hosts, ",")
+}
+
+// open opens a backend by its URL, as hasp.Open would. The caller closes it.
+func open(t testing.TB, storeURL string) driver.Backend {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := driver.Lookup("zookeeper")(context.Background(), u)
+	if err != nil {
+		t.Fatalf("open %s: %v", storeURL, err)
+	}
+	return b
+}
+
+// proxied is a backend behind a network that can be cut. The client library keeps sessions
+// alive by itself: withholding the driver's calls would not make one expire.
+type proxied struct {
+	driver.Backend
+	driver.Watcher
+	driver.Namer
+	driver.Evicter
+	driver.Diagnoser
+	net []*faultnet.Proxy
+}
+
+func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) *proxied {
+	t.Helper()
+	p := &proxied{}
+	var hosts []string
+	for _, z := range servers {
+		n, err := faultnet.New(context.Background(), z.Addr) // ends with the backend
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Close) // for a test that fails before it closes the backend
+		p.net = append(p.net, n)
+		hosts = append(hosts, n.Addr())
+	}
+	p.Backend = open(t, "zookeeper://"+strings.Join(hosts, ",")+"/drivertest"+params)
+	p.Watcher = p.Backend.(driver.Watcher)
+	p.Namer = p.Backend.(driver.Namer)
+	p.Evicter = p.Backend.(driver.Evicter)
+	p.Diagnoser = p.Backend.(driver.Diagnoser)
+	return p
+}
+
+func (p *proxied) Close() error {
+	err := p.Backend.Close()
+	for _, n := range p.net {
+		n.Close()
+	}
+	return err
+}
+
+func (p *proxied) cut() (heal func()) {
+	for _, n := range p.net {
+		n.Partition()
+	}
+	return func() {
+		for _, n := range p.net {
+			n.Heal()
+		}
+	}
+}
+
+// received is how many packets a server has received from its clients.
+func received(t testing.TB, z *backends.ZooKeeper) int64 {
+	t.Helper()
+	n, err := counter(z, "zk_packets_received")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// counter reads one of the server's own numbers.
+func counter(z *backends.ZooKeeper, key string) (int64, error) {
+	reply, err := z.Ask("mntr")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(reply) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"\t"); ok {
+			f, err := strconv.ParseFloat(v, 64)
+			return int64(f), err
+		}
+	}
+	return 0, fmt.Errorf("%s does not tell %s", z.Addr, key)
+}

@@ -1,0 +1,311 @@
+package zklock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// conn is one ZooKeeper session, on one TCP connection after the other, and the only place
+// where the client library is opened and closed. What is worked around here:
+//
+//   - Its calls block and know no context: call runs them on goroutines of their own.
+//   - After an expiry it opens another session by itself, and everything still queued
+//     would be done in that. Here a conn ends with its session: the dialer refuses to
+//     connect again.
+//   - Its event channel drops what nobody reads in time; its callback does not.
+//   - It cannot remove a watch; see watches.go.
+type conn struct {
+	zk    *zk.Conn
+	dial  *dialer
+	asked time.Duration
+	lost  func(error) // told once when the session has expired; may be nil
+
+	identity digest // of this session alone; see nodeACL
+
+	ended  chan struct{} // closed with the session; endErr is set before
+	failed chan struct{} // closed when each server was tried and there has been no connection
+
+	watches watches
+
+	mu     sync.Mutex
+	endErr error
+	ready  chan struct{} // closed while there is a connection
+	up     bool
+	born   bool // there has been one
+	vain   bool // failed is closed
+	net    *tap // the current TCP connection; nil before the first
+
+	continued time.Time // when the connection that is up was about to ask for the session
+
+	granted time.Duration
+	flights map[string]*flight // creates the tap looks out for, by path
+}
+
+// sendBuffer is what the library keeps to write requests in: ours have a few KB, its own
+// list of watches after a reconnection up to 128 KB in one. Its default is 1.5 MB a client.
+const sendBuffer = 256 << 10
+
+// openConn returns when there is a session, when each server has been tried in vain, or
+// with ctx.
+func openConn(ctx context.Context, o *Options, servers []string, ttl time.Duration, lost func(error)) (*conn, error) {
+	c := &conn{
+		asked: ttl, lost: lost,
+		ended: make(chan struct{}), ready: make(chan struct{}), failed: make(chan struct{}),
+		flights: map[string]*flight{},
+	}
+	c.watches.init()
+	c.dial = newDialer(o, servers, c)
+	client, _, err := zk.Connect(servers, ttl,
+		zk.WithDialer(c.dial.dial), zk.WithHostProvider(c.dial), zk.WithEventCallback(c.event),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	c.mu.Lock() // the library is at work already and may call event
+	c.zk = client
+	c.mu.Unlock()
+	select {
+	case <-c.standing():
+	case <-c.failed:
+		_, last := c.dial.tried()
+		err = fmt.Errorf("cannot connect to any server; the last one: %w", last)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil && o.User != "" {
+		err = c.authenticate(ctx, digest{o.User, o.Password})
+	}
+	if err == nil && o.Strategy == Node {
+		c.identity = digest{"hasp-" + rand.Text(), rand.Text()}
+		err = c.authenticate(ctx, c.identity)
+	}
+	if err != nil {
+		c.abandon() // a session that opens meanwhile has no entries; it expires
+		return nil, err
+	}
+	return c, nil
+}
+
+// digest is an identity that a connection proves by a password.
+type digest struct{ user, password string }
+
+// authenticate adds an identity. The library repeats that on each connection, before any
+// other request.
+func (c *conn) authenticate(ctx context.Context, d digest) error {
+	_, err := call(ctx, c, func() (struct{}, error) {
+		return struct{}{}, c.zk.AddAuth("digest", []byte(d.user+":"+d.password))
+	})
+	return explain("authenticate", err)
+}
+
+// event is the library's callback. It may run under the library's locks and never calls
+// it.
+func (c *conn) event(ev zk.Event) {
+	switch ev.Type {
+	case zk.EventSession:
+		c.newState(ev.State)
+	case zk.EventNotWatching:
+		// The library forgets its watches with the session, and ended tells everybody.
+	default:
+		c.watches.fire(ev.Path, ev.Type)
+	}
+}
+
+func (c *conn) newState(state zk.State) {
+	switch state {
+	case zk.StateHasSession:
+		c.dial.up()
+		c.mu.Lock()
+		again := c.born
+		if !c.up {
+			c.up, c.born, c.continued = true, true, c.net.began
+			close(c.ready)
+		}
+		c.mu.Unlock()
+		if again {
+			c.watches.reconnected()
+		}
+	case zk.StateDisconnected:
+		c.mu.Lock()
+		if c.up {
+			c.up = false
+			c.ready = make(chan struct{})
+		}
+		c.mu.Unlock()
+	case zk.StateExpired:
+		err := fmt.Errorf("%w: the server says that the session has expired", driver.ErrGone)
+		if c.end(err) && c.lost != nil {
+			c.lost(err)
+		}
+		go c.shut()
+	}
+}
+
+// noteRound ends the wait for the first connection when all servers have been tried.
+func (c *conn) noteRound() {
+	all, _ := c.dial.tried()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all && !c.born && !c.vain {
+		c.vain = true
+		close(c.failed)
+	}
+}
+
+// attach makes a connection the current one, unless the session is over.
+func (c *conn) attach(t *tap) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.net = t
+	return c.endErr == nil
+}
+
+// grant notes what the server granted.
+func (c *conn) grant(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if timeout > 0 { // 0: the answer to a session that has expired
+		c.granted = timeout
+	}
+}
+
+func (c *conn) timeout() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.granted
+}
+
+// connectedAt is when this connection asked the servers for the session, or for its
+// continuation.
+func (c *conn) connectedAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.continued
+}
+
+// expect has the tap look out for the create of a path that nobody else creates.
+func (c *conn) expect(path string) *flight {
+	f := &flight{sent: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flights[path] = f
+	return f
+}
+
+func (c *conn) forget(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.flights, path)
+}
+
+func (c *conn) flightOf(path string) *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flights[path]
+}
+
+// bounce breaks the current connection, so that the library tries the next server. For a
+// connection that is up and does not answer: the library would give it two thirds of the
+// session timeout, and too little would be left.
+func (c *conn) bounce() {
+	c.mu.Lock()
+	t := c.net
+	c.mu.Unlock()
+	if t != nil {
+		_ = t.Close() // it is the library that will meet the error
+	}
+}
+
+// end marks the session as over; every call and wait in it returns. Only the first end
+// counts, and it alone returns true.
+func (c *conn) end(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endErr != nil {
+		return false
+	}
+	c.endErr = err
+	close(c.ended)
+	return true
+}
+
+// over returns why the session has ended, or nil.
+func (c *conn) over() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endErr
+}
+
+// shut ends the library and its connection. The session must have been ended; if it is
+// alive on the server and can be reached, it is closed there, which removes its nodes. It
+// takes the library a second to give up on a server that does not answer.
+//
+// confirmed says that the server has answered. The library does not tell, but there are
+// only three ways out of its Close: the answer, the loss of the connection (a failed read
+// that the tap saw before), and the end of that second.
+func (c *conn) shut() (confirmed bool) {
+	c.mu.Lock()
+	client, t, up := c.zk, c.net, c.up
+	c.mu.Unlock()
+	if !up {
+		c.dial.cancel() // nothing is worth connecting for
+	}
+	began := time.Now()
+	client.Close()
+	confirmed = up && time.Since(began) < time.Second && !t.broken.Load()
+	c.dial.cancel()
+	c.bounce()
+	return confirmed
+}
+
+// abandon ends a session in which there is nothing. It does not wait.
+func (c *conn) abandon() {
+	if c.end(fmt.Errorf("%w: the session was closed", driver.ErrGone)) {
+		go c.shut()
+	}
+}
+
+// close closes the session on the server, within ctx. It waits for a connection if there
+// is none: nodes that go with a close are gone at once, else only after the timeout.
+func (c *conn) close(ctx context.Context) error {
+	select {
+	case <-c.standing():
+	case <-c.ended:
+		return nil // it has expired, or was closed before
+	case <-ctx.Done():
+	}
+	if !c.end(fmt.Errorf("%w: the session was closed", driver.ErrGone)) {
+		return nil
+	}
+	done := make(chan bool, 1) // one slot: nobody may be waiting any more
+	go func() { done <- c.shut() }()
+	select {
+	case confirmed := <-done:
+		if !confirmed {
+			return errors.New("close the session: no answer; it ends with its timeout")
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// standing is closed while there is a connection.
+func (c *conn) standing() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready
+}
+
+// silent is the library's logger: a library does not write to standard error.
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}

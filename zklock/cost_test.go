@@ -1,0 +1,200 @@
+//go:build zookeeper
+
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// crowd is n waiters behind a holder, in a few sessions: below the core, whose gate would
+// let only one of each client into the queue.
+type crowd struct {
+	holder  driver.Ticket
+	granted chan int // who, in the order of grants
+	tickets []driver.Ticket
+	ended   sync.WaitGroup
+}
+
+func newCrowd(t *testing.T, z *backends.ZooKeeper, name string, n int) *crowd {
+	t.Helper()
+	b, err := open([]string{z.Addr}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{granted: make(chan int, n)}
+	sessions := make([]*session, 8)
+	for i := range sessions {
+		// Long timeouts, so that renewals and pings do not blur the counts.
+		sessions[i] = openSession(t, b, 10*time.Second)
+	}
+	c.holder = sessions[0].Ticket(request(name, name+"-holder"))
+	if v, err := c.holder.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	c.tickets = make([]driver.Ticket, n)
+	for i := range n { // one after the other: the order is known
+		c.tickets[i] = sessions[i%8].Ticket(request(name, fmt.Sprint(name, "-", i)))
+		if v, err := c.tickets[i].Enqueue(t.Context()); err != nil || v.Held {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	for i, k := range c.tickets {
+		c.ended.Go(func() {
+			if v, err := k.Wait(t.Context()); err == nil && v.Held {
+				c.granted <- i
+			} else if t.Context().Err() == nil {
+				t.Errorf("waiter %d: %+v, %v", i, v, err)
+			}
+		})
+	}
+	eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
+	return c
+}
+
+// sent is how many packets the server gets from clients; our own question is one of none.
+func sent(t *testing.T, z *backends.ZooKeeper) int { return number(t, z, "zk_packets_received") }
+
+// L5: with 512 and with 1,000 waiters, a release wakes exactly one: the server tells one
+// client, which asks once, and the watches of all others stay as they are.
+func TestReleaseWakesOne(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	for _, n := range []int{512, 1000} {
+		if n > 512 && testing.Short() {
+			continue
+		}
+		name := uniqueName(t)
+		c := newCrowd(t, z, name, n)
+		time.Sleep(vigilWaiting + time.Second) // vigils are set by now
+		watches, packets := number(t, z, "zk_watch_count"), sent(t, z)
+		if err := c.holder.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if first := <-c.granted; first != 0 {
+			t.Fatalf("%d waiters: number %d was granted first", n, first)
+		}
+		time.Sleep(200 * time.Millisecond) // whoever else was woken has asked by now
+		if got := len(c.granted); got != 0 {
+			t.Errorf("%d waiters: %d more were granted", n, got)
+		}
+		// The delete, at most one list, and the pings and renewals of eight sessions.
+		if d := sent(t, z) - packets; d > 2+8 {
+			t.Errorf("%d waiters: %d packets for one release", n, d)
+		}
+		// The holder's own, and that of the one who was woken.
+		if d := watches - number(t, z, "zk_watch_count"); d < 0 || d > 2 {
+			t.Errorf("%d waiters: %d watches fired", n, d)
+		}
+		// Everybody else in turn, so that what was queued was a queue.
+		order := []int{0}
+		for i := range n - 1 {
+			if err := c.tickets[order[i]].Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			order = append(order, <-c.granted)
+		}
+		c.ended.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("served in the order %v", order)
+		}
+		if err := c.tickets[n-1].Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What an acquisition costs the server does not grow with the number of those who wait:
+// to be woken, one list, to leave.
+func TestPacketsOfWaiters(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	per := map[int]float64{}
+	for _, n := range []int{16, 256} {
+		c := newCrowd(t, z, uniqueName(t), n)
+		packets, began := sent(t, z), time.Now()
+		holder := c.holder
+		for range n {
+			if err := holder.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			holder = c.tickets[<-c.granted]
+		}
+		// Eight sessions ping three times in 10 s and nobody renews.
+		pings := 8 * (time.Since(began).Seconds()*0.3 + 1)
+		per[n] = (float64(sent(t, z)-packets) - pings) / float64(n)
+		if err := holder.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A delete and a list; and a vigil where waiting took long.
+	if per[16] > 3 || per[256] > 3.2 {
+		t.Errorf("packets per acquisition, by the number of waiters: %v", per)
+	}
+	t.Logf("packets per acquisition after the queue stood, by the number of waiters: %v", per)
+}
+
+// The whole price of a free lock, as the documentation says: a create and a list that
+// travel together, and a delete.
+func TestPacketsUncontended(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	s, name := newSite(t, 30*time.Second, nil, z), uniqueName(t)
+	release(t, s.lock(t, name))
+	const n = 200
+	packets := sent(t, z)
+	for range n {
+		release(t, s.lock(t, name))
+	}
+	if per := float64(sent(t, z)-packets) / n; per > 3.1 {
+		t.Errorf("%.2f packets for lock and unlock", per)
+	}
+}
+
+// A node that two wait for is watched once, and a wait that is given up and begun again
+// sets no second watch: the library cannot remove any.
+func TestWatchesAreShared(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	b, err := open([]string{z.Addr}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, name := openSession(t, b, 10*time.Second), uniqueName(t)
+	if _, err := s.Ticket(request(name, "a")).Enqueue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waits := s.Ticket(request(name, "b"))
+	if _, err := waits.Enqueue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wait := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := waits.Wait(ctx); ctx.Err() == nil {
+			t.Errorf("wait: %v", err)
+		}
+		if err := b.Watch(ctx, name, func() {}); ctx.Err() == nil {
+			t.Errorf("watch: %v", err)
+		}
+	}
+	wait()
+	time.Sleep(2 * vigilHeld)
+	packets := sent(t, z)
+	const n = 50
+	for range n {
+		wait()
+	}
+	// Watch lists the name each time; nothing else is asked.
+	if d := sent(t, z) - packets; d > n+n/5 {
+		t.Errorf("%d packets for %d repeated waits", d, n)
+	}
+	s.watches.mu.Lock()
+	defer s.watches.mu.Unlock()
+	if listeners := len(s.watches.listeners); listeners > 2 { // the vigils
+		t.Errorf("%d paths have listeners", listeners)
+	}
+}

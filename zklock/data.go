@@ -1,0 +1,62 @@
+package zklock
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// record is the data of an entry's node: for people, programs that inspect, and elections.
+// Nothing in it decides who holds. JSON, to be read with ZooKeeper's own tools.
+type record struct {
+	ID    string    `json:"id"`
+	Owner string    `json:"owner,omitempty"`
+	Since time.Time `json:"since"`
+	Value []byte    `json:"value,omitempty"`
+}
+
+func encodeRecord(r *driver.Request, value []byte) []byte {
+	b, err := json.Marshal(record{ID: r.ID, Owner: r.Owner, Since: r.Since, Value: value})
+	if err != nil {
+		panic(err) // no strings, bytes and times of sane years fail
+	}
+	return b
+}
+
+// fill adds to an entry what its node's data and stat say.
+func fill(e *driver.Entry, data []byte, stat *zk.Stat) {
+	var r record
+	if json.Unmarshal(data, &r) == nil && r.ID != "" {
+		e.ID, e.Owner, e.Since, e.Value = r.ID, r.Owner, r.Since, r.Value
+	} else {
+		// Another library's: Curator writes the client's address, kazoo what it was told to.
+		e.Since = time.UnixMilli(stat.Ctime)
+		if utf8.Valid(data) {
+			e.Owner = string(data)
+		}
+	}
+	e.Seq = uint64(stat.Czxid)
+	e.Session = sessionName(stat.EphemeralOwner)
+}
+
+// ownerOf reads who has a node, for the message of a refused try; "" if it has gone or
+// keeps that to itself.
+func (c *conn) ownerOf(ctx context.Context, node string) string {
+	e, err := call(ctx, c, func() (driver.Entry, error) {
+		var e driver.Entry
+		data, stat, err := c.zk.Get(node)
+		if err == nil {
+			fill(&e, data, stat)
+		}
+		return e, err
+	})
+	if err != nil {
+		return ""
+	}
+	return e.Owner
+}

@@ -1,0 +1,193 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Diagnose examines each server by the four-letter commands it allows (srvr by default,
+// mntr and conf if 4lw.commands.whitelist says so), and the session and the root by the
+// usual protocol.
+func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
+	c, err := b.any(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fs := b.ofSession(c)
+	root, err := b.ofRoot(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	fs = append(fs, root...)
+	serving := 0
+	for _, server := range b.servers {
+		of, ok := b.ofServer(ctx, server)
+		if fs = append(fs, of...); ok {
+			serving++
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if len(b.servers) == 1 {
+		fs = append(fs, driver.Finding{
+			Level: driver.Warn, Subject: "servers", Text: "one server is named: no lock can be had, and those held are lost, while it is down",
+			Cure: "name all members of an ensemble of three or five in the URL",
+		})
+	} else if serving < len(b.servers) {
+		fs = append(fs, driver.Finding{
+			Level: driver.Warn, Subject: "servers", Text: fmt.Sprintf("%d of %d servers named do not serve", len(b.servers)-serving, len(b.servers)),
+			Cure: "start them, or take them out of the URL; a majority must serve",
+		})
+	}
+	return fs, nil
+}
+
+// ofSession compares the session timeout with what was asked.
+func (b *backend) ofSession(c *conn) []driver.Finding {
+	granted := c.timeout()
+	f := driver.Finding{Level: driver.Info, Subject: "session timeout", Text: fmt.Sprintf("%s, as asked", granted)}
+	if granted != c.asked {
+		f.Level = driver.Warn
+		f.Text = fmt.Sprintf("%s was asked, %s granted: servers grant from minSessionTimeout to maxSessionTimeout, 2 to 20 ticks unless set", c.asked, granted)
+		f.Cure = "ask for a ttl in that range, or change it in zoo.cfg"
+	}
+	return []driver.Finding{f}
+}
+
+// ofRoot looks at who may change the nodes.
+func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error) {
+	acl, err := call(ctx, c, func() ([]zk.ACL, error) {
+		acl, _, err := c.zk.GetACL(b.opts.Root)
+		return acl, err
+	})
+	switch {
+	case err == zk.ErrNoNode:
+		return []driver.Finding{{Level: driver.Info, Subject: "root", Text: b.opts.Root + " does not exist yet; the first lock makes it"}}, nil
+	case err == zk.ErrNoAuth:
+		return []driver.Finding{{
+			Level: driver.Bad, Subject: "acl", Text: "no permission to look at " + b.opts.Root,
+			Cure: "give the user and password it was made with, or have its ACL changed",
+		}}, nil
+	case err != nil:
+		return nil, explain("read the ACL of "+b.opts.Root, err)
+	}
+	for _, a := range acl {
+		if a.Scheme == "world" && a.Perms&(zk.PermCreate|zk.PermDelete|zk.PermWrite) != 0 {
+			return []driver.Finding{{
+				Level: driver.Warn, Subject: "acl", Text: b.opts.Root + " is open to the world: whoever reaches a server can take, break and forge locks",
+				Cure: "give a user and a password, so that nodes are made for that identity only, and setAcl on the root",
+			}}, nil
+		}
+	}
+	return []driver.Finding{{Level: driver.Info, Subject: "acl", Text: b.opts.Root + " can be changed by its identities only"}}, nil
+}
+
+// ofServer asks one server. serves is false if it does not answer or has no quorum.
+func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Finding, serves bool) {
+	add := func(level driver.Level, subject, text, cure string) {
+		fs = append(fs, driver.Finding{Level: level, Subject: server + " " + subject, Text: text, Cure: cure})
+	}
+	reply, err := b.ask(ctx, server, "srvr")
+	if err != nil {
+		add(driver.Bad, "reach", err.Error(), "see that it runs and that this machine may connect")
+		return fs, false
+	}
+	facts := table(reply, ": ")
+	if v := facts["Zookeeper version"]; v != "" {
+		version, _, _ := strings.Cut(v, ",")
+		add(driver.Info, "version", version+", "+facts["Mode"], "")
+		if outdated(version, 3, 5) {
+			add(driver.Bad, "version", "it has no container nodes", "3.5.3 or newer is needed")
+		}
+	}
+	switch {
+	case refused(reply):
+		add(driver.Info, "commands", "srvr is not allowed", "allow srvr, mntr and conf in 4lw.commands.whitelist, for a fuller report")
+		return fs, true
+	case facts["Mode"] == "":
+		add(driver.Bad, "mode", "it does not serve: "+strings.TrimSpace(reply), "a majority of the ensemble must run and see each other")
+		return fs, false
+	}
+	if n, err := strconv.Atoi(facts["Outstanding"]); err == nil && n > mostOutstanding {
+		add(driver.Warn, "load", fmt.Sprintf("%d requests wait to be answered", n), "give it a faster disk for its log, or less to do")
+	}
+	for _, more := range []string{"conf", "mntr"} {
+		if reply, err := b.ask(ctx, server, more); err == nil && !refused(reply) {
+			if more == "conf" {
+				b.ofSettings(table(reply, "="), add)
+			} else {
+				ofNumbers(table(reply, "\t"), add)
+			}
+		}
+	}
+	return fs, true
+}
+
+const (
+	mostOutstanding = 100
+	slowSync        = 100 * time.Millisecond
+	fewConnections  = 100
+	rareTicks       = 3 * time.Second
+)
+
+// ofSettings judges what conf says.
+func (b *backend) ofSettings(conf map[string]string, add func(driver.Level, string, string, string)) {
+	if tick, err := strconv.Atoi(conf["tickTime"]); err == nil {
+		level, cure := driver.Info, ""
+		if time.Duration(tick)*time.Millisecond > rareTicks {
+			level, cure = driver.Warn, "a tickTime of 2000 or less; dead holders are noticed one tick late, and followers report sessions twice a tick"
+		}
+		add(level, "tickTime", fmt.Sprintf("%d ms; session timeouts %s to %s ms", tick, conf["minSessionTimeout"], conf["maxSessionTimeout"]), cure)
+	}
+	if n, err := strconv.Atoi(conf["maxClientCnxns"]); err == nil && n > 0 && n < fewConnections {
+		add(driver.Warn, "maxClientCnxns", fmt.Sprintf("at most %d connections from one address", n),
+			"each hasp client has one connection; behind a NAT many share an address")
+	}
+}
+
+// ofNumbers judges what mntr says.
+func ofNumbers(mntr map[string]string, add func(driver.Level, string, string, string)) {
+	ms, err := strconv.ParseFloat(mntr["zk_avg_fsynctime"], 64)
+	if err == nil {
+		d := time.Duration(ms * float64(time.Millisecond))
+		level, cure := driver.Info, ""
+		if d > slowSync {
+			level, cure = driver.Warn, "give the transaction log (dataLogDir) a disk of its own; every acquisition waits for it twice"
+		}
+		add(level, "disk", fmt.Sprintf("syncing the log takes %s on average", d.Round(10*time.Microsecond)), cure)
+	}
+	// A list of children must fit into jute.maxbuffer (1 MB unless set), else nobody who
+	// waits can be told who is in front.
+	if biggest, err := strconv.ParseFloat(mntr["zk_max_response_size"], 64); err == nil && biggest > 1<<19 {
+		add(driver.Warn, "jute.maxbuffer", fmt.Sprintf("an answer had %.0f KB; the limit is 1024 KB unless set, and 10,000 waiters under one name take 700 KB", biggest/1024),
+			"raise jute.maxbuffer on servers, or have fewer waiters per name")
+	}
+}
+
+// table reads lines of key and value.
+func table(reply, sep string) map[string]string {
+	t := map[string]string{}
+	for line := range strings.Lines(reply) {
+		if k, v, ok := strings.Cut(strings.TrimRight(line, "\r\n"), sep); ok {
+			t[k] = v
+		}
+	}
+	return t
+}
+
+// outdated compares "3.8.0-..." with a major and minor version; what it cannot read is new.
+func outdated(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
+}

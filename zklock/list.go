@@ -1,0 +1,197 @@
+package zklock
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// atOnce is how many reads of a listing are under way together.
+const atOnce = 32
+
+// List reads the children and then the data of each: for people, not for deciding.
+func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	node, err := b.opts.path(name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.any(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var standing []child
+	if b.opts.Strategy == Node {
+		standing = []child{{units: driver.Whole, capacity: driver.Whole}}
+	} else if standing, err = b.entries(ctx, c, node); err != nil {
+		return nil, err
+	}
+	entries := make([]driver.Entry, len(standing))
+	err = each(ctx, len(standing), func(i int) error {
+		var err error
+		entries[i], err = b.read(ctx, c, path.Join(node, standing[i].name))
+		e := &entries[i]
+		e.Name, e.Units, e.Capacity = name, standing[i].units, standing[i].capacity
+		if e.ID == "" {
+			e.ID = standing[i].guid.uuid() // another library's
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Who has left since the children were listed has no data any more.
+	return slices.DeleteFunc(entries, func(e driver.Entry) bool { return e.Seq == 0 }), nil
+}
+
+// entries lists those under a lock's node, oldest first.
+func (b *backend) entries(ctx context.Context, c *conn, node string) ([]child, error) {
+	names, err := call(ctx, c, func() ([]string, error) {
+		names, _, err := c.zk.Children(node)
+		return names, err
+	})
+	if err == zk.ErrNoNode {
+		return nil, nil
+	}
+	return b.opts.Dialect.parseAll(names), explain("list", err)
+}
+
+// read reads one entry; Seq is 0 if it does not exist.
+func (b *backend) read(ctx context.Context, c *conn, node string) (driver.Entry, error) {
+	e, err := call(ctx, c, func() (driver.Entry, error) {
+		var e driver.Entry
+		data, stat, err := c.zk.Get(node)
+		if err == nil && stat.EphemeralOwner != 0 || err == nil && b.opts.Strategy == Queue {
+			fill(&e, data, stat)
+		}
+		return e, err
+	})
+	if err == zk.ErrNoNode {
+		return driver.Entry{}, nil
+	}
+	return e, explain("read", err)
+}
+
+// each runs fn for 0..n-1, several at once, and returns the first error.
+func each(ctx context.Context, n int, fn func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for i := range next {
+				if err := fn(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// Names lists the children of the root that have entries. An empty one is only waiting for
+// the servers to remove it.
+func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	c, err := b.any(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, err := call(ctx, c, func() ([]string, error) {
+		nodes, _, err := c.zk.Children(b.opts.Root)
+		return nodes, err
+	})
+	if err == zk.ErrNoNode {
+		return nil
+	}
+	if err != nil {
+		return explain("list names", err)
+	}
+	var names []string
+	for _, n := range nodes {
+		if name, ok := b.opts.lockName(n); ok && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	// In pieces, so that who has seen enough need not wait for the rest.
+	for piece := range slices.Chunk(names, 8*atOnce) {
+		used := make([]bool, len(piece))
+		if err := each(ctx, len(piece), func(i int) (err error) {
+			used[i], err = b.used(ctx, c, piece[i])
+			return err
+		}); err != nil {
+			return err
+		}
+		for i, name := range piece {
+			if used[i] && !yield(name) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// used reports whether a name has an entry.
+func (b *backend) used(ctx context.Context, c *conn, name string) (bool, error) {
+	node, err := b.opts.path(name)
+	if err != nil {
+		return false, err
+	}
+	if b.opts.Strategy == Node {
+		e, err := b.read(ctx, c, node)
+		return e.Seq != 0, err
+	}
+	standing, err := b.entries(ctx, c, node)
+	return len(standing) > 0, err
+}
+
+// Evict deletes the node of an entry. Its owner is told by the watch on it.
+func (b *backend) Evict(ctx context.Context, name, id string) error {
+	node, err := b.opts.path(name)
+	if err != nil {
+		return err
+	}
+	c, err := b.any(ctx)
+	if err != nil {
+		return err
+	}
+	if b.opts.Strategy == Node {
+		e, err := b.read(ctx, c, node)
+		if err == nil && (e.Seq == 0 || e.ID != id) {
+			err = errNobody
+		}
+		if err != nil {
+			return err
+		}
+		// Between the look and the deletion another may have come; its holder is told, too.
+		return b.delete(ctx, c, node)
+	}
+	standing, err := b.entries(ctx, c, node)
+	if err != nil {
+		return err
+	}
+	for _, e := range standing {
+		if e.guid == guidOf(id) || e.guid.uuid() == id {
+			return b.delete(ctx, c, path.Join(node, e.name))
+		}
+	}
+	return errNobody
+}
+
+func (b *backend) delete(ctx context.Context, c *conn, node string) error {
+	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, c.zk.Delete(node, -1) })
+	if err == zk.ErrNoNode {
+		return errNobody
+	}
+	return explain("evict", err)
+}

@@ -1,0 +1,197 @@
+package zklock
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Options of a Backend. nil and zero fields mean the defaults.
+type Options struct {
+	// Root is the node whose children are the locks: the lock "a" is the node Root/a.
+	// Default: "/hasp". "/" makes the lock "member-123" the node /member-123. It is made,
+	// with its parents, when it is missing.
+	Root string
+
+	// PlainNames uses lock names as node names as they are, so that a lock whose node has
+	// capitals or other unusual letters can be shared with other libraries. Names that are
+	// no node names, those with a '/' before all, are then refused with ErrUnsupported.
+	// Default: every name works; see driver.EncodeName.
+	PlainNames bool
+
+	// Strategy is Queue (the default) or Node.
+	Strategy Strategy
+
+	// Dialect is whose node names the queue uses. Default: Curator. One path must be used
+	// in one dialect by everybody.
+	Dialect Dialect
+
+	// User and Password are added to the connection as a digest identity.
+	User, Password string
+
+	// ACL is who may do what with the nodes that are made. Default: CreatorOnly with a
+	// User, else WorldOpen.
+	ACL ACL
+
+	// TLS encrypts the connection. Its ServerName defaults to the host that is dialed.
+	TLS *tls.Config
+
+	// ConnectTimeout bounds each attempt to reach a server and get its first answer.
+	// Default: 2 s.
+	ConnectTimeout time.Duration
+}
+
+// Strategy is how a lock is kept in the store.
+type Strategy string
+
+const (
+	// Queue is a queue of ephemeral sequential nodes; each waiter watches the one in front.
+	Queue Strategy = "queue"
+	// Node is a single ephemeral node that everybody tries to create and watches: no order,
+	// a herd at each release, mutexes and elections only. It is for sharing locks with
+	// programs that do the same.
+	Node Strategy = "node"
+)
+
+// Dialect is a way to name the nodes of a queue.
+type Dialect string
+
+const (
+	// Curator is that of Java's Apache Curator: a mutex is its InterProcessMutex.
+	Curator Dialect = "curator"
+	// CuratorRW is that of Curator's InterProcessReadWriteLock, for a mutex too: Curator's
+	// two locks do not see each other under one path, so it is one or the other.
+	CuratorRW Dialect = "curator-rw"
+	// Kazoo is that of Python's kazoo: Lock, ReadLock and WriteLock.
+	Kazoo Dialect = "kazoo"
+)
+
+// ACL is a choice of access control lists.
+type ACL string
+
+const (
+	// CreatorOnly lets only holders of this client's identity see and do anything.
+	CreatorOnly ACL = "creator"
+	// CreatorReadable lets everybody see, and only holders of the identity do.
+	CreatorReadable ACL = "read"
+	// WorldOpen lets everybody do everything.
+	WorldOpen ACL = "open"
+)
+
+const (
+	defaultRoot           = "/hasp"
+	defaultPort           = "2181"
+	defaultConnectTimeout = 2 * time.Second
+)
+
+// withDefaults returns a checked copy.
+func (o *Options) withDefaults() (*Options, error) {
+	c := Options{}
+	if o != nil {
+		c = *o
+	}
+	setDefault(&c.Root, defaultRoot)
+	setDefault(&c.Strategy, Queue)
+	setDefault(&c.Dialect, Curator)
+	setDefault(&c.ConnectTimeout, defaultConnectTimeout)
+	if c.User != "" {
+		setDefault(&c.ACL, CreatorOnly)
+	}
+	setDefault(&c.ACL, WorldOpen)
+	return &c, c.check()
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func (o *Options) check() error {
+	if err := checkRoot(o.Root); err != nil {
+		return err
+	}
+	if o.Strategy != Queue && o.Strategy != Node {
+		return fmt.Errorf("%w: strategy must be %s or %s", driver.ErrInvalid, Queue, Node)
+	}
+	if o.Dialect != Curator && o.Dialect != CuratorRW && o.Dialect != Kazoo {
+		return fmt.Errorf("%w: dialect must be %s, %s or %s", driver.ErrInvalid, Curator, CuratorRW, Kazoo)
+	}
+	if o.Strategy == Node && o.Dialect != Curator {
+		return fmt.Errorf("%w: strategy %s has no dialects", driver.ErrInvalid, Node)
+	}
+	if o.Strategy == Node && o.ACL == CreatorOnly && o.User == "" {
+		return fmt.Errorf("%w: strategy %s with ACL %s needs a user and a password", driver.ErrInvalid, Node, o.ACL)
+	}
+	switch o.ACL {
+	case WorldOpen:
+	case CreatorOnly, CreatorReadable:
+		if o.User == "" && (o.TLS == nil || len(o.TLS.Certificates) == 0 && o.TLS.GetClientCertificate == nil) {
+			return fmt.Errorf("%w: ACL %s needs an identity: a user and a password, or a client certificate", driver.ErrInvalid, o.ACL)
+		}
+	default:
+		return fmt.Errorf("%w: ACL must be %s, %s or %s", driver.ErrInvalid, CreatorOnly, CreatorReadable, WorldOpen)
+	}
+	if (o.User == "") != (o.Password == "") || strings.Contains(o.User, ":") {
+		return fmt.Errorf("%w: a digest identity has a user, without ':', and a password", driver.ErrInvalid)
+	}
+	if o.ConnectTimeout < 0 {
+		return fmt.Errorf("%w: the connect timeout must be greater than zero", driver.ErrInvalid)
+	}
+	return nil
+}
+
+// checkRoot demands an absolute path in its shortest form, outside of the server's own
+// corner.
+func checkRoot(root string) error {
+	if root == "/" {
+		return nil
+	}
+	if !strings.HasPrefix(root, "/") || root == "/zookeeper" || strings.HasPrefix(root, "/zookeeper/") {
+		return fmt.Errorf("%w: the root must be an absolute path outside of /zookeeper", driver.ErrInvalid)
+	}
+	for component := range strings.SplitSeq(root[1:], "/") {
+		if !nodeName(component) {
+			return fmt.Errorf("%w: the root is not the path of a node", driver.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// acl is what the nodes are made with.
+func (o *Options) acl() []zk.ACL {
+	switch o.ACL {
+	case CreatorOnly:
+		return zk.AuthACL(zk.PermAll)
+	case CreatorReadable:
+		return append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermRead)...)
+	}
+	return zk.WorldACL(zk.PermAll)
+}
+
+// addresses checks host[:port] and adds the usual port.
+func addresses(servers []string) ([]string, error) {
+	var all []string
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil { // no port
+			host, port = strings.Trim(s, "[]"), defaultPort
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+			return nil, fmt.Errorf("%w: each server is a name or an address, and a port from 1 to 65535", driver.ErrInvalid)
+		}
+		all = append(all, net.JoinHostPort(host, port))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no server given", driver.ErrInvalid)
+	}
+	return all, nil
+}

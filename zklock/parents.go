@@ -1,0 +1,81 @@
+package zklock
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// parents makes the nodes that entries stand under.
+type parents struct {
+	mu    sync.Mutex
+	known map[string]bool // seen to exist; some may have vanished since
+}
+
+// mostKnown bounds the memory of names. What is forgotten costs one request.
+const mostKnown = 4096
+
+func (p *parents) has(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known[path]
+}
+
+func (p *parents) note(path string, there bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !there {
+		delete(p.known, path)
+		return
+	}
+	if p.known == nil || len(p.known) >= mostKnown {
+		p.known = map[string]bool{}
+	}
+	p.known[path] = true
+}
+
+// make makes the node that a lock's entries stand under, and the root. The former is a
+// container: the servers remove it some time after its last child has gone (they look once
+// a minute), and a create that meets that moment has it made again. The root stays.
+func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) error {
+	err := container(ctx, c, o, path)
+	if err == zk.ErrNoNode {
+		if err := makeRoot(ctx, c, o); err != nil {
+			return err
+		}
+		err = container(ctx, c, o, path)
+	}
+	if err == nil || err == zk.ErrNodeExists {
+		p.note(path, true)
+		return nil
+	}
+	return explain("create the lock's node "+path, err)
+}
+
+func container(ctx context.Context, c *conn, o *Options, path string) error {
+	_, err := call(ctx, c, func() (string, error) {
+		return c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())
+	})
+	return err
+}
+
+// makeRoot makes the root and what is missing above it.
+func makeRoot(ctx context.Context, c *conn, o *Options) error {
+	path := ""
+	for component := range strings.SplitSeq(strings.Trim(o.Root, "/"), "/") {
+		if component == "" {
+			return nil // the root is "/"
+		}
+		path += "/" + component
+		_, err := call(ctx, c, func() (string, error) {
+			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
+		})
+		// Above the root nothing may be ours to make, though it is there.
+		if err != nil && err != zk.ErrNodeExists && err != zk.ErrNoAuth {
+			return explain("create the root "+path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+//go:build zookeeper
+
+package zklock
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/adler32"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// snapshot is a server's stored state, written as it would write it: the only way to have
+// a counter near its end without two billion creates.
+type snapshot struct{ bytes.Buffer }
+
+func (s *snapshot) put(vs ...any) {
+	for _, v := range vs {
+		if text, ok := v.(string); ok {
+			s.put(int32(len(text)))
+			s.WriteString(text)
+			continue
+		}
+		if err := binary.Write(s, binary.BigEndian, v); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// node adds a node that belongs to the world.
+func (s *snapshot) node(path string, cversion int32, owner int64) {
+	s.put(path, int32(0), int64(1)) // no data, the first ACL
+	s.put(int64(1), int64(1), int64(0), int64(0), int32(0), cversion, int32(0), owner, int64(1))
+}
+
+// seal adds the checksum and the end mark.
+func (s *snapshot) seal() []byte {
+	s.put("/")
+	s.put(int64(adler32.Checksum(s.Bytes())), "/")
+	return s.Bytes()
+}
+
+// withCounter restarts a server with nothing but an empty container at path, under the
+// root, whose next child gets this number.
+func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
+	t.Helper()
+	conf, err := z.Ask("conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := table(conf, "=")["dataDir"]
+	if err := z.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil || len(old) == 0 {
+		t.Fatalf("state of the server in %q: %q, %v", dir, old, err)
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &snapshot{}
+	s.put(uint32(0x5a4b534e), int32(2), int64(-1)) // "ZKSN", version, database
+	s.put(int32(0))                                // sessions
+	s.put(int32(1), int64(1), int32(1), int32(zk.PermAll), "world", "anyone")
+	s.node("", 3, 0)
+	s.node("/zookeeper", 1, 0)
+	s.node("/zookeeper/quota", 0, 0)
+	s.node(filepath.Dir(path), 1, 0)
+	s.node(path, next, math.MinInt64) // the mark of a container
+	if err := os.WriteFile(filepath.Join(dir, "snapshot.10"), s.seal(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The last numbers before 2^31: the counter stops there, and without care everybody after
+// would hold at once.
+func TestNumbersUsedUp(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	withCounter(t, z, "/hasp/a", math.MaxInt32-3)
+	s, other := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
+	last := uint64(0)
+	grown := func(l *hasp.Lease) *hasp.Lease {
+		t.Helper()
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		last = l.Token()
+		return l
+	}
+	release(t, grown(s.lock(t, "a"))) // ...44
+	held := grown(s.lock(t, "a"))     // ...45
+	waiting := other.queue(t, "a")    // ...46
+	for range 2 {                     // ...47, and again
+		c := newSite(t, 10*time.Second, nil, z)
+		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) {
+			t.Fatalf("with a number that is not one: %v", err)
+		}
+	}
+	if es := s.entries(t, "a"); len(es) != 2 {
+		t.Errorf("entries %+v", es)
+	}
+	release(t, held)
+	release(t, grown(receive(t, waiting)))
+	for range 3 { // the first of these finds the queue empty, and begins a new count
+		release(t, grown(s.lock(t, "a")))
+		release(t, grown(other.lock(t, "a")))
+	}
+}

@@ -1,0 +1,100 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// session is a ZooKeeper session and the entries in it. A new one is a new conn; nothing
+// of it is ever found by another, since names of nodes come from IDs that are used once.
+type session struct {
+	*conn
+	backend *backend
+	opts    driver.SessionOptions
+	touches *touches
+
+	// entries counts those that may be in the store. Each is counted before the request that
+	// makes it is sent, until it is known to be gone.
+	entries atomic.Int64
+}
+
+func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	opened := touch{sent: time.Now()}
+	c, err := openConn(ctx, b.opts, b.servers, o.TTL, func(err error) { o.Gone("", err) })
+	if err != nil {
+		return nil, 0, explain("open a session", err)
+	}
+	opened.answered = time.Now()
+	s := &session{conn: c, backend: b, opts: o}
+	granted := c.timeout()
+	s.touches = newTouches(granted, opened)
+	b.add(c)
+	return s, granted, nil
+}
+
+// KeepAlive renews by a request that a majority answers, if there is an entry to lose.
+//
+// Without one it only asks the server it is connected to, which costs the ensemble
+// nothing. That is honest: an entry holds only after its own create was answered by a
+// majority, which comes later than this, and so proves the same as a renewal would.
+func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	var now touch
+	var connected time.Time
+	_, err := call(ctx, s.conn, func() (struct{}, error) {
+		// Before the entries are looked at: what is entered later is sent later.
+		now.sent, connected = time.Now(), s.connectedAt()
+		if s.entries.Load() == 0 {
+			_, _, err := s.zk.Exists("/")
+			return struct{}{}, err
+		}
+		_, err := s.zk.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1})
+		return struct{}{}, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.bounce() // perhaps another server answers
+	}
+	if errors.Is(err, zk.ErrNoAuth) {
+		err = nil // "/" is not for us to see; that, too, is a majority's answer
+	}
+	if err != nil {
+		return 0, explain("renew", err)
+	}
+	now.answered = time.Now()
+	granted := s.touches.renewed(began, now, connected)
+	if granted <= 0 {
+		return 0, errors.New("renew: the one before is too long ago; renewing again")
+	}
+	return granted, nil
+}
+
+func (s *session) Ticket(r driver.Request) driver.Ticket {
+	if s.backend.opts.Strategy == Node {
+		return newNodeTicket(s, r)
+	}
+	return newTicket(s, r)
+}
+
+func (s *session) Close(ctx context.Context) error {
+	err := s.conn.close(ctx)
+	s.backend.remove(s.conn)
+	return err
+}
+
+// sessionName is how List shows a session, and ZooKeeper's own tools, too.
+func sessionName(id int64) string {
+	if id == 0 {
+		return ""
+	}
+	return "0x" + strconv.FormatUint(uint64(id), 16)
+}

@@ -1,0 +1,235 @@
+//go:build zookeeper
+
+package zklock
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+const patience = 30 * time.Second // for what must come
+
+// site is a client of hasp on a network of its own.
+type site struct {
+	*hasp.Client
+	b   *backend
+	net []*faultnet.Proxy // one to each server
+}
+
+func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.ZooKeeper) *site {
+	t.Helper()
+	s := &site{}
+	var hosts []string
+	for _, z := range servers {
+		p, err := faultnet.New(context.Background(), z.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		s.net = append(s.net, p)
+		hosts = append(hosts, p.Addr())
+	}
+	var err error
+	if s.b, err = open(hosts, o); err != nil {
+		t.Fatal(err)
+	}
+	if s.Client, err = hasp.New(s.b, hasp.WithTTL(ttl)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (s *site) lock(t testing.TB, name string) *hasp.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	l, err := s.Mutex(name).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// queue begins to wait and returns when the entry stands.
+func (s *site) queue(t testing.TB, name string) <-chan *hasp.Lease {
+	t.Helper()
+	n := len(s.entries(t, name))
+	got := make(chan *hasp.Lease, 1)
+	go func() {
+		defer close(got)
+		if l, err := s.Mutex(name).Lock(t.Context()); err == nil {
+			got <- l
+		}
+	}()
+	eventually(t, "the waiter's entry", func() bool { return len(s.entries(t, name)) > n })
+	return got
+}
+
+func (s *site) entries(t testing.TB, name string) []driver.Entry {
+	t.Helper()
+	es, err := s.b.List(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return es
+}
+
+func (s *site) conn(t testing.TB) *conn {
+	t.Helper()
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if len(s.b.conns) != 1 {
+		t.Fatalf("%d live sessions, want one", len(s.b.conns))
+	}
+	return s.b.conns[0]
+}
+
+func receive(t testing.TB, got <-chan *hasp.Lease) *hasp.Lease {
+	t.Helper()
+	select {
+	case l := <-got:
+		if l == nil {
+			t.Fatal("not acquired")
+		}
+		return l
+	case <-time.After(patience):
+		t.Fatal("not acquired in time")
+	}
+	return nil
+}
+
+func release(t testing.TB, l *hasp.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lost waits until a lease is lost for this reason and returns how long that took.
+func lost(t testing.TB, l *hasp.Lease, reason hasp.Reason) time.Duration {
+	t.Helper()
+	began := time.Now()
+	select {
+	case <-l.Lost():
+	case <-time.After(patience):
+		t.Fatal("never told of the loss")
+	}
+	var e *hasp.LostError
+	if !errors.As(l.Err(), &e) || e.Reason != reason || l.Held() {
+		t.Errorf("lost: %v, held %t; want the reason %q", l.Err(), l.Held(), reason)
+	}
+	return time.Since(began)
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain waited for %s", what)
+		}
+	}
+}
+
+// admin is a plain client of the library, on no proxy.
+func admin(t testing.TB, z *backends.ZooKeeper) *zk.Conn {
+	t.Helper()
+	c, events, err := zk.Connect([]string{z.Addr}, 10*time.Second, zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for ev := range events {
+		if ev.State == zk.StateHasSession {
+			break
+		}
+	}
+	return c
+}
+
+// expire ends a conn's session as its own id and password allow anybody to: from a second
+// connection, which takes it over and closes it.
+func expire(t testing.TB, z *backends.ZooKeeper, c *conn) {
+	t.Helper()
+	password := reflect.ValueOf(c.zk).Elem().FieldByName("passwd").Bytes()
+	n, err := net.Dial("tcp", z.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	b := make([]byte, 12) // version, last zxid
+	b = binary.BigEndian.AppendUint32(b, 10_000)
+	b = binary.BigEndian.AppendUint64(b, uint64(c.zk.SessionID()))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(password)))
+	b = append(b, password...)
+	if _, err := n.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
+		t.Fatal(err)
+	}
+	reply := make([]byte, 40)
+	if _, err := io.ReadFull(n, reply); err != nil {
+		t.Fatal(err)
+	}
+	if id := int64(binary.BigEndian.Uint64(reply[12:])); id != c.zk.SessionID() {
+		t.Fatalf("the server gave session %x", id)
+	}
+	closing := []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // xid 1, type -11
+	if _, err := n.Write(closing); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(n, reply[:20]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// number reads one of the server's own.
+func number(t testing.TB, z *backends.ZooKeeper, key string) int {
+	t.Helper()
+	reply, err := z.Ask("mntr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := strconv.ParseFloat(table(reply, "\t")[key], 64)
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	return int(f)
+}
+
+// request is a mutex's, for tests below the core.
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
+}
+
+func openSession(t testing.TB, b *backend, ttl time.Duration) *session {
+	t.Helper()
+	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		s.Close(ctx)
+	})
+	return s.(*session)
+}
+
+func uniqueName(t testing.TB) string {
+	return strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + fmt.Sprint(time.Now().UnixNano())
+}

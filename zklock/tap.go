@@ -1,0 +1,161 @@
+package zklock
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// tap is a connection to a server as the client library uses it. It reads along and
+// changes nothing. Three things the library knows and does not tell are in the headers of
+// the frames that pass here, and each would otherwise cost a round trip or a guess:
+//
+//   - the session timeout that the server granted, which is the TTL;
+//   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
+//     token; the library drops it, and asking for it is a request more;
+//   - the moment at which a create has been handed to the network. A request made after
+//     it is behind the create in the server's queue, so getChildren can share the flight.
+//
+// The frames are those of ZooKeeper's protocol, which is the same in all versions since
+// 3.0. Nothing depends on how the library cuts them into writes and reads.
+type tap struct {
+	net.Conn
+	conn    *conn
+	began   time.Time // before the first request
+	greetBy time.Time // the server's first answer must be here by then
+
+	in, out     frames
+	said, heard int // frames that have passed
+
+	broken atomic.Bool // a read has failed
+
+	mu      sync.Mutex
+	pending map[int32]*flight // sent and not answered, by xid
+}
+
+// flight is a create that the tap looks out for.
+type flight struct {
+	sent chan struct{} // closed when the request is on its way
+	once sync.Once
+	zxid atomic.Int64 // of the answer; 0 before
+}
+
+func newTap(c net.Conn, owner *conn, greetBy time.Time) *tap {
+	return &tap{
+		Conn: c, conn: owner, began: time.Now(), greetBy: greetBy, pending: map[int32]*flight{},
+		in: frames{keep: 24}, out: frames{keep: 8 << 10},
+	}
+}
+
+// opCreate is the request that the tap knows.
+const opCreate = 1
+
+func (t *tap) Write(p []byte) (int, error) {
+	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
+	// one who waits for this may start while the kernel is at work.
+	t.out.feed(p, t.outgoing)
+	return t.Conn.Write(p)
+}
+
+// outgoing looks at a request: xid, type, and for a create the path.
+func (t *tap) outgoing(body []byte) {
+	if t.said++; t.said == 1 || len(body) < 12 { // the first asks for a session
+		return
+	}
+	if binary.BigEndian.Uint32(body[4:]) != opCreate {
+		return
+	}
+	n := int(binary.BigEndian.Uint32(body[8:]))
+	if n < 0 || n > len(body)-12 {
+		return
+	}
+	f := t.conn.flightOf(string(body[12 : 12+n]))
+	if f == nil {
+		return
+	}
+	t.mu.Lock()
+	t.pending[int32(binary.BigEndian.Uint32(body))] = f
+	t.mu.Unlock()
+	f.once.Do(func() { close(f.sent) })
+}
+
+func (t *tap) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	// Before the library gets the bytes, so that whoever it wakes finds what they said.
+	t.in.feed(p[:n], t.incoming)
+	if err != nil {
+		t.broken.Store(true)
+	}
+	return n, err
+}
+
+// incoming looks at an answer: xid and zxid. The first one brings the session timeout.
+func (t *tap) incoming(body []byte) {
+	if t.heard++; t.heard == 1 {
+		if len(body) >= 8 {
+			t.conn.grant(time.Duration(binary.BigEndian.Uint32(body[4:])) * time.Millisecond)
+		}
+		return
+	}
+	if len(body) < 12 {
+		return
+	}
+	xid := int32(binary.BigEndian.Uint32(body))
+	t.mu.Lock()
+	f := t.pending[xid]
+	delete(t.pending, xid)
+	t.mu.Unlock()
+	if f != nil {
+		f.zxid.Store(int64(binary.BigEndian.Uint64(body[4:])))
+	}
+}
+
+// SetReadDeadline bounds the wait for the server's first answer more tightly than the
+// library does: nearly seven session timeouts, during which no other server is tried.
+func (t *tap) SetReadDeadline(at time.Time) error {
+	if t.heard == 0 && (at.IsZero() || at.After(t.greetBy)) {
+		at = t.greetBy
+	}
+	return t.Conn.SetReadDeadline(at)
+}
+
+// frames cuts a stream into frames: four bytes of length, then as many bytes. Of a frame
+// that arrives in pieces it keeps the first bytes only.
+type frames struct {
+	keep int
+
+	length [4]byte
+	have   int // bytes of length that are here
+	left   int // bytes of the frame still to come
+	body   []byte
+}
+
+func (f *frames) feed(p []byte, frame func(body []byte)) {
+	for len(p) > 0 {
+		if f.have < len(f.length) {
+			n := copy(f.length[f.have:], p)
+			f.have += n
+			p = p[n:]
+			f.left = int(binary.BigEndian.Uint32(f.length[:]))
+			f.body = f.body[:0]
+			continue
+		}
+		n := min(f.left, len(p))
+		switch {
+		case n == f.left && len(f.body) == 0:
+			frame(p[:n]) // in one piece, as usual
+		default:
+			f.body = append(f.body, p[:min(n, f.keep-len(f.body))]...)
+			if n == f.left {
+				frame(f.body)
+			}
+		}
+		f.left -= n
+		p = p[n:]
+		if f.left == 0 {
+			f.have = 0
+		}
+	}
+}

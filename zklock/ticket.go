@@ -1,0 +1,134 @@
+package zklock
+
+import (
+	"context"
+	"path"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// ticket is a place in a queue: an ephemeral sequential node under the lock's node.
+type ticket struct {
+	grip
+	parent string // the lock's node
+
+	// Guarded by grip.mu.
+	ahead    []driver.Entry // by the last list; the IDs are names of nodes
+	departed []string       // of those, found to be gone since
+}
+
+func newTicket(s *session, r driver.Request) *ticket {
+	o := s.backend.opts
+	parent, err := o.path(r.Name)
+	t := &ticket{parent: parent}
+	t.grip = grip{
+		session: s, request: r, bad: err, wake: make(chan struct{}, 1),
+		path: parent + "/" + o.Dialect.prefix(&r), flags: zk.FlagEphemeralSequential, acl: o.acl(),
+		look: t.lookAt, find: t.search,
+		// The name of the node is ours alone for ever: whatever is deleted is ours.
+		erase: func(node string) error { return s.zk.Delete(node, -1) },
+	}
+	return t
+}
+
+// Enqueue makes the node and judges by the list that came with the answer, or by a new one
+// if the node stands already.
+func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	if t.bad != nil {
+		return driver.Verdict{}, t.bad
+	}
+	if t.request.NoWait {
+		if v, refused, err := t.peek(ctx); refused || err != nil {
+			return v, err
+		}
+	}
+	names, err := t.enter(ctx)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	return t.judge(ctx, names)
+}
+
+// peek spares the store the node of a try that would be refused anyhow, and those who wait
+// from standing behind it for a moment. It costs a successful try one read.
+func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ error) {
+	t.mu.Lock()
+	begun, over := t.creating != nil || t.node != "", t.overLocked()
+	t.mu.Unlock()
+	if begun || over != nil {
+		return driver.Verdict{}, false, over
+	}
+	names, err := t.list(ctx)
+	if err != nil {
+		return driver.Verdict{}, false, err
+	}
+	ahead := entries(t.dialect().parseAll(names))
+	if err := driver.CheckKind(ahead, t.request); err != nil {
+		return driver.Verdict{}, false, err
+	}
+	if held, _ := driver.Decide(ahead, t.request); held {
+		return driver.Verdict{}, false, nil
+	}
+	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+ahead[0].ID)}, true, nil
+}
+
+func (t *ticket) dialect() Dialect { return t.session.backend.opts.Dialect }
+
+// list reads the names of the children; none if the lock's node does not exist.
+func (t *ticket) list(ctx context.Context) ([]string, error) {
+	names, err := call(ctx, t.session.conn, func() ([]string, error) {
+		names, _, err := t.session.zk.Children(t.parent)
+		return names, err
+	})
+	if err == zk.ErrNoNode {
+		return nil, nil
+	}
+	return names, explain("list", err)
+}
+
+// entries is what Decide is given: the ID is the name of the node.
+func entries(cs []child) []driver.Entry {
+	es := make([]driver.Entry, len(cs))
+	for i, c := range cs {
+		es[i].Request = driver.Request{ID: c.name, Units: c.units, Capacity: c.capacity}
+	}
+	return es
+}
+
+// judge decides by a list that was made when our node stood. It has every entry with a
+// smaller number that had not left: numbers are given out in the order of creation, and a
+// session never reads a state older than what it has been told of.
+func (t *ticket) judge(ctx context.Context, names []string) (driver.Verdict, error) {
+	node, err := t.standing()
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	before, found := t.dialect().ahead(names, path.Base(node))
+	if !found {
+		return driver.Verdict{}, t.vanished()
+	}
+	ahead := entries(before)
+	if err := driver.CheckKind(ahead, t.request); err != nil {
+		_ = t.Leave(ctx) // goes on alone if ctx ends
+		return driver.Verdict{}, err
+	}
+	t.mu.Lock()
+	t.ahead, t.departed = ahead, nil
+	t.mu.Unlock()
+	held, _ := driver.Decide(ahead, t.request)
+	if !held && t.request.NoWait {
+		if err := t.Leave(ctx); err != nil {
+			return driver.Verdict{}, err
+		}
+		return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+ahead[0].ID)}, nil
+	}
+	if !held {
+		return driver.Verdict{}, nil
+	}
+	return t.held(ctx)
+}

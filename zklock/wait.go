@@ -1,0 +1,120 @@
+package zklock
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Wait watches the blockers. When one is gone it is taken off the list ahead, which is a
+// superset of who is there and so never admits too early: the first waiter behind a holder
+// is granted by the event itself, without asking. If that is not enough (others were ahead
+// when the list was made, and nobody has told whether they still are) it is read again.
+func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	for {
+		if _, err := t.standing(); err != nil {
+			return driver.Verdict{}, err
+		}
+		t.mu.Lock()
+		held, blockers := driver.Decide(t.ahead, t.request)
+		if !held && t.nextLocked(blockers[0]) {
+			t.startVigilLocked(0)
+		}
+		t.mu.Unlock()
+		if held {
+			return t.held(ctx)
+		}
+		if err := t.await(ctx, blockers); err != nil {
+			return driver.Verdict{}, err
+		}
+		if t.dropDeparted() {
+			return t.held(ctx)
+		}
+		names, err := t.list(ctx)
+		if err != nil {
+			return driver.Verdict{}, err
+		}
+		if v, err := t.judge(ctx, names); err != nil || v.Held {
+			return v, err
+		}
+	}
+}
+
+// await returns when something has happened to a blocker, or may have.
+func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
+	watches := &t.session.conn.watches
+	var wg sync.WaitGroup
+	errs := make(chan error, len(blockers)) // one slot each
+	for _, b := range blockers {
+		node := t.parent + "/" + b.ID
+		l := &listener{wake: func(deleted bool) { t.noted(b.ID, deleted) }}
+		defer watches.remove(node, l)
+		set := func() {
+			exists, err := t.session.watch(ctx, node, l)
+			if err != nil {
+				errs <- err
+			} else if !exists {
+				t.noted(b.ID, true)
+			}
+		}
+		if len(blockers) == 1 {
+			set()
+		} else {
+			wg.Go(set) // together: a permit may have many in front
+		}
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+	}
+	select {
+	case <-t.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.session.ended:
+		return t.session.over()
+	}
+}
+
+// noted wakes the waiter about a blocker.
+func (t *ticket) noted(name string, deleted bool) {
+	if deleted {
+		t.mu.Lock()
+		t.departed = append(t.departed, name)
+		t.mu.Unlock()
+	}
+	t.ring()
+}
+
+// nextLocked reports whether the leaving of this blocker is all that is waited for.
+func (t *ticket) nextLocked(b driver.Entry) bool {
+	held, _ := driver.Decide(without(t.ahead, []string{b.ID}), t.request)
+	return held
+}
+
+func without(ahead []driver.Entry, gone []string) []driver.Entry {
+	return slices.DeleteFunc(slices.Clone(ahead), func(e driver.Entry) bool { return slices.Contains(gone, e.ID) })
+}
+
+// dropDeparted takes those who are known to have gone off the list, and reports whether
+// that is enough to hold. It is not if our own node is not watched: it may have been
+// deleted before the blocker's (an operator evicts a waiter), and nobody would have told.
+// With the watch its news would have come first, since events come in the order of what
+// they tell.
+func (t *ticket) dropDeparted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	departed := t.departed
+	t.departed = nil
+	if t.gone != nil || len(departed) == 0 || !t.guarded {
+		return false // and the list stays as it is, for another Wait to find the same
+	}
+	t.ahead = without(t.ahead, departed)
+	held, _ := driver.Decide(t.ahead, t.request)
+	return held
+}

@@ -1,0 +1,103 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+var errNobody = fmt.Errorf("%w: there is no such entry", driver.ErrGone)
+
+// Watch follows a name: its list of children, and the data of the first entry if it has
+// the lock for itself, since only an elected leader publishes.
+func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
+	node, err := b.opts.path(name)
+	if err != nil {
+		return err
+	}
+	c, err := b.any(ctx)
+	if err != nil {
+		return err
+	}
+	wake := make(chan struct{}, 1) // one pending change says all
+	ring := func(bool) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	for {
+		remove, err := b.follow(ctx, c, node, ring)
+		if err != nil {
+			remove()
+			return err
+		}
+		changed()
+		select {
+		case <-wake:
+			remove()
+		case <-ctx.Done():
+			remove()
+			return ctx.Err()
+		case <-c.ended:
+			remove()
+			return c.over()
+		}
+	}
+}
+
+// follow sets the watches that tell of the next change, and returns what takes their
+// listeners away.
+func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bool)) (remove func(), err error) {
+	var set []func()
+	remove = func() {
+		for _, r := range set {
+			r()
+		}
+	}
+	add := func(node string, kind watchKind, request func() error) (bool, error) {
+		l := &listener{wake: ring}
+		set = append(set, func() { c.watches.remove(node, l) })
+		return c.set(ctx, watchKey{node, kind}, l, request)
+	}
+	if b.opts.Strategy == Node {
+		_, err := add(node, contents, func() error { _, _, _, err := c.zk.ExistsW(node); return err })
+		return remove, err
+	}
+	for {
+		exists, err := add(node, children, func() error { _, _, _, err := c.zk.ChildrenW(node); return err })
+		if err != nil {
+			return remove, err
+		}
+		if exists {
+			break
+		}
+		// Nobody has used the name, or not for a while: then its making is the next change.
+		// Unlike an entry's node it can come again, so a watch left behind is used again.
+		created := false
+		if _, err := add(node, contents, func() error {
+			found, _, _, err := c.zk.ExistsW(node)
+			created = found
+			return err
+		}); err != nil || !created {
+			return remove, err
+		}
+	}
+	// Listed under the watch, so that the first is that of the state being watched.
+	standing, err := b.entries(ctx, c, node)
+	if err != nil || len(standing) == 0 || standing[0].units != driver.Whole {
+		return remove, err
+	}
+	first := path.Join(node, standing[0].name)
+	_, err = add(first, contents, func() error { _, _, _, err := c.zk.GetW(first); return err })
+	return remove, err
+}
+
+var (
+	_ driver.Watcher   = (*backend)(nil)
+	_ driver.Namer     = (*backend)(nil)
+	_ driver.Evicter   = (*backend)(nil)
+	_ driver.Publisher = (*ticket)(nil)
+)
