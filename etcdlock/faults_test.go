@@ -41,7 +41,8 @@ func handOver(t *testing.T, holder, waiter *hasp.Client, name string, meanwhile 
 	time.Sleep(100 * time.Millisecond) // its watch stands
 	meanwhile()
 	began := time.Now()
-	if err := l.Release(ctx(t)); err != nil && !errors.Is(err, hasp.ErrLost) {
+	// On a slow machine the fault may outlast trust: before the release, or during it.
+	if err := l.Release(ctx(t)); err != nil && !errors.Is(err, hasp.ErrLost) && !errors.Is(err, hasp.ErrUnknown) {
 		t.Fatalf("release: %v", err)
 	}
 	next := <-got

@@ -154,15 +154,16 @@ func (m *model) step() {
 // its other entries go too.
 func (m *model) dieAt() (clear func()) {
 	countdown := m.rng.IntN(20)
-	probe = func(_ *queueFile, write bool, _ []byte, _ int64) {
+	// Goroutines of the sessions only read (inspect): all writes are this step's.
+	setProbe(func(write bool) {
 		if write {
 			if countdown--; countdown == -1 {
 				panic(died{})
 			}
 		}
-	}
+	})
 	return func() {
-		probe = nil
+		probe.Store(nil)
 		if x := recover(); x == nil {
 			return
 		} else if x != any(died{}) {

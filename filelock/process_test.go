@@ -204,14 +204,14 @@ func stopJob(j job) error {
 	if err != nil {
 		return err
 	}
-	probe = func(_ *queueFile, write bool, _ []byte, _ int64) {
+	setProbe(func(write bool) {
 		if write {
-			probe = nil
+			probe.Store(nil)
 			fmt.Println("stops")
 			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 			time.Sleep(100 * time.Millisecond) // it may take effect a little later
 		}
-	}
+	})
 	l, err := c.Mutex(j.Name).Lock(context.Background())
 	if err != nil {
 		return err

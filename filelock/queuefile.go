@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -206,13 +207,14 @@ func (q *queueFile) writeAt(b []byte, at int64) error {
 }
 
 // probe is called before each access to a queue file, if it is set: tests count with it,
-// and die at a chosen step.
-var probe func(q *queueFile, write bool, b []byte, at int64)
+// and die at a chosen step. Atomic, since goroutines of a session read it that a test has
+// not called (wake).
+var probe atomic.Pointer[func(write bool)]
 
 // readAt reads; beyond the end of the file nothing was ever written, and all is zero.
 func (q *queueFile) readAt(b []byte, at int64) error {
-	if probe != nil {
-		probe(q, false, b, at)
+	if f := probe.Load(); f != nil {
+		(*f)(false)
 	}
 	n, err := pread(q.fd, b, at)
 	if err != nil {
@@ -225,8 +227,8 @@ func (q *queueFile) readAt(b []byte, at int64) error {
 // write writes within one page. An error says that nothing was written: a page in the
 // kernel's cache is written to the end or not begun.
 func (q *queueFile) write(b []byte, at int64) error {
-	if probe != nil {
-		probe(q, true, b, at)
+	if f := probe.Load(); f != nil {
+		(*f)(true)
 	}
 	for {
 		n, err := unix.Pwrite(q.fd, b, at)
