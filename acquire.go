@@ -9,28 +9,28 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// request is what the primitives choose; everything below is the same for all of them.
-type request struct {
-	op              string // for messages: "lock", "try lock", "campaign for", ...
-	name            string
-	units, capacity int64
-	owner           string
-	value           []byte
-	noWait          bool
-	began           time.Time // set by acquire
-}
-
 // acquire is the only acquisition path: check, pass the gate, enqueue, wait, leave if it
 // came to nothing.
-func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, error) {
+func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, error) {
 	if err == nil {
 		err = c.check(ctx, r)
 	}
 	if err != nil {
 		return nil, c.wrap(r.op, r.name, err)
 	}
+	if have := holding(ctx, c, r); have != nil && (r.reentrant || !r.noWait) {
+		l, err := have.again(ctx, r)
+		if err != nil {
+			return nil, c.wrap(r.op, r.name, err)
+		}
+		return l, nil
+	}
+	r.owner = whileHolding(ctx, r.owner)
 	r.began = time.Now()
-	l, err := c.enter(ctx, r)
+	l, err := c.acquirer.Acquire(ctx, r)
+	if l == nil && err == nil {
+		err = errNoLease
+	}
 	if err != nil {
 		kind := Failed
 		if errors.Is(err, ErrBusy) {
@@ -39,12 +39,15 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 		c.event(Event{Kind: kind, Name: r.name, Wait: time.Since(r.began), Err: err})
 		return nil, c.wrap(r.op, r.name, err)
 	}
-	c.event(Event{Kind: Acquired, Name: r.name, Token: l.token, Wait: l.since.Sub(r.began)})
+	c.event(Event{Kind: Acquired, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+	if r.revoked != nil {
+		go c.listen(l, r.revoked) // ends with the lease
+	}
 	return l, nil
 }
 
 // check refuses what is wrong before any I/O.
-func (c *Client) check(ctx context.Context, r *request) error {
+func (c *Client) check(ctx context.Context, r *Request) error {
 	if ctx == nil {
 		return errNilContext
 	}
@@ -57,16 +60,22 @@ func (c *Client) check(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	if !r.noWait && holding(ctx, c, r) {
-		return fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever", ErrDeadlock)
-	}
 	return nil
 }
 
-func (c *Client) enter(ctx context.Context, r *request) (*Lease, error) {
-	if r.noWait {
+// enter is the way to the store: past those of this process who came before.
+func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
+	switch {
+	case r.noWait:
 		return c.inQueue(ctx, r)
+	case r.batchable():
+		return c.batched(ctx, r)
+	default:
+		return c.gated(ctx, r)
 	}
+}
+
+func (c *Client) gated(ctx context.Context, r *Request) (*Lease, error) {
 	if err := c.gates.enter(ctx, r.name); err != nil {
 		return nil, contextError(ctx)
 	}
@@ -78,7 +87,7 @@ func (c *Client) enter(ctx context.Context, r *request) (*Lease, error) {
 // with our entry: a new id, a place at the end. Trouble before we ever stood in the queue
 // is the caller's to know at once (the address may be wrong); after that a waiter outlives
 // a restart of the server, for as long as its context lets it.
-func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
+func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
 	var b backoff
 	for queued, goneAgain := false, 0; ; {
 		s, err := c.session(ctx)
@@ -96,7 +105,7 @@ func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 			goneAgain++
 		}
 		switch {
-		case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), final(err):
+		case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, ErrDeadlock), final(err):
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, unconfirmed(ctx, err)
@@ -122,40 +131,45 @@ func unreachable(err error) bool {
 
 // acquire puts one entry into this session and waits until it holds. queued reports
 // whether the store has confirmed the entry as waiting.
-func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued bool, err error) {
+func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued bool, err error) {
 	// Ends with the caller's context or with the session (see interrupt): a waiter must not
 	// outlive either.
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
-	l := &Lease{session: s, id: s.client.newID(), request: *r, parent: caller, cancel: cancel}
-	if err := s.add(l); err != nil {
+	e := &entry{
+		session: s, id: s.client.newID(), request: *r, batch: r.batch, limit: newLimit(r.limits), cancel: cancel,
+	}
+	if err := s.add(e); err != nil {
 		return nil, false, err
 	}
-	l.ticket = s.drv.Ticket(driver.Request{
-		Name: r.name, ID: l.id, Units: r.units, Capacity: r.capacity,
+	e.ticket = s.drv.Ticket(driver.Request{
+		Name: r.name, ID: e.id, Units: r.units, Capacity: r.capacity,
 		Owner: r.owner, Since: r.began, Value: r.value, NoWait: r.noWait,
 	})
 	var failures backoff
-	v, unsure, err := s.ask(ctx, l, false)
+	v, unsure, err := s.ask(ctx, e, false)
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
+			queued = true
 			s.client.event(Event{Kind: Waiting, Name: r.name})
+			if r.deadlock > 0 && caller.Value(leaseKey{}) != nil {
+				go s.client.watchDeadlock(ctx, e, cancel) // ends with ctx
+			}
 		}
-		queued = true
-		v, err = s.wait(ctx, l, v.Retry, &failures)
+		v, err = s.wait(ctx, e, v.Retry, &failures)
 		unsure = true // there is an entry now, unless the store says otherwise
 	}
 	if err == nil && !v.Held {
-		s.remove(l)
-		return nil, false, &BusyError{Holder: decodeOwner(v.Holder)}
+		s.remove(e)
+		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner}
 	}
 	if err == nil {
-		err = s.grant(l, v.Token)
+		var l *Lease
+		if l, err = e.grant(caller, v.Token); err == nil {
+			return l, queued, nil
+		}
 	}
-	if err == nil {
-		return l, queued, nil
-	}
-	s.abandon(l, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
+	s.abandon(e, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
 	if cause := context.Cause(ctx); caller.Err() == nil && cause != nil {
 		err = cause // the session ended under us: that is the news, not the cancelled call
 	}
@@ -165,15 +179,15 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 // abandon gives an entry up that came to nothing. Cleaning up runs on a context of its
 // own: the caller's has often just ended, and an entry left behind would block its queue
 // until the TTL, or for as long as this client lives.
-func (s *session) abandon(l *Lease, mayExist bool) {
-	s.remove(l)
-	l.mu.Lock()
-	if l.state == pending {
-		l.state, l.err = released, ErrNotHeld
+func (s *session) abandon(e *entry, mayExist bool) {
+	s.remove(e)
+	e.mu.Lock()
+	if e.state == pending {
+		e.state, e.err = released, ErrNotHeld
 	}
-	l.mu.Unlock()
+	e.mu.Unlock()
 	if mayExist && !s.over() { // an ended session is removed as a whole
-		s.client.cleanTicket(s, l.ticket)
+		s.client.cleanTicket(s, e.ticket)
 	}
 }
 
@@ -181,11 +195,11 @@ func (s *session) abandon(l *Lease, mayExist bool) {
 // repeated under the same id: it may have been applied, and the store then finds the
 // entry instead of making a second. unsure reports that this happened. A caller that does
 // not wait in the queue yet is not kept longer than a TTL by a store that only fails.
-func (s *session) ask(ctx context.Context, l *Lease, queued bool) (v driver.Verdict, unsure bool, err error) {
+func (s *session) ask(ctx context.Context, e *entry, queued bool) (v driver.Verdict, unsure bool, err error) {
 	var b backoff
 	var failing time.Time // since when
 	for {
-		v, err = l.ticket.Enqueue(ctx)
+		v, err = e.ticket.Enqueue(ctx)
 		if err != nil && failing.IsZero() {
 			failing = time.Now()
 		}
@@ -210,14 +224,14 @@ func (s *session) ask(ctx context.Context, l *Lease, queued bool) (v driver.Verd
 // wait returns when there is something new: the store said so, or it asked to be asked.
 // An error of Wait that is not final is answered by asking, too, after a pause: if only
 // waiting fails, asking must not become a busy loop.
-func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration, failures *backoff) (driver.Verdict, error) {
+func (s *session) wait(ctx context.Context, e *entry, retry time.Duration, failures *backoff) (driver.Verdict, error) {
 	wctx := ctx
 	if retry > 0 {
 		var cancel context.CancelFunc
 		wctx, cancel = context.WithTimeout(ctx, retry)
 		defer cancel()
 	}
-	v, err := l.ticket.Wait(wctx)
+	v, err := e.ticket.Wait(wctx)
 	switch {
 	case err == nil:
 		*failures = backoff{}
@@ -227,7 +241,7 @@ func (s *session) wait(ctx context.Context, l *Lease, retry time.Duration, failu
 	case wctx.Err() == nil && !failures.sleep(ctx):
 		return v, err
 	}
-	v, _, err = s.ask(ctx, l, true)
+	v, _, err = s.ask(ctx, e, true)
 	return v, err
 }
 

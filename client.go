@@ -24,6 +24,9 @@ type Client struct {
 	prefix  string // of every entry id; random, so that ids are unique for ever
 	nextID  atomic.Uint64
 	gates   gates
+	batches batches
+
+	acquirer Acquirer // enter, behind the middleware
 
 	mu       sync.Mutex
 	closed   bool
@@ -56,6 +59,7 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 		owner:   cfg.owner.encode(),
 		prefix:  strings.ToLower(rand.Text()[:16]) + "-", // 80 random bits
 	}
+	c.acquirer = c.chain()
 	c.open, c.closing = context.WithCancel(context.Background())
 	c.background, c.giveUp = context.WithCancel(context.Background())
 	return c, nil

@@ -51,7 +51,7 @@ func (t *Term) Publish(ctx context.Context, value []byte) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err
 	}
-	return t.session.client.wrap("publish for", t.request.name, err)
+	return t.entry.session.client.wrap("publish for", t.Name(), err)
 }
 
 func (t *Term) publish(ctx context.Context, value []byte) error {
@@ -64,14 +64,13 @@ func (t *Term) publish(ctx context.Context, value []byte) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
-	p, ok := t.ticket.(driver.Publisher)
+	p, ok := t.entry.ticket.(driver.Publisher)
 	if !ok {
 		return ErrUnsupported
 	}
 	err := p.Publish(ctx, value)
 	if errors.Is(err, driver.ErrGone) {
-		t.lose(Denied, err, t.session.confirmed())
-		return t.Err()
+		return t.entry.denied(err)
 	}
 	return err
 }

@@ -78,6 +78,8 @@ const (
 	SessionGone Reason = "session gone" // the store says the client's whole session is gone
 	Closed      Reason = "closed"       // the client was closed while it held
 	ClockJump   Reason = "clock jump"   // the machine was suspended for longer than the lease
+	Overdue     Reason = "overdue"      // held for longer than MaxHold allows
+	Stalled     Reason = "stalled"      // no Progress for longer than StallAfter allows
 )
 
 // LostError is the cause of [Lease.Context] and the result of [Lease.Err] after a loss.

@@ -226,6 +226,21 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
+// evict removes who holds a name, as an operator would.
+func evict(t *testing.T, b *spoiled, name string) {
+	t.Helper()
+	list, err := b.Backend.List(t.Context(), name)
+	if err == nil && len(list) == 0 {
+		err = errors.New("nobody is there")
+	}
+	if err == nil {
+		err = b.Backend.(driver.Evicter).Evict(t.Context(), name, list[0].ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // entries counts what the store has under a name.
 func entries(t *testing.T, c *hasp.Client, name string) int {
 	t.Helper()

@@ -6,36 +6,42 @@ import (
 	"fmt"
 )
 
-// handle is what every primitive has: the name, and what its entries say of their owner.
+// handle is what every primitive has: the name, and what its options say.
 type handle struct {
 	name     string
 	capacity int64
 	owner    string
+	cfg      lockConfig
 	err      error // of the options; told at the first use
 }
 
 func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 	h := handle{name: name, capacity: capacity, owner: c.owner}
-	var cfg lockConfig
 	for _, opt := range opts {
-		opt(&cfg)
+		opt(&h.cfg)
 	}
-	if cfg.note != nil {
+	h.err = errors.Join(h.cfg.err, h.cfg.limits.check())
+	if h.cfg.note != nil || h.cfg.asks != "" {
 		o := c.cfg.owner
-		o.Note = *cfg.note
-		if h.err = checkNote(*cfg.note); h.err == nil {
-			h.err = o.fits()
+		o.Asks = h.cfg.asks
+		if h.cfg.note != nil {
+			o.Note = *h.cfg.note
 		}
+		h.err = errors.Join(h.err, checkNote(o.Note), checkNote(o.Asks), o.fits())
 		h.owner = o.encode()
 	}
 	return h
 }
 
-func (h *handle) ask(op string, units int64) *request {
-	return &request{op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner}
+func (h *handle) ask(op string, units int64) *Request {
+	return &Request{
+		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner,
+		reentrant: h.cfg.reentrant, limits: h.cfg.limits, batching: h.cfg.batch,
+		revoked: h.cfg.revoked, deadlock: h.cfg.deadlock,
+	}
 }
 
-func (h *handle) try(op string, units int64) *request {
+func (h *handle) try(op string, units int64) *Request {
 	r := h.ask(op, units)
 	r.noWait = true
 	return r

@@ -26,6 +26,11 @@ type Entry struct {
 	Since    time.Time `json:"since"` // when it asked, by its owner's clock
 	Value    []byte    `json:"value,omitempty"`
 	Session  string    `json:"session,omitempty"`
+
+	// Holds are the ids of entries, of whatever names, that this one's owner holds while it
+	// waits: those whose leases its context was made from. They make deadlocks certain (see
+	// Deadlock).
+	Holds []string `json:"holds,omitempty"`
 }
 
 // Whole reports whether the entry takes the lock for itself: a mutex or a writer.
@@ -49,13 +54,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 		return q, c.wrap("inspect", name, err)
 	}
 	for i, e := range entries {
-		v := Entry{
-			ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: decodeOwner(e.Owner),
-			Since: e.Since, Value: e.Value, Session: e.Session,
-		}
-		if c.traits.Fencing {
-			v.Token = e.Seq
-		}
+		v := c.entry(e)
 		if held, _ := driver.Decide(entries[:i], e.Request); held {
 			q.Holders = append(q.Holders, v)
 		} else {
@@ -63,6 +62,19 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 		}
 	}
 	return q, nil
+}
+
+// entry is a driver's entry as users see it.
+func (c *Client) entry(e driver.Entry) Entry {
+	owner := decodeOwner(e.Owner)
+	v := Entry{
+		ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: owner.Owner, Holds: owner.Holds,
+		Since: e.Since, Value: e.Value, Session: e.Session,
+	}
+	if c.traits.Fencing {
+		v.Token = e.Seq
+	}
+	return v
 }
 
 // Names yields the names that are held or waited for and start with prefix, in no

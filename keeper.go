@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 // removed for the granted time, counted from before the last successful keepalive, also
 // not one entered since.
 //
-// Order of locks: Client.mu, then session.mu, then Lease.mu.
+// Order of locks: Client.mu, then session.mu, then entry.mu.
 type session struct {
 	client *Client
 	drv    driver.Session
@@ -31,7 +33,7 @@ type session struct {
 	granted time.Duration // by that call
 	timer   *time.Timer   // the trust timer
 	lastErr error         // of the last failed renewal since then
-	entries map[string]*Lease
+	entries map[string]*entry
 }
 
 // endedError tells a waiter that its place in the queue went with the session. It wraps
@@ -193,12 +195,12 @@ func (s *session) gone(id string, err error) {
 		return
 	}
 	s.mu.Lock()
-	l := s.entries[id]
+	e := s.entries[id]
 	delete(s.entries, id)
 	confirmed := s.sent.at
 	s.mu.Unlock()
-	if l != nil && l.lose(Denied, err, confirmed) == pending {
-		l.interrupt(err) // a waiter; not a release under way, which asks the store itself
+	if e != nil && e.lose(Denied, err, confirmed) == pending {
+		e.interrupt(err) // a waiter; not a release under way, which asks the store itself
 	}
 }
 
@@ -215,20 +217,17 @@ func (s *session) end(reason Reason, err error) {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	leases := make([]*Lease, 0, len(s.entries))
-	for _, l := range s.entries {
-		leases = append(leases, l)
-	}
+	entries := slices.Collect(maps.Values(s.entries))
 	clear(s.entries)
 	confirmed := s.sent.at
 	s.mu.Unlock()
 
 	// Holders first: they are the ones who could do harm.
-	for _, l := range leases {
-		l.lose(reason, err, confirmed)
+	for _, e := range entries {
+		e.lose(reason, err, confirmed)
 	}
-	for _, l := range leases {
-		l.interrupt(ended)
+	for _, e := range entries {
+		e.interrupt(ended)
 	}
 	s.stop(ended)
 	s.client.inBackground(func() { s.client.closeSession(s.drv) })
@@ -242,19 +241,19 @@ func (s *session) over() bool {
 }
 
 // add notes an entry before its request is sent, so that news about it find it.
-func (s *session) add(l *Lease) error {
+func (s *session) add(e *entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endErr != nil {
 		return s.endErr
 	}
-	s.entries[l.id] = l
+	s.entries[e.id] = e
 	return nil
 }
 
-func (s *session) remove(l *Lease) {
+func (s *session) remove(e *entry) {
 	s.mu.Lock()
-	delete(s.entries, l.id)
+	delete(s.entries, e.id)
 	s.mu.Unlock()
 }
 

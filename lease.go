@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -13,68 +12,65 @@ import (
 // Lease is a held lock, and owning it is owning the lock: never a goroutine, a process
 // or a Mutex value. Its methods may be called at once from many goroutines.
 type Lease struct {
-	session *session
-	ticket  driver.Ticket
-	id      string
-	request request
-	parent  context.Context // the caller's, for its values
+	entry  *entry
+	parent context.Context // the caller's, for its values
+	since  instant         // when it was granted
 
-	mu     sync.Mutex
-	cancel context.CancelCauseFunc // of the acquisition or release under way; else nil
-	state  leaseState
-	token  uint64
-	err    error         // why it is no longer held
-	since  time.Time     // acquired
+	// Guarded by entry.mu.
+	err    error         // why it is no longer held, once that is so
 	lost   chan struct{} // made on demand, closed at a loss
 	ctx    context.Context
 	endCtx context.CancelCauseFunc
 }
 
-type leaseState int
-
-const (
-	pending leaseState = iota // not yet granted, and not yet refused
-	held
-	lost
-	released
-)
-
 // Name returns the lock's name.
-func (l *Lease) Name() string { return l.request.name }
+func (l *Lease) Name() string { return l.entry.request.name }
 
 // ID returns the id of the entry in the store, as Inspect shows it.
-func (l *Lease) ID() string { return l.id }
+func (l *Lease) ID() string { return l.entry.id }
 
 // Token returns the fencing token of this grant: greater than that of every earlier grant
 // of the name. It is 0 where the store cannot promise that (Traits().Fencing is false).
 // Hand it to the resource with every write, and have the resource refuse a smaller one
 // than it has seen.
-func (l *Lease) Token() uint64 { return l.token }
+//
+// A token names what the store has granted. Leases that share one grant share its token:
+// those taken again with [Reentrant], and those handed on with [Batch].
+func (l *Lease) Token() uint64 { return l.entry.token }
 
 // Held reports whether the lease may be relied on at this moment. It is computed from the
 // clocks at every call, so the first call after a pause already tells the truth.
 func (l *Lease) Held() bool {
-	if l == nil || !l.session.trusted() {
+	if l == nil || !l.entry.trusted() {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state == held
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
+	return l.err == nil
 }
 
-// Deadline returns when Held ends if no renewal succeeds from now on; each renewal moves
-// it. The zero time means never: the store is bound to the process.
-func (l *Lease) Deadline() time.Time { return l.session.deadline() }
+// Deadline returns when Held ends if no renewal succeeds from now on (each renewal moves
+// it), or when a limit of the holder's own ends it ([MaxHold], [StallAfter]) if that is
+// sooner. The zero time means never: the store is bound to the process.
+func (l *Lease) Deadline() time.Time {
+	at := l.entry.session.deadline()
+	if own, ok := l.entry.limitLeft(); ok {
+		if end := time.Now().Add(own); at.IsZero() || end.Before(at) {
+			return end
+		}
+	}
+	return at
+}
 
 // Lost returns a channel that is closed when the lease is lost: no later than the
 // deadline, before the store may hand the lock on. Release does not close it.
 func (l *Lease) Lost() <-chan struct{} {
-	l.session.trusted()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.entry.trusted()
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
 	if l.lost == nil {
 		l.lost = make(chan struct{})
-		if l.state == lost {
+		if errors.Is(l.err, ErrLost) {
 			close(l.lost)
 		}
 	}
@@ -86,13 +82,13 @@ func (l *Lease) Lost() <-chan struct{} {
 // *LostError as its cause, or released. Locking the same name with it, or with a context
 // made from it, is recognised as waiting for oneself.
 func (l *Lease) Context() context.Context {
-	l.session.trusted()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.entry.trusted()
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
 	if l.ctx == nil {
 		base := context.WithValue(context.WithoutCancel(l.parent), leaseKey{}, l)
 		l.ctx, l.endCtx = context.WithCancelCause(base)
-		if l.state != held {
+		if l.err != nil {
 			l.endCtx(l.err)
 		}
 	}
@@ -102,89 +98,42 @@ func (l *Lease) Context() context.Context {
 // Err returns nil while the lease is held, a *LostError once it is lost, and an error
 // wrapping ErrNotHeld once it is released.
 func (l *Lease) Err() error {
-	l.session.trusted()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.entry.trusted()
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
 	return l.err
+}
+
+// endLocked ends the lease for those who look, with entry.mu held.
+func (l *Lease) endLocked(err error) {
+	l.err = err
+	if l.lost != nil && errors.Is(err, ErrLost) {
+		close(l.lost)
+	}
+	if l.endCtx != nil {
+		l.endCtx(err)
+	}
 }
 
 type leaseKey struct{}
 
-// holding reports whether ctx was made from a held lease that waiting for r would wait
-// for. Semaphores are left alone: to take a second permit is no mistake in itself.
-func holding(ctx context.Context, c *Client, r *request) bool {
+// holding returns the lease, if any, that ctx was made from and that waiting for r would
+// wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
+func holding(ctx context.Context, c *Client, r *Request) *Lease {
 	if r.capacity != driver.Whole {
-		return false
+		return nil
 	}
 	for {
 		l, ok := ctx.Value(leaseKey{}).(*Lease)
 		if !ok {
-			return false
+			return nil
 		}
-		if l.session.client == c && l.request.name == r.name && l.request.capacity == r.capacity && l.Held() {
-			return true
+		have := &l.entry.request
+		if l.entry.session.client == c && have.name == r.name && have.capacity == r.capacity && l.Held() {
+			return l
 		}
 		ctx = l.parent
 	}
-}
-
-// grant makes a pending lease held. It fails if the entry or its session was lost before
-// the answer was read: a grant that arrives after the deadline, to a process that was
-// stopped meanwhile, is none.
-func (s *session) grant(l *Lease, token uint64) error {
-	if s.client.traits.Fencing == (token == 0) {
-		return fmt.Errorf("driver error: token %d from a store with Fencing %t", token, s.client.traits.Fencing)
-	}
-	if !s.trusted() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.endErr
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state != pending {
-		return fmt.Errorf("%w: %w", driver.ErrGone, l.err)
-	}
-	l.state, l.token, l.since, l.cancel = held, token, time.Now(), nil
-	return nil
-}
-
-// interrupt ends a request under way from the session's side.
-func (l *Lease) interrupt(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cancel != nil {
-		l.cancel(cause)
-	}
-}
-
-// lose ends a held or pending lease, and returns what it was. The first of lose and
-// Release wins.
-func (l *Lease) lose(reason Reason, err error, confirmed time.Time) (was leaseState) {
-	c := l.session.client
-	l.mu.Lock()
-	was = l.state
-	if was != held && was != pending {
-		l.mu.Unlock()
-		return was
-	}
-	e := &LostError{
-		Name: l.request.name, Backend: c.backend.String(), Token: l.token,
-		Reason: reason, Since: time.Now(), Confirmed: confirmed, Err: err,
-	}
-	l.state, l.err = lost, e
-	if l.lost != nil {
-		close(l.lost)
-	}
-	if l.endCtx != nil {
-		l.endCtx(e)
-	}
-	hold := e.Since.Sub(l.since)
-	l.mu.Unlock()
-	if was == held {
-		c.event(Event{Kind: Lost, Name: e.Name, Token: e.Token, Hold: hold, Err: e})
-	}
-	return was
 }
 
 // Release gives the lock back. nil says that the lease was valid to the end and that the
@@ -197,6 +146,9 @@ func (l *Lease) lose(reason Reason, err error, confirmed time.Time) (was leaseSt
 // From the moment of the call Held is false and Context is cancelled, whatever the result.
 // If ctx has ended already, the lock is released in the background and the result is
 // ErrUnknown.
+//
+// A lock that was taken more than once with [Reentrant] stays in the store until the last
+// of its leases is released. With [MinHold] Release waits until that time is over.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return fmt.Errorf("hasp: release of a nil lease: %w", ErrNotHeld)
@@ -205,12 +157,13 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err // a LostError names lock and store itself
 	}
-	return l.session.client.wrap("release", l.request.name, err)
+	return l.entry.session.client.wrap("release", l.entry.request.name, err)
 }
 
 func (l *Lease) release(caller context.Context) error {
-	s := l.session
-	s.trusted()
+	e := l.entry
+	s := e.session
+	e.trusted()
 	if caller == nil {
 		caller = nilContext
 	}
@@ -219,23 +172,49 @@ func (l *Lease) release(caller context.Context) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 
-	l.mu.Lock()
-	if l.state != held {
-		defer l.mu.Unlock()
-		return l.err
+	if e.batch != nil && e.batch.handOn(l) {
+		l.told(nil)
+		return nil
 	}
-	// Trust ends before the request leaves: once the store has it, the next may hold.
-	l.state, l.err, l.cancel = released, errReleased, cancel
-	if l.endCtx != nil {
-		l.endCtx(errReleased)
+	last, err := l.end(cancel)
+	if err != nil || !last {
+		return err
 	}
-	hold := time.Since(l.since)
-	l.mu.Unlock()
-
-	err := l.leave(ctx)
-	s.remove(l)
-	s.client.event(Event{Kind: Released, Name: l.request.name, Token: l.token, Hold: hold, Err: err})
+	if e.batch != nil {
+		e.batch.next() // whose request may reach the store before ours: then it queues behind
+	}
+	if err = e.sitOut(ctx); err == nil {
+		err = e.leave(ctx)
+	}
+	s.remove(e)
+	l.told(err)
 	return err
+}
+
+func (l *Lease) told(err error) {
+	e := l.entry
+	e.session.client.event(Event{Kind: Released, Name: e.request.name, Token: e.token, Hold: time.Since(l.since.at), Err: err})
+}
+
+// end ends the trust in this lease, before any request leaves: once the store has that,
+// the next may hold. last reports that no other lease of the entry is left, so that the
+// entry is to be removed, by a call that cancel ends.
+func (l *Lease) end(cancel context.CancelCauseFunc) (last bool, err error) {
+	e := l.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.err != nil {
+		return false, l.err
+	}
+	l.endLocked(errReleased)
+	if len(e.leases) > 1 {
+		e.dropLocked(l)
+		return false, nil
+	}
+	e.leases = nil
+	e.state, e.err, e.cancel = released, errReleased, cancel
+	e.stopLimitLocked()
+	return true, nil
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrNotHeld)
@@ -246,37 +225,3 @@ var nilContext = func() context.Context {
 	cancel(errNilContext)
 	return ctx
 }()
-
-// leave removes the entry and tells whether the lease was valid to the end. After an
-// unanswered attempt it asks again, and an entry that is then gone was removed by us: as
-// long as the session is trusted the store removes it for nobody else.
-func (l *Lease) leave(ctx context.Context) error {
-	s := l.session
-	var b backoff
-	for asked := false; ; asked = true {
-		if ctx.Err() != nil {
-			s.client.cleanTicket(s, l.ticket)
-			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
-		}
-		switch err := l.ticket.Leave(ctx); {
-		case err == nil && s.trusted(), asked && errors.Is(err, driver.ErrGone) && s.trusted():
-			return nil
-		case err == nil, errors.Is(err, driver.ErrGone):
-			return l.lostAtRelease(err)
-		}
-		b.sleep(ctx)
-	}
-}
-
-// lostAtRelease is for the two ways in which only the release itself finds out: the
-// deadline passed while it was under way, or the store had no such entry.
-func (l *Lease) lostAtRelease(err error) error {
-	reason := Denied
-	if err == nil {
-		reason = Expired
-	}
-	return &LostError{
-		Name: l.request.name, Backend: l.session.client.backend.String(), Token: l.token,
-		Reason: reason, Since: time.Now(), Confirmed: l.session.confirmed(), Err: err,
-	}
-}

@@ -42,6 +42,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.client.acquire(ctx, m.handle.try("try lock", driver.Whole), m.handle.err)
 }
 
+func (m *Mutex) part() part { return m.client.part(m, &m.handle, driver.Whole, m.handle.err) }
+
 // Do runs fn under the mutex called name and returns its error. fn's context ends when
 // ctx does or when the lock is lost. If the lock was lost before fn returned, or its
 // release could not be confirmed, the error wraps ErrLost or ErrUnknown as well, also if

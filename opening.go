@@ -99,7 +99,7 @@ func (c *Client) openSession(ctx context.Context) (*session, error) {
 	if !c.openWait.pause(ctx) {
 		return nil, ctx.Err()
 	}
-	s := &session{client: c, entries: map[string]*Lease{}}
+	s := &session{client: c, entries: map[string]*entry{}}
 	s.done, s.stop = context.WithCancelCause(context.Background())
 	sent := now() // before the call: a slow answer must not lengthen the lease
 	drv, granted, err := c.backend.Open(ctx, driver.SessionOptions{TTL: c.cfg.ttl, Gone: s.gone})

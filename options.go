@@ -22,6 +22,8 @@ type config struct {
 	guard    time.Duration // 0: the default for the granted TTL
 	owner    Owner
 	observer Observer
+
+	middleware []func(Acquirer) Acquirer
 }
 
 // Option sets something of a whole Client.
@@ -135,7 +137,14 @@ func (c *config) trust(granted time.Duration) time.Duration {
 type LockOption func(*lockConfig)
 
 type lockConfig struct {
-	note *string
+	note      *string
+	reentrant bool
+	limits    limits
+	batch     batching
+	asks      string      // see AskHolder
+	revoked   func(Owner) // see Revocable
+	deadlock  time.Duration
+	err       error // of an option
 }
 
 // Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]

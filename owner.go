@@ -1,6 +1,7 @@
 package hasp
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ type Owner struct {
 	PID     int    `json:"pid,omitempty"`
 	Program string `json:"program,omitempty"`
 	Note    string `json:"note,omitempty"` // see Note
+	Asks    string `json:"asks,omitempty"` // see AskHolder
 
 	// Raw is what another lock library wrote in the owner's place, if anything.
 	Raw string `json:"raw,omitempty"`
@@ -72,9 +74,17 @@ func self() Owner {
 	return o
 }
 
+// storedOwner is what stands in the store.
+type storedOwner struct {
+	Owner
+
+	// Holds are the ids of the entries that a waiter holds meanwhile. See Entry.Holds.
+	Holds []string `json:"holds,omitempty"`
+}
+
 // The stored form is JSON: readable with the store's own tools, and extensible. It goes
 // into no HTML page, so '<' and its like stay one byte instead of six.
-func (o Owner) encode() string {
+func (o storedOwner) encode() string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -83,6 +93,8 @@ func (o Owner) encode() string {
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+func (o Owner) encode() string { return storedOwner{Owner: o}.encode() }
 
 // fits refuses an owner that drivers need not be able to keep: a control character takes
 // six bytes in JSON.
@@ -93,13 +105,36 @@ func (o Owner) fits() error {
 	return nil
 }
 
-func decodeOwner(s string) Owner {
-	var o Owner
+func decodeOwner(s string) storedOwner {
+	var o storedOwner
 	if s == "" {
 		return o
 	}
-	if json.Unmarshal([]byte(s), &o) != nil || o == (Owner{}) {
-		return Owner{Raw: s}
+	if json.Unmarshal([]byte(s), &o) != nil || o.Owner == (Owner{}) && len(o.Holds) == 0 {
+		return storedOwner{Owner: Owner{Raw: s}}
 	}
 	return o
+}
+
+// whileHolding adds the ids of the leases that ctx was made from, as many as fit, the
+// innermost first. It costs nothing to those who hold nothing.
+func whileHolding(ctx context.Context, owner string) string {
+	l, ok := ctx.Value(leaseKey{}).(*Lease)
+	if !ok {
+		return owner
+	}
+	o := decodeOwner(owner)
+	for ; ok; l, ok = l.parent.Value(leaseKey{}).(*Lease) {
+		if !l.Held() {
+			continue
+		}
+		more := o
+		more.Holds = append(o.Holds, l.ID())
+		longer := more.encode()
+		if len(longer) > maxOwner {
+			break
+		}
+		o, owner = more, longer
+	}
+	return owner
 }

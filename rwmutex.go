@@ -47,6 +47,18 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.client.acquire(ctx, m.handle.try("try read-lock", 1), m.shared())
 }
 
+// RLocker returns the reader's side of the lock, for [LockAll]: its Lock and TryLock are
+// RLock and TryRLock.
+func (m *RWMutex) RLocker() Locker { return rlocker{m} }
+
+type rlocker struct{ m *RWMutex }
+
+func (r rlocker) Lock(ctx context.Context) (*Lease, error)    { return r.m.RLock(ctx) }
+func (r rlocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
+func (r rlocker) part() part                                  { return r.m.client.part(r, &r.m.handle, 1, r.m.shared()) }
+
+func (m *RWMutex) part() part { return m.client.part(m, &m.handle, driver.Whole, m.handle.err) }
+
 func (m *RWMutex) shared() error {
 	if !m.client.traits.Shared {
 		return fmt.Errorf("%w: it has no read locks", ErrUnsupported)

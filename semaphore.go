@@ -36,6 +36,18 @@ func (s *Semaphore) TryAcquire(ctx context.Context, k int64) (*Lease, error) {
 	return s.client.acquire(ctx, s.handle.try("try to acquire", k), s.check(k))
 }
 
+// Locker returns k permits of the semaphore as a lock, for [LockAll].
+func (s *Semaphore) Locker(k int64) Locker { return permits{s, k} }
+
+type permits struct {
+	s *Semaphore
+	k int64
+}
+
+func (p permits) Lock(ctx context.Context) (*Lease, error)    { return p.s.Acquire(ctx, p.k) }
+func (p permits) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryAcquire(ctx, p.k) }
+func (p permits) part() part                                  { return p.s.client.part(p, &p.s.handle, p.k, p.s.check(p.k)) }
+
 func (s *Semaphore) check(k int64) error {
 	switch {
 	case s.n < 1 || s.n >= driver.Whole:

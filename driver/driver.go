@@ -178,6 +178,13 @@ type Publisher interface {
 	Publish(ctx context.Context, value []byte) error
 }
 
+// Downgrader is a Ticket that can make its held entry smaller in place, at the same Seq,
+// so that entries behind it may hold beside it. ErrGone: there is no such entry. To call it
+// again is harmless.
+type Downgrader interface {
+	Downgrade(ctx context.Context, units int64) error
+}
+
 // Watcher is a Backend that can follow a name without asking again and again.
 type Watcher interface {
 	// Watch calls changed once as soon as the watch stands, then after every change of

@@ -53,6 +53,20 @@ var grantControls = []control{
 		seen: []string{"ReadWrite/WriterNotStarved"},
 	},
 	{
+		name: "downgrades by leaving and queueing again",
+		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &requeueing{grip: g, s: s, r: r}
+		}},
+		seen: []string{"Holding/Downgrade", "Holding/DowngradeBehind"},
+	},
+	{
+		name: "downgrades without letting the readers in",
+		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+			return &lonely{g}
+		}},
+		seen: []string{"Holding/Downgrade"},
+	},
+	{
 		name: "folds the case of names",
 		flaw: flaw{request: rename(strings.ToLower)},
 		seen: []string{"Names/Traps"},
@@ -258,3 +272,26 @@ func (t *another) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 	return t.grip.Enqueue(ctx)
 }
+
+// requeueing makes a writer a reader by way of the end of the queue.
+type requeueing struct {
+	grip
+	s driver.Session
+	r driver.Request
+}
+
+func (t *requeueing) Downgrade(ctx context.Context, units int64) error {
+	if err := t.Leave(ctx); err != nil {
+		return err
+	}
+	r := t.r
+	r.ID, r.Units = r.ID+"-again", units
+	t.grip = t.s.Ticket(r).(grip)
+	_, err := t.Enqueue(ctx)
+	return err
+}
+
+// lonely says that it has downgraded.
+type lonely struct{ grip }
+
+func (t *lonely) Downgrade(context.Context, int64) error { return nil }

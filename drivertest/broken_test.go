@@ -46,6 +46,7 @@ type full interface {
 type grip interface {
 	driver.Ticket
 	driver.Publisher
+	driver.Downgrader
 }
 
 // recorder takes a test's verdict instead of the testing package.

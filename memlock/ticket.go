@@ -99,3 +99,22 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	st.changed(t.entry.Name)
 	return nil
 }
+
+// Downgrade makes the entry smaller and lets those hold who now fit beside it.
+func (t *ticket) Downgrade(ctx context.Context, units int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	st := t.session.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !t.entered || t.entry.gone {
+		return driver.ErrGone
+	}
+	q := st.queues[t.entry.Name]
+	q.used -= t.entry.Units - units
+	t.entry.Units = units
+	q.admit()
+	st.changed(t.entry.Name)
+	return nil
+}

@@ -1,0 +1,254 @@
+package hasp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Deadlock is a circle of entries of which each waits for the next: none of them will ever
+// get its lock.
+type Deadlock struct {
+	Waits []Wait `json:"waits"`
+
+	// Certain says that each owner has told the store what it holds while it waits, which
+	// hasp does for a Lock whose context was made from a lease's. Otherwise the circle
+	// goes through sessions: the process that holds one lock waits for the other, perhaps
+	// for the sake of different goroutines; then it need not be a deadlock.
+	Certain bool `json:"certain"`
+}
+
+// Wait is one entry of a Deadlock, and who is in its way.
+type Wait struct {
+	Name   string `json:"name"`
+	Waiter Entry  `json:"waiter"`
+	On     Entry  `json:"on"` // holds the name, or waits in front
+}
+
+func (d Deadlock) String() string {
+	var parts []string
+	for _, w := range d.Waits {
+		parts = append(parts, fmt.Sprintf("%s waits for %q behind %s", w.Waiter.Owner, w.Name, w.On.Owner))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Deadlocks looks for circles among all who wait on the store, each reported once, from
+// what their queues say: who holds, who waits. The queues are read one after the other;
+// what is found is read a second time, and reported if it is still there. Stores that
+// cannot list their names return ErrUnsupported.
+//
+// The cost is that of reading every queue of the store, some of them twice.
+func (c *Client) Deadlocks(ctx context.Context) ([]Deadlock, error) {
+	var names []string
+	for name, err := range c.Names(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return c.deadlocksAmong(ctx, names)
+}
+
+func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock, error) {
+	found, err := c.circles(ctx, names)
+	if len(found) == 0 || err != nil {
+		return nil, err
+	}
+	// Names that were not read at the same moment can show a circle that never was. One
+	// whose entries are all still in each other's way is real: entries do not come back.
+	var again []string
+	for _, d := range found {
+		for _, w := range d.Waits {
+			again = append(again, w.Name)
+		}
+	}
+	slices.Sort(again)
+	return c.circles(ctx, slices.Compact(again))
+}
+
+func (c *Client) circles(ctx context.Context, names []string) ([]Deadlock, error) {
+	var g waitGraph
+	for _, name := range names {
+		entries, err := c.backend.List(ctx, name)
+		if err != nil {
+			return nil, c.wrap("look for deadlocks at", name, err)
+		}
+		g.add(entries, c.entry)
+	}
+	g.connect()
+	return g.circles(), nil
+}
+
+// waitGraph has one node for each entry that waits.
+type waitGraph struct {
+	nodes  []*waitNode
+	byID   map[string]*waitNode   // the waiters
+	bySess map[string][]*waitNode // the waiters of a session
+	holds  map[string][]*waitNode // the waiters that say they hold an entry, by its id
+}
+
+type waitNode struct {
+	name     string
+	entry    Entry
+	blockers []Entry
+	edges    []waitEdge
+}
+
+type waitEdge struct {
+	to      *waitNode
+	on      Entry // the blocker behind it
+	certain bool
+}
+
+func (g *waitGraph) add(entries []driver.Entry, public func(driver.Entry) Entry) {
+	for i, e := range entries {
+		held, blockers := driver.Decide(entries[:i], e.Request)
+		if held {
+			continue
+		}
+		n := &waitNode{name: e.Name, entry: public(e)}
+		for _, b := range blockers {
+			n.blockers = append(n.blockers, public(b))
+		}
+		g.nodes = append(g.nodes, n)
+	}
+}
+
+// connect draws an edge from each waiter to the waiters that its blockers depend on: a
+// blocker that waits in front, itself; one that holds, those who wait while they hold it.
+func (g *waitGraph) connect() {
+	g.byID, g.bySess, g.holds = map[string]*waitNode{}, map[string][]*waitNode{}, map[string][]*waitNode{}
+	for _, n := range g.nodes {
+		g.byID[n.entry.ID] = n
+		for _, id := range n.entry.Holds {
+			g.holds[id] = append(g.holds[id], n)
+		}
+		if s := n.entry.Session; s != "" && len(n.entry.Holds) == 0 {
+			g.bySess[s] = append(g.bySess[s], n)
+		}
+	}
+	for _, n := range g.nodes {
+		for _, b := range n.blockers {
+			if w := g.byID[b.ID]; w != nil {
+				n.edges = append(n.edges, waitEdge{w, b, true})
+				continue
+			}
+			for _, w := range g.holds[b.ID] {
+				n.edges = append(n.edges, waitEdge{w, b, true})
+			}
+			if b.Session != n.entry.Session { // a process whose goroutines share a lock is no circle
+				for _, w := range g.bySess[b.Session] {
+					n.edges = append(n.edges, waitEdge{w, b, false})
+				}
+			}
+		}
+	}
+}
+
+// circles returns disjoint circles, the certain ones first: shortest first from each node.
+func (g *waitGraph) circles() []Deadlock {
+	var found []Deadlock
+	in := map[*waitNode]bool{}
+	for _, certain := range []bool{true, false} {
+		for _, n := range g.nodes {
+			if in[n] {
+				continue
+			}
+			path := n.circle(certain)
+			if path == nil || slices.ContainsFunc(path, func(e waitEdge) bool { return in[e.to] }) {
+				continue
+			}
+			d := Deadlock{Certain: true}
+			at := n
+			for _, e := range path {
+				d.Waits = append(d.Waits, Wait{at.name, at.entry, e.on})
+				d.Certain = d.Certain && e.certain
+				at = e.to
+				in[at] = true
+			}
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// circle is the shortest way from n back to itself, found breadth first; nil if none.
+func (n *waitNode) circle(certain bool) []waitEdge {
+	type step struct {
+		edge waitEdge
+		from *step
+	}
+	seen := map[*waitNode]bool{}
+	level := []*step{{edge: waitEdge{to: n}}}
+	for len(level) > 0 {
+		var next []*step
+		for _, s := range level {
+			for _, e := range s.edge.to.edges {
+				if certain && !e.certain || seen[e.to] {
+					continue
+				}
+				seen[e.to] = true
+				here := &step{e, s}
+				if e.to != n {
+					next = append(next, here)
+					continue
+				}
+				var path []waitEdge
+				for ; here.from != nil; here = here.from {
+					path = append(path, here.edge)
+				}
+				slices.Reverse(path)
+				return path
+			}
+		}
+		level = next
+	}
+	return nil
+}
+
+// FailOnDeadlock has a Lock that waits for longer than d look for a deadlock that it is
+// part of, again after each d. The youngest waiter of a certain one (see Deadlock) fails
+// with ErrDeadlock, and the error tells the whole circle; the others go on waiting, and
+// get their locks as the youngest gives its own back. It looks only if its context holds
+// locks: whoever holds nothing is in nobody's way. All who may meet in a circle should use
+// it. Each look costs what [Client.Deadlocks] does.
+//
+// It sees what stands in the store's queues. A goroutine that waits for its turn behind
+// another of its own client for the same name does not stand there yet.
+func FailOnDeadlock(d time.Duration) LockOption {
+	return func(c *lockConfig) { c.limit("FailOnDeadlock", &c.deadlock, d) }
+}
+
+// watchDeadlock fails the entry's waiting if it is the youngest of a deadlock.
+func (c *Client) watchDeadlock(ctx context.Context, e *entry, fail context.CancelCauseFunc) {
+	for sleep(ctx, e.request.deadlock) {
+		found, err := c.Deadlocks(ctx)
+		if err != nil {
+			continue // somebody else will tell of a store that does not answer
+		}
+		for _, d := range found {
+			if d.Certain && d.youngest() == e.id {
+				fail(fmt.Errorf("%w: %s", ErrDeadlock, d))
+				return
+			}
+		}
+	}
+}
+
+// youngest is the id of the entry that asked last. All see the same times, those of the
+// waiters' own clocks: clocks that differ make another one the youngest, but the same one
+// for all.
+func (d Deadlock) youngest() string {
+	w := slices.MaxFunc(d.Waits, func(a, b Wait) int {
+		if c := a.Waiter.Since.Compare(b.Waiter.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Waiter.ID, b.Waiter.ID)
+	})
+	return w.Waiter.ID
+}

@@ -1,0 +1,137 @@
+package hasp_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// ring has n clients of which each holds a lock and waits for that of the next.
+func ring(t *testing.T, store *memlock.Store, n int, from func(*hasp.Lease) context.Context, opts ...hasp.LockOption) (clients []*hasp.Client, errs []chan error) {
+	t.Helper()
+	var leases []*hasp.Lease
+	for i := range n {
+		c := client(t, store.Backend(), hasp.WithOwner(hasp.Owner{Program: "p" + string(rune('0'+i))}))
+		clients = append(clients, c)
+		leases = append(leases, lock(t, c, "lock-"+string(rune('0'+i))))
+	}
+	for i, c := range clients {
+		done := make(chan error, 1)
+		errs = append(errs, done)
+		time.Sleep(time.Millisecond) // so that one is the youngest
+		go func() {
+			l, err := c.Mutex("lock-"+string(rune('0'+(i+1)%n)), opts...).Lock(from(leases[i]))
+			if err == nil {
+				err = l.Release(context.Background())
+			}
+			_ = leases[i].Release(context.Background())
+			done <- err
+		}()
+	}
+	synctest.Wait()
+	return clients, errs
+}
+
+func TestDeadlocks(t *testing.T) {
+	for _, n := range []int{2, 3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			clients, _ := ring(t, memlock.New(), n, func(l *hasp.Lease) context.Context {
+				work, stop := context.WithCancel(l.Context())
+				context.AfterFunc(ctx, stop)
+				return work
+			})
+			// Others wait as well, in no circle: behind it, and for what is only held.
+			lock(t, clients[0], "aside")
+			lockLater(ctx, clients[1], "aside")
+			lockLater(ctx, clients[1], "lock-0")
+			synctest.Wait()
+			found, err := clients[0].Deadlocks(t.Context())
+			if err != nil || len(found) != 1 || len(found[0].Waits) != n || !found[0].Certain {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			for i, w := range found[0].Waits {
+				next := found[0].Waits[(i+1)%n]
+				if w.Name == next.Name || next.Waiter.Holds[0] != w.On.ID || w.Waiter.Owner.Program == w.On.Owner.Program {
+					t.Errorf("wait %d: %+v", i, w)
+				}
+			}
+			if s := found[0].String(); !strings.Contains(s, `(p0) waits for "lock-1" behind (p1)`) {
+				t.Error(s)
+			}
+			cancel()
+		})
+	}
+}
+
+// Without the contexts, what is left are the sessions: a suspicion, and it is called one.
+func TestSuspectedDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		clients, errs := ring(t, memlock.New(), 2, func(*hasp.Lease) context.Context { return ctx }, hasp.FailOnDeadlock(time.Second))
+		found, err := clients[1].Deadlocks(t.Context())
+		if err != nil || len(found) != 1 || found[0].Certain || len(found[0].Waits) != 2 {
+			t.Errorf("%+v, %v", found, err)
+		}
+		time.Sleep(time.Minute)
+		select {
+		case err := <-errs[0]:
+			t.Errorf("failed for a suspicion: %v", err)
+		case err := <-errs[1]:
+			t.Errorf("failed for a suspicion: %v", err)
+		default:
+		}
+		cancel()
+		wantErr(t, <-errs[0], context.Canceled)
+	})
+}
+
+// Queues in which everybody will get the lock are none: the control of the tests above.
+func TestNoDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a, b := client(t, store.Backend()), client(t, store.Backend())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		first := lock(t, a, "1")
+		lock(t, b, "2")
+		lock(t, b, "3")
+		lockLater(ctx, a, "2")
+		lockLater(first.Context(), a, "3") // b waits for nothing
+		third := client(t, store.Backend())
+		lockLater(ctx, third, "1")
+		lockLater(ctx, third, "2") // behind a, that has what third wants; but not the reverse
+		synctest.Wait()
+		if found, err := a.Deadlocks(t.Context()); err != nil || len(found) != 0 {
+			t.Errorf("%v, %v", found, err)
+		}
+	})
+}
+
+// The youngest gives up, and then all the others get their locks.
+func TestFailOnDeadlock(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			_, errs := ring(t, memlock.New(), n, (*hasp.Lease).Context, hasp.FailOnDeadlock(3*time.Second))
+			for i, done := range errs {
+				err := <-done
+				if i < n-1 && err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+				if i == n-1 && (!errors.Is(err, hasp.ErrDeadlock) || !strings.Contains(err.Error(), `waits for "lock-0"`)) {
+					t.Errorf("the youngest: %v", err)
+				}
+			}
+			if took := time.Since(began); took > 4*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,63 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Downgrade makes the writer of an [RWMutex] a reader without giving the lock up in
+// between: no writer can come in, and the readers next in the queue come in beside it. The
+// lease and its token stay the same. There is no way back: two readers that both waited to
+// become the writer would wait for each other.
+//
+// The error wraps ErrUnsupported where the store cannot change an entry in place, ErrLost
+// or ErrNotHeld if the lease has ended, and ErrUnknown if the store has not answered: it
+// may then be a reader already, and calling again is safe. A lock taken several times with
+// [Reentrant] must be released down to one lease first.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	if l == nil {
+		return fmt.Errorf("hasp: downgrade of a nil lease: %w", ErrNotHeld)
+	}
+	err := l.downgrade(ctx)
+	if err == nil || errors.As(err, new(*LostError)) {
+		return err
+	}
+	return l.entry.session.client.wrap("downgrade", l.Name(), err)
+}
+
+func (l *Lease) downgrade(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	e := l.entry
+	d, ok := e.ticket.(driver.Downgrader)
+	switch err := l.Err(); {
+	case err != nil:
+		return err
+	case e.request.capacity != driver.Whole:
+		return fmt.Errorf("%w: permits of a semaphore are released, not downgraded", ErrUnsupported)
+	case !ok || !e.session.client.traits.Shared:
+		return fmt.Errorf("%w: it cannot make a writer a reader in place", ErrUnsupported)
+	}
+	e.mu.Lock()
+	several := len(e.leases) > 1
+	e.mu.Unlock()
+	if several {
+		return fmt.Errorf("%w: the lock was taken several times; release all leases but one first", ErrDeadlock)
+	}
+	switch err := d.Downgrade(ctx, 1); {
+	case errors.Is(err, driver.ErrGone):
+		return e.denied(err)
+	case final(err), errors.Is(err, driver.ErrRefused):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	e.mu.Lock()
+	e.request.units = 1
+	e.mu.Unlock()
+	return l.Err()
+}

@@ -1,0 +1,154 @@
+package drivertest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// What a holder may do besides releasing: take the lock again, make itself smaller, hold
+// for a time, hand on within its process.
+var holdingTests = []test{
+	{name: "Reentrant", run: testReentrant},
+	{name: "Downgrade", needs: both(needsShared, needsDowngrader), run: testDowngrade},
+	{name: "DowngradeBehind", needs: both(both(needsShared, needsFIFO), needsDowngrader), run: testDowngradeBehind},
+	{name: "MinHold", run: testMinHold},
+	{name: "MaxHold", run: testMaxHold},
+	{name: "HandedOn", run: testHandedOn},
+}
+
+func needsDowngrader(e *env) string {
+	b := e.backend()
+	s := e.session(b, func(string, error) {})
+	_, ok := s.Ticket(e.whole(e.name())).(driver.Downgrader)
+	return unless(ok, "to make an entry smaller")
+}
+
+// S10: an owner that takes the lock again has it until it has released it as often.
+func testReentrant(e *env) {
+	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
+	outer := e.must(c.Mutex(name).Lock(e.ctx()))
+	inner := e.must(c.Mutex(name, hasp.Reentrant()).Lock(outer.Context()))
+	if inner.Token() != outer.Token() || len(e.list(b, name)) != 1 {
+		e.Errorf("tokens %d and %d, %d entries", outer.Token(), inner.Token(), len(e.list(b, name)))
+	}
+	e.release(outer)
+	_, err := other.Mutex(name).TryLock(e.ctx())
+	e.wantErr("try before the last release", err, hasp.ErrBusy)
+	if !inner.Held() {
+		e.Errorf("the inner lease went with the outer: %v", inner.Err())
+	}
+	e.release(inner)
+	e.release(e.must(other.Mutex(name).Lock(e.ctx())))
+}
+
+// The writer becomes a reader, with its place, its token and no gap; readers come in.
+func testDowngrade(e *env) {
+	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
+	l := e.must(c.RWMutex(name).Lock(e.ctx()))
+	token := l.Token()
+	reader := other.queue(other.RWMutex(name).RLock)
+	for range 2 { // the second is harmless
+		if err := l.Downgrade(e.ctx()); err != nil {
+			e.Fatalf("downgrade: %v", err)
+		}
+	}
+	e.release(reader.lease())
+	_, err := other.RWMutex(name).TryLock(e.ctx())
+	e.wantErr("a writer beside the downgraded", err, hasp.ErrBusy)
+	if list := e.list(b, name); len(list) != 1 || list[0].Units != 1 || e.traits.Fencing && list[0].Seq != token {
+		e.Errorf("listed: %+v", list)
+	}
+	if !l.Held() || l.Token() != token {
+		e.Errorf("held %t, token %d was %d", l.Held(), l.Token(), token)
+	}
+	e.release(l)
+	e.release(e.must(other.RWMutex(name).Lock(e.ctx())))
+}
+
+// A writer that waits stays next: it does not get in beside the reader, and nobody passes it.
+func testDowngradeBehind(e *env) {
+	name, c, other, third := e.name(), e.client(), e.client(), e.client()
+	l := e.must(c.RWMutex(name).Lock(e.ctx()))
+	writer := other.queue(other.RWMutex(name).Lock)
+	if err := l.Downgrade(e.ctx()); err != nil {
+		e.Fatalf("downgrade: %v", err)
+	}
+	writer.blocked("a reader holds")
+	_, err := third.RWMutex(name).TryRLock(e.ctx())
+	e.wantErr("a reader behind the writer", err, hasp.ErrBusy)
+	e.release(l)
+	e.release(writer.lease())
+}
+
+// The lock is kept for its time, also from those who are told by push.
+func testMinHold(e *env) {
+	const least = 300 * time.Millisecond
+	name, c, other := e.name(), e.client(), e.client()
+	began := time.Now()
+	l := e.must(c.Mutex(name, hasp.MinHold(least)).Lock(e.ctx()))
+	next := other.queue(other.Mutex(name).Lock)
+	e.release(l)
+	e.release(next.lease())
+	if took := time.Since(began); took < least {
+		e.Errorf("the next had the lock after %s", took)
+	}
+}
+
+// A holder over its time is told, and only then does the next get the lock.
+func testMaxHold(e *env) {
+	name, c, other := e.name(), e.mortal(), e.client()
+	l := e.must(c.Mutex(name, hasp.MaxHold(200*time.Millisecond)).Lock(e.ctx()))
+	work := l.Context()
+	next := other.queue(other.Mutex(name).Lock).lease()
+	if work.Err() == nil || l.Held() {
+		e.Error("S5: the next holds, and the old holder was not told")
+	}
+	var lost *hasp.LostError
+	if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Overdue {
+		e.Errorf("ended by %v", l.Err())
+	}
+	if e.traits.Fencing && next.Token() <= l.Token() {
+		e.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	e.release(next)
+}
+
+// With Batch a lock goes from hand to hand within the process, is exclusive all the same,
+// and comes to the other machine at the end of the batch (L2).
+func testHandedOn(e *env) {
+	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
+	f := new(fragile)
+	m := c.Mutex(name, hasp.Batch(4, time.Minute))
+	done := make(chan error)
+	for range 8 {
+		go func() {
+			for range 5 {
+				l, err := m.Lock(e.ctx())
+				if err == nil {
+					f.use()
+					err = l.Release(e.ctx())
+				}
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 5 {
+		l := e.must(other.Mutex(name).Lock(e.ctx()))
+		f.use()
+		e.release(l)
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			e.Error(err)
+		}
+	}
+	e.exclusive(f)
+	e.empty(b, name)
+}

@@ -1,0 +1,103 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// What operators do, beside evicting.
+var operateTests = []test{
+	{name: "Deadlock", needs: both(needsFIFO, needsNames), run: testDeadlockFound},
+	{name: "DeadlockFails", needs: both(needsFIFO, needsNames), run: testDeadlockFails},
+	{name: "Asked", needs: needsFIFO, run: testAsked},
+}
+
+// crossed has two clients hold a lock each and want the other's.
+func (e *env) crossed(opts ...hasp.LockOption) (names []string, leases []*hasp.Lease, wants []*attempt) {
+	e.Helper()
+	names = e.names(2)
+	cs := e.clients(2)
+	for i, c := range cs {
+		leases = append(leases, e.must(c.Mutex(names[i]).Lock(e.ctx())))
+	}
+	for i, c := range cs {
+		wants = append(wants, c.queue(func(ctx context.Context) (*hasp.Lease, error) {
+			work, cancel := context.WithCancel(leases[i].Context())
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			return c.Mutex(names[1-i], opts...).Lock(work)
+		}))
+	}
+	return names, leases, wants
+}
+
+// The circle is found by anybody who can read the queues, with who is in it.
+func testDeadlockFound(e *env) {
+	names, leases, _ := e.crossed()
+	found, err := e.client().Deadlocks(e.ctx())
+	if err != nil {
+		e.Fatalf("deadlocks: %v", err)
+	}
+	// Other tests share the store.
+	var ours []hasp.Deadlock
+	for _, d := range found {
+		if d.Waits[0].Name == names[0] || d.Waits[0].Name == names[1] {
+			ours = append(ours, d)
+		}
+	}
+	if len(ours) != 1 || len(ours[0].Waits) != 2 || !ours[0].Certain {
+		e.Fatalf("found %+v", ours)
+	}
+	for _, w := range ours[0].Waits {
+		holder := leases[0]
+		if w.Name == names[1] {
+			holder = leases[1]
+		}
+		if w.On.ID != holder.ID() {
+			e.Errorf("%q is said to be held by %q, it is by %q", w.Name, w.On.ID, holder.ID())
+		}
+	}
+	e.release(leases[0])
+}
+
+// One of the two gives up, and the other gets its lock.
+func testDeadlockFails(e *env) {
+	_, leases, wants := e.crossed(hasp.FailOnDeadlock(100 * time.Millisecond))
+	loser := 0
+	select {
+	case <-wants[0].done:
+	case <-wants[1].done:
+		loser = 1
+	case <-e.ctx().Done():
+		e.Fatal("both still wait")
+	}
+	winner := 1 - loser
+	e.wantErr("the youngest", wants[loser].err, hasp.ErrDeadlock)
+	if errors.Is(wants[loser].err, context.Canceled) {
+		e.Errorf("%v: nobody cancelled it", wants[loser].err)
+	}
+	e.release(leases[loser])
+	e.release(wants[winner].lease())
+	e.release(leases[winner])
+}
+
+// The holder hears the request, and who makes it.
+func testAsked(e *env) {
+	name, c, other := e.name(), e.client(), e.client()
+	asked := make(chan hasp.Owner, 1)
+	l := e.must(c.Mutex(name, hasp.Revocable(func(by hasp.Owner) { asked <- by })).Lock(e.ctx()))
+	next := other.queue(other.Mutex(name, hasp.AskHolder("the deploy cannot wait"), hasp.Note("deploy")).Lock)
+	select {
+	case by := <-asked:
+		if by.Asks != "the deploy cannot wait" || by.Note != "deploy" {
+			e.Errorf("asked by %+v", by)
+		}
+	case <-e.ctx().Done():
+		e.Fatal("the holder was never asked")
+	}
+	e.release(l)
+	e.release(next.lease())
+}

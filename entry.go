@@ -1,0 +1,178 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// entry is the client's side of one place in a store's queue, from before the request is
+// sent until nothing of it is left. It has one lease, unless the lock was taken again with
+// Reentrant: whatever ends the entry ends all its leases.
+type entry struct {
+	session *session
+	ticket  driver.Ticket
+	id      string
+	request Request
+	batch   *batch // nil: the lock is not handed on within the process
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // of the acquisition or release under way; else nil
+	state  entryState
+	token  uint64
+	err    error     // why it is no longer held
+	since  instant   // when the lease of the moment was granted
+	limit  *limit    // nil: held for as long as it is not released
+	leases []*Lease  // those that are neither released nor lost, oldest first
+	first  Lease     // the one that nearly all entries have, and
+	room   [1]*Lease // the array of leases for it: one allocation for all of this
+}
+
+type entryState int
+
+const (
+	pending entryState = iota // not yet granted, and not yet refused
+	held
+	lost
+	released
+)
+
+// trusted reports whether the entry may be relied on, by the clocks and never by a flag:
+// the session's deadline and the entry's own limits. Whoever finds either over ends it.
+func (e *entry) trusted() bool {
+	return e.session.trusted() && e.withinLimit()
+}
+
+// grant makes a pending entry held and returns its first lease. It fails if the entry or
+// its session was lost before the answer was read: a grant that arrives after the
+// deadline, to a process that was stopped meanwhile, is none.
+func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
+	s := e.session
+	if s.client.traits.Fencing == (token == 0) {
+		return nil, fmt.Errorf("driver error: token %d from a store with Fencing %t", token, s.client.traits.Fencing)
+	}
+	if !s.trusted() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return nil, s.endErr
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state != pending {
+		return nil, fmt.Errorf("%w: %w", driver.ErrGone, e.err)
+	}
+	e.state, e.token, e.cancel = held, token, nil
+	e.leases = e.room[:0]
+	e.addLocked(&e.first, parent)
+	e.since = e.first.since
+	e.startLimitLocked()
+	return &e.first, nil
+}
+
+func (e *entry) addLocked(l *Lease, parent context.Context) {
+	l.entry, l.parent, l.since = e, parent, now()
+	e.leases = append(e.leases, l)
+}
+
+// again adds a lease to an entry that is held: to take the lock again is to hold it twice.
+func (e *entry) again(parent context.Context) (*Lease, bool) {
+	if !e.trusted() {
+		return nil, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state != held {
+		return nil, false
+	}
+	l := new(Lease)
+	e.addLocked(l, parent)
+	return l, true
+}
+
+// interrupt ends a request under way from the session's side.
+func (e *entry) interrupt(cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cancel != nil {
+		e.cancel(cause)
+	}
+}
+
+// lose ends a held or pending entry, and returns what it was. The first of lose and the
+// last Release wins.
+func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entryState) {
+	c := e.session.client
+	e.mu.Lock()
+	was = e.state
+	if was != held && was != pending {
+		e.mu.Unlock()
+		return was
+	}
+	le := &LostError{
+		Name: e.request.name, Backend: c.backend.String(), Token: e.token,
+		Reason: reason, Since: time.Now(), Confirmed: confirmed, Err: err,
+	}
+	e.state, e.err = lost, le
+	e.stopLimitLocked()
+	leases := e.leases
+	e.leases = nil
+	var hold time.Duration
+	for _, l := range leases {
+		hold = max(hold, le.Since.Sub(l.since.at))
+		l.endLocked(le)
+	}
+	e.mu.Unlock()
+	if was == held {
+		if e.batch != nil {
+			e.batch.next() // whoever held it may hang, and release nothing
+		}
+		c.event(Event{Kind: Lost, Name: le.Name, Token: le.Token, Hold: hold, Err: le})
+	}
+	return was
+}
+
+// denied is what the store's word that the entry is gone comes to.
+func (e *entry) denied(err error) error {
+	e.lose(Denied, err, e.session.confirmed())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// leave removes the entry and tells whether it was valid to the end. After an unanswered
+// attempt it asks again, and an entry that is then gone was removed by us: as long as the
+// session is trusted the store removes it for nobody else.
+func (e *entry) leave(ctx context.Context) error {
+	s := e.session
+	var b backoff
+	for asked := false; ; asked = true {
+		if ctx.Err() != nil {
+			s.client.cleanTicket(s, e.ticket)
+			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
+		}
+		switch err := e.ticket.Leave(ctx); {
+		case err == nil && s.trusted(), asked && errors.Is(err, driver.ErrGone) && s.trusted():
+			return nil
+		case err == nil, errors.Is(err, driver.ErrGone):
+			return e.lostAtRelease(err)
+		}
+		b.sleep(ctx)
+	}
+}
+
+// lostAtRelease is for the two ways in which only the release itself finds out: the
+// deadline passed while it was under way, or the store had no such entry.
+func (e *entry) lostAtRelease(err error) error {
+	reason := Denied
+	if err == nil {
+		reason = Expired
+	}
+	return &LostError{
+		Name: e.request.name, Backend: e.session.client.backend.String(), Token: e.token,
+		Reason: reason, Since: time.Now(), Confirmed: e.session.confirmed(), Err: err,
+	}
+}

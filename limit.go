@@ -1,0 +1,199 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// limits are a holder's own bounds, as the options of a lock set them; 0 where unset.
+type limits struct {
+	min, max, stall time.Duration
+}
+
+// MinHold keeps the lock for at least d after it was granted: [Lease.Release] ends the
+// lease at once, but waits until then before it gives the lock to the next. It is for
+// jobs that several machines start at the same moment: with a fast job and clocks a
+// second apart, the last machine would otherwise run it again. If the context of Release
+// ends first, the rest is done in the background, as long as the client is not closed.
+func MinHold(d time.Duration) LockOption {
+	return func(c *lockConfig) { c.limit("MinHold", &c.limits.min, d) }
+}
+
+// MaxHold ends a lease that is held for longer than d, with the reason Overdue: the
+// work's context is cancelled, and after the guard time (see [WithGuard]) the lock is
+// given to the next.
+func MaxHold(d time.Duration) LockOption {
+	return func(c *lockConfig) { c.limit("MaxHold", &c.limits.max, d) }
+}
+
+// StallAfter ends a lease whose holder has not called [Lease.Progress] for longer than d,
+// with the reason Stalled, as MaxHold does. Renewal tells the store that a process lives;
+// this tells hasp that its work gets on: a deadlocked or hung holder does not block the
+// others for ever.
+func StallAfter(d time.Duration) LockOption {
+	return func(c *lockConfig) { c.limit("StallAfter", &c.limits.stall, d) }
+}
+
+func (c *lockConfig) limit(option string, into *time.Duration, d time.Duration) {
+	if d <= 0 {
+		c.err = errors.Join(c.err, fmt.Errorf("%w: %s must be greater than zero, not %s", ErrInvalidOption, option, d))
+	}
+	*into = d
+}
+
+func (l *limits) check() error {
+	if l.max > 0 && l.min > l.max {
+		return fmt.Errorf("%w: MinHold (%s) is longer than MaxHold (%s)", ErrInvalidOption, l.min, l.max)
+	}
+	return nil
+}
+
+// Progress says that the work under a lock with [StallAfter] gets on. Call it as often as
+// you like: it talks to nobody. Without StallAfter, or after the lease has ended, it does
+// nothing.
+func (l *Lease) Progress() {
+	e := l.entry
+	if e.limit == nil || !e.trusted() { // what is over stays over
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.err == nil {
+		e.limit.progress = now()
+	}
+}
+
+// limit is the limits of an entry at work. progress and timer are guarded by entry.mu.
+type limit struct {
+	limits
+	progress instant
+	timer    *time.Timer
+}
+
+// newLimit returns nil if nothing is to be watched. MinHold alone needs the moment of the
+// grant only.
+func newLimit(l limits) *limit {
+	if l == (limits{}) {
+		return nil
+	}
+	return &limit{limits: l}
+}
+
+// leftLocked is how long the holder has left by its own limits, and the reason if nothing.
+func (e *entry) leftLocked() (left time.Duration, reason Reason) {
+	left = driver.Forever
+	if e.limit.max > 0 {
+		elapsed, _ := since(e.since)
+		left, reason = e.limit.max-elapsed, Overdue
+	}
+	if e.limit.stall > 0 {
+		elapsed, _ := since(e.limit.progress)
+		if stall := e.limit.stall - elapsed; stall < left {
+			left, reason = stall, Stalled
+		}
+	}
+	return left, reason
+}
+
+// limitLeft is leftLocked for those who only show it; false if there is no limit.
+func (e *entry) limitLeft() (time.Duration, bool) {
+	if e.limit == nil {
+		return 0, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left, reason := e.leftLocked()
+	return left, reason != ""
+}
+
+func (e *entry) withinLimit() bool {
+	if e.limit == nil {
+		return true
+	}
+	e.mu.Lock()
+	if e.state != held {
+		e.mu.Unlock()
+		return true // nothing is held that a limit could end
+	}
+	left, reason := e.leftLocked()
+	e.mu.Unlock()
+	if left > 0 {
+		return true
+	}
+	e.expel(reason)
+	return false
+}
+
+// expel takes the lock from a holder that is still alive, and may be in the middle of a
+// write. So it is told first, and has the guard time to stop: the same as it would have
+// at a loss by expiry, before the store hands the lock on.
+func (e *entry) expel(reason Reason) {
+	s := e.session
+	if e.lose(reason, nil, s.confirmed()) != held {
+		return // somebody else was first
+	}
+	s.client.inBackground(func() {
+		defer s.remove(e)
+		if sleep(s.done, s.client.cfg.guardOf(s.client.cfg.ttl)) {
+			s.client.clean(s.done, e.ticket.Leave)
+		}
+	})
+}
+
+// startLimitLocked begins to count for a new holder: at a grant, and when the lock is
+// handed on within the process.
+func (e *entry) startLimitLocked() {
+	if e.limit == nil {
+		return
+	}
+	e.limit.progress = e.since
+	if left, reason := e.leftLocked(); reason != "" {
+		e.stopLimitLocked()
+		e.limit.timer = time.AfterFunc(min(left, trustCheck), e.checkLimit)
+	}
+}
+
+func (e *entry) stopLimitLocked() {
+	if e.limit != nil && e.limit.timer != nil {
+		e.limit.timer.Stop()
+	}
+}
+
+// checkLimit is the timer. Like the trust timer it is not moved by progress: it looks,
+// and sleeps for what is left, never long, since timers stand still in a suspended machine.
+func (e *entry) checkLimit() {
+	if !e.withinLimit() {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == held {
+		left, _ := e.leftLocked()
+		e.limit.timer.Reset(min(max(left, 0), trustCheck))
+	}
+}
+
+// sitOut waits until MinHold is over. What ctx does not wait for happens in the background.
+func (e *entry) sitOut(ctx context.Context) error {
+	if e.limit == nil || e.limit.min == 0 {
+		return nil
+	}
+	rest := func() time.Duration {
+		elapsed, _ := since(e.since)
+		return e.limit.min - elapsed
+	}
+	if sleep(ctx, rest()) {
+		return nil
+	}
+	s := e.session
+	s.client.inBackground(func() {
+		if sleep(s.done, rest()) {
+			s.client.clean(s.done, e.ticket.Leave)
+		}
+	})
+	return fmt.Errorf("%w: the lock stays held until MinHold (%s) is over: %w", ErrUnknown, e.limit.min, contextError(ctx))
+}

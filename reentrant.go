@@ -1,0 +1,43 @@
+package hasp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Reentrant lets whoever holds the lock take it again: Lock and TryLock with a context
+// made from [Lease.Context] return another lease of the same entry at once, with the same
+// token, and the store has the lock until the last of them is released. Without Reentrant
+// such a Lock fails with ErrDeadlock, since it would wait for itself for ever.
+//
+// Go knows no owner of a goroutine, so the owner travels in the context. A writer may
+// take the lock again as writer or reader, a reader as reader. A reader cannot become the
+// writer: two that tried would wait for each other. [MinHold] and the other limits are
+// those of the first lease.
+func Reentrant() LockOption {
+	return func(c *lockConfig) { c.reentrant = true }
+}
+
+// again is what a request comes to whose context holds the name already.
+func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
+	l.entry.mu.Lock()
+	units := l.entry.request.units // less after a Downgrade
+	l.entry.mu.Unlock()
+	switch {
+	case !r.reentrant:
+		return nil, fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever (see Reentrant)", ErrDeadlock)
+	case r.units > units:
+		return nil, fmt.Errorf("%w: a reader cannot become the writer while it reads: release the read lock first", ErrDeadlock)
+	}
+	next, ok := l.entry.again(ctx)
+	if !ok {
+		return nil, l.Err()
+	}
+	return next, nil
+}
+
+// dropLocked takes a lease out that is not the last.
+func (e *entry) dropLocked(l *Lease) {
+	e.leases = slices.DeleteFunc(e.leases, func(o *Lease) bool { return o == l })
+}

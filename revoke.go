@@ -1,0 +1,42 @@
+package hasp
+
+// AskHolder makes a request that asks whoever holds the lock to give it up soon, and says
+// why (at most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked
+// ([Revocable]) is not told, and nobody is made to comply. Others see the reason in
+// [Client.Inspect].
+func AskHolder(why string) LockOption {
+	return func(c *lockConfig) { c.asks = why }
+}
+
+// Revocable has f called when somebody who waits for the lock asks its holder to give it
+// up: once for each who asks, with who it is and why (Owner.Asks). f runs on a goroutine of
+// its own and may release the lease.
+//
+// It costs a watch on the name while the lock is held, and a look at its queue after each
+// change; on a store that cannot be watched a look each second.
+func Revocable(f func(by Owner)) LockOption {
+	return func(c *lockConfig) { c.revoked = f }
+}
+
+// listen tells f who asks for the lock, for as long as the lease is held.
+func (c *Client) listen(l *Lease, f func(Owner)) {
+	ctx := l.Context()
+	told := map[string]bool{} // by id
+	for changed := c.follow(ctx, l.Name()); ; {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		q, err := c.Inspect(ctx, l.Name())
+		if err != nil {
+			continue // the broken watch signals again when it stands
+		}
+		for _, w := range q.Waiters {
+			if w.Owner.Asks != "" && !told[w.ID] && ctx.Err() == nil {
+				told[w.ID] = true
+				f(w.Owner)
+			}
+		}
+	}
+}
