@@ -25,7 +25,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 		}
 		return l, nil
 	}
-	r.owner = whileHolding(ctx, r.owner)
+	r.owner = whileHolding(ctx, r.owner, r.holds)
 	r.began = time.Now()
 	l, err := c.acquirer.Acquire(ctx, r)
 	if l == nil && err == nil {
@@ -152,7 +152,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 		if !queued {
 			queued = true
 			s.client.event(Event{Kind: Waiting, Name: r.name})
-			if r.deadlock > 0 && caller.Value(leaseKey{}) != nil {
+			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e, cancel) // ends with ctx
 			}
 		}

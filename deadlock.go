@@ -2,6 +2,7 @@ package hasp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -209,6 +210,20 @@ func (n *waitNode) circle(certain bool) []waitEdge {
 		level = next
 	}
 	return nil
+}
+
+// Holding names entries (by [Lease.ID]) that are held for the sake of whoever waits here,
+// although its context was not made from their leases: those of a parent process, say. They
+// make deadlocks certain, as leases in the context do.
+func Holding(ids ...string) LockOption {
+	return func(c *lockConfig) {
+		for _, id := range ids {
+			if id == "" || len(id) > 64 {
+				c.err = errors.Join(c.err, fmt.Errorf("%w: the id of an entry has 1 to 64 bytes, not %d", ErrInvalidOption, len(id)))
+			}
+		}
+		c.holds = append(c.holds, ids...)
+	}
 }
 
 // FailOnDeadlock has a Lock that waits for longer than d look for a deadlock that it is

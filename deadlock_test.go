@@ -70,6 +70,31 @@ func TestDeadlocks(t *testing.T) {
 	}
 }
 
+// A process that holds for the sake of another, which waits: as nested runs of a command do.
+func TestDeadlockOfProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var held []*hasp.Lease
+		for _, name := range []string{"1", "2"} {
+			held = append(held, lock(t, client(t, store.Backend()), name))
+		}
+		for i, name := range []string{"2", "1"} {
+			c := client(t, store.Backend())
+			go func() { _, _ = c.Mutex(name, hasp.Holding(held[i].ID())).Lock(ctx) }()
+		}
+		synctest.Wait()
+		onlooker := client(t, store.Backend())
+		found, err := onlooker.Deadlocks(t.Context())
+		if err != nil || len(found) != 1 || !found[0].Certain {
+			t.Errorf("%+v, %v", found, err)
+		}
+		_, err = onlooker.Mutex("3", hasp.Holding("")).Lock(ctx)
+		wantErr(t, err, hasp.ErrInvalidOption)
+	})
+}
+
 // Without the contexts, what is left are the sessions: a suspicion, and it is called one.
 func TestSuspectedDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (h *handle) ask(op string, units int64) *Request {
 	return &Request{
 		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner,
 		reentrant: h.cfg.reentrant, limits: h.cfg.limits, batching: h.cfg.batch,
-		revoked: h.cfg.revoked, deadlock: h.cfg.deadlock,
+		holds: h.cfg.holds, revoked: h.cfg.revoked, deadlock: h.cfg.deadlock,
 	}
 }
 

@@ -19,6 +19,7 @@ type Request struct {
 	reentrant       bool
 	limits          limits
 	batching        batching
+	holds           []string // see Holding
 	revoked         func(Owner)
 	deadlock        time.Duration // see FailOnDeadlock
 	began           time.Time     // set by acquire

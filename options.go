@@ -141,6 +141,7 @@ type lockConfig struct {
 	reentrant bool
 	limits    limits
 	batch     batching
+	holds     []string    // see Holding
 	asks      string      // see AskHolder
 	revoked   func(Owner) // see Revocable
 	deadlock  time.Duration

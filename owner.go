@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -116,25 +117,27 @@ func decodeOwner(s string) storedOwner {
 	return o
 }
 
-// whileHolding adds the ids of the leases that ctx was made from, as many as fit, the
-// innermost first. It costs nothing to those who hold nothing.
-func whileHolding(ctx context.Context, owner string) string {
+// whileHolding adds the ids of what the owner holds: the leases that ctx was made from, the
+// innermost first, and those it names itself; as many as fit. It costs nothing to those who
+// hold nothing.
+func whileHolding(ctx context.Context, owner string, named []string) string {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
-	if !ok {
+	if !ok && len(named) == 0 {
 		return owner
 	}
-	o := decodeOwner(owner)
+	ids := slices.Clone(named)
 	for ; ok; l, ok = l.parent.Value(leaseKey{}).(*Lease) {
-		if !l.Held() {
-			continue
+		if l.Held() {
+			ids = append(ids, l.ID())
 		}
-		more := o
-		more.Holds = append(o.Holds, l.ID())
-		longer := more.encode()
-		if len(longer) > maxOwner {
-			break
+	}
+	o := decodeOwner(owner)
+	for len(ids) > 0 {
+		o.Holds = ids
+		if longer := o.encode(); len(longer) <= maxOwner {
+			return longer
 		}
-		o, owner = more, longer
+		ids = ids[:len(ids)-1]
 	}
 	return owner
 }

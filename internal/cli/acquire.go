@@ -21,21 +21,24 @@ type acquisition struct {
 
 // lock chooses the primitive.
 func (q *acquisition) lock(ctx context.Context) (*hasp.Lease, error) {
-	note := hasp.Note(q.note)
+	opts := []hasp.LockOption{hasp.Note(q.note)}
+	for _, h := range heldAbove(q.app.getenv) {
+		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
+	}
 	try := q.flags.noWait
 	switch p := q.flags.permits; {
 	case p.n > 0 && try:
-		return q.client.Semaphore(q.name, p.n, note).TryAcquire(ctx, p.k)
+		return q.client.Semaphore(q.name, p.n, opts...).TryAcquire(ctx, p.k)
 	case p.n > 0:
-		return q.client.Semaphore(q.name, p.n, note).Acquire(ctx, p.k)
+		return q.client.Semaphore(q.name, p.n, opts...).Acquire(ctx, p.k)
 	case q.flags.shared && try:
-		return q.client.RWMutex(q.name, note).TryRLock(ctx)
+		return q.client.RWMutex(q.name, opts...).TryRLock(ctx)
 	case q.flags.shared:
-		return q.client.RWMutex(q.name, note).RLock(ctx)
+		return q.client.RWMutex(q.name, opts...).RLock(ctx)
 	case try:
-		return q.client.Mutex(q.name, note).TryLock(ctx)
+		return q.client.Mutex(q.name, opts...).TryLock(ctx)
 	}
-	return q.client.Mutex(q.name, note).Lock(ctx)
+	return q.client.Mutex(q.name, opts...).Lock(ctx)
 }
 
 // exclusive reports whether waiting for the name while holding it is a deadlock.

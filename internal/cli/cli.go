@@ -98,8 +98,8 @@ you already have.
 	root.SetHelpCommandGroupID("")
 	root.AddCommand(
 		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
-		a.lsCommand(), a.whoCommand(), a.electCommand(),
-		a.doctorCommand(), a.versionCommand(), a.manCommand(),
+		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
+		a.electCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
 	)
 	return root
 }

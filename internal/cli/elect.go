@@ -54,7 +54,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	if len(f.value) > 1024 {
 		return usage("--value must be at most 1024 bytes")
 	}
-	if err := checkNoteFlag(f.note); err != nil {
+	if err := checkText("--note", f.note); err != nil {
 		return err
 	}
 	e, err := a.prepare(cmd, args, &f.storeFlags, &f.commandFlags)

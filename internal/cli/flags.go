@@ -73,14 +73,14 @@ func (f *lockFlags) check() error {
 	if f.wait.set && f.wait.d == 0 { // as in flock -w 0; not "for ever", which is the default
 		f.noWait = true
 	}
-	return checkNoteFlag(f.note)
+	return checkText("--note", f.note)
 }
 
-// checkNoteFlag repeats the library's rule: the library would apply it when the lock is asked
-// for, and bad usage must be refused before the store is opened.
-func checkNoteFlag(note string) error {
-	if len(note) > 1024 || strings.ContainsRune(note, 0) || strings.ToValidUTF8(note, "") != note {
-		return usage("--note must be at most 1024 bytes of UTF-8")
+// checkText repeats the library's rule for notes: the library would apply it when the lock is
+// asked for, and bad usage must be refused before the store is opened.
+func checkText(flag, text string) error {
+	if len(text) > 1024 || strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
+		return usage("%s must be at most 1024 bytes of UTF-8", flag)
 	}
 	return nil
 }

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) deadlocksCommand() *cobra.Command {
+	var f storeFlags
+	c := &cobra.Command{
+		Use:   "deadlocks [flags]",
+		Short: "find those who wait for each other in a circle",
+		Long: `Read the queues of all locks and print each circle of owners of whom each waits
+for a lock that the next one holds. A circle is certain if its owners told the
+store what they hold while they wait (programs that lock with the context of
+their lease, nested runs of hasp); otherwise the same process holds one lock and
+waits for another, perhaps in different tasks: then it is only suspected.
+Exit code 75 if there is one, 0 if there is none.`,
+		Example: "  hasp deadlocks && echo all is well",
+	}
+	f.add(c.Flags(), "one JSON object per circle and line")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("deadlocks takes no arguments: %s", cmd.UseLine())
+		}
+		return a.deadlocks(&f)
+	})
+}
+
+func (a *app) deadlocks(f *storeFlags) error {
+	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+		found, err := c.Deadlocks(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range found {
+			if f.json {
+				err = a.printJSON(d)
+			} else {
+				err = a.print("%s", circle(d, time.Now()))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(found) == 0 {
+			a.tell("no deadlock")
+			return nil
+		}
+		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("%d found; hasp release --force breaks one", len(found))}
+	})
+}
+
+func circle(d hasp.Deadlock, now time.Time) *table {
+	kind := "SUSPECTED"
+	if d.Certain {
+		kind = "DEADLOCK"
+	}
+	t := newTable(kind, "WAITS FOR", "SINCE", "HELD BY", "HOLDER'S ID")
+	for _, w := range d.Waits {
+		t.row(ownerText(w.Waiter.Owner), clean(w.Name), clock(w.Waiter.Since, now), ownerText(w.On.Owner), w.On.ID)
+	}
+	return t
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+)
+
+// releaseFlags are those of the verb release.
+type releaseFlags struct {
+	storeFlags
+	force          bool
+	holder, reason string
+	wait           span
+}
+
+// releaseLine is what release --json prints.
+type releaseLine struct {
+	Event  string      `json:"event"` // "evicted" or "released"
+	Time   time.Time   `json:"time"`
+	Name   string      `json:"name"`
+	Holder string      `json:"holder,omitempty"`
+	Owner  *hasp.Owner `json:"owner,omitempty"`
+	Reason string      `json:"reason"`
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	var f releaseFlags
+	c := &cobra.Command{
+		Use:   "release [flags] NAME",
+		Short: "ask a holder to give a lock up, or take it away",
+		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
+that use the library hear the request and the reason if they asked to
+(Revocable); nobody is made to comply. The request stands in the queue as a
+waiter, and keeps its place.
+
+With --force, remove the holder or waiter with the id --holder, as shown by
+hasp who. The next in the queue gets the lock, with a higher fencing token. The
+old holder is told as soon as its store can tell it, at the latest at its next
+renewal; until then it believes that it holds. So two may be at work for that
+long, unless the resource checks tokens: stop the old holder first if you can.
+A store that cannot take a lock away says so (exit code 78).`,
+		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
+  hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"`,
+	}
+	fs := c.Flags()
+	f.add(fs, "print the result as a JSON object")
+	fs.BoolVar(&f.force, "force", false, "remove the entry with the id --holder")
+	fs.StringVar(&f.holder, "holder", "", "the `ID` of the entry to remove")
+	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
+	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		name, err := oneName(cmd, args)
+		if err == nil {
+			err = f.check()
+		}
+		switch {
+		case err != nil:
+			return err
+		case f.force:
+			return a.evict(name, &f)
+		}
+		return a.askHolder(name, &f)
+	})
+}
+
+func (f *releaseFlags) check() error {
+	switch {
+	case f.reason == "":
+		return usage("--reason is required: whoever looks for the lock's fate later will want it")
+	case f.force && f.holder == "":
+		return usage("--force needs --holder: the id that hasp who shows, so that nobody else is hit")
+	case !f.force && f.holder != "":
+		return usage("--holder goes with --force: a request is to whoever holds the lock")
+	case f.force && f.wait.set:
+		return usage("--force does not wait")
+	}
+	return checkText("--reason", f.reason)
+}
+
+func (a *app) evict(name string, f *releaseFlags) error {
+	return a.asking(&f.storeFlags, func(ctx context.Context, c *hasp.Client) error {
+		q, err := c.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		all := append(q.Holders, q.Waiters...)
+		i := slices.IndexFunc(all, func(e hasp.Entry) bool { return e.ID == f.holder })
+		if i < 0 {
+			return usage("%q has no entry with the id %q; see: hasp who %s", clean(name), clean(f.holder), clean(name))
+		}
+		err = c.Evict(ctx, name, f.holder)
+		if errors.Is(err, hasp.ErrNotHeld) {
+			return usage("%q: the entry %q has just gone by itself", clean(name), clean(f.holder))
+		}
+		if err != nil {
+			return err
+		}
+		a.tell(fmt.Sprintf("took %q from %s%s: %s", clean(name), ownerText(all[i].Owner), commaToken(all[i].Token), clean(f.reason)))
+		return a.printRelease(f, releaseLine{Event: "evicted", Name: name, Holder: f.holder, Owner: &all[i].Owner})
+	})
+}
+
+func (a *app) printRelease(f *releaseFlags, l releaseLine) error {
+	if !f.json {
+		return nil
+	}
+	l.Time, l.Reason = time.Now(), f.reason
+	return a.printJSON(l)
+}
+
+// askHolder stands in the queue with the request until whoever is there now has gone, and
+// takes nothing then.
+func (a *app) askHolder(name string, f *releaseFlags) error {
+	ctx, stop := interruptible()
+	defer stop()
+	client, err := a.open(ctx, &f.storeFlags)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	q, err := client.Inspect(ctx, name)
+	if err != nil {
+		return fail(interruption(ctx, err))
+	}
+	if len(q.Holders)+len(q.Waiters) == 0 {
+		a.tell(fmt.Sprintf("%q is free", clean(name)))
+		return a.printRelease(f, releaseLine{Event: "released", Name: name})
+	}
+	wctx, cancel := ctx, context.CancelFunc(func() {})
+	if f.wait.set {
+		wctx, cancel = context.WithTimeoutCause(ctx, max(f.wait.d, time.Millisecond), errWaitOver)
+	}
+	defer cancel()
+	a.tell("asking: " + heldBy(q, isMe, time.Now()))
+	lease, err := drain(wctx, client, q, f.reason)
+	switch {
+	case err != nil && context.Cause(wctx) == errWaitOver:
+		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; it did not comply within %s", heldBy(q, isMe, time.Now()), f.wait.d)}
+	case err != nil:
+		return fail(interruption(ctx, err))
+	}
+	if err := lease.Release(ctx); err != nil {
+		return fail(interruption(ctx, err))
+	}
+	return a.printRelease(f, releaseLine{Event: "released", Name: name})
+}
+
+// drain waits for the whole of a lock, whatever kind it is.
+func drain(ctx context.Context, c *hasp.Client, q hasp.Queue, reason string) (*hasp.Lease, error) {
+	opts := []hasp.LockOption{hasp.AskHolder(reason), hasp.Note("release: " + reason[:min(len(reason), 100)])}
+	if n := append(q.Holders, q.Waiters...)[0].Capacity; n != driver.Whole {
+		return c.Semaphore(q.Name, n, opts...).Acquire(ctx, n)
+	}
+	return c.Mutex(q.Name, opts...).Lock(ctx)
+}
