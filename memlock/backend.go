@@ -23,10 +23,10 @@ func (b *backend) Traits() driver.Traits {
 }
 
 func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	if err := ctx.Err(); err != nil {
+	st := b.store
+	if err := st.arrive(ctx); err != nil {
 		return nil, 0, err
 	}
-	st := b.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.sessions++
@@ -35,13 +35,17 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 		entries: map[string]*entry{}, ended: make(chan struct{}),
 	}
 	s.expiry = time.AfterFunc(o.TTL, s.expire)
+	st.open[s] = struct{}{}
 	return s, o.TTL, nil
 }
 
 func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := b.store.arrive(ctx); err != nil {
+		return nil, err
+	}
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
-	return b.store.list(name), ctx.Err()
+	return b.store.list(name), nil
 }
 
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
@@ -95,9 +99,7 @@ func (b *backend) Evict(_ context.Context, name, id string) error {
 	if found == nil {
 		return driver.ErrGone
 	}
-	if found.tell != nil {
-		found.tell(id, fmt.Errorf("%w: evicted", driver.ErrGone))
-	}
+	found.evicted()
 	return nil
 }
 
@@ -124,7 +126,7 @@ func (s *session) live() bool {
 }
 
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.store.arrive(ctx); err != nil {
 		return 0, err
 	}
 	s.store.mu.Lock()
@@ -145,7 +147,10 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{session: s, request: r}
 }
 
-func (s *session) Close(context.Context) error {
+func (s *session) Close(ctx context.Context) error {
+	if err := s.store.arrive(ctx); err != nil {
+		return err
+	}
 	s.end()
 	return nil
 }
@@ -160,6 +165,7 @@ func (s *session) end() {
 	defer s.store.mu.Unlock()
 	s.once.Do(func() {
 		s.expiry.Stop()
+		delete(s.store.open, s)
 		close(s.ended)
 		for _, e := range s.entries {
 			if !e.gone {

@@ -50,11 +50,13 @@ type Store struct {
 	sessions uint64
 	queues   map[string]*queue
 	watchers map[string][]*watcher
+	open     map[*session]struct{}
+	faults   faults
 }
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{}}
+	return &Store{label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{}, open: map[*session]struct{}{}}
 }
 
 // Backend returns a new connection to the store.
@@ -78,6 +80,13 @@ type entry struct {
 	gone   bool
 	notice chan struct{}
 	tell   func(id string, err error) // its session, about an eviction
+}
+
+// evicted tells the owner of an entry that was removed.
+func (e *entry) evicted() {
+	if e.tell != nil {
+		e.tell(e.ID, fmt.Errorf("%w: evicted", driver.ErrGone))
+	}
 }
 
 func (e *entry) ring() {

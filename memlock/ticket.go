@@ -18,16 +18,19 @@ type ticket struct {
 }
 
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	if err := ctx.Err(); err != nil {
+	s, st := t.session, t.session.store
+	if err := st.arrive(ctx); err != nil {
 		return driver.Verdict{}, err
 	}
-	s, st := t.session, t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !s.live() || t.left || t.entry.gone {
 		return driver.Verdict{}, driver.ErrGone
 	}
 	if !t.entered {
+		if err := st.refusal(t.request.Name); err != nil {
+			return driver.Verdict{}, err
+		}
 		entered, err := st.enter(&t.entry, t.request, s.id)
 		if err != nil {
 			return driver.Verdict{}, err
@@ -69,10 +72,10 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 func (t *ticket) Leave(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	st := t.session.store
+	if err := st.arrive(ctx); err != nil {
 		return err
 	}
-	st := t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	t.left = true
@@ -86,10 +89,10 @@ func (t *ticket) Leave(ctx context.Context) error {
 
 // Publish replaces the value of the entry.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	if err := ctx.Err(); err != nil {
+	st := t.session.store
+	if err := st.arrive(ctx); err != nil {
 		return err
 	}
-	st := t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !t.entered || t.entry.gone {
@@ -102,10 +105,10 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 
 // Downgrade makes the entry smaller and lets those hold who now fit beside it.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
-	if err := ctx.Err(); err != nil {
+	st := t.session.store
+	if err := st.arrive(ctx); err != nil {
 		return err
 	}
-	st := t.session.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !t.entered || t.entry.gone {

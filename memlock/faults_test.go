@@ -1,0 +1,131 @@
+package memlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+func newClient(t *testing.T, s *memlock.Store) *hasp.Client {
+	t.Helper()
+	c, err := hasp.New(s.Backend(), hasp.WithTTL(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func mustLock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	l, err := c.Mutex(name).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func reason(l *hasp.Lease) hasp.Reason {
+	var lost *hasp.LostError
+	errors.As(l.Err(), &lost)
+	if lost == nil {
+		return ""
+	}
+	return lost.Reason
+}
+
+func TestLose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		l := mustLock(t, newClient(t, store), "a")
+		other := mustLock(t, newClient(t, store), "b")
+		if n := store.Lose("a"); n != 1 || l.Held() || reason(l) != hasp.Denied {
+			t.Errorf("%d lost, held %t, %v", n, l.Held(), l.Err())
+		}
+		if n := store.Lose("a"); n != 0 || !other.Held() {
+			t.Errorf("%d lost, the other is held: %t", n, other.Held())
+		}
+	})
+}
+
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := newClient(t, store)
+		l := mustLock(t, c, "a")
+		store.Forget()
+		if l.Held() || reason(l) != hasp.SessionGone {
+			t.Errorf("held %t, %v", l.Held(), l.Err())
+		}
+		if next := mustLock(t, c, "a"); next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+	})
+}
+
+// Trust ends before the store lets the next in, on the clock of the bubble.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		l := mustLock(t, newClient(t, store), "a")
+		other := newClient(t, store)
+		waits := make(chan time.Time, 1)
+		go func() {
+			_, _ = other.Mutex("a").Lock(t.Context())
+			waits <- time.Now()
+		}()
+		synctest.Wait()
+		began := time.Now()
+		heal := store.Cut()
+		store.Cut() // no deeper
+		<-l.Lost()
+		if at := time.Since(began); at > 9*time.Second || reason(l) != hasp.Expired {
+			t.Errorf("lost after %s: %v", at, l.Err())
+		}
+		if _, err := other.Inspect(short(t), "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the store answered: %v", err)
+		}
+		heal()
+		heal()
+		if at := (<-waits).Sub(began); at < 9*time.Second {
+			t.Errorf("the next after %s", at)
+		}
+	})
+}
+
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestRefuseAndDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := newClient(t, store)
+		full := errors.New("disk full")
+		store.Refuse("a", full)
+		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, full) {
+			t.Errorf("not refused: %v", err)
+		}
+		mustLock(t, c, "b")
+		store.Refuse("", full)
+		if _, err := c.Mutex("c").TryLock(t.Context()); !errors.Is(err, full) {
+			t.Errorf("not refused: %v", err)
+		}
+		store.Refuse("", nil)
+		store.Refuse("a", nil)
+		store.Delay(2 * time.Second)
+		began := time.Now()
+		mustLock(t, c, "a")
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("took %s", took)
+		}
+		store.Delay(0)
+	})
+}
