@@ -1,0 +1,173 @@
+package hasp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// A transfer holds both accounts, and the price list as a reader. The order in which they
+// are named does not matter.
+func ExampleLockAll() {
+	ctx := context.Background()
+	c := open()
+	defer c.Close()
+
+	m, err := hasp.LockAll(ctx, c.Mutex("account/7"), c.Mutex("account/3"), c.RWMutex("prices").RLocker())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, l := range m.Leases() {
+		fmt.Println(l.Name())
+	}
+	fmt.Println(m.Held(), m.Token("account/3") > 0, m.Release(ctx))
+	// Output:
+	// account/3
+	// account/7
+	// prices
+	// true true <nil>
+}
+
+// A function that locks what its caller may hold already.
+func ExampleReentrant() {
+	c := open()
+	defer c.Close()
+	inner := func(ctx context.Context) error {
+		return c.Do(ctx, "orders/42", func(context.Context) error {
+			fmt.Println("inside, again")
+			return nil
+		}, hasp.Reentrant())
+	}
+	err := c.Do(context.Background(), "orders/42", inner)
+	fmt.Println(err)
+	// Without the option the same call would wait for itself; it is refused instead.
+	err = c.Do(context.Background(), "orders/42", func(ctx context.Context) error {
+		return c.Do(ctx, "orders/42", func(context.Context) error { return nil })
+	})
+	fmt.Println(errors.Is(err, hasp.ErrDeadlock))
+	// Output:
+	// inside, again
+	// <nil>
+	// true
+}
+
+// Write, then go on reading what was written, with no writer in between.
+func ExampleLease_Downgrade() {
+	ctx := context.Background()
+	c := open()
+	defer c.Close()
+	config := c.RWMutex("config")
+
+	lease, _ := config.Lock(ctx)
+	fmt.Println(lease.Downgrade(ctx))
+	reader, err := config.TryRLock(ctx)
+	fmt.Println("another reader:", reader.Held(), err)
+	_, err = config.TryLock(ctx)
+	fmt.Println("a writer:", errors.Is(err, hasp.ErrBusy))
+	// Output:
+	// <nil>
+	// another reader: true <nil>
+	// a writer: true
+}
+
+// A worker that hangs loses its lock although its process renews.
+func ExampleStallAfter() {
+	c := open()
+	defer c.Close()
+	lease, _ := c.Mutex("import", hasp.StallAfter(time.Second)).Lock(context.Background())
+	for range 3 {
+		time.Sleep(10 * time.Millisecond) // a batch
+		lease.Progress()
+	}
+	fmt.Println("working:", lease.Held())
+	<-lease.Context().Done() // the next batch never ends
+	var lost *hasp.LostError
+	fmt.Println(errors.As(lease.Err(), &lost), lost.Reason)
+	// Output:
+	// working: true
+	// true stalled
+}
+
+// Two that wait for each other: the younger gives up, with the whole circle in its error.
+func ExampleFailOnDeadlock() {
+	ctx := context.Background()
+	store := memlock.New()
+	var clients [2]*hasp.Client
+	var held [2]*hasp.Lease
+	for i, name := range []string{"a", "b"} {
+		clients[i], _ = hasp.New(store.Backend(), hasp.WithOwner(hasp.Owner{Program: fmt.Sprint("worker-", i)}))
+		defer clients[i].Close()
+		held[i], _ = clients[i].Mutex(name).Lock(ctx)
+	}
+	done := make(chan error)
+	want := func(i int, name string) {
+		defer held[i].Release(ctx)
+		lease, err := clients[i].Mutex(name, hasp.FailOnDeadlock(50*time.Millisecond)).Lock(held[i].Context())
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		done <- err
+	}
+	go want(0, "b")
+	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+		q, _ := clients[1].Inspect(ctx, "b")
+		waiting = len(q.Waiters)
+	}
+	go want(1, "a") // the younger
+	_, circle, _ := strings.Cut((<-done).Error(), "deadlock: ")
+	fmt.Println(circle)
+	fmt.Println(<-done)
+	// Output:
+	// (worker-1) waits for "a" behind (worker-0); (worker-0) waits for "b" behind (worker-1)
+	// <nil>
+}
+
+// The holder hears that somebody asks for the lock, and why.
+func ExampleRevocable() {
+	ctx := context.Background()
+	store := memlock.New()
+	batch, _ := hasp.New(store.Backend())
+	deploy, _ := hasp.New(store.Backend(), hasp.WithOwner(hasp.Owner{User: "ana", Host: "web-3"}))
+	defer batch.Close()
+	defer deploy.Close()
+
+	asked := make(chan hasp.Owner)
+	lease, _ := batch.Mutex("cluster", hasp.Revocable(func(by hasp.Owner) { asked <- by })).Lock(ctx)
+	go func() {
+		by := <-asked
+		fmt.Printf("%s asks: %s\n", by, by.Asks)
+		_ = lease.Release(ctx) // when it suits
+	}()
+	next, err := deploy.Mutex("cluster", hasp.AskHolder("a hotfix cannot wait")).Lock(ctx)
+	fmt.Println(next.Held(), err)
+	// Output:
+	// ana@web-3 asks: a hotfix cannot wait
+	// true <nil>
+}
+
+// A rule for names, for all locks of a client.
+func ExampleWithMiddleware() {
+	rule := func(next hasp.Acquirer) hasp.Acquirer {
+		return hasp.AcquirerFunc(func(ctx context.Context, r *hasp.Request) (*hasp.Lease, error) {
+			if !strings.HasPrefix(r.Name(), "billing/") {
+				return nil, errors.New("this service locks below billing/ only")
+			}
+			return next.Acquire(ctx, r)
+		})
+	}
+	c, _ := hasp.New(memlock.New().Backend(), hasp.WithMiddleware(rule))
+	defer c.Close()
+	_, err := c.Mutex("orders/42").Lock(context.Background())
+	fmt.Println(err)
+	_, err = c.Mutex("billing/42").Lock(context.Background())
+	fmt.Println(err)
+	// Output:
+	// hasp: lock "orders/42" at mem://: this service locks below billing/ only
+	// <nil>
+}
