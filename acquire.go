@@ -36,10 +36,10 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 		if errors.Is(err, ErrBusy) {
 			kind = Busy
 		}
-		c.event(Event{Kind: kind, Name: r.name, Wait: time.Since(r.began), Err: err})
+		c.event(Event{Kind: kind, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
 		return nil, c.wrap(r.op, r.name, err)
 	}
-	c.event(Event{Kind: Acquired, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+	c.event(Event{Kind: Acquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
 		go c.listen(l, r.revoked) // ends with the lease
 	}
@@ -114,7 +114,7 @@ func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
 		case !gone && !queued, gone && r.noWait && goneAgain > 3:
 			return nil, err
 		}
-		c.event(Event{Kind: Requeued, Name: r.name, Err: err})
+		c.event(Event{Kind: Requeued, Context: ctx, Name: r.name, Err: err})
 		// The first time at once: an idle session may have expired without anybody's fault.
 		if goneAgain != 1 && !b.sleep(ctx) {
 			return nil, contextError(ctx)
@@ -151,7 +151,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
-			s.client.event(Event{Kind: Waiting, Name: r.name})
+			s.client.event(Event{Kind: Waiting, Context: caller, Name: r.name})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e, cancel) // ends with ctx
 			}

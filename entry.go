@@ -120,9 +120,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.stopLimitLocked()
 	leases := e.leases
 	e.leases = nil
-	var hold time.Duration
 	for _, l := range leases {
-		hold = max(hold, le.Since.Sub(l.since.at))
 		l.endLocked(le)
 	}
 	e.mu.Unlock()
@@ -130,7 +128,11 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 		if e.batch != nil {
 			e.batch.next() // whoever held it may hang, and release nothing
 		}
-		c.event(Event{Kind: Lost, Name: le.Name, Token: le.Token, Hold: hold, Err: le})
+		eldest := leases[0]
+		c.event(Event{
+			Kind: Lost, Context: eldest.parent, Name: le.Name, Token: le.Token,
+			Hold: le.Since.Sub(eldest.since.at), Err: le,
+		})
 	}
 	return was
 }

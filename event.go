@@ -18,19 +18,21 @@ const (
 	Released    EventKind = "released"     // Hold: how long it was held
 	Lost        EventKind = "lost"         // Hold, and Err is the *LostError
 	Requeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
-	Renewed     EventKind = "renewed"      // of the session; Margin: trust left
-	RenewFailed EventKind = "renew failed" // of the session; Margin and Err
+	Renewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
+	RenewFailed EventKind = "renew failed" // of the session; Margin, Took and Err
 )
 
 // Event is told to an Observer.
 type Event struct {
 	Kind    EventKind
+	Context context.Context // of the call that it is about, for its values; nil for events of the session
 	Backend string
 	Name    string // of the lock; empty for events of the session
 	Token   uint64
 	Wait    time.Duration
 	Hold    time.Duration
 	Margin  time.Duration
+	Took    time.Duration
 	Err     error
 }
 
@@ -41,9 +43,12 @@ type Observer interface {
 }
 
 func (c *Client) event(e Event) {
-	if c.cfg.observer != nil {
-		e.Backend = c.backend.String()
-		c.cfg.observer.Observe(e)
+	if len(c.cfg.observe) == 0 {
+		return
+	}
+	e.Backend = c.backend.String()
+	for _, o := range c.cfg.observe {
+		o.Observe(e)
 	}
 }
 
@@ -62,7 +67,10 @@ func (o slogObserver) Observe(e Event) {
 	case RenewFailed, Failed, Requeued:
 		level = slog.LevelWarn
 	}
-	ctx := context.Background()
+	ctx := e.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
@@ -76,7 +84,7 @@ func (o slogObserver) Observe(e Event) {
 	for _, d := range []struct {
 		key string
 		d   time.Duration
-	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Margin}} {
+	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Margin}, {"took", e.Took}} {
 		if d.d != 0 {
 			attrs = append(attrs, slog.Duration(d.key, d.d))
 		}

@@ -36,12 +36,17 @@ func (r *recorder) take() (kinds []hasp.EventKind, events []hasp.Event) {
 	return kinds, events
 }
 
+type noteKey struct{}
+
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rec recorder
-		b, c, other := pair(t, hasp.WithObserver(&rec))
+		b, c, other := pair(t, hasp.WithObserver(nil), hasp.WithObserver(new(recorder)), hasp.WithObserver(&rec))
 
-		l := lock(t, c, "a")
+		l, err := c.Mutex("a").Lock(context.WithValue(t.Context(), noteKey{}, "from the caller"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(time.Second)
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -51,6 +56,9 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("events %v", kinds)
 		}
 		for _, e := range events {
+			if e.Context == nil || e.Context.Value(noteKey{}) != "from the caller" && e.Kind == hasp.Acquired {
+				t.Errorf("%s has not the caller's context", e.Kind)
+			}
 			if e.Name != "a" || e.Backend != "mem://" || e.Token != l.Token() {
 				t.Errorf("%+v", e)
 			}
@@ -60,7 +68,7 @@ func TestEvents(t *testing.T) {
 		}
 
 		holder := lock(t, other, "a")
-		_, err := c.Mutex("a").TryLock(t.Context())
+		_, err = c.Mutex("a").TryLock(t.Context())
 		wantErr(t, err, hasp.ErrBusy)
 		waiting := lockLater(t.Context(), c, "a")
 		time.Sleep(3 * time.Second)

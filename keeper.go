@@ -139,17 +139,19 @@ func (s *session) renew() {
 	var failures backoff
 	wait := s.untilRenewal()
 	for sleep(s.done, wait) {
+		began := time.Now()
 		margin, err := s.keepAlive()
+		took := time.Since(began)
 		switch {
 		case err == nil:
 			failures = backoff{}
 			wait = s.untilRenewal()
-			s.client.event(Event{Kind: Renewed, Margin: margin})
+			s.client.event(Event{Kind: Renewed, Margin: margin, Took: took})
 		case errors.Is(err, driver.ErrGone):
 			s.end(SessionGone, err)
 		default:
 			wait = failures.next()
-			s.client.event(Event{Kind: RenewFailed, Margin: margin, Err: err})
+			s.client.event(Event{Kind: RenewFailed, Margin: margin, Took: took, Err: err})
 		}
 	}
 }

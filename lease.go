@@ -173,7 +173,7 @@ func (l *Lease) release(caller context.Context) error {
 	defer cancel(nil)
 
 	if e.batch != nil && e.batch.handOn(l) {
-		l.told(nil)
+		l.told(caller, nil)
 		return nil
 	}
 	last, err := l.end(cancel)
@@ -187,13 +187,15 @@ func (l *Lease) release(caller context.Context) error {
 		err = e.leave(ctx)
 	}
 	s.remove(e)
-	l.told(err)
+	l.told(caller, err)
 	return err
 }
 
-func (l *Lease) told(err error) {
+func (l *Lease) told(ctx context.Context, err error) {
 	e := l.entry
-	e.session.client.event(Event{Kind: Released, Name: e.request.name, Token: e.token, Hold: time.Since(l.since.at), Err: err})
+	e.session.client.event(Event{
+		Kind: Released, Context: ctx, Name: e.request.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+	})
 }
 
 // end ends the trust in this lease, before any request leaves: once the store has that,

@@ -21,7 +21,7 @@ type config struct {
 	ttl      time.Duration
 	guard    time.Duration // 0: the default for the granted TTL
 	owner    Owner
-	observer Observer
+	observe  []Observer
 
 	middleware []func(Acquirer) Acquirer
 }
@@ -76,10 +76,13 @@ func WithOwner(o Owner) Option {
 	}
 }
 
-// WithObserver has every event of the client told to o. See [Observer].
+// WithObserver has every event of the client told to o, after the observers of options
+// before it. See [Observer].
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
-		c.observer = o
+		if o != nil {
+			c.observe = append(c.observe, o)
+		}
 		return nil
 	}
 }
