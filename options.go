@@ -18,10 +18,10 @@ const DefaultTTL = 10 * time.Second
 const minGuard = 50 * time.Millisecond
 
 type config struct {
-	ttl      time.Duration
-	guard    time.Duration // 0: the default for the granted TTL
-	owner    Owner
-	observe  []Observer
+	ttl     time.Duration
+	guard   time.Duration // 0: the default for the granted TTL
+	owner   Owner
+	observe []Observer
 
 	middleware []func(Acquirer) Acquirer
 }
