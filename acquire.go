@@ -39,6 +39,9 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 		c.event(Event{Kind: kind, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
 		return nil, c.wrap(r.op, r.name, err)
 	}
+	if len(c.cfg.middleware) > 0 {
+		l.adopt(ctx)
+	}
 	c.event(Event{Kind: Acquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
 		go c.listen(l, r.revoked) // ends with the lease

@@ -59,7 +59,7 @@ func (f AcquirerFunc) Acquire(ctx context.Context, r *Request) (*Lease, error) {
 // limits, allow lists, rules for names, a tracing span. The first is the outermost. Each
 // calls next once, with the Request it got and its context or one made from it, and
 // returns what next returned; or it returns an error of its own instead, which the caller
-// finds in a *LockError.
+// finds in a *LockError. What it adds to the context is not seen by the work under the lock.
 //
 // Middleware is called by many goroutines at once, after name, options and context have
 // been checked. Taking a lock again with [Reentrant] asks nobody and passes by.
@@ -77,6 +77,14 @@ func (c *Client) chain() Acquirer {
 		next = c.cfg.middleware[i](next)
 	}
 	return next
+}
+
+// adopt gives a lease the values of the context that its user gave to Lock. What a middleware
+// added was for the acquisition: a span that has ended by now, say.
+func (l *Lease) adopt(ctx context.Context) {
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
+	l.parent = ctx
 }
 
 var errNoLease = errors.New("a middleware returned neither lease nor error")
