@@ -120,7 +120,11 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.stopLimitLocked()
 	leases := e.leases
 	e.leases = nil
-	for _, l := range leases {
+	told := Event{Kind: Lost, Name: le.Name, Token: le.Token, Err: le}
+	for i, l := range leases {
+		if i == 0 {
+			told.Context, told.Hold = l.parent, le.Since.Sub(l.since.at)
+		}
 		l.endLocked(le)
 	}
 	e.mu.Unlock()
@@ -128,11 +132,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 		if e.batch != nil {
 			e.batch.next() // whoever held it may hang, and release nothing
 		}
-		eldest := leases[0]
-		c.event(Event{
-			Kind: Lost, Context: eldest.parent, Name: le.Name, Token: le.Token,
-			Hold: le.Since.Sub(eldest.since.at), Err: le,
-		})
+		c.event(told)
 	}
 	return was
 }
