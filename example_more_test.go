@@ -171,3 +171,37 @@ func ExampleWithMiddleware() {
 	// hasp: lock "orders/42" at mem://: this service locks below billing/ only
 	// <nil>
 }
+
+// A leader that is paused beyond its TTL goes on writing when it wakes up. Its term's token
+// is smaller than the new leader's, and the resource refuses it.
+func ExampleElection_pausedLeader() {
+	ctx := context.Background()
+	store := memlock.New()
+	first, _ := hasp.New(store.Backend())
+	second, _ := hasp.New(store.Backend())
+	defer first.Close()
+	defer second.Close()
+	var highest uint64 // the resource's own memory
+	write := func(t *hasp.Term, what string) {
+		if t.Token() < highest {
+			fmt.Println("refused:", what)
+			return
+		}
+		highest = t.Token()
+		fmt.Println("written:", what)
+	}
+
+	old, _ := first.Election("scheduler").Campaign(ctx, []byte("one"))
+	write(old, "by the first leader")
+	store.Lose("scheduler") // its TTL runs out while it stands still
+	next, _ := second.Election("scheduler").Campaign(ctx, []byte("two"))
+	write(next, "by the second leader")
+	write(old, "by the first, waking up") // it has not looked at old.Held()
+	again, _ := second.Election("scheduler").Leader(ctx)
+	fmt.Printf("%s leads, the first holds: %t\n", again.Value, old.Held())
+	// Output:
+	// written: by the first leader
+	// written: by the second leader
+	// refused: by the first, waking up
+	// two leads, the first holds: false
+}
