@@ -140,6 +140,11 @@ func (m *model) step() {
 			Name: name, ID: fmt.Sprint("id-", m.ids), Units: units, Capacity: capacity,
 			NoWait: m.rng.IntN(4) == 0, Since: time.Now(), Value: make([]byte, m.rng.IntN(maxValue)),
 		})
+	case n < 13 && len(q) > 0 && q[0].held && q[0].request.Units > 1:
+		m.actor = q[0].player
+		if err := q[0].Downgrade(context.Background(), 1+m.rng.Int64N(q[0].request.Units)); err != nil {
+			m.t.Fatalf("downgrade: %v", err)
+		}
 	case len(q) > 0:
 		e := q[m.rng.IntN(len(q))]
 		m.actor = e.player
