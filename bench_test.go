@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/memlock"
@@ -47,6 +48,40 @@ func BenchmarkCoreOneName64(b *testing.B) {
 			}
 		}
 	})
+}
+
+// The same with local batching, on a store whose every request takes 200 us, as one over a
+// network does: what Batch is for.
+func BenchmarkOneName64(b *testing.B) {
+	for name, opts := range map[string][]hasp.LockOption{
+		"plain": nil,
+		"batch": {hasp.Batch(32, 50*time.Millisecond)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			store := memlock.New()
+			store.Delay(200 * time.Microsecond)
+			c, err := hasp.New(store.Backend())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			ctx := context.Background()
+			m := c.Mutex("a", opts...)
+			b.SetParallelism(32) // times GOMAXPROCS
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l, err := m.Lock(ctx)
+					if err == nil {
+						err = l.Release(ctx)
+					}
+					if err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
 }
 
 // Heap per held lock, and what Held costs while many are held. Target: 1 KB, no goroutine.
