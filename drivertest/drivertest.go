@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,8 +56,8 @@ type test struct {
 	// needs says why this store cannot be asked for it; "" when it can.
 	needs func(*env) string
 
-	// solo tests count things of the whole process or store, and run alone. They come first
-	// in their theme.
+	// solo tests count things of the whole process or store, and run alone, also among
+	// several runs of the suite (see quiet). They come first in their theme.
 	solo bool
 
 	// processes marks a test that starts other processes, which live in real time.
@@ -98,20 +99,33 @@ func themes() []theme {
 }
 
 // Run holds a driver to its promises. It returns when all tests have ended, so that what
-// the harness needs may be closed after it.
+// the harness needs may be closed after it. It may run beside other calls of Run, on other
+// stores, and beside nothing else: some of its tests count goroutines and descriptors.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults(t)
 	for _, th := range themes() {
-		// Parallel tests begin when the theme's function returns, after the solo ones.
-		t.Run(th.name, func(t *testing.T) {
-			for _, x := range th.tests {
-				t.Run(x.name, func(t *testing.T) {
-					if !x.solo {
-						t.Parallel()
-					}
-					x.within(t, h, func(t *testing.T) { x.test(t, h) })
-				})
+		t.Run(th.name, func(t *testing.T) { th.run(t, h) })
+	}
+}
+
+// quiet is held by solo tests for writing and by all others for reading: the testing
+// package keeps them apart within one theme of one Run, and no further.
+var quiet sync.RWMutex
+
+// run starts the tests of a theme. Parallel ones begin when it returns, after the solo ones.
+func (th theme) run(t *testing.T, h Harness) {
+	for _, x := range th.tests {
+		t.Run(x.name, func(t *testing.T) {
+			// By Cleanup, and first: only when the test's clients are closed is it over.
+			if x.solo {
+				quiet.Lock()
+				t.Cleanup(quiet.Unlock)
+			} else {
+				t.Parallel()
+				quiet.RLock()
+				t.Cleanup(quiet.RUnlock)
 			}
+			x.within(t, h, func(t *testing.T) { x.test(t, h) })
 		})
 	}
 }

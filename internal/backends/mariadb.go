@@ -74,7 +74,9 @@ func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
 	if out, err := make.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initialise mariadb: %w\n%s", err, out)
 	}
-	argv := []string{mariadb.path(0), "--no-defaults", "--datadir=" + data, "--init-file=" + init,
+	// A server that starts clears its directory for temporary tables, also of those that
+	// another one beside it is using: to each its own.
+	argv := []string{mariadb.path(0), "--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--init-file=" + init,
 		fmt.Sprintf("--port=%d", ports[0]), "--bind-address=127.0.0.1", "--socket=" + filepath.Join(dir, "socket"),
 		"--skip-name-resolve", "--max-connections=1200"} // benchmarks have 512 waiters with a connection each
 	if o.TLS {

@@ -108,9 +108,13 @@ func (r *Redis) Do(args ...string) (string, error) {
 	return c.do(args...)
 }
 
-// connect returns a connection that has logged in. It serves for two seconds.
+// patience is how long one command may take. A machine with thirty processes for each
+// processor has been seen to take more than two seconds; a stopped server takes all of it.
+const patience = 8 * time.Second
+
+// connect returns a connection that has logged in, for one command or a few.
 func (r *Redis) connect() (*resp, error) {
-	conn, err := net.DialTimeout("tcp", r.Addr, time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func (r *Redis) connect() (*resp, error) {
 		conn = tls.Client(conn, r.TLS)
 	}
 	c := newRESP(conn)
-	err = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	err = conn.SetDeadline(time.Now().Add(patience))
 	if o := r.options; err == nil && o.Password != "" {
 		auth := []string{"AUTH", o.Password}
 		if o.User != "" {
@@ -137,6 +141,10 @@ func startRedis(o RedisOptions) (*Redis, error) { return startRedisAs("redis", o
 // startRedisAs starts the program as a "redis", a "sentinel" or a "cluster-node".
 func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 	ports, release, err := reservePorts(2) // a cluster's nodes talk on the second
+	for err == nil && role == "cluster-node" && !busFits(ports) {
+		release()
+		ports, release, err = reservePorts(2)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +159,12 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 	case "sentinel":
 		argv = append(argv, "--sentinel")
 	case "cluster-node":
-		conf = append(conf, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", ports[1]))
+		conf = append(conf, "cluster-enabled yes")
+		if RedisVersion() == "6.2" {
+			ports[1] = ports[0] + oldBus
+		} else {
+			conf = append(conf, fmt.Sprintf("cluster-port %d", ports[1]))
+		}
 	}
 	if err == nil {
 		// In a file and not as arguments: a sentinel rewrites its own.

@@ -66,7 +66,11 @@ func (c *RedisCluster) join(masters int) error {
 		}
 		if i < masters {
 			first, last := slots*i/masters, slots*(i+1)/masters-1
-			if err := n.expect("OK", "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)); err != nil {
+			add := []string{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with Redis 7
+			for slot := first; slot <= last; slot++ {
+				add = append(add, strconv.Itoa(slot))
+			}
+			if err := n.expect("OK", add...); err != nil {
 				return err
 			}
 		}

@@ -19,7 +19,7 @@ type tool struct {
 // The patterns say where Debian puts a file, because a user's PATH lacks some of these
 // directories. Elsewhere PATH is searched for the last part of the pattern.
 var (
-	redisServer  = &tool{name: "redis-server", debs: []string{"redis-server"}, files: []string{"/usr/bin/redis-server"}}
+	redisServer  = chosenRedis()
 	javaVM       = &tool{name: "java", debs: []string{"default-jre-headless"}, files: []string{"/usr/bin/java"}}
 	zookeeperJar = &tool{name: "zookeeper", debs: []string{"libzookeeper-java"}, files: []string{"/usr/share/java/zookeeper.jar"}}
 	oldEtcd      = &tool{name: "etcd 3.4", debs: []string{"etcd-server"}, files: []string{"/usr/bin/etcd"}}
