@@ -97,11 +97,11 @@ func (s *attemptSession) listenLocked(t *attempt) {
 		n = &nameWaiters{stop: cancel}
 		s.names[key] = n
 		ring := func() { s.ringName(key) }
-		l := &listener{
-			conn: s.store.conn, channel: redissonChannel(key),
-			message: func(string) { ring() }, stands: func(context.Context) { ring() },
+		l := &redisconn.Listener{
+			Conn: s.store.conn, Channel: redissonChannel(key),
+			Message: func(string) { ring() }, Stands: func(context.Context) { ring() },
 		}
-		go l.run(ctx, nil)
+		go l.Run(ctx)
 	}
 	n.waiting++
 }
@@ -224,6 +224,6 @@ func (t *attempt) Leave(ctx context.Context) error {
 }
 
 func (t *attempt) giveCall() redisconn.Call {
-	d := t.session.store.dialect
-	return redisconn.Call{Keys: t.keys, Args: append([]string{d.me(t)}, d.giveArgs(t)...)}
+	a := t.session.store
+	return a.giveCall(t.keys, a.dialect.me(t), t.member())
 }

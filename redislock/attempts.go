@@ -12,6 +12,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
 )
 
 // attempts is the backend of the dialects: a mutex, with a token if there is a counter.
@@ -45,14 +46,14 @@ func (a *attempts) Close() error {
 // that is what the other libraries make of it.
 func (a *attempts) keys(name string) ([]string, error) {
 	key := a.opts.Prefix + name
-	braced, ok := tag(key)
+	braced, ok := setnx.Tag(key)
 	switch {
-	case strings.HasPrefix(key, a.opts.Fence) && a.opts.Fence != FenceOff, strings.HasPrefix(key, companionPrefix):
-		return nil, fmt.Errorf("%w: keys that begin with %q are taken by this strategy", driver.ErrUnsupported, companionPrefix)
+	case strings.HasPrefix(key, a.opts.Fence) && a.opts.Fence != FenceOff, strings.HasPrefix(key, setnx.CompanionPrefix):
+		return nil, fmt.Errorf("%w: keys that begin with %q are taken by this strategy", driver.ErrUnsupported, setnx.CompanionPrefix)
 	case !ok && a.conn.Topology() == redisconn.Cluster:
 		return nil, fmt.Errorf("%w: with '}' in the name its keys cannot share a slot of the cluster", driver.ErrUnsupported)
 	}
-	return []string{key, a.opts.Fence + braced, companionPrefix + "w:" + braced}, nil
+	return []string{key, a.opts.Fence + braced, setnx.WaitersPrefix + braced}, nil
 }
 
 // mostWoken bounds how many waiters are woken in a row because nobody seems to listen. A
@@ -62,7 +63,7 @@ func (a *attempts) wakeArgs(member string) []string {
 	if a.conn.Topology() == redisconn.Cluster {
 		most = "1"
 	}
-	return []string{member, channelPrefix, most}
+	return []string{member, setnx.ChannelPrefix, most}
 }
 
 // Open subscribes to the session's channel, unless the dialect has one for each name.
@@ -78,8 +79,8 @@ func (a *attempts) Open(ctx context.Context, o driver.SessionOptions) (driver.Se
 	if a.dialect.announces {
 		return s, o.TTL, nil
 	}
-	l := &listener{conn: a.conn, channel: channelPrefix + s.id, message: s.woken, stands: func(context.Context) { s.ringAll() }}
-	if err := l.start(ctx, s.done); err != nil {
+	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.woken, Stands: func(context.Context) { s.ringAll() }}
+	if err := l.Start(ctx, s.done); err != nil {
 		s.finish()
 		return nil, 0, err
 	}
@@ -93,35 +94,9 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// List shows the holder, whatever wrote it. Who waits is nowhere to be seen.
-func (a *attempts) List(ctx context.Context, name string) ([]driver.Entry, error) {
-	keys, err := a.keys(name)
-	if err != nil {
-		return nil, err
-	}
-	r := read(ctx, a.conn, a.dialect.peek, redisconn.Call{Keys: keys})
-	if r.Err != nil {
-		return nil, wrongType(name, r.Err)
-	}
-	parts, _ := r.Value.([]any)
-	if len(parts) != 2 {
-		return nil, nil
-	}
-	holder, _ := parts[0].(string)
-	counter, _ := parts[1].(string)
-	e := driver.Entry{Request: driver.Request{Name: name, ID: holder, Units: driver.Whole, Capacity: driver.Whole, Owner: holder}}
-	if a.opts.Fence != FenceOff {
-		e.Seq, _ = strconv.ParseUint(counter, 10, 64)
-	}
-	if ownValue.MatchString(holder) {
-		var since string
-		e.ID, since, _ = strings.Cut(holder, " ")
-		since, e.Owner, _ = strings.Cut(since, " ")
-		if us, err := strconv.ParseInt(since, 10, 64); err == nil {
-			e.Since = time.UnixMicro(us)
-		}
-	}
-	return []driver.Entry{e}, nil
+// giveCall deletes the lock if it is me who has it.
+func (a *attempts) giveCall(keys []string, me, member string) redisconn.Call {
+	return redisconn.Call{Keys: keys, Args: append([]string{me}, a.dialect.giveArgs(a, keys[0], member)...)}
 }
 
 // attemptSession is a client's locks in a dialect. The arithmetic of trust is that of

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,67 +151,152 @@ func BenchmarkTurns(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			got := make(chan func() error, 1)
+			type grant struct {
+				release func() error
+				at      time.Time
+			}
+			got := make(chan grant, 1)
 			go func() {
 				r, err := takes[i%2](b.Context(), "turns")
+				at := time.Now() // here, and not when the benchmark's own goroutine has heard of it
 				if err != nil {
 					b.Error(err)
 				}
-				got <- r
+				got <- grant{r, at}
 			}()
 			time.Sleep(hold)
 			began := time.Now()
-			go release()
-			release = <-got
-			times.add(time.Since(began))
+			err = release()
+			next := <-got
+			times.add(next.at.Sub(began))
+			release = next.release
 		}
 		_ = release()
 		times.report()
 	})
 }
 
+var crowds = []int{8, 64, 512}
+
 // S3: contenders with clients of their own on one name, held 1 ms. The gap is from the
-// beginning of a release to the return of the next acquisition.
+// beginning of a release to the return of the next acquisition. The floor passes the turn
+// in this process, and does one after the other.
 func BenchmarkContended(b *testing.B) {
-	for _, n := range []int{8, 64} {
-		b.Run(fmt.Sprintf("hasp/n=%d", n), func(b *testing.B) {
-			server := backends.SharedRedis(b)
+	for _, n := range crowds {
+		b.Run(fmt.Sprintf("floor=goredis/n=%d", n), func(b *testing.B) {
+			server := backends.StartRedis(b, backends.RedisOptions{})
 			takes := make([]taker, n)
 			for i := range takes {
-				takes[i] = haspTaker(b, server.URL())
+				takes[i] = goRedisFloor(b, server)
 				cycle(b, takes[i], "contended")
 			}
 			times := newTimes(b)
-			var left atomic.Int64
-			left.Store(int64(b.N))
-			var released time.Time
-			before := scripts(b, server)
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for _, take := range takes {
-				wg.Go(func() {
-					for left.Add(-1) >= 0 {
-						release, err := take(b.Context(), "contended")
-						if err != nil {
-							b.Error(err)
-							return
-						}
-						if !released.IsZero() {
-							times.add(time.Since(released))
-						}
-						time.Sleep(time.Millisecond)
-						released = time.Now()
-						if err := release(); err != nil {
-							b.Error(err)
-						}
-					}
-				})
+			release, err := takes[0](b.Context(), "contended")
+			for i := 1; b.Loop(); i++ {
+				time.Sleep(time.Millisecond)
+				began := time.Now()
+				if err == nil {
+					err = release()
+				}
+				if err == nil {
+					release, err = takes[i%n](b.Context(), "contended")
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				times.add(time.Since(began))
 			}
-			wg.Wait()
-			b.ReportMetric(float64(scripts(b, server)-before)/float64(b.N), "scripts/op")
+			_ = release()
 			times.report()
 		})
+		b.Run(fmt.Sprintf("hasp/n=%d", n), func(b *testing.B) { contended(b, n) })
 	}
+}
+
+func contended(b *testing.B, n int) {
+	server := backends.StartRedis(b, backends.RedisOptions{})
+	takes := make([]taker, n)
+	for i := range takes {
+		takes[i] = haspTaker(b, server.URL()+"?dial_timeout=1m")
+		cycle(b, takes[i], "contended")
+	}
+	times := newTimes(b)
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var released time.Time // written and read by holders alone
+	before := scripts(b, server)
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for _, take := range takes {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				release, err := take(b.Context(), "contended")
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if !released.IsZero() {
+					times.add(time.Since(released))
+				}
+				time.Sleep(time.Millisecond)
+				released = time.Now()
+				if err := release(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(scripts(b, server)-before)/float64(b.N), "scripts/op")
+	times.report()
+}
+
+// S5: ten thousand locks of one client, held for 30 s. An operation is all of that.
+func BenchmarkHeld(b *testing.B) {
+	const locks, ttl = 10000, 10 * time.Second
+	server := backends.StartRedis(b, backends.RedisOptions{})
+	c, err := hasp.Open(b.Context(), server.URL(), hasp.WithTTL(ttl))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	before := heap()
+	leases := make([]*hasp.Lease, locks)
+	for i := range leases {
+		if leases[i], err = c.Mutex("held" + strconv.Itoa(i)).Lock(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perLock := float64(heap()-before) / locks
+	for b.Loop() {
+		calls, cpu, began := scripts(b, server), cpuTime(b), time.Now()
+		time.Sleep(3 * ttl)
+		seconds := time.Since(began).Seconds()
+		b.ReportMetric(float64(scripts(b, server)-calls)/seconds, "scripts/s")
+		b.ReportMetric((cpuTime(b)-cpu).Seconds()/seconds*30, "cpu-s/30s")
+	}
+	b.ReportMetric(perLock, "heap-B/lock")
+	for _, l := range leases {
+		if !l.Held() {
+			b.Fatal(l.Err())
+		}
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 var evalCalls = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)

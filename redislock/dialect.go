@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
 )
 
 // dialect is a format of other libraries: one key that is there while somebody holds, and
@@ -16,8 +17,10 @@ type dialect struct {
 	// me is how an entry calls itself at the key.
 	me func(t *attempt) string
 
-	// takeArgs and giveArgs are the arguments of the scripts behind the common ones.
-	takeArgs, giveArgs func(t *attempt) []string
+	// takeArgs and giveArgs are the arguments of the scripts behind the common ones. member
+	// is a waiter that is to be forgotten, or empty.
+	takeArgs func(t *attempt) []string
+	giveArgs func(a *attempts, key, member string) []string
 
 	// announces says that every release is published, by anybody who speaks the dialect,
 	// on the channel of the name. Otherwise our own releases wake one of our own waiters.
@@ -28,34 +31,34 @@ type dialect struct {
 }
 
 var (
-	setnx = &dialect{
-		take:   redisconn.NewScript(lua("setnx/common"), lua("setnx/take")),
-		give:   redisconn.NewScript(lua("setnx/common"), lua("setnx/give")),
-		extend: redisconn.NewScript(lua("setnx/extend")),
-		peek:   redisconn.NewScript(lua("setnx/common"), lua("setnx/peek")),
+	setNX = &dialect{
+		take:   setnx.Take,
+		give:   setnx.Give,
+		extend: setnx.Extend,
+		peek:   setnx.Peek,
 		// Others write some random text; ours also says who it is.
 		me:       func(t *attempt) string { return t.request.ID + " " + people(t.request) },
 		takeArgs: func(t *attempt) []string { return []string{t.member(), t.since} },
-		giveArgs: func(t *attempt) []string { return t.session.store.wakeArgs(t.member()) },
+		giveArgs: func(a *attempts, _, member string) []string { return a.wakeArgs(member) },
 		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
 	}
 	redisson = &dialect{
-		take:   redisconn.NewScript(lua("setnx/common"), lua("redisson/who"), lua("redisson/take")),
-		give:   redisconn.NewScript(lua("setnx/common"), lua("redisson/give")),
+		take:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/take")),
+		give:   redisconn.NewScript(setnx.Common, lua("redisson/give")),
 		extend: redisconn.NewScript(lua("redisson/extend")),
-		peek:   redisconn.NewScript(lua("setnx/common"), lua("redisson/who"), lua("redisson/peek")),
+		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
 		// Redisson's own form: the client's UUID and a thread's number.
 		me: func(t *attempt) string { return t.session.uuid + ":" + t.number },
 		takeArgs: func(t *attempt) []string {
 			return []string{t.request.ID + " " + people(t.request), millis(t.session.store.opts.Retention)}
 		},
-		giveArgs:  func(t *attempt) []string { return []string{redissonChannel(t.keys[0])} },
+		giveArgs:  func(_ *attempts, key, _ string) []string { return []string{redissonChannel(key)} },
 		announces: true,
 		foreign:   func(string) bool { return false },
 	}
 )
 
-// ownValue is "ID since owner", as setnx.me writes it.
+// ownValue is "ID since owner", as setNX.me writes it.
 var ownValue = regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `)
 
 // redissonChannel is where Redisson publishes the releases of a lock.
@@ -65,25 +68,6 @@ func redissonChannel(key string) string {
 		return prefix + key
 	}
 	return prefix + "{" + key + "}"
-}
-
-// The companions of a lock's key: its counter, and the set of our own waiters. Neither may
-// be named like a lock, so their prefix is refused in names.
-const (
-	companionPrefix = "hasp:lock:"
-	channelPrefix   = companionPrefix + "s:"
-)
-
-// tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions
-// share its slot. ok is false for the few keys that have none and cannot be one.
-func tag(key string) (braced string, ok bool) {
-	if _, after, found := strings.Cut(key, "{"); found {
-		if inner, _, found := strings.Cut(after, "}"); found && inner != "" {
-			// The key has a tag of its own. The whole key follows it, to keep locks apart.
-			return "{" + inner + "}" + key, true
-		}
-	}
-	return "{" + key + "}", !strings.Contains(key, "}")
 }
 
 // How long a waiter waits for a lock whose release nobody announces, at the most, and for

@@ -20,14 +20,31 @@ func (q *queue) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	if r.Err != nil {
 		return nil, wrongType(name, r.Err)
 	}
-	parts, _ := r.Value.([]any)
-	if len(parts) != 2 {
+	now, hash := contents(r.Value)
+	if isForeign(hash) {
 		return nil, foreign(name)
 	}
-	now, _ := parts[0].(string)
-	fields, _ := parts[1].([]any)
-	return entries(name, now, fields)
+	return entries(name, now, hash)
 }
+
+// contents takes the answer of listScript apart: the server's time, and the fields.
+func contents(reply any) (now string, hash map[string]string) {
+	parts, _ := reply.([]any)
+	if len(parts) != 2 {
+		return "", nil
+	}
+	now, _ = parts[0].(string)
+	fields, _ := parts[1].([]any)
+	hash = make(map[string]string, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		field, _ := fields[i].(string)
+		hash[field], _ = fields[i+1].(string)
+	}
+	return now, hash
+}
+
+// isForeign reports that hasp did not write this hash.
+func isForeign(hash map[string]string) bool { return len(hash) > 0 && hash["hasp1"] == "" }
 
 // read runs a script that changes nothing, and once more if the connection broke under it:
 // a connection that the server closed while it was idle is found out by its next use.
@@ -40,11 +57,9 @@ func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redis
 }
 
 // entries puts a name's hash together again.
-func entries(name, now string, fields []any) ([]driver.Entry, error) {
-	hash := make(map[string]string, len(fields)/2)
-	for i := 0; i+1 < len(fields); i += 2 {
-		field, _ := fields[i].(string)
-		hash[field], _ = fields[i+1].(string)
+func entries(name, now string, hash map[string]string) ([]driver.Entry, error) {
+	if one, ok := hash["one"]; ok {
+		return alone(name, now, hash["hasp1"], one)
 	}
 	before, _, _ := strings.Cut(hash["queue"], " ")
 	capacity, _ := strconv.ParseInt(before, 10, 64)
@@ -69,6 +84,20 @@ func entries(name, now string, fields []any) ([]driver.Entry, error) {
 	}
 	slices.SortFunc(list, func(a, b driver.Entry) int { return int(int64(a.Seq - b.Seq)) })
 	return list, nil
+}
+
+// alone reads the form of an entry that nobody stands beside: "ID expiry units capacity
+// session since owner". Its Seq is the name's last. It is rewritten into the other form,
+// so that there is one place that reads each part.
+func alone(name, now, seq, text string) ([]driver.Entry, error) {
+	p := strings.SplitN(text, " ", 5)
+	if len(p) != 5 {
+		return nil, fmt.Errorf("the entry of %q is not readable: too few parts", name)
+	}
+	id, expiry, units, capacity, rest := p[0], p[1], p[2], p[3], p[4]
+	return entries(name, now, map[string]string{
+		"queue": capacity, "e:" + id: strings.Join([]string{seq, units, expiry, "h1", rest}, " "),
+	})
 }
 
 // entry reads "Seq units expiry place session since owner". living is by the server's clock
@@ -107,11 +136,23 @@ func parseRest(text string) rest {
 // Names asks every master for its keys. A name that is only remembered, for its next
 // token, has no capacity.
 func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	pattern := q.opts.Prefix + "{*}"
+	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(key string) (more bool, err error) {
+		name, err := q.nameIfUsed(ctx, key)
+		if err != nil || name == "" || !strings.HasPrefix(name, prefix) {
+			return true, err
+		}
+		return yield(name), nil
+	})
+}
+
+// scan calls fn once for every key of the kind at every master whose name matches, until it
+// wants no more. SCAN may tell a key twice.
+func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(key string) (more bool, err error)) error {
+	seen := map[string]bool{}
 	more := true
-	err := q.conn.Each(ctx, func(n redisconn.Node) error {
+	return conn.Each(ctx, func(n redisconn.Node) error {
 		for cursor := "0"; more; {
-			r := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "500", "TYPE", "hash")
+			r := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "500", "TYPE", kind)
 			if r.Err != nil {
 				return r.Err
 			}
@@ -123,13 +164,13 @@ func (q *queue) Names(ctx context.Context, prefix string, yield func(string) boo
 			keys, _ := page[1].([]any)
 			for _, k := range keys {
 				key, _ := k.(string)
-				name, err := q.nameIfUsed(ctx, key)
-				if err != nil {
-					return err
+				if seen[key] {
+					continue
 				}
-				if name != "" && strings.HasPrefix(name, prefix) && !yield(name) {
-					more = false
-					return nil
+				seen[key] = true
+				var err error
+				if more, err = fn(key); err != nil || !more {
+					return err
 				}
 			}
 			if cursor == "0" {
@@ -138,7 +179,6 @@ func (q *queue) Names(ctx context.Context, prefix string, yield func(string) boo
 		}
 		return nil
 	})
-	return err
 }
 
 // nameIfUsed returns the name of a key that has living entries, else "".
@@ -150,20 +190,16 @@ func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
 	if r.Err != nil {
 		return "", r.Err
 	}
-	parts, _ := r.Value.([]any)
-	if len(parts) != 2 {
-		return "", nil // a foreign hash
+	now, hash := contents(r.Value)
+	if isForeign(hash) {
+		return "", nil
 	}
-	now, _ := parts[0].(string)
-	fields, _ := parts[1].([]any)
 	encoded := strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
 	name, ok := driver.DecodeName(encoded)
 	if !ok {
-		if i := slices.Index(fields, any("name")); i >= 0 && i%2 == 0 {
-			name, _ = fields[i+1].(string)
-		}
+		name = hash["name"]
 	}
-	list, err := entries(name, now, fields)
+	list, err := entries(name, now, hash)
 	if err != nil || len(list) == 0 {
 		return "", nil
 	}

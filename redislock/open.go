@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
 )
 
 func init() {
@@ -53,7 +54,7 @@ type Options struct {
 
 const (
 	defaultPrefix    = "hasp:"
-	defaultFence     = companionPrefix + "t:"
+	defaultFence     = setnx.CompanionPrefix + "t:"
 	defaultRetention = 24 * time.Hour
 )
 
@@ -109,7 +110,7 @@ func OpenConn(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 	}
 	switch opts.Strategy {
 	case SetNX:
-		return newAttempts(conn, opts, setnx), nil
+		return newAttempts(conn, opts, setNX), nil
 	case Redisson:
 		return newAttempts(conn, opts, redisson), nil
 	}
@@ -125,7 +126,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		Replicas:  p.Int("wait", 0, 0, 100),
 		Retention: p.Duration("retention", defaultRetention),
 	}
-	cfg, err := redisconn.Parse(u, p)
+	cfg, err := redisconn.Parse(u, p, redisconn.Schemes[u.Scheme])
 	if err == nil {
 		err = p.Err()
 	}
@@ -137,7 +138,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	conn, err := redisconn.Open(ctx, cfg)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, redisconn.Refusal(err)
 	}
 	if err := refuseReplica(ctx, conn); err != nil {
 		conn.Close()

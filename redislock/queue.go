@@ -14,7 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-//go:embed queue/*.lua setnx/*.lua redisson/*.lua
+//go:embed queue/*.lua redisson/*.lua
 var luaFiles embed.FS
 
 // lua reads a file of scripts. Each script is a beginning that reads what it needs, the
@@ -32,7 +32,7 @@ var (
 	leaveScript   = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
 	renewScript   = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
 	publishScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
-	listScript    = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/list"))
+	listScript    = redisconn.NewScript(lua("queue/list"))
 	watchScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
 
@@ -70,8 +70,8 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
-	l := &listener{conn: q.conn, channel: q.channel(s.id), message: s.message, stands: s.lookUp}
-	if err := l.start(ctx, s.done); err != nil {
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.message, Stands: s.lookUp}
+	if err := l.Start(ctx, s.done); err != nil {
 		s.finish()
 		return nil, 0, err
 	}
@@ -168,14 +168,5 @@ func wrongType(name string, err error) error {
 	if redisconn.Answered(err) == "WRONGTYPE" {
 		return foreign(name)
 	}
-	return refusal(err)
-}
-
-// refusal marks the server's final words about who we are: asking again does not help.
-func refusal(err error) error {
-	switch redisconn.Answered(err) {
-	case "NOAUTH", "NOPERM", "WRONGPASS":
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
-	}
-	return err
+	return redisconn.Refusal(err)
 }

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"flag"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,7 +14,14 @@ import (
 	_ "github.com/hasplock/hasp/redislock"
 )
 
-func TestMain(m *testing.M) { drivertest.Main(m) }
+// Nearly all of these tests' time is waiting, for TTLs and for servers: more than one for
+// each processor may wait at a time. A -parallel on the command line comes later, and wins.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err) // package testing has renamed it
+	}
+	drivertest.Main(m)
+}
 
 // open opens a store by its URL, as hasp.Open does.
 func open(t testing.TB, storeURL string) driver.Backend {
@@ -31,6 +39,9 @@ func open(t testing.TB, storeURL string) driver.Backend {
 	return b
 }
 
+// severalServers is the TTL where an answer takes several processes' turns.
+const severalServers = 2 * time.Second
+
 func TestConformanceSingle(t *testing.T) {
 	server := backends.SharedRedis(t)
 	drivertest.Run(t, drivertest.Harness{
@@ -41,15 +52,19 @@ func TestConformanceSingle(t *testing.T) {
 
 func TestConformanceCluster(t *testing.T) {
 	cluster := backends.SharedRedisCluster(t)
+	for _, n := range cluster.Nodes { // no failover because a master had to wait for the processor
+		do(t, n, "CONFIG", "SET", "cluster-node-timeout", "120000")
+	}
 	storeURL := "redis://" + strings.Join(cluster.Addrs(), ",")
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
+		TTL:  severalServers,
 	})
 }
 
 func TestConformanceSentinel(t *testing.T) {
-	set := backends.StartRedisSentinel(t)
+	set := noFailover(t, backends.StartRedisSentinel(t))
 	var sentinels []string
 	for _, s := range set.Sentinels {
 		sentinels = append(sentinels, s.Addr)
@@ -58,6 +73,7 @@ func TestConformanceSentinel(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
+		TTL:  severalServers,
 	})
 }
 

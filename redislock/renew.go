@@ -10,9 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// namesPerCall bounds how long one renewal keeps the server from everybody else: about a
-// millisecond. In a cluster names live in different slots, and a call has one.
-const namesPerCall = 256
+// namesPerCall bounds how long one renewal keeps the server from everybody else: about two
+// milliseconds. In a cluster names live in different slots, and a call has one.
+const namesPerCall = 350
 
 // KeepAlive extends every entry of the session, those that wait included: they cannot be
 // told from dead ones otherwise. Without entries there is nothing to send.

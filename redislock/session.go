@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,9 +56,9 @@ func (s *session) register(t *ticket) error {
 // an eviction. Seq guards against a message that an earlier entry of the same ID left on
 // its way: after a lost answer and an expiry, an ID can have a second entry.
 func (s *session) message(text string) {
-	var id string
-	var seq int64
-	if _, err := fmt.Sscan(text, &id, &seq); err != nil {
+	id, number, _ := strings.Cut(text, " ")
+	seq, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
 		return // not ours; anybody can publish
 	}
 	s.mu.Lock()
@@ -125,3 +126,11 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 
 // micros writes a duration as the scripts want it.
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// lookUp renews what waits, which tells what holds by now. If it fails, the next KeepAlive
+// does it. In a new session nothing waits, and nothing is sent.
+func (s *session) lookUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.TTL/2)
+	defer cancel()
+	_ = s.renew(ctx, func(t *ticket) bool { return !t.held })
+}

@@ -36,9 +36,9 @@ var Schemes = map[string]bool{"redis": false, "rediss": true, "valkey": false, "
 
 const defaultDialTimeout = 2 * time.Second
 
-// Parse reads the parts of a URL that say how to connect. Errors name no value that could
-// be a secret.
-func Parse(u *url.URL, p *driver.Params) (Config, error) {
+// Parse reads the parts of a URL that say how to connect, with TLS if it is secure. Errors
+// name no value that could be a secret.
+func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 	cfg := Config{
 		Sentinel:         p.String("sentinel", ""),
 		SentinelUser:     p.String("sentinel_user", ""),
@@ -49,7 +49,7 @@ func Parse(u *url.URL, p *driver.Params) (Config, error) {
 		cfg.User = u.User.Username()
 		cfg.Secret, _ = u.User.Password()
 		if cfg.Secret == "" && cfg.User != "" {
-			return cfg, fmt.Errorf("%w: a user without a password; a password alone is written redis://:PASSWORD@host", driver.ErrInvalid)
+			return cfg, fmt.Errorf("%w: a user without a password; a password alone is written %s://:PASSWORD@host", driver.ErrInvalid, u.Scheme)
 		}
 	}
 	var err error
@@ -66,7 +66,7 @@ func Parse(u *url.URL, p *driver.Params) (Config, error) {
 	if u.Opaque != "" {
 		return cfg, fmt.Errorf("%w: write %s://HOST", driver.ErrInvalid, u.Scheme)
 	}
-	cfg.TLS, err = tlsConfig(p, Schemes[u.Scheme])
+	cfg.TLS, err = tlsConfig(p, secure)
 	return cfg, err
 }
 
@@ -97,7 +97,7 @@ func tlsConfig(p *driver.Params, on bool) (*tls.Config, error) {
 	name := p.String("tls_server_name", "")
 	if !on {
 		if ca+cert+key+name != "" {
-			return nil, fmt.Errorf("%w: tls_ parameters need a scheme with TLS: rediss or valkeys", driver.ErrInvalid)
+			return nil, fmt.Errorf("%w: tls_ parameters need a scheme with TLS, such as rediss", driver.ErrInvalid)
 		}
 		return nil, nil
 	}

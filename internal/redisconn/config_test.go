@@ -16,7 +16,7 @@ func parse(t *testing.T, s string) (Config, error) {
 		t.Fatal(err)
 	}
 	p := driver.NewParams(u.Query())
-	cfg, err := Parse(u, p)
+	cfg, err := Parse(u, p, Schemes[u.Scheme])
 	if err == nil {
 		err = p.Err()
 	}

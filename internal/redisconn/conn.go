@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // Script is a Lua script and the name the server knows it by.
@@ -91,17 +93,40 @@ type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
-// Code is the first word, by which Redis tells its errors apart.
+// Code is the first word, by which Redis tells its errors apart. Before version 7 an error
+// that ended a script came wrapped: "ERR Error running script (call to f_SHA):
+// @user_script:1: WRONGTYPE Operation against ...". rueidis takes the ERR away.
 func (e ServerError) Code() string {
-	code, _, _ := strings.Cut(string(e), " ")
+	text := string(e)
+	if strings.HasPrefix(strings.TrimPrefix(text, "ERR "), "Error running script") {
+		if at := strings.LastIndex(text, "@user_script:"); at >= 0 {
+			_, text, _ = strings.Cut(text[at+len("@user_script:"):], ": ")
+		}
+	}
+	code, _, _ := strings.Cut(strings.TrimPrefix(text, "-"), " ")
 	return code
 }
 
 // Answered returns the code of a ServerError in err, or "".
 func Answered(err error) string {
+	if err == nil { // the usual case, and e would be an allocation
+		return ""
+	}
 	var e ServerError
 	if errors.As(err, &e) {
 		return e.Code()
 	}
 	return ""
+}
+
+// Refusal marks what the server will not do: for us at all, where asking again does not
+// help, or as things are, with its memory full, its disk failing or its replicas away.
+func Refusal(err error) error {
+	switch Answered(err) {
+	case "NOAUTH", "NOPERM", "WRONGPASS":
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	case "OOM", "MISCONF", "NOREPLICAS":
+		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	}
+	return err
 }

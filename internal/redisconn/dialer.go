@@ -69,7 +69,12 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 	return t, nil
 }
 
+// failedLocked lengthens the pause, unless it is on: connections that a server drops
+// together count once.
 func (d *dialer) failedLocked(addr string) {
+	if time.Now().Before(d.refused[addr].until) {
+		return
+	}
 	pause := min(max(2*d.refused[addr].pause, firstPause), mostPause)
 	d.refused[addr] = refusal{pause: pause, until: time.Now().Add(pause)}
 }

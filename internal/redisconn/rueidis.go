@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,18 +13,19 @@ import (
 )
 
 // rueidisConn speaks through redis/rueidis: requests of all goroutines share one
-// connection and travel together, and on RESP3 the pushed messages come back over it.
+// connection and travel together.
 type rueidisConn struct {
 	client   rueidis.Client
+	pubsub   *pubsub
 	solo     *solo   // nil unless this is a single server, to which we connected ourselves
 	dialer   *dialer // nil if the client is the user's
 	label    string
 	topology Topology
 
-	// steady says that the last thing known of the connection was an answer, and inline
-	// how many requests run on their caller's goroutine. See run.
-	steady atomic.Bool
-	inline atomic.Int32
+	// steady says that the last thing known of the shared connection was an answer, and
+	// underway how many requests are on it. See run.
+	steady   atomic.Bool
+	underway atomic.Int32
 }
 
 // mostInline stays under the number of requests that rueidis can have on the way (ringScale):
@@ -39,7 +39,7 @@ const (
 // rueidis by itself repeats only what it knows to be read-only; scripts are not.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
-	c := &rueidisConn{client: client, topology: topologyOf(client)}
+	c := &rueidisConn{client: client, pubsub: newPubsub(client), topology: topologyOf(client)}
 	if len(nodes) > 0 {
 		c.label = "redis://" + nodes[0]
 	}
@@ -71,6 +71,7 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 			return nil, fmt.Errorf("%s: %w", cfg.Label, converted(o.err))
 		}
 		c.client, c.solo, c.topology = o.client, o.solo, topologyOf(o.client)
+		c.pubsub = newPubsub(o.client)
 		return c, nil
 	case <-ctx.Done():
 		go func() {
@@ -105,46 +106,55 @@ func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false 
 // on its way; it does not while somebody else's dial or handshake is under way, nor while
 // its ring is full. On a connection that works neither happens, and the request runs on
 // its caller's goroutine, which is a hand-over less in each direction. In every other case
-// it runs on one of its own, and is abandoned there.
-func (c *rueidisConn) run(ctx context.Context, fn func(context.Context) []Reply) []Reply {
+// it runs on one of its own, and is abandoned there; failed makes the answer for that.
+func run[T any](ctx context.Context, c *rueidisConn, fn func(context.Context) (T, error), failed func(error) T) T {
 	if err := ctx.Err(); err != nil {
-		return []Reply{{Err: err}}
+		return failed(err)
 	}
-	if c.steady.Load() {
-		defer c.inline.Add(-1)
-		if c.inline.Add(1) <= mostInline {
-			return c.judge(fn(withoutDeadline{ctx}))
+	do := func() T {
+		v, err := fn(withoutDeadline{ctx})
+		if ok := err == nil || Answered(err) != ""; ok != c.steady.Load() {
+			c.steady.Store(ok)
 		}
+		return v
 	}
-	done := make(chan []Reply, 1)
-	go func() { done <- c.judge(fn(withoutDeadline{ctx})) }()
+	if n := c.underway.Add(1); n <= mostInline && c.steady.Load() {
+		defer c.underway.Add(-1)
+		return do()
+	}
+	done := make(chan T, 1)
+	go func() {
+		defer c.underway.Add(-1)
+		done <- do()
+	}()
 	select {
-	case r := <-done:
-		return r
+	case v := <-done:
+		return v
 	case <-ctx.Done():
-		return []Reply{{Err: ctx.Err()}}
+		return failed(ctx.Err())
 	}
 }
 
-func (c *rueidisConn) judge(rs []Reply) []Reply {
-	last := rs[len(rs)-1].Err
-	if ok := last == nil || Answered(last) != ""; ok != c.steady.Load() {
-		c.steady.Store(ok)
-	}
-	return rs
+// one runs a request with one answer.
+func (c *rueidisConn) one(ctx context.Context, fn func(context.Context) Reply) Reply {
+	return run(ctx, c, func(ctx context.Context) (Reply, error) {
+		r := fn(ctx)
+		return r, r.Err
+	}, func(err error) Reply { return Reply{Err: err} })
 }
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	if c.solo != nil && replicas == 0 && c.solo.mu.TryLock() {
+	// Beside others the shared connection is the faster one: theirs and ours travel together.
+	if c.solo != nil && replicas == 0 && c.underway.Load() == 0 && c.solo.mu.TryLock() {
 		defer c.solo.mu.Unlock()
 		return c.solo.eval(ctx, s, call)
 	}
-	return c.run(ctx, func(ctx context.Context) []Reply {
+	return c.one(ctx, func(ctx context.Context) Reply {
 		if replicas > 0 {
-			return []Reply{c.evalReplicated(ctx, s, call, replicas)}
+			return c.evalReplicated(ctx, s, call, replicas)
 		}
-		return []Reply{evalOnce(ctx, c.client, s, call)}
-	})[0]
+		return evalOnce(ctx, c.client, s, call)
+	})
 }
 
 // evalOnce sends the hash, and the text if that was refused as unknown.
@@ -193,10 +203,10 @@ const pipelined = 1000
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
 	all := make([]Reply, 0, len(calls))
 	for flight := range slices.Chunk(calls, pipelined) {
-		rs := c.run(ctx, func(ctx context.Context) []Reply { return c.evalFlight(ctx, s, flight) })
-		for i := range flight {
-			all = append(all, rs[min(i, len(rs)-1)]) // an abandoned flight has one reply for all
-		}
+		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
+			rs := c.evalFlight(ctx, s, flight)
+			return rs, rs[len(rs)-1].Err
+		}, func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(flight)) })...)
 	}
 	return all
 }
@@ -217,37 +227,7 @@ func (c *rueidisConn) evalFlight(ctx context.Context, s *Script, calls []Call) [
 }
 
 func (c *rueidisConn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
-	hooked := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
-		if s.Kind == "subscribe" {
-			up()
-		}
-	})
-	cmd := c.client.B().Subscribe().Channel(channel).Build()
-	receive := func(m rueidis.PubSubMessage) { message(m.Message) }
-	var err error
-	if c.topology == Cluster {
-		// Any node passes on what is published at another. A connection of its own, because
-		// UNSUBSCRIBE could not be sent to that node again.
-		err = c.client.Dedicated(func(d rueidis.DedicatedClient) error { return d.Receive(hooked, cmd, receive) })
-	} else {
-		err = c.client.Receive(hooked, cmd, receive)
-		if ctx.Err() != nil {
-			c.unsubscribe(channel)
-		}
-	}
-	if err == nil {
-		err = errors.New("the server ended the subscription")
-	}
-	return converted(err)
-}
-
-// unsubscribe is for the connection that lives on. If it fails, that connection has ended.
-func (c *rueidisConn) unsubscribe(channel string) {
-	ctx, cancel := context.WithTimeout(context.Background(), WaitBound)
-	defer cancel()
-	c.run(ctx, func(ctx context.Context) []Reply {
-		return []Reply{reply(c.client.Do(ctx, c.client.B().Unsubscribe().Channel(channel).Build()))}
-	})
+	return c.pubsub.subscribe(ctx, channel, up, message)
 }
 
 func (c *rueidisConn) Redial() {
@@ -299,9 +279,9 @@ type rueidisNode struct {
 func (n *rueidisNode) Addr() string { return n.addr }
 
 func (n *rueidisNode) Do(ctx context.Context, args ...string) Reply {
-	return n.conn.run(ctx, func(ctx context.Context) []Reply {
-		return []Reply{reply(n.client.Do(ctx, n.client.B().Arbitrary(args...).Build()))}
-	})[0]
+	return n.conn.one(ctx, func(ctx context.Context) Reply {
+		return reply(n.client.Do(ctx, n.client.B().Arbitrary(args...).Build()))
+	})
 }
 
 // reply takes an answer out of rueidis's form. An error inside of an array stays there as

@@ -10,7 +10,8 @@ import (
 // solo is a second connection, for a request that finds no other under way. On it rueidis
 // writes and reads on the caller's goroutine, and the request takes half the time that it
 // takes through the shared connection, where two more goroutines hand it on. Whoever finds
-// it taken shares; there the requests of many travel together, which is then the faster way.
+// it taken, or others on the shared one, shares: there the requests of many travel together,
+// which is then the faster way.
 //
 // rueidis cannot be cancelled in this mode, so we cancel the connection. That costs the
 // next user a dial, and is rare: only a context that ends within a round trip does it.

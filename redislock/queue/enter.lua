@@ -4,16 +4,29 @@
 -- "ask" never: that is for an entry that has been confirmed, which must not come back.
 -- Answers: Seq of an entry that holds | wait Seq retry | busy people | gone |
 -- mismatch capacity | other | foreign
+local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+if last and m[2] then
+  local owner, expiry, taken, all, rest = parseOne(m[2])
+  if owner == id and expiry > now then -- asked again
+    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, for the reason given at forget
+    putAlone(last)
+    return last
+  end
+  if ARGV[1] == 'try' and owner ~= id and expiry > now and all == capacity and taken + units > all then
+    return { 'busy', rest } -- without spreading it, which would cost its holder a longer release
+  end
+end
+
 if not load() then return { 'foreign' } end
 if ARGV[9] ~= '' then -- the key has a hash of the name
   if (redis.call('HGET', K, 'name') or ARGV[9]) ~= ARGV[9] then return { 'other' } end
 end
-local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
 
-if m[4] then
-  local s, u, expiry, place, rest = parse(m[4])
+if mine then
+  local s, u, expiry, place, rest = parse(mine)
   if expiry > now then
-    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, for the reason given at forget
+    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, as above
     redis.call('HSET', K, 'e:' .. id, pack(s, u, now + ttl, place, rest))
     if string.sub(place, 1, 1) == 'w' then
       purge()
@@ -24,7 +37,7 @@ if m[4] then
     if string.sub(place, 1, 1) == 'h' then return tonumber(s) end
     return { 'wait', tonumber(s), retry(place) }
   end
-  drop(id, m[4])
+  drop(id, mine)
   promote()
   save()
 end
@@ -50,6 +63,13 @@ if head <= tail or held + units > cap then
   purge()
   promote()
 end
+local before = seq
+if plain and n == 0 and head > tail and watched <= now then
+  redis.call('HDEL', K, 'queue', 'watch')
+  seq = putAlone(math.max(seq + 1, now))
+  keepName(before)
+  return seq
+end
 local fits = head > tail and held + units <= cap
 if ARGV[1] == 'try' and not fits then
   if dirty then save() end
@@ -69,8 +89,8 @@ else
 end
 seq = math.max(seq + 1, now)
 local s = number(seq)
-save(pointer, id, 'hasp1', s, 'e:' .. id, pack(s, units, now + ttl, place, ARGV[6] .. ' ' .. ARGV[7]))
-if forgets then redis.call('PEXPIRE', K, ARGV[10]) end
+save(pointer, id, 'hasp1', s .. '+', 'e:' .. id, pack(s, units, now + ttl, place, ARGV[6] .. ' ' .. ARGV[7]))
+keepName(before)
 if ARGV[8] ~= '' then redis.call('HSET', K, 'b:' .. id, ARGV[8]) end
 if ARGV[9] ~= '' then redis.call('HSET', K, 'name', ARGV[9]) end
 if fits then return seq end

@@ -1,3 +1,3 @@
 -- list: the server's time and the whole hash; whoever asked sorts it out.
-if not load() then return { 'foreign' } end
-return { number(clock()), redis.call('HGETALL', K) }
+local t = redis.call('TIME')
+return { string.format('%.0f', t[1] * 1000000 + t[2]), redis.call('HGETALL', KEYS[1]) }

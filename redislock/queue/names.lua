@@ -1,2 +1,2 @@
 -- names: for the script that goes through many names.
-local K, now, m
+local K, id, now

@@ -5,15 +5,21 @@
 -- never leaves entries without expiry or expiries without entries. Few fields and not
 -- many, because each one read or written costs as much as the rest of a short script.
 --
+-- Most locks are never contended, and a holder whom nobody stands beside is one field,
+-- 'one', which its own scripts write and remove: first.lua and last.lua. Whoever finds
+-- somebody else there spreads it over the fields that a queue has. A '+' behind the Seq
+-- says that this has been done; the next one who finds nobody at all takes it back.
+--
 -- Times are microseconds of this server's clock, and so are Seqs. Both stay below 2^53
 -- until the year 2255, hence exact in Lua's doubles. number() writes them out, because
 -- Lua's own tostring keeps 14 of their 16 digits.
 --
--- The script in front has set K, now (or left it nil) and m: the fields hasp1, queue,
--- watch and that of an entry. hasp1 has the last Seq; its name is the format's, so
--- that a hash without it is not ours.
+-- The script in front has set K, now (or left it nil) and id (or left it nil, where no
+-- entry is asked for by name).
 local dirty = false
 local seq, cap, held, n, soon, head, tail
+local watched -- until when
+local mine    -- the entry of id
 
 local function number(x) return string.format('%.0f', x) end
 
@@ -25,15 +31,48 @@ local function clock()
   return now
 end
 
--- load takes the name's own numbers out of m. false: hasp did not write this hash. A key
--- of another type has raised WRONGTYPE before.
+-- An entry is "Seq units expiry place rest"; rest begins with its session.
+local function parse(entry)
+  local s, units, expiry, place, rest = string.match(entry or '', '^(%d+) (%d+) (%d+) (%a%d+) (.*)$')
+  return s, tonumber(units or 0), tonumber(expiry or 0), place, rest
+end
+
+local function pack(s, units, expiry, place, rest)
+  return s .. ' ' .. units .. ' ' .. number(expiry) .. ' ' .. place .. ' ' .. rest
+end
+
+-- parseOne reads the field 'one'.
+local function parseOne(text)
+  local owner, expiry, units, capacity, rest = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  return owner, tonumber(expiry), tonumber(units), tonumber(capacity), rest
+end
+
+local function numbers()
+  return cap .. ' ' .. held .. ' ' .. n .. ' ' .. number(soon) .. ' ' .. head .. ' ' .. tail
+end
+
+-- spread writes the entry that stands alone as a queue of one. HDEL comes first for the
+-- reason given at forget. Its Seq is the name's last: nobody has entered since.
+local function spread(text)
+  local owner, expiry, units, capacity, rest = parseOne(text)
+  cap, held, n, soon = capacity, units, 1, expiry
+  local entry = pack(number(seq), units, expiry, 'h1', rest)
+  redis.call('HDEL', K, 'one')
+  redis.call('HSET', K, 'hasp1', number(seq) .. '+', 'queue', numbers(), 'h:1', owner, 'e:' .. owner, entry)
+  if owner == id then mine = entry end
+end
+
+-- load reads the name's own numbers and the entry of id. false: hasp did not write this
+-- hash, which has no field hasp1. A key of another type raises WRONGTYPE.
 local function load()
-  dirty = false
+  local m = redis.call('HMGET', K, 'hasp1', 'queue', 'watch', 'e:' .. (id or ''), 'one')
   if not m[1] and redis.call('EXISTS', K) == 1 then return false end
-  seq = tonumber(m[1] or 0)
+  dirty, seq, mine = false, tonumber(string.match(m[1] or '0', '^%d+')), m[4]
+  watched = tonumber(m[3] or 0)
   cap, held, n, soon, head, tail = string.match(m[2] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
   cap, held, n, soon = tonumber(cap), tonumber(held or 0), tonumber(n or 0), tonumber(soon or 0)
   head, tail = tonumber(head or 1), tonumber(tail or 0)
+  if m[5] then spread(m[5]) end
   return true
 end
 
@@ -44,20 +83,9 @@ local function save(...)
   if n == 0 and head > tail then
     redis.call('HDEL', K, 'queue')
   else
-    local text = cap .. ' ' .. held .. ' ' .. n .. ' ' .. number(soon) .. ' ' .. head .. ' ' .. tail
-    redis.call('HSET', K, 'queue', text, ...)
+    redis.call('HSET', K, 'queue', numbers(), ...)
   end
-  if m[3] and clock() < tonumber(m[3]) then redis.call('PUBLISH', K, '') end
-end
-
--- An entry is "Seq units expiry place rest"; rest begins with its session.
-local function parse(entry)
-  local s, units, expiry, place, rest = string.match(entry or '', '^(%d+) (%d+) (%d+) (%a%d+) (.*)$')
-  return s, tonumber(units or 0), tonumber(expiry or 0), place, rest
-end
-
-local function pack(s, units, expiry, place, rest)
-  return s .. ' ' .. units .. ' ' .. number(expiry) .. ' ' .. place .. ' ' .. rest
+  if watched > 0 and clock() < watched then redis.call('PUBLISH', K, '') end
 end
 
 -- tell sends a message to the session that an entry belongs to, and to nobody else.

@@ -16,19 +16,26 @@ local function tidings(what)
   news[#news + 1] = what
 end
 
--- PEXPIRE comes first for the reason given at forget: a holder must be able to renew when
--- memory is full, and HSET alone would be refused.
-local function extend(id, entry)
-  if type(entry) ~= 'string' then return false end
-  local s, units, expiry, place, rest = parse(entry)
+-- extend: PEXPIRE comes first for the reason given at forget: a holder must be able to renew
+-- when memory is full, and HSET alone would be refused.
+local function extend(member)
+  local found = redis.pcall('HMGET', K, 'one', 'e:' .. member)
+  if found.err then return false end -- another type at the key: not ours any more
+  if found[1] then
+    local owner, expiry, units, capacity, rest = parseOne(found[1])
+    if owner ~= member or expiry <= now then return false end
+    redis.call('PEXPIRE', K, retention)
+    redis.call('HSET', K, 'one', member .. ' ' .. number(now + ttl) .. ' ' .. units .. ' ' .. capacity .. ' ' .. rest)
+    return true
+  end
+  local s, units, expiry, place, rest = parse(found[2])
   if expiry <= now then return false end
   redis.call('PEXPIRE', K, retention)
-  redis.call('HSET', K, 'e:' .. id, pack(s, units, now + ttl, place, rest))
+  redis.call('HSET', K, 'e:' .. member, pack(s, units, now + ttl, place, rest))
   return true
 end
 
 local function advance(waiting)
-  m = redis.call('HMGET', K, 'hasp1', 'queue', 'watch')
   if not load() then return end
   purge()
   promote()
@@ -48,11 +55,11 @@ for k = 1, #KEYS do
   local waiting, last = {}, at + tonumber(ARGV[at])
   for j = at + 1, last do
     count = count + 1
-    local id = string.sub(ARGV[j], 2)
-    if not extend(id, redis.pcall('HGET', K, 'e:' .. id)) then
+    local member = string.sub(ARGV[j], 2)
+    if not extend(member) then
       tidings(0)
     elseif string.sub(ARGV[j], 1, 1) == 'w' then
-      waiting[#waiting + 1] = { count = count, id = id }
+      waiting[#waiting + 1] = { count = count, id = member }
     end
   end
   if #waiting > 0 then advance(waiting) end

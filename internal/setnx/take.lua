@@ -1,23 +1,25 @@
--- take: ARGV me ttl retention waiter since
+-- take: ARGV me ttl retention waiter since [rest] [yield]
 --
 -- Takes the lock if it is free, as SET NX PX would, or finds that it is ours already.
 -- Answers: 1 token | 0 milliseconds-left holder since. waiter, if not empty, is noted among
--- those to wake, in the order of since, which is given back for the next try.
+-- those to wake, in the order of since, which is given back for the next try. rest is
+-- written behind me. With yield a free lock is left to those who wait, and holder is ''.
 local me, ttl, waiter = ARGV[1], ARGV[2], ARGV[4]
 local holder = redis.call('GET', lock)
-if holder and holder ~= me then
+local yielded = not holder and ARGV[7] == 'yield' and redis.call('EXISTS', waiters) == 1
+if yielded or holder and not mine(holder, me) then
   local since = ARGV[5]
   if waiter ~= '' then
     if since == '' then since = string.format('%.0f', micros()) end
     redis.call('ZADD', waiters, since, waiter)
     redis.call('PEXPIRE', waiters, 2 * ttl)
   end
-  return { 0, redis.call('PTTL', lock), holder, since }
+  return { 0, redis.call('PTTL', lock), holder or '', since }
 end
 if holder then
   redis.call('PEXPIRE', lock, ttl)
 else
-  redis.call('SET', lock, me, 'PX', ttl)
+  redis.call('SET', lock, me .. (ARGV[6] or ''), 'PX', ttl)
 end
 if waiter ~= '' then redis.call('ZREM', waiters, waiter) end
 return token(holder, ARGV[3])

@@ -5,7 +5,7 @@
 -- only, hence most. The one behind is told, too, to look a little later: should the first
 -- have died just now, nobody else would.
 if ARGV[2] ~= '' then redis.call('ZREM', waiters, ARGV[2]) end
-if redis.call('GET', lock) ~= ARGV[1] then return 0 end
+if not mine(redis.call('GET', lock), ARGV[1]) then return 0 end
 redis.call('DEL', lock)
 
 local function wake(waiter, how)

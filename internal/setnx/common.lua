@@ -18,3 +18,9 @@ local function token(again, retention)
   end
   return { 1, last }
 end
+
+-- mine tells whether the lock's value is me's: it begins with me, and what follows is for
+-- people, or may change while the lock is held.
+local function mine(value, me)
+  return value and me ~= '' and string.sub(value, 1, #me) == me
+end

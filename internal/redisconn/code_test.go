@@ -1,0 +1,19 @@
+package redisconn
+
+import "testing"
+
+// The texts are what Redis 7.0 and 6.2 answer.
+func TestCode(t *testing.T) {
+	for text, want := range map[string]string{
+		"NOSCRIPT No matching script. Please use EVAL.":                                                                                        "NOSCRIPT",
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: 9fe5, on @user_script:2.":                                   "WRONGTYPE",
+		"Error running script (call to f_a38b): @user_script:1: WRONGTYPE Operation against a key holding the wrong kind of value":             "WRONGTYPE",
+		"ERR Error running script (call to f_5eed): @user_script:1: @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.": "OOM",
+		"ERR Error running script (call to f_5eed): @user_script:12: user_script:12: attempt to compare number with nil":                       "user_script:12:",
+		"ERR unknown command 'EVALSHA'": "ERR",
+	} {
+		if got := ServerError(text).Code(); got != want {
+			t.Errorf("%q: code %q, want %q", text, got, want)
+		}
+	}
+}

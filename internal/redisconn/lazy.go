@@ -1,0 +1,163 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// lazy is a Conn to a single server that may not be there yet. Until the first connection
+// stands, a request fails at once and has one attempt to connect made behind it; from then
+// on it is what Open returns, which dials again by itself.
+type lazy struct {
+	cfg   Config
+	ended context.Context
+	end   context.CancelFunc
+
+	mu         sync.Mutex
+	conn       Conn // nil until it stands
+	connecting chan struct{}
+	err        error     // of the last attempt
+	next       time.Time // attempt, at the earliest
+	pause      time.Duration
+}
+
+// Lazy makes a Conn that connects when it is used. Close ends the attempts.
+func Lazy(cfg Config) Conn {
+	l := &lazy{cfg: cfg}
+	l.ended, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// errNotConnected marks requests that were never sent.
+var errNotConnected = errors.New("not connected")
+
+// NotSent reports whether an error says that nothing has been sent: there was no
+// connection, and none could be made.
+func NotSent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, errNotConnected) || errors.As(err, &op) && op.Op == "dial"
+}
+
+// Connect returns when the connection stands, or with the error of the attempt. A Conn that
+// is not lazy stands already.
+func Connect(ctx context.Context, c Conn) error {
+	l, ok := c.(*lazy)
+	if !ok {
+		return ctx.Err()
+	}
+	_, trying, err := l.get()
+	if err == nil {
+		return nil
+	}
+	if trying != nil {
+		select {
+		case <-trying:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		err = l.err
+	}
+	return err
+}
+
+// get returns the connection, or an error and the attempt under way, if there is one.
+func (l *lazy) get() (Conn, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		return l.conn, nil, nil
+	}
+	err := fmt.Errorf("%s: %w", l.cfg.Label, errNotConnected)
+	if l.err != nil {
+		err = fmt.Errorf("%w: %w", errNotConnected, l.err) // names the server
+	}
+	if l.connecting == nil && l.ended.Err() == nil && !time.Now().Before(l.next) {
+		l.connecting = make(chan struct{})
+		go l.connect(l.connecting)
+	}
+	return nil, l.connecting, err
+}
+
+func (l *lazy) connect(done chan struct{}) {
+	c, err := Open(l.ended, l.cfg)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer close(done)
+	l.connecting, l.err = nil, err
+	switch {
+	case err != nil:
+		l.pause = min(max(2*l.pause, firstPause), 2*mostPause) // an attempt may dial twice
+		l.next = time.Now().Add(l.pause)
+	case l.ended.Err() != nil:
+		c.Close()
+		l.err = l.ended.Err()
+	default:
+		l.conn = c
+	}
+}
+
+func (l *lazy) String() string { return l.cfg.Label }
+
+func (l *lazy) Topology() Topology {
+	if c, _, err := l.get(); err == nil {
+		return c.Topology()
+	}
+	return Single
+}
+
+func (l *lazy) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
+	c, _, err := l.get()
+	if err != nil {
+		return Reply{Err: err}
+	}
+	return c.Eval(ctx, s, call, replicas)
+}
+
+func (l *lazy) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
+	c, _, err := l.get()
+	if err != nil {
+		rs := make([]Reply, len(calls))
+		for i := range rs {
+			rs[i].Err = err
+		}
+		return rs
+	}
+	return c.EvalAll(ctx, s, calls)
+}
+
+func (l *lazy) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
+	c, _, err := l.get()
+	if err != nil {
+		return err
+	}
+	return c.Subscribe(ctx, channel, up, message)
+}
+
+func (l *lazy) Each(ctx context.Context, fn func(Node) error) error {
+	c, _, err := l.get()
+	if err != nil {
+		return err
+	}
+	return c.Each(ctx, fn)
+}
+
+func (l *lazy) Redial() {
+	if c, _, err := l.get(); err == nil {
+		c.Redial()
+	}
+}
+
+func (l *lazy) Close() {
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.conn.Close()
+	}
+}

@@ -1,0 +1,12 @@
+-- publish: ARGV me version rest
+--
+-- Replaces what follows me by rest, which begins with version. A newer version stays: two
+-- requests of one holder may arrive in the other order.
+local me = ARGV[1]
+local value = redis.call('GET', lock)
+if not mine(value, me) then return 0 end
+local there = tonumber(string.match(value, '^%d+', #me + 1))
+if not there or there < tonumber(ARGV[2]) then
+  redis.call('SET', lock, me .. ARGV[3], 'KEEPTTL')
+end
+return 1

@@ -1,0 +1,69 @@
+// Package setnx has the scripts that take, keep and give back a lock which is one key: a
+// random value that is set if there is none (SET NX PX), as redsync, node-redlock, redis-py
+// and many others do. redislock's strategy=setnx uses them on one server, redlock on several.
+//
+// A waiter of ours is noted in a set beside the lock, so that whoever of us releases wakes
+// one of them, on the channel of its session, and not all. Nobody else knows of that set.
+package setnx
+
+import (
+	"embed"
+	"strings"
+
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+//go:embed *.lua
+var files embed.FS
+
+func text(name string) string {
+	b, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // embedded: a mistake in the names below
+	}
+	return string(b)
+}
+
+// Common is what other scripts on the same three keys may begin with.
+var Common = text("common")
+
+// The scripts. Each says in its own file what it takes and answers.
+var (
+	Take    = redisconn.NewScript(Common, text("take"))
+	Give    = redisconn.NewScript(Common, text("give"))
+	Publish = redisconn.NewScript(Common, text("publish"))
+	Peek    = redisconn.NewScript(Common, text("peek"))
+	Extend  = redisconn.NewScript(text("extend"))
+)
+
+// What stands beside a lock is named so: none may be named like a lock, so that the prefix
+// is refused in names.
+const (
+	CompanionPrefix = "hasp:lock:"
+	WaitersPrefix   = CompanionPrefix + "w:"
+	ChannelPrefix   = CompanionPrefix + "s:"
+)
+
+// Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions
+// share its slot, and behind it whatever else keeps the key apart from others. ok is false
+// for the few keys that have no tag and cannot be one.
+func Tag(key string) (braced string, ok bool) {
+	if _, after, found := strings.Cut(key, "{"); found {
+		if inner, _, found := strings.Cut(after, "}"); found && inner != "" {
+			return "{" + inner + "}" + key, true
+		}
+	}
+	if strings.Contains(key, "}") {
+		return "{}" + key, false
+	}
+	return "{" + key + "}", true
+}
+
+// Untag is the inverse of Tag.
+func Untag(braced string) string {
+	inner, key, _ := strings.Cut(strings.TrimPrefix(braced, "{"), "}")
+	if key == "" {
+		return inner
+	}
+	return key
+}

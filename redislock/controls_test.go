@@ -1,0 +1,188 @@
+package redislock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// The controls: drivers that are broken in one way each, under the faults of fault_test.go.
+// Each test here shows that the fault comes about, and that what the fault test looks at
+// then tells the broken driver from the whole one. TestStormControl is that of TestStorm,
+// and the tests of failovers are each other's.
+
+// flawed opens a client whose driver is broken.
+func flawed(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Backend, opts ...hasp.Option) *hasp.Client {
+	t.Helper()
+	c, err := hasp.New(wrap(open(t, storeURL)), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func lies(b driver.Backend) driver.Backend { return liar{b} }
+
+// Of TestKeyRemoved, TestServerRestarts and TestPartition: who does not ask the store is
+// not told, and believes in his lock beside the next one.
+func TestControlLoss(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c, other := flawed(t, server.URL(), lies, hasp.WithTTL(calm)), client(t, server.URL())
+	l := lock(t, c, "orders")
+	do(t, server, "DEL", "hasp:{orders}")
+	next := lock(t, other, "orders")
+	time.Sleep(calm * 2 / 3) // two renewals
+	if !l.Held() || !next.Held() {
+		t.Error("a driver that renews nothing has noticed the loss: by what?")
+	}
+}
+
+// Of TestClientKill, TestWaiterOutlivesFlush and TestServerRestarts: a waiter that neither
+// renews nor looks after its subscription broke hears nothing of a grant whose message was
+// lost, and nothing of its entry's end.
+func TestControlDeaf(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL())
+	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{liar{b}} }, hasp.WithTTL(calm))
+	l := lock(t, c, "a")
+	got := waiting(t, other, "a")
+	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(calm / 3)
+	if len(got) > 0 {
+		t.Error("a waiter that hears nothing was granted: the message was not lost")
+	}
+	if q := queue(t, c, "a"); len(q) != 1 {
+		t.Errorf("the store has %v", q)
+	}
+}
+
+// Of TestAnswersLost: a driver that asks again under another ID leaves an entry behind, and
+// waits for itself.
+func TestControlAnswersLost(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(net.Close)
+	c := flawed(t, "redis://"+net.Addr(), func(b driver.Backend) driver.Backend { return renaming{b} }, hasp.WithTTL(calm))
+	other := client(t, server.URL())
+	lock(t, c, "warm")
+	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	go func() { _, _ = c.Mutex("a").Lock(ctx) }()
+	<-cut
+	for len(queue(t, other, "a")) != 2 {
+		if ctx.Err() != nil {
+			t.Fatalf("one lock was asked for under two IDs, and the store has %v", queue(t, other, "a"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Of TestNoOrphans: a driver that does not clean up has its entry there when the TTL is over.
+func TestControlOrphans(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	held := lock(t, client(t, server.URL()), "a")
+	c := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return careless{b} }, hasp.WithTTL(calm))
+	other := client(t, server.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), T)
+	defer cancel()
+	if _, err := c.Mutex("a").Lock(ctx); err == nil {
+		t.Fatal("granted beside the holder")
+	}
+	time.Sleep(calm)
+	if q := queue(t, other, "a"); len(q) != 2 || q[0].ID != held.ID() {
+		t.Errorf("nobody has cleaned up, and the store has %v", q)
+	}
+}
+
+// deaf never tells a waiter anything. The liar below it renews nothing.
+type deaf struct{ driver.Backend }
+
+func (d deaf) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := d.Backend.Open(ctx, o)
+	return deafSession{s}, granted, err
+}
+
+type deafSession struct{ driver.Session }
+
+func (s deafSession) Ticket(r driver.Request) driver.Ticket { return deafTicket{s.Session.Ticket(r)} }
+
+type deafTicket struct{ driver.Ticket }
+
+func (t deafTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.Ticket.Enqueue(ctx)
+	v.Retry = 0
+	return v, err
+}
+
+func (t deafTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+	<-ctx.Done()
+	return driver.Verdict{}, ctx.Err()
+}
+
+// renaming asks again under a new ID.
+type renaming struct{ driver.Backend }
+
+func (b renaming) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := b.Backend.Open(ctx, o)
+	return renamingSession{s}, granted, err
+}
+
+type renamingSession struct{ driver.Session }
+
+func (s renamingSession) Ticket(r driver.Request) driver.Ticket {
+	return &renamingTicket{Ticket: s.Session.Ticket(r), session: s.Session, request: r}
+}
+
+type renamingTicket struct {
+	driver.Ticket
+	session driver.Session
+	request driver.Request
+	once    sync.Once
+}
+
+func (t *renamingTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.Ticket.Enqueue(ctx)
+	if err != nil {
+		t.once.Do(func() {
+			t.request.ID += "-again"
+			t.Ticket = t.session.Ticket(t.request)
+		})
+	}
+	return v, err
+}
+
+// careless leaves nothing, and says that it has.
+type careless struct{ driver.Backend }
+
+func (b careless) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := b.Backend.Open(ctx, o)
+	return carelessSession{s}, granted, err
+}
+
+type carelessSession struct{ driver.Session }
+
+func (s carelessSession) Ticket(r driver.Request) driver.Ticket {
+	return carelessTicket{s.Session.Ticket(r)}
+}
+
+type carelessTicket struct{ driver.Ticket }
+
+func (carelessTicket) Leave(context.Context) error { return nil }

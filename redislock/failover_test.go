@@ -1,0 +1,178 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// replicated is a store in which a master can be replaced by its replica.
+type replicated struct {
+	url             string
+	master, replica *backends.Redis // those that have the name "a"
+}
+
+// with returns the URL with a further parameter.
+func (r replicated) with(parameter string) string {
+	if strings.Contains(r.url, "?") {
+		return r.url + "&" + parameter
+	}
+	return r.url + "?" + parameter
+}
+
+// loseReplica cuts the replica off, so that it knows nothing of what the master does from
+// here on. It is stopped first: it would be back at once. What was on the way to it would
+// be in its socket, hence the master closes that.
+func (r replicated) loseReplica(t *testing.T) {
+	t.Helper()
+	if err := r.replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if n := do(t, r.master, "CLIENT", "KILL", "TYPE", "replica"); n != "1" {
+		t.Fatalf("the master had %s replicas", n)
+	}
+}
+
+// failOver kills the master and lets the replica go on, which is then promoted.
+func (r replicated) failOver(t *testing.T) {
+	t.Helper()
+	if err := r.master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failovers runs a test on a Sentinel set and on a cluster of its own.
+func failovers(t *testing.T, test func(t *testing.T, r replicated)) {
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		set := backends.StartRedisSentinel(t)
+		var sentinels []string
+		for _, s := range set.Sentinels {
+			sentinels = append(sentinels, s.Addr)
+		}
+		test(t, replicated{
+			url:    "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName,
+			master: set.Master, replica: set.Replica,
+		})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := backends.StartRedisCluster(t)
+		slot, err := strconv.Atoi(do(t, cluster.Nodes[0], "CLUSTER", "KEYSLOT", "hasp:{a}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slot * 3 / 16384
+		test(t, replicated{
+			url:    "redis://" + strings.Join(cluster.Addrs(), ","),
+			master: cluster.Nodes[i], replica: cluster.Nodes[3+i],
+		})
+	})
+}
+
+// patiently locks although the store has no master for a while.
+func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
+	defer cancel()
+	l, err := c.Mutex(name).Lock(ctx)
+	for err != nil && ctx.Err() == nil {
+		l, err = c.Mutex(name).Lock(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What the replica has confirmed survives the failover.
+func TestFailoverKeeps(t *testing.T) {
+	t.Parallel()
+	failovers(t, func(t *testing.T, r replicated) {
+		c := client(t, r.with("wait=1"), hasp.WithTTL(3*slack))
+		l := lock(t, c, "a")
+		r.failOver(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
+		defer cancel()
+		if err := l.Release(ctx); err != nil { // nil: the promoted replica had the entry
+			t.Errorf("release after the failover: %v", err)
+		}
+		// Nobody confirms any more, so that the next one does not ask for it.
+		if next := patiently(t, client(t, r.url), "a"); next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+	})
+}
+
+// A grant that the promoted replica never heard of: another holds, and the first is told by
+// its next renewal. That is the window which the documentation names; tokens order it.
+func TestFailoverForgets(t *testing.T) {
+	t.Parallel()
+	failovers(t, func(t *testing.T, r replicated) {
+		c, other := client(t, r.url), client(t, r.url)
+		must(t, lock(t, other, "a").Release(t.Context()))
+		must(t, lock(t, c, "a").Release(t.Context())) // it listens by now, at whatever node
+		r.loseReplica(t)
+		l := lock(t, c, "a")
+		r.failOver(t)
+		next := patiently(t, other, "a")
+		if next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		// Denied by the new master, or no answer until the deadline where it takes that long.
+		wantLost(t, l, hasp.Denied, hasp.Expired)
+		if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
+			t.Errorf("release of what was forgotten: %v", err)
+		}
+		if !next.Held() {
+			t.Errorf("the release of the old grant has taken the new one: %v", next.Err())
+		}
+	})
+}
+
+// With wait=1 that grant does not come about: the same faults, and nobody was told that he
+// holds. It is the control of the test above, as that is of this.
+func TestFailoverUnconfirmed(t *testing.T) {
+	t.Parallel()
+	failovers(t, func(t *testing.T, r replicated) {
+		c := client(t, r.with("wait=1"))
+		if err := lock(t, c, "a").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.loseReplica(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if l, err := c.Mutex("a").Lock(ctx); err == nil {
+			t.Errorf("granted with token %d, and the replica has not confirmed it", l.Token())
+		}
+		if err := r.replica.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		patiently(t, c, "a") // the replica is back
+	})
+}
+
+// A node that hangs keeps nobody from the names of the others, although sessions listen at
+// any node. Eight sessions choose among six.
+func TestClusterNodeHangs(t *testing.T) {
+	t.Parallel()
+	cluster := backends.StartRedisCluster(t)
+	var clients []*hasp.Client
+	for range 8 {
+		clients = append(clients, client(t, "redis://"+strings.Join(cluster.Addrs(), ","), hasp.WithTTL(slack)))
+	}
+	must(t, cluster.Nodes[5].Pause()) // a replica: every slot has its master
+	for _, c := range clients {
+		must(t, lock(t, c, "a").Release(t.Context()))
+	}
+	must(t, cluster.Nodes[5].Resume())
+}

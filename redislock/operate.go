@@ -1,0 +1,101 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// peek reads the holder of a lock, whatever wrote it: the entry, and how it calls itself at
+// the key. me is empty if nobody holds.
+func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driver.Entry, me string, err error) {
+	if keys, err = a.keys(name); err != nil {
+		return nil, e, "", err
+	}
+	r := read(ctx, a.conn, a.dialect.peek, redisconn.Call{Keys: keys})
+	if r.Err != nil {
+		return nil, e, "", wrongType(name, r.Err)
+	}
+	parts, _ := r.Value.([]any)
+	if len(parts) < 2 {
+		return keys, e, "", nil
+	}
+	holder, _ := parts[0].(string)
+	counter, _ := parts[1].(string)
+	if me = holder; len(parts) > 2 {
+		me, _ = parts[2].(string)
+	}
+	e.Request = driver.Request{Name: name, ID: holder, Units: driver.Whole, Capacity: driver.Whole, Owner: holder}
+	if a.opts.Fence != FenceOff {
+		e.Seq, _ = strconv.ParseUint(counter, 10, 64)
+	}
+	if ownValue.MatchString(holder) {
+		var since string
+		e.ID, since, _ = strings.Cut(holder, " ")
+		since, e.Owner, _ = strings.Cut(since, " ")
+		if us, err := strconv.ParseInt(since, 10, 64); err == nil {
+			e.Since = time.UnixMicro(us)
+		}
+	}
+	return keys, e, me, nil
+}
+
+// List shows the holder. Who waits is nowhere to be seen.
+func (a *attempts) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	_, e, me, err := a.peek(ctx, name)
+	if err != nil || me == "" {
+		return nil, err
+	}
+	return []driver.Entry{e}, nil
+}
+
+// Evict takes the lock from its holder, also from one of another library, whom nobody
+// tells. It is the holder's own release, so that it takes nothing from a later one, and
+// wakes who waits.
+func (a *attempts) Evict(ctx context.Context, name, id string) error {
+	keys, e, me, err := a.peek(ctx, name)
+	if err != nil {
+		return err
+	}
+	if me == "" || e.ID != id {
+		return driver.ErrGone
+	}
+	r := a.conn.Eval(ctx, a.dialect.give, a.giveCall(keys, me, ""), 0)
+	if r.Err == nil && r.Value != int64(1) {
+		return driver.ErrGone
+	}
+	return wrongType(name, r.Err)
+}
+
+// Names goes by the counters: a lock of another library looks like any other key, and only
+// those that hasp has taken within the retention have one. Whoever holds such a name now may
+// be anybody.
+func (a *attempts) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if a.opts.Fence == FenceOff {
+		return fmt.Errorf("%w: with fence=off nothing tells a lock from another key", driver.ErrUnsupported)
+	}
+	return scan(ctx, a.conn, a.opts.Fence+"{*", "string", func(counter string) (more bool, err error) {
+		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.Fence))
+		name, ours := strings.CutPrefix(key, a.opts.Prefix)
+		if !ours || !strings.HasPrefix(name, prefix) || name == "" || !utf8.ValidString(name) {
+			return true, nil
+		}
+		_, _, me, err := a.peek(ctx, name)
+		if err != nil || me == "" {
+			return true, ctx.Err() // what is not a lock any more is no error of the listing
+		}
+		return yield(name), nil
+	})
+}
+
+var (
+	_ driver.Namer   = (*attempts)(nil)
+	_ driver.Evicter = (*attempts)(nil)
+)
