@@ -1,0 +1,279 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// try makes one attempt: every server is asked at the same time, a majority decides, and
+// what a failed attempt was granted is given back. established says that somebody holds a
+// majority, whose release will wake us.
+func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _ error) {
+	s := t.session
+	s.mu.Lock()
+	switch {
+	case t.left: // the session was closed after register
+		s.mu.Unlock()
+		return driver.Verdict{}, false, errSessionClosed
+	case t.held: // the core has lost our answer; the session keeps the lock since then
+		s.mu.Unlock()
+		return driver.Verdict{Held: true}, true, nil
+	}
+	t.attempt++
+	t.me, t.over = me(t.request, t.attempt), false
+	t.wake.begin()
+	began := time.Now() // for the pace of attempts, not for trust
+	for {
+		renewals := s.renewals
+		votes := t.askLocked(t.me)
+		s.mu.Unlock()
+		c := s.collect(ctx, votes, t.request.ID)
+
+		s.mu.Lock()
+		switch {
+		case t.left || t.over:
+			t.giveUpLocked(true)
+			s.mu.Unlock()
+			return driver.Verdict{}, false, errSessionClosed
+		case c.granted < s.store.quorum:
+			// Whoever may have seen us on a majority waits for our release.
+			t.giveUpLocked(t.count(asked, mine, maybe) >= s.store.quorum)
+			v, established, err := t.judgeLocked(c, time.Since(began))
+			s.mu.Unlock()
+			if ctx.Err() != nil {
+				return driver.Verdict{}, false, ctx.Err()
+			}
+			return v, established, err
+		case renewals == s.renewals:
+			t.held, t.was, t.collisions = true, true, 0
+			s.mu.Unlock()
+			return driver.Verdict{Held: true}, true, nil
+		}
+		// A KeepAlive has begun that does not know of us: once more (see session).
+	}
+}
+
+// askLocked sends a request for the key to every server that can be asked, and returns
+// where their votes arrive.
+func (t *ticket) askLocked(me string) *votes {
+	s := t.session
+	yield := ""
+	if !t.tried && !t.request.NoWait {
+		yield = "yield"
+	}
+	t.tried = true
+	call := t.takeCall(me, t.member(), yield)
+	v := &votes{c: make(chan ballot, len(s.store.nodes))} // one place for each: nobody may be left to read
+	f := s.flight()
+	defer f.done()
+	for i, n := range s.store.nodes {
+		if t.claims[i] == asked || n.silent(s.patience) {
+			continue
+		}
+		t.claims[i] = asked
+		t.noted[i] = t.noted[i] || !t.request.NoWait
+		s.debts[i].open++
+		v.asked++
+		f.do(func(ctx context.Context) {
+			b := readBallot(i, n.eval(ctx, setnx.Take, call))
+			back := t.answered(me, b)
+			v.c <- b
+			if back {
+				s.giveBack(ctx, t, b, me)
+			}
+			s.endedRequests(i, 1)
+		})
+	}
+	return v
+}
+
+func (t *ticket) takeCall(me, waiter, yield string) redisconn.Call {
+	return redisconn.Call{Keys: t.keys, Args: []string{
+		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter,
+		strconv.FormatInt(t.request.Since.UnixMicro(), 10), rest(t.request, t.version, t.value), yield,
+	}}
+}
+
+// claimOf is what a vote makes of a request.
+var claimOf = [...]claim{none: free, denied: free, granted: mine, unclear: maybe}
+
+// answered notes a vote and reports that it comes too late: the attempt is over, or the
+// lock was left, and what was granted must be given back.
+func (t *ticket) answered(me string, b ballot) (back bool) {
+	t.session.mu.Lock()
+	defer t.session.mu.Unlock()
+	now := claimOf[b.vote]
+	if b.vote == granted {
+		t.noted[b.node] = false
+	}
+	if t.me != me || t.over {
+		return now != free
+	}
+	if now != free && t.left {
+		t.claims[b.node] = leaving
+		return true
+	}
+	t.claims[b.node] = now
+	return false
+}
+
+// giveBack returns a late grant. What is not certain, or is not answered either, is owed.
+func (s *session) giveBack(ctx context.Context, t *ticket, b ballot, me string) {
+	key := debt{keys: t.keys, me: me, since: time.Now()}
+	var r redisconn.Reply
+	if b.vote == granted {
+		r = s.store.nodes[b.node].eval(ctx, setnx.Give, giveCall(key.keys, me, t.member(), false))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case b.vote == unclear:
+		key.doubts = mostDoubts
+		s.oweLocked(b.node, key)
+	case r.Err != nil && redisconn.Answered(r.Err) == "":
+		s.oweLocked(b.node, key)
+	default:
+		t.gaveBackLocked(b.node, me, r)
+	}
+}
+
+// giveUpLocked ends an attempt, or the holding of a lock that is lost: what may be ours is
+// owed from here on, and what is still under way is when it has been answered.
+func (t *ticket) giveUpLocked(wake bool) {
+	for i, c := range t.claims {
+		key := debt{keys: t.keys, me: t.me, wake: wake, since: time.Now()}
+		switch c {
+		case mine:
+			t.session.oweLocked(i, key)
+		case maybe:
+			key.doubts = mostDoubts
+			t.session.oweLocked(i, key)
+		}
+		t.claims[i] = free
+	}
+	t.over, t.held = true, false
+}
+
+// votes are where the answers of one round arrive.
+type votes struct {
+	c     chan ballot
+	asked int
+}
+
+// count is what has been heard of a round.
+type count struct {
+	granted int
+	denied  []ballot
+	own     int // of those denied, by keys of an earlier attempt of ours
+	errs    []ballot
+	open    int // asked, and not heard from
+}
+
+// collect returns as soon as the outcome is known, and otherwise after patience or with the
+// end of ctx. An answer that comes later is for those who asked.
+func (s *session) collect(ctx context.Context, v *votes, id string) count {
+	c := count{open: v.asked}
+	timer := time.NewTimer(s.patience)
+	defer timer.Stop()
+	for c.open > 0 && !c.decided(s.store.quorum) {
+		select {
+		case b := <-v.c:
+			c.open--
+			switch b.vote {
+			case granted:
+				c.granted++
+			case denied:
+				if b.id == id {
+					c.own++
+					b.holder = ""
+				}
+				c.denied = append(c.denied, b)
+			default:
+				c.errs = append(c.errs, b)
+			}
+		case <-timer.C:
+			return c
+		case <-ctx.Done():
+			return c
+		}
+	}
+	return c
+}
+
+// decided says that more answers would change nothing: a majority is ours, or it cannot be
+// any more and is known to be somebody's.
+func (c *count) decided(quorum int) bool {
+	if c.granted >= quorum {
+		return true
+	}
+	_, n := c.leader()
+	return n >= quorum
+}
+
+// leader returns a value of who is at most servers, and at how many: somebody else.
+func (c *count) leader() (value string, most int) {
+	for i, b := range c.denied {
+		n := 0
+		for _, other := range c.denied[i:] {
+			if other.holder == b.holder {
+				n++
+			}
+		}
+		if n > most && b.holder != "" {
+			value, most = b.value, n
+		}
+	}
+	return value, most
+}
+
+// judgeLocked makes the answer of an attempt that failed.
+func (t *ticket) judgeLocked(c count, took time.Duration) (_ driver.Verdict, established bool, _ error) {
+	s := t.session
+	if c.foreign() > len(s.store.nodes)-s.store.quorum {
+		return driver.Verdict{}, false, fmt.Errorf("%w: most servers have something else than a lock at the key of %q; choose a prefix or remove it",
+			driver.ErrMismatch, t.request.Name)
+	}
+	if c.granted+len(c.denied) < s.store.quorum {
+		return driver.Verdict{}, false, s.unheard(c)
+	}
+	value, most := c.leader()
+	if most >= s.store.quorum {
+		t.collisions = 0
+		h, ours := parse(t.request.Name, value)
+		return driver.Verdict{Holder: h.entry.Owner, Retry: c.untilFree(s.store.quorum, ours)}, true, nil
+	}
+	if c.own > 0 && t.request.NoWait {
+		// Nobody else is known to hold: that is no reason to say "busy".
+		return driver.Verdict{}, false, fmt.Errorf("%d of %d servers still have the key of an attempt before, which is being given back", c.own, len(s.store.nodes))
+	}
+	return driver.Verdict{Retry: t.pause(c, took)}, false, nil
+}
+
+// foreign counts the servers whose key is no string.
+func (c *count) foreign() int {
+	n := 0
+	for _, b := range c.errs {
+		if redisconn.Answered(b.err) == "WRONGTYPE" {
+			n++
+		}
+	}
+	return n
+}
+
+// unheard is the error of an attempt that too few servers have answered.
+func (s *session) unheard(c count) error {
+	all := len(s.store.nodes)
+	for _, b := range c.errs {
+		if b.err != nil {
+			return fmt.Errorf("%d of %d servers have answered, and %d are needed (%w)",
+				c.granted+len(c.denied), all, s.store.quorum, s.store.nodes[b.node].named(b.err))
+		}
+	}
+	return fmt.Errorf("%d of %d servers have answered within %s, and %d are needed", c.granted+len(c.denied), all, s.patience, s.store.quorum)
+}

@@ -1,0 +1,105 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// List shows who is on a majority, or may be with the servers that do not answer; whatever
+// wrote the key. Who waits is nowhere to be seen.
+func (b *store) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	keys, err := b.keys(name)
+	if err != nil {
+		return nil, err
+	}
+	values, errs, err := b.read(ctx, redisconn.Call{Keys: keys})
+	if err != nil {
+		return nil, err
+	}
+	away := 0
+	for _, err := range errs {
+		if err != nil {
+			away++
+		}
+	}
+	copies := map[string]int{}
+	newest := map[string]held{}
+	var most held
+	for _, v := range values {
+		h, _ := parse(name, v)
+		if v == "" {
+			continue
+		}
+		if old, seen := newest[h.me]; !seen || h.version > old.version {
+			newest[h.me] = h
+		}
+		if copies[h.me]++; copies[h.me] > copies[most.me] {
+			most = h
+		}
+	}
+	if n := copies[most.me]; n == 0 || n+away < b.quorum {
+		return nil, nil
+	}
+	return []driver.Entry{newest[most.me].entry}, nil
+}
+
+// How long a reader waits for the servers that a majority can do without, and for the
+// majority.
+const (
+	readPatience = 500 * time.Millisecond
+	readBound    = 5 * time.Second
+)
+
+var errSilent = errors.New("no answer")
+
+// read asks all servers and returns what the key is at each; errs are of those that have
+// not answered in time. A majority is needed. A connection that a server closed while it was
+// idle is found out by its next use, so that each is asked twice.
+func (b *store) read(ctx context.Context, call redisconn.Call) (values []string, errs []error, _ error) {
+	type answer struct {
+		node int
+		redisconn.Reply
+	}
+	answers := make(chan answer, len(b.nodes)) // one place for each: nobody may be left to read
+	f := newFlight(b.done, readBound)
+	for i, n := range b.nodes {
+		f.do(func(ctx context.Context) {
+			r := n.eval(ctx, setnx.Peek, call)
+			if r.Err != nil && redisconn.Answered(r.Err) == "" && ctx.Err() == nil {
+				r = n.eval(ctx, setnx.Peek, call)
+			}
+			answers <- answer{i, r}
+		})
+	}
+	f.done()
+	values, errs = make([]string, len(b.nodes)), slices.Repeat([]error{errSilent}, len(b.nodes))
+	patience := time.NewTimer(readPatience)
+	defer patience.Stop()
+	for waited, open := false, len(b.nodes); open > 0 && !(waited && b.enough(errs) == nil); {
+		select {
+		case a := <-answers: // all come: the requests have an end
+			open--
+			parts, _ := a.Value.([]any)
+			if len(parts) == 2 {
+				values[a.node], _ = parts[0].(string)
+			}
+			if errs[a.node] = a.Err; redisconn.Answered(a.Err) == "WRONGTYPE" {
+				errs[a.node] = nil // that is no lock
+			}
+		case <-patience.C:
+			waited = true
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+	return values, errs, redisconn.Refusal(b.enough(errs))
+}

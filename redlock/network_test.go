@@ -1,0 +1,325 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// S5, S6, L2: the network holds everything to and from a minority, and nothing happens; to
+// and from a majority, and the holder has known in time when the next one is granted. What
+// is delivered late revives nothing and takes nothing.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	c := client(t, n.URL())
+	l := lock(t, c, "a")
+	for _, p := range n.proxies[:2] {
+		p.Partition()
+	}
+	time.Sleep(2 * T)
+	if !l.Held() {
+		t.Fatalf("without a minority: %v", l.Err())
+	}
+	got := waiting(t, n.direct(), "a")
+	n.proxies[2].Partition()
+	next := takes(t, got, T)
+	granted := time.Now()
+	if l.Held() {
+		t.Error("two hold")
+	}
+	wantLost(t, l, 0, hasp.Expired)
+	if lost := new(hasp.LostError); errors.As(l.Err(), &lost) && lost.Since.After(granted) {
+		t.Errorf("lost %s after the next was granted", lost.Since.Sub(granted))
+	}
+	for _, p := range n.proxies {
+		p.Heal()
+	}
+	time.Sleep(T)
+	if !next.Held() || len(at(t, n.nodes, "a", next.ID())) < 3 {
+		t.Errorf("%s holds, and is at %v", next.ID(), at(t, n.nodes, "a", next.ID()))
+	}
+	release(t, next)
+	release(t, lock(t, c, "a")) // L2
+}
+
+// S8: the answers of some servers are lost after they did what was asked. What was acquired
+// is acquired once, what was released is released.
+func TestAnswersLost(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	c := client(t, n.URL())
+	release(t, lock(t, c, "warm")) // so that the scripts are known, and a request is one chunk
+	for i, from := range []int{1, 2, 3, 5, 1, 2, 3, 5} {
+		try := i >= 4 // must not take for somebody else's what its own first request has set
+		t.Run(fmt.Sprintf("%d try=%t", from, try), func(t *testing.T) {
+			name := fmt.Sprintf("lost%d%t", from, try)
+			lose := func() {
+				for _, p := range n.proxies[:from] {
+					p.Lose(faultnet.Down, 1, faultnet.Contains(name))
+				}
+			}
+			lose()
+			acquire := c.Mutex(name).Lock
+			if try {
+				acquire = c.Mutex(name).TryLock
+			}
+			l, err := acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := at(t, n.nodes, name, l.ID()); len(have) < 3 {
+				t.Errorf("held, and at the servers %v", have)
+			}
+			if _, err := client(t, n.direct()).Mutex(name).TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+				t.Errorf("a second client: %v", err)
+			}
+			for _, p := range n.proxies {
+				p.Heal()
+			}
+			lose()
+			release(t, l)
+			eventually(t, "nothing left", 0, func() bool { return len(at(t, n.nodes, name, l.ID())) == 0 })
+			for _, p := range n.proxies {
+				p.Heal()
+			}
+		})
+	}
+}
+
+// L4: two servers are asked for a key and do not hear of it before the attempt has failed
+// and been given up: the network has kept the request. What they then grant is given back,
+// although nobody waits for it any more, and long before its TTL of a minute. The control
+// is a client that sends the same and forgets: its key stays, so that the late delivery is
+// a fact and giving back makes the difference.
+func TestLateGrant(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
+	release(t, lock(t, c, "warm"))
+	for _, node := range n.nodes[:3] {
+		do(t, node, "SET", "a", "somebody else's", "PX", "60000")
+	}
+	forgetful := make([]net.Conn, 2)
+	for i, p := range n.proxies[3:] {
+		conn, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		forgetful[i] = conn
+	}
+	var before []int64
+	for _, p := range n.proxies[3:] {
+		before = append(before, p.Stats().Up.Waiting())
+		p.Set(faultnet.Up, faultnet.Rule{Mode: faultnet.Hold})
+	}
+	for _, conn := range forgetful {
+		if _, err := fmt.Fprint(conn, "SET control mine NX PX 60000\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+		t.Fatalf("try: %v", err)
+	}
+	for i, p := range n.proxies[3:] {
+		ctx, cancel := context.WithTimeout(t.Context(), slack)
+		defer cancel()
+		if err := p.WaitFor(ctx, func(s faultnet.Stats) bool { return s.Up.Waiting() > before[i]+200 }); err != nil {
+			t.Fatalf("the request is not on its way: %v", err)
+		}
+	}
+	granted := make([]int, 2)
+	for i, node := range n.nodes[3:] {
+		if do(t, node, "EXISTS", "a", "control") != "0" {
+			t.Fatal("it was delivered early")
+		}
+		granted[i] = calls(t, n.nodes[3+i:4+i], "set")
+	}
+	for _, p := range n.proxies[3:] {
+		p.Heal()
+	}
+	for i, node := range n.nodes[3:] {
+		// Two SETs: the control's, and that of the script, which says that it was granted.
+		eventually(t, "both are delivered", 0, func() bool { return calls(t, n.nodes[3+i:4+i], "set") >= granted[i]+2 })
+		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+		if do(t, node, "GET", "control") != "mine" {
+			t.Error("the control has gone, too")
+		}
+	}
+}
+
+// L4: the same with servers that stand still for so long that the connection is given up:
+// when they go on, they find the request in what they had already received, beside others
+// that came over a new connection, in any order.
+func TestLateGrantOfBrokenConnection(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
+	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
+	release(t, lock(t, c, "warm"))
+	for _, node := range nodes[:3] {
+		do(t, node, "SET", "a", "somebody else's", "PX", "60000")
+	}
+	before := calls(t, nodes[3:], "set")
+	each(t, nodes[3:], pause)
+	for _, node := range nodes[3:] {
+		conn, err := net.Dial("tcp", node.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(conn, "SET control mine NX PX 60000\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+		t.Fatalf("try: %v", err)
+	}
+	time.Sleep(5 * time.Second) // rueidis waits three for an answer
+	each(t, nodes[3:], resume)
+	eventually(t, "all requests are delivered", 0, func() bool { return calls(t, nodes[3:], "set") >= before+4 })
+	for _, node := range nodes[3:] {
+		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+		if do(t, node, "GET", "control") != "mine" {
+			t.Error("the control has gone, too")
+		}
+	}
+}
+
+// S4, S5: the answers to an attempt are held while a KeepAlive begins and ends, which knows
+// nothing of the attempt and grants a whole TTL. The attempt must not hold on keys that are
+// older than that: it extends them first. That the keys had aged is the control.
+func TestAttemptBesideRenewal(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	const ttl, aged = 40 * time.Second, time.Second // rueidis waits three for an answer
+	b := open(t, n.URL()+"?node_timeout=10s")
+	s := session(t, b, ttl, nobody)
+	warm := s.Ticket(request("warm"))
+	if v, err := warm.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if err := warm.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold := func(mode faultnet.Mode) {
+		for _, p := range n.proxies {
+			p.Set(faultnet.Down, faultnet.Rule{Mode: mode})
+		}
+	}
+	hold(faultnet.Hold)
+	r := request("a")
+	ticket := s.Ticket(r)
+	done := make(chan error, 1)
+	go func() {
+		v, err := ticket.Enqueue(t.Context())
+		if err == nil && !v.Held {
+			err = errors.New("not held")
+		}
+		done <- err
+	}()
+	eventually(t, "the keys are set", 0, func() bool { return len(at(t, n.nodes, "a", r.ID)) == 5 })
+	oldest := func() time.Duration {
+		least := int64(math.MaxInt64)
+		for _, node := range n.nodes {
+			ms, _ := strconv.ParseInt(do(t, node, "PTTL", "a"), 10, 64)
+			least = min(least, ms)
+		}
+		return time.Duration(least) * time.Millisecond
+	}
+	eventually(t, "the keys have aged", aged, func() bool { return oldest() < ttl-aged })
+	began := time.Now()
+	if granted, err := s.KeepAlive(t.Context()); err != nil || granted != ttl {
+		t.Fatalf("%s, %v", granted, err)
+	}
+	hold(faultnet.Pass)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	extended := 0
+	for _, node := range n.nodes {
+		ms, _ := strconv.ParseInt(do(t, node, "PTTL", "a"), 10, 64)
+		if end := time.Now().Add(time.Duration(ms) * time.Millisecond); !end.Before(began.Add(ttl)) {
+			extended++
+		}
+	}
+	if extended < 3 {
+		t.Errorf("held on %d servers for the time that the KeepAlive granted, 3 are needed", extended)
+	}
+	if err := ticket.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A network that takes 10 ms for each way makes attempts long against the time between
+// them, so that they meet. They come apart again, everybody is served, and what it costs
+// stays bounded.
+func TestNoLivelock(t *testing.T) {
+	t.Parallel()
+	const clients, turns = 8, 5
+	n := behindProxies(t)
+	var cs []*hasp.Client
+	for range clients {
+		cs = append(cs, client(t, n.URL()+"?node_timeout=1s", hasp.WithTTL(10*time.Second)))
+	}
+	for _, p := range n.proxies {
+		p.Set(faultnet.Up, faultnet.Rule{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond})
+		p.Set(faultnet.Down, faultnet.Rule{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond})
+	}
+	before := calls(t, n.nodes, "evalsha|eval")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var inside atomic.Int64 // for the race detector, which does not know of the lock
+	var wg sync.WaitGroup
+	for _, c := range cs {
+		wg.Go(func() {
+			for range turns {
+				err := c.Do(ctx, "a", func(context.Context) error { inside.Add(1); return nil })
+				if err != nil {
+					t.Errorf("after %d turns: %v", inside.Load(), err)
+					return
+				}
+			}
+		})
+	}
+	began := time.Now()
+	wg.Wait()
+	each := float64(calls(t, n.nodes, "evalsha|eval")-before) / (clients * turns)
+	t.Logf("%d turns in %s, %.1f requests each", inside.Load(), time.Since(began).Round(time.Millisecond), each)
+	if n := inside.Load(); n != clients*turns {
+		t.Errorf("%d turns, want %d", n, clients*turns)
+	}
+	if each > 60 {
+		t.Errorf("%.1f requests for each turn", each)
+	}
+}
+
+// A message of a release is lost with every subscription: the waiter finds out in another
+// way, at the latest when the holder's keys would have expired.
+func TestMessagesLost(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	l := lock(t, client(t, n.direct()), "a")
+	got := waiting(t, n.URL(), "a")
+	for _, p := range n.proxies {
+		p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+	}
+	release(t, l)
+	time.Sleep(50 * time.Millisecond)
+	for _, p := range n.proxies {
+		p.Reset()
+		p.Heal()
+	}
+	release(t, takes(t, got, 2*T))
+}

@@ -1,0 +1,149 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// Leave gives back everywhere. Servers that are asked for the key at this moment are told
+// by whoever asks, when they have answered.
+//
+// nil says that the key was on a majority as far as we know, and that a majority is free of
+// it now. What a minority may still have is owed: it keeps nobody out, and is removed as soon
+// as its server can be reached.
+func (t *ticket) Leave(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := t.session
+	s.mu.Lock()
+	key := debt{keys: t.keys, me: t.me, wake: t.was, since: time.Now()}
+	t.leftLocked()
+	delete(s.tickets, t.request.ID)
+	var at []int
+	for i, c := range t.claims {
+		switch {
+		case c == maybe, c == mine && s.store.nodes[i].silent(s.patience):
+			t.claims[i] = leaving
+			owed := key
+			if c == maybe {
+				owed.doubts = mostDoubts
+			}
+			s.oweLocked(i, owed)
+			continue
+		case c == mine:
+			t.claims[i] = leaving
+		case c == free && !t.noted[i], c == asked:
+			continue
+		}
+		at = append(at, i)
+	}
+	s.mu.Unlock()
+	if len(at) > 0 {
+		call := giveCall(key.keys, key.me, t.member(), key.wake)
+		s.tell(ctx, setnx.Give, call, at, func(i int, r redisconn.Reply) { t.gaveBack(i, key, r) })
+	}
+	err := t.verdictOfLeave()
+	if err != nil && !errors.Is(err, driver.ErrGone) && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// leftLocked makes sure that nothing is taken any more. An attempt under way gives up what
+// it has when it sees this.
+func (t *ticket) leftLocked() {
+	t.left, t.held = true, false
+}
+
+// gaveBack notes what a server says of its key.
+func (t *ticket) gaveBack(i int, key debt, r redisconn.Reply) {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Err == nil || redisconn.Answered(r.Err) != "" {
+		t.noted[i] = false
+		t.gaveBackLocked(i, key.me, r)
+	} else if !redisconn.NotSent(r.Err) || t.claims[i] == leaving {
+		s.oweLocked(i, key)
+	}
+}
+
+func (t *ticket) gaveBackLocked(i int, me string, r redisconn.Reply) {
+	if t.me == me && t.claims[i] == leaving {
+		t.claims[i] = free
+		if r.Value == int64(1) {
+			t.had++
+		}
+	}
+}
+
+// verdictOfLeave judges by the servers that had the key and those that may still have it,
+// with all that have answered by now, whoever asked them.
+func (t *ticket) verdictOfLeave() error {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open, quorum, all := t.count(asked, leaving), s.store.quorum, len(s.store.nodes)
+	switch {
+	case !t.was || t.gone || t.freed:
+		return driver.ErrGone
+	case open >= quorum:
+		return fmt.Errorf("%d of %d servers have not confirmed the release", open, all)
+	}
+	t.freed = true
+	if t.had+open < quorum {
+		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.had, all)
+	}
+	return nil
+}
+
+// tell makes one request to some servers, and returns as soon as a majority has answered
+// yes, else after patience: how many did, and how many may yet. each, if not nil, sees every
+// reply, late ones included, before it is counted.
+func (s *session) tell(ctx context.Context, script *redisconn.Script, call redisconn.Call, at []int, each func(int, redisconn.Reply)) (yes, open int) {
+	replies := make(chan redisconn.Reply, len(at)) // one place for each: nobody may be left to read
+	s.mu.Lock()
+	for _, i := range at {
+		s.debts[i].open++
+	}
+	s.mu.Unlock()
+	f := s.flight()
+	for _, i := range at {
+		f.do(func(ctx context.Context) {
+			r := s.store.nodes[i].eval(ctx, script, call)
+			if each != nil {
+				each(i, r)
+			}
+			s.endedRequests(i, 1)
+			replies <- r
+		})
+	}
+	f.done()
+	timer := time.NewTimer(s.patience)
+	defer timer.Stop()
+	open = len(at)
+	for n := 0; n < len(at) && yes < s.store.quorum; n++ {
+		select {
+		case r := <-replies:
+			switch {
+			case r.Err == nil && r.Value == int64(1):
+				yes++
+				open--
+			case r.Err == nil || redisconn.Answered(r.Err) != "":
+				open--
+			}
+		case <-timer.C:
+			n = len(at)
+		case <-ctx.Done():
+			n = len(at)
+		}
+	}
+	return yes, open
+}

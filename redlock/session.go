@@ -1,0 +1,126 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// session is a client's locks. The servers know nothing of it but the channel it listens
+// to; each key carries its own expiry.
+//
+// # Trust
+//
+// The core trusts an entry until s + T - 1 % - guard, s being the moment before the last
+// good KeepAlive (or Open) was sent. Of the published algorithm's validity time, T - elapsed
+// - drift, the core thus subtracts the elapsed time, by counting from s, and the drift: 1 %
+// and at least 50 ms, where the paper has 1 % and 2 ms. This package owes it the rest, and
+// subtracts nothing again:
+//
+//	A: At any time, each held ticket's key is on a majority of servers, on each for at
+//	   least T from some moment after s.
+//
+// Taking gives a key T from its arrival, which is after its sending, and extending, too. A
+// KeepAlive is good only if, for every ticket held when it began, a majority has extended
+// within that very call. It remains to see that a ticket which becomes held is covered by
+// the KeepAlives that began before and may yet be good: they know nothing of it. Therefore
+// KeepAlives are counted when they begin, and a ticket is marked held only if none has begun
+// since the first of its requests was sent; otherwise the round is made again, which extends
+// what it finds to be ours. Both happen under mu. So every KeepAlive either began before the
+// keys were sent (A holds: they last longer than its s + T) or sees the ticket.
+//
+// No clock is asked for this, on purpose: a process that stands still between any two of
+// these steps finds its count unchanged and its keys as old as its trust, or the count
+// changed.
+type session struct {
+	store    *store
+	opts     driver.SessionOptions
+	patience time.Duration
+	id       string
+
+	done   context.Context // ended when nothing is left to do for the session
+	finish context.CancelFunc
+	open   context.Context // ended by Close
+	close  context.CancelFunc
+
+	settled chan struct{} // a signal that debts have become fewer; one pending says all
+
+	mu       sync.Mutex
+	closed   bool
+	renewals uint64             // KeepAlives that have begun
+	tickets  map[string]*ticket // those that hold, try or wait, by ID
+	debts    []debts            // by server
+}
+
+var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
+
+// Ticket prepares an entry.
+func (s *session) Ticket(r driver.Request) driver.Ticket {
+	return &ticket{
+		session: s, request: r, value: r.Value, version: 1,
+		claims: make([]claim, len(s.store.nodes)), noted: make([]bool, len(s.store.nodes)),
+		bell: make(chan struct{}, 1),
+	}
+}
+
+// requestBound is the longest time that a request may be under way. The attempt behind it
+// has been decided long before; this is for cleaning up after it.
+func (s *session) requestBound() time.Duration { return min(s.opts.TTL, 5*time.Second) }
+
+// flight is requests that are under way together. Its context is not that of the call which
+// makes them: what has been sent must be followed to its end, whoever has lost interest.
+type flight struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	under  atomic.Int32
+}
+
+// newFlight begins one; whoever begins it calls done when all its requests are made.
+func newFlight(until context.Context, bound time.Duration) *flight {
+	f := &flight{}
+	f.ctx, f.cancel = context.WithTimeout(until, bound)
+	f.under.Store(1)
+	return f
+}
+
+func (s *session) flight() *flight { return newFlight(s.done, s.requestBound()) }
+
+func (f *flight) do(request func(context.Context)) {
+	f.under.Add(1)
+	go func() {
+		defer f.done()
+		request(f.ctx)
+	}()
+}
+
+func (f *flight) done() {
+	if f.under.Add(-1) == 0 {
+		f.cancel()
+	}
+}
+
+// Close gives everything back. It returns nil when each lock is free on a majority and the
+// others have had their time to answer: what is left on a minority keeps nobody out, and
+// expires. Called again, it goes on where it failed.
+func (s *session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.close()
+		for _, t := range s.tickets {
+			t.giveUpLocked(true)
+			t.leftLocked()
+		}
+		clear(s.tickets)
+	}
+	s.mu.Unlock()
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	s.finish()
+	return nil
+}

@@ -1,0 +1,261 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// T is the TTL of the fault tests, and slack what a loaded machine may take longer.
+const (
+	T     = 2 * time.Second
+	slack = 10 * time.Second
+)
+
+func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	c, err := hasp.Open(ctx, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func lock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*T)
+	defer cancel()
+	l, err := c.Mutex(name).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func release(t *testing.T, l *hasp.Lease) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	if err := l.Release(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// waiting starts to lock and returns when the client waits.
+func waiting(t *testing.T, storeURL, name string, opts ...hasp.Option) <-chan *hasp.Lease {
+	t.Helper()
+	waits := make(chan struct{}, 1)
+	c := client(t, storeURL, append(opts, hasp.WithObserver(observer(func(e hasp.Event) {
+		if e.Kind == hasp.Waiting {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+		}
+	})))...)
+	got := make(chan *hasp.Lease, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*T)
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		l, err := c.Mutex(name).Lock(ctx)
+		if err != nil {
+			t.Logf("waiter: %v", err)
+		}
+		got <- l
+	}()
+	select {
+	case <-waits:
+	case <-time.After(slack):
+		t.Fatal("the waiter does not wait")
+	}
+	return got
+}
+
+type observer func(hasp.Event)
+
+func (o observer) Observe(e hasp.Event) { o(e) }
+
+// takes waits for a lease.
+func takes(t *testing.T, got <-chan *hasp.Lease, within time.Duration) *hasp.Lease {
+	t.Helper()
+	select {
+	case l := <-got:
+		if l == nil {
+			t.Fatal("the waiter gave up")
+		}
+		return l
+	case <-time.After(within + slack):
+		t.Fatalf("no grant within %s", within+slack)
+	}
+	return nil
+}
+
+func do(t *testing.T, server *backends.Redis, args ...string) string {
+	t.Helper()
+	out, err := server.Do(args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+// eventually waits for what must come.
+func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within + slack); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain waited %s for: %s", within+slack, what)
+		}
+	}
+}
+
+// at returns the servers whose key has the value that begins with id.
+func at(t *testing.T, nodes []*backends.Redis, key, id string) (have []int) {
+	t.Helper()
+	for i, n := range nodes {
+		if out, err := n.Do("GET", key); err == nil && strings.HasPrefix(out, id+" ") {
+			have = append(have, i)
+		}
+	}
+	return have
+}
+
+func wantLost(t *testing.T, l *hasp.Lease, within time.Duration, reason hasp.Reason) {
+	t.Helper()
+	select {
+	case <-l.Lost():
+	case <-time.After(within + slack):
+		t.Fatalf("not lost within %s", within+slack)
+	}
+	var lost *hasp.LostError
+	if !errors.As(l.Err(), &lost) || lost.Reason != reason {
+		t.Fatalf("Err() = %v, want the reason %q", l.Err(), reason)
+	}
+}
+
+func each(t *testing.T, nodes []*backends.Redis, do func(*backends.Redis) error) {
+	t.Helper()
+	for _, n := range nodes {
+		if err := do(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func pause(n *backends.Redis) error   { return n.Pause() }
+func resume(n *backends.Redis) error  { return n.Resume() }
+func kill(n *backends.Redis) error    { return n.Kill() }
+func restart(n *backends.Redis) error { return n.Restart() }
+
+// network is five servers, each behind a bad network of its own.
+type network struct {
+	nodes   []*backends.Redis
+	proxies []*faultnet.Proxy
+}
+
+func behindProxies(t *testing.T) *network {
+	t.Helper()
+	n := &network{nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{})}
+	for _, node := range n.nodes {
+		p, err := faultnet.New(context.WithoutCancel(t.Context()), node.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		n.proxies = append(n.proxies, p)
+	}
+	return n
+}
+
+// URL names the servers beyond the network.
+func (n *network) URL() string {
+	var addrs []string
+	for _, p := range n.proxies {
+		addrs = append(addrs, p.Addr())
+	}
+	return "redlock://" + strings.Join(addrs, ",")
+}
+
+func (n *network) direct() string { return urlOf(n.nodes) }
+
+// session opens a session below the core, which nobody renews.
+func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string, error)) driver.Session {
+	t.Helper()
+	s, granted, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: gone})
+	if err != nil || granted != ttl {
+		t.Fatalf("granted %s, %v", granted, err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), slack)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func nobody(string, error) {}
+
+var made atomic.Int64
+
+func request(name string) driver.Request {
+	return driver.Request{Name: name, ID: fmt.Sprintf("test-%d", made.Add(1)), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
+}
+
+// calls is how many commands the servers have served whose names match.
+func calls(tb testing.TB, nodes []*backends.Redis, name string) int {
+	tb.Helper()
+	pattern := regexp.MustCompile(`cmdstat_(?:` + name + `):calls=(\d+)`)
+	n := 0
+	for _, node := range nodes {
+		info, err := node.Do("INFO", "commandstats")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, m := range pattern.FindAllStringSubmatch(info, -1) {
+			c, _ := strconv.Atoi(m[1])
+			n += c
+		}
+	}
+	return n
+}
+
+// joinFiles makes one file of several.
+func joinFiles(t *testing.T, files []string) string {
+	t.Helper()
+	var all []byte
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	joined := filepath.Join(t.TempDir(), "joined.pem")
+	if err := os.WriteFile(joined, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return joined
+}
