@@ -105,6 +105,23 @@ func (b *backend) any(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
+// through makes a request that belongs to no session, by fn, on some live conn. A session
+// that ends meanwhile is not the caller's: its end must not be told as the answer, where
+// ErrGone would mean that there is no such entry, and the request is made on another.
+func through[T any](ctx context.Context, b *backend, fn func(*conn) (T, error)) (T, error) {
+	for {
+		c, err := b.any(ctx)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		v, err := fn(c)
+		if err == nil || c.over() == nil {
+			return v, err
+		}
+	}
+}
+
 func (b *backend) live() (*conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,9 @@
-//go:build zookeeper
-
 package zklock_test
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -19,7 +18,14 @@ import (
 	_ "github.com/hasplock/hasp/zklock"
 )
 
-func TestMain(m *testing.M) { drivertest.Main(m) }
+// These tests wait for sessions to expire and hardly compute: one for each processor at a
+// time, the default, would leave the machine idle. -parallel on the command line wins.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	drivertest.Main(m)
+}
 
 func TestConformance(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
@@ -37,19 +43,14 @@ func TestConformanceEnsemble(t *testing.T) {
 		t.Skip("three servers in a short run")
 	}
 	h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
-	h.TTL = 5 * time.Second // three servers on one small machine answer later
+	// Three servers on one small machine answer late at times, and a renewal that takes four
+	// tenths of the timeout comes too late, as trust is counted from the one before: see touches.
+	h.TTL = 5 * time.Second
 	drivertest.Run(t, h)
 }
 
 func TestConformanceNode(t *testing.T) {
 	drivertest.Run(t, harness(t, "?strategy=node", backends.SharedZooKeeper(t)))
-}
-
-func TestConformanceKazoo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("only the names differ")
-	}
-	drivertest.Run(t, harness(t, "?dialect=kazoo", backends.SharedZooKeeper(t)))
 }
 
 func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) drivertest.Harness {
@@ -58,9 +59,8 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
 		URL:  storeURL,
 		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(*proxied).cut() },
-		TTL:  3 * time.Second, // six ticks of the test servers
-		Ops: func() int64 {
-			n := int64(0)
+		TTL:  4 * time.Second, // eight ticks of the test servers
+		Ops: func() (n int64) {
 			for _, z := range servers {
 				n += received(t, z)
 			}

@@ -245,12 +245,11 @@ func (c *conn) over() error {
 }
 
 // shut ends the library and its connection. The session must have been ended; if it is
-// alive on the server and can be reached, it is closed there, which removes its nodes. It
-// takes the library a second to give up on a server that does not answer.
+// alive on the server and can be reached, it is closed there, which removes its nodes.
 //
-// confirmed says that the server has answered. The library does not tell, but there are
-// only three ways out of its Close: the answer, the loss of the connection (a failed read
-// that the tap saw before), and the end of that second.
+// confirmed says that the server has answered. The library waits a second for that and does
+// not tell; but it goes on reading, so that the tap hears the answer of a slow server, or
+// the end of the connection. After the session's timeout nothing is left to be told.
 func (c *conn) shut() (confirmed bool) {
 	c.mu.Lock()
 	client, t, up := c.zk, c.net, c.up
@@ -258,9 +257,22 @@ func (c *conn) shut() (confirmed bool) {
 	if !up {
 		c.dial.cancel() // nothing is worth connecting for
 	}
-	began := time.Now()
 	client.Close()
-	confirmed = up && time.Since(began) < time.Second && !t.broken.Load()
+	if up {
+		patience := time.NewTimer(c.timeout())
+		defer patience.Stop()
+		select {
+		case <-t.closed:
+			confirmed = true
+		case <-t.broken: // which follows the answer at once
+			select {
+			case <-t.closed:
+				confirmed = true
+			default:
+			}
+		case <-patience.C:
+		}
+	}
 	c.dial.cancel()
 	c.bounce()
 	return confirmed

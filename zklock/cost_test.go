@@ -1,5 +1,3 @@
-//go:build zookeeper
-
 package zklock
 
 import (
@@ -23,9 +21,9 @@ type crowd struct {
 	ended   sync.WaitGroup
 }
 
-func newCrowd(t *testing.T, z *backends.ZooKeeper, name string, n int) *crowd {
+func newCrowd(t *testing.T, z *backends.ZooKeeper, o *Options, name string, n int) *crowd {
 	t.Helper()
-	b, err := open([]string{z.Addr}, nil)
+	b, err := open([]string{z.Addr}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +53,6 @@ func newCrowd(t *testing.T, z *backends.ZooKeeper, name string, n int) *crowd {
 			}
 		})
 	}
-	eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
 	return c
 }
 
@@ -71,8 +68,10 @@ func TestReleaseWakesOne(t *testing.T) {
 			continue
 		}
 		name := uniqueName(t)
-		c := newCrowd(t, z, name, n)
-		time.Sleep(vigilWaiting + time.Second) // vigils are set by now
+		c := newCrowd(t, z, nil, name, n)
+		// Each waiter watches its blocker and itself, as the holder does. The first waiter's on
+		// the holder is the holder's own: both are in one session.
+		eventually(t, "the vigils", func() bool { return number(t, z, "zk_watch_count") >= 2*n })
 		watches, packets := number(t, z, "zk_watch_count"), sent(t, z)
 		if err := c.holder.Leave(t.Context()); err != nil {
 			t.Fatal(err)
@@ -110,13 +109,29 @@ func TestReleaseWakesOne(t *testing.T) {
 	}
 }
 
+// The control: what the test above counts is there to be counted. With strategy Node a
+// release wakes all, and each of them asks.
+func TestReleaseOfNodeWakesAll(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	const n = 64
+	c := newCrowd(t, z, &Options{Strategy: Node}, uniqueName(t), n)
+	eventually(t, "a watch by each session", func() bool { return number(t, z, "zk_watch_count") >= 8 })
+	packets := sent(t, z)
+	if err := c.holder.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-c.granted
+	eventually(t, "a create by each waiter", func() bool { return sent(t, z)-packets >= n })
+}
+
 // What an acquisition costs the server does not grow with the number of those who wait:
 // to be woken, one list, to leave.
 func TestPacketsOfWaiters(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	per := map[int]float64{}
 	for _, n := range []int{16, 256} {
-		c := newCrowd(t, z, uniqueName(t), n)
+		c := newCrowd(t, z, nil, uniqueName(t), n)
+		eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
 		packets, began := sent(t, z), time.Now()
 		holder := c.holder
 		for range n {

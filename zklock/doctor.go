@@ -3,6 +3,8 @@ package zklock
 import (
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,16 +18,10 @@ import (
 // mntr and conf if 4lw.commands.whitelist says so), and the session and the root by the
 // usual protocol.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	c, err := b.any(ctx)
+	fs, err := through(ctx, b, func(c *conn) ([]driver.Finding, error) { return b.ofStore(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
-	fs := b.ofSession(c)
-	root, err := b.ofRoot(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	fs = append(fs, root...)
 	serving := 0
 	for _, server := range b.servers {
 		of, ok := b.ofServer(ctx, server)
@@ -46,6 +42,24 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 			Level: driver.Warn, Subject: "servers", Text: fmt.Sprintf("%d of %d servers named do not serve", len(b.servers)-serving, len(b.servers)),
 			Cure: "start them, or take them out of the URL; a majority must serve",
 		})
+	}
+	return fs, nil
+}
+
+// ofStore looks at what every server would say the same of.
+func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error) {
+	fs := b.ofSession(c)
+	root, err := b.ofRoot(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	fs = append(fs, root...)
+	if b.opts.Strategy == Queue {
+		longest, err := b.longest(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		fs = append(fs, ofWaiters(longest))
 	}
 	return fs, nil
 }
@@ -90,6 +104,48 @@ func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error)
 	return []driver.Finding{{Level: driver.Info, Subject: "acl", Text: b.opts.Root + " can be changed by its identities only"}}, nil
 }
 
+// longest is how many stand under the busiest of the root's locks: of all, or of the
+// first thousand the server names.
+func (b *backend) longest(ctx context.Context, c *conn) (int32, error) {
+	names, err := call(ctx, c, func() ([]string, error) {
+		names, _, err := c.zk.Children(b.opts.Root)
+		return names, err
+	})
+	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // ofRoot has told
+		return 0, nil
+	}
+	if err != nil {
+		return 0, explain("list "+b.opts.Root, err)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { _, ok := b.opts.lockName(n); return !ok })
+	counts := make([]int32, min(len(names), 1000))
+	err = each(ctx, len(counts), func(i int) error {
+		n, err := call(ctx, c, func() (int32, error) {
+			found, stat, err := c.zk.Exists(path.Join(b.opts.Root, names[i]))
+			if err != nil || !found {
+				return 0, err
+			}
+			return stat.NumChildren, nil
+		})
+		counts[i] = n
+		return explain("look at "+names[i], err)
+	})
+	return slices.Max(append(counts, 0)), err
+}
+
+// ofWaiters judges the longest queue. A list of its entries, of about 60 bytes each, must
+// fit into jute.maxbuffer (1 MB unless set), else nobody who comes can be told who is in
+// front.
+func ofWaiters(longest int32) driver.Finding {
+	f := driver.Finding{Level: driver.Info, Subject: "waiters", Text: fmt.Sprintf("the longest queue has %d entries", longest)}
+	if longest > manyWaiters {
+		f.Level = driver.Warn
+		f.Text += "; some 15,000 meet the limit of jute.maxbuffer, 1 MB unless set, and then nobody can enter"
+		f.Cure = "have fewer waiters per name, or raise jute.maxbuffer on the servers"
+	}
+	return f
+}
+
 // ofServer asks one server. serves is false if it does not answer or has no quorum.
 func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Finding, serves bool) {
 	add := func(level driver.Level, subject, text, cure string) {
@@ -132,7 +188,9 @@ func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Find
 }
 
 const (
+	manyWaiters     = 5000
 	mostOutstanding = 100
+	largeAnswer     = 512 << 10
 	slowSync        = 100 * time.Millisecond
 	fewConnections  = 100
 	rareTicks       = 3 * time.Second
@@ -164,11 +222,10 @@ func ofNumbers(mntr map[string]string, add func(driver.Level, string, string, st
 		}
 		add(level, "disk", fmt.Sprintf("syncing the log takes %s on average", d.Round(10*time.Microsecond)), cure)
 	}
-	// A list of children must fit into jute.maxbuffer (1 MB unless set), else nobody who
-	// waits can be told who is in front.
-	if biggest, err := strconv.ParseFloat(mntr["zk_max_response_size"], 64); err == nil && biggest > 1<<19 {
-		add(driver.Warn, "jute.maxbuffer", fmt.Sprintf("an answer had %.0f KB; the limit is 1024 KB unless set, and 10,000 waiters under one name take 700 KB", biggest/1024),
-			"raise jute.maxbuffer on servers, or have fewer waiters per name")
+	// Of any client, since the server started; -1 before the first.
+	if biggest, err := strconv.Atoi(mntr["zk_max_client_response_size"]); err == nil && biggest > largeAnswer {
+		add(driver.Warn, "jute.maxbuffer", fmt.Sprintf("an answer had %d KB; the limit is 1024 KB unless set", biggest>>10),
+			"raise jute.maxbuffer on the servers, or have fewer waiters per name")
 	}
 }
 

@@ -242,6 +242,18 @@ func (g *grip) ring() {
 	}
 }
 
+// rung waits for a ring.
+func (g *grip) rung(ctx context.Context) error {
+	select {
+	case <-g.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.session.ended:
+		return g.session.over()
+	}
+}
+
 // countLocked has the session renewed by a majority from now on; see KeepAlive.
 func (g *grip) countLocked() {
 	if !g.counted {

@@ -21,10 +21,10 @@ func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := b.any(ctx)
-	if err != nil {
-		return nil, err
-	}
+	return through(ctx, b, func(c *conn) ([]driver.Entry, error) { return b.list(ctx, c, name, node) })
+}
+
+func (b *backend) list(ctx context.Context, c *conn, name, node string) (_ []driver.Entry, err error) {
 	var standing []child
 	if b.opts.Strategy == Node {
 		standing = []child{{units: driver.Whole, capacity: driver.Whole}}
@@ -103,13 +103,11 @@ func each(ctx context.Context, n int, fn func(i int) error) error {
 // Names lists the children of the root that have entries. An empty one is only waiting for
 // the servers to remove it.
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	c, err := b.any(ctx)
-	if err != nil {
-		return err
-	}
-	nodes, err := call(ctx, c, func() ([]string, error) {
-		nodes, _, err := c.zk.Children(b.opts.Root)
-		return nodes, err
+	nodes, err := through(ctx, b, func(c *conn) ([]string, error) {
+		return call(ctx, c, func() ([]string, error) {
+			nodes, _, err := c.zk.Children(b.opts.Root)
+			return nodes, err
+		})
 	})
 	if err == zk.ErrNoNode {
 		return nil
@@ -127,7 +125,7 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 	for piece := range slices.Chunk(names, 8*atOnce) {
 		used := make([]bool, len(piece))
 		if err := each(ctx, len(piece), func(i int) (err error) {
-			used[i], err = b.used(ctx, c, piece[i])
+			used[i], err = through(ctx, b, func(c *conn) (bool, error) { return b.used(ctx, c, piece[i]) })
 			return err
 		}); err != nil {
 			return err
@@ -161,37 +159,43 @@ func (b *backend) Evict(ctx context.Context, name, id string) error {
 	if err != nil {
 		return err
 	}
-	c, err := b.any(ctx)
-	if err != nil {
-		return err
-	}
-	if b.opts.Strategy == Node {
-		e, err := b.read(ctx, c, node)
-		if err == nil && (e.Seq == 0 || e.ID != id) {
-			err = errNobody
-		}
+	asked := false
+	_, err = through(ctx, b, func(c *conn) (struct{}, error) {
+		none := struct{}{}
+		victim, err := b.find(ctx, c, node, id)
 		if err != nil {
-			return err
+			return none, err
 		}
-		// Between the look and the deletion another may have come; its holder is told, too.
-		return b.delete(ctx, c, node)
-	}
-	standing, err := b.entries(ctx, c, node)
-	if err != nil {
-		return err
-	}
-	for _, e := range standing {
-		if e.guid == guidOf(id) || e.guid.uuid() == id {
-			return b.delete(ctx, c, path.Join(node, e.name))
+		if victim != "" {
+			// With strategy Node another may have come since the look; its holder is told, too.
+			_, err = call(ctx, c, func() (struct{}, error) { return none, c.zk.Delete(victim, -1) })
+			if err != zk.ErrNoNode {
+				asked = true
+				return none, explain("evict", err)
+			}
 		}
-	}
-	return errNobody
+		if asked { // by a conn that ended before the answer came
+			return none, nil
+		}
+		return none, errNobody
+	})
+	return err
 }
 
-func (b *backend) delete(ctx context.Context, c *conn, node string) error {
-	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, c.zk.Delete(node, -1) })
-	if err == zk.ErrNoNode {
-		return errNobody
+// find returns the node of an entry under a lock's node; "" if there is none.
+func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, error) {
+	if b.opts.Strategy == Node {
+		e, err := b.read(ctx, c, node)
+		if err != nil || e.Seq == 0 || e.ID != id {
+			return "", err
+		}
+		return node, nil
 	}
-	return explain("evict", err)
+	standing, err := b.entries(ctx, c, node)
+	for _, e := range standing {
+		if e.guid == guidOf(id) || e.guid.uuid() == id {
+			return path.Join(node, e.name), nil
+		}
+	}
+	return "", err
 }

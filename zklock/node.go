@@ -150,14 +150,7 @@ func (t *nodeTicket) await(ctx context.Context) error {
 	if err != nil || !exists {
 		return err
 	}
-	select {
-	case <-t.wake:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.session.ended:
-		return t.session.over()
-	}
+	return t.rung(ctx)
 }
 
 // search is grip.find; what ticket.search says of it is true here as well.

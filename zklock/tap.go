@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"bufio"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -8,8 +9,8 @@ import (
 	"time"
 )
 
-// tap is a connection to a server as the client library uses it. It reads along and
-// changes nothing. Three things the library knows and does not tell are in the headers of
+// tap is a connection to a server as the client library uses it. It reads along (and ahead)
+// and changes nothing. Three things the library knows and does not tell are in the headers of
 // the frames that pass here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
@@ -23,16 +24,20 @@ import (
 type tap struct {
 	net.Conn
 	conn    *conn
-	began   time.Time // before the first request
-	greetBy time.Time // the server's first answer must be here by then
+	in      *bufio.Reader // of Conn: the library reads twice for each answer, and so enters the kernel once for many
+	began   time.Time     // before the first request
+	greetBy time.Time     // the server's first answer must be here by then
 
-	in, out     frames
+	down, up    frames
 	said, heard int // frames that have passed
 
-	broken atomic.Bool // a read has failed
+	closed chan struct{} // closed when the server has answered that the session is closed
+	broken chan struct{} // closed when a read has failed, which only a new connection would cure
+	failed sync.Once     // of broken
 
 	mu      sync.Mutex
 	pending map[int32]*flight // sent and not answered, by xid
+	closing map[int32]bool    // the same for the request to close the session
 }
 
 // flight is a create that the tap looks out for.
@@ -44,27 +49,42 @@ type flight struct {
 
 func newTap(c net.Conn, owner *conn, greetBy time.Time) *tap {
 	return &tap{
-		Conn: c, conn: owner, began: time.Now(), greetBy: greetBy, pending: map[int32]*flight{},
-		in: frames{keep: 24}, out: frames{keep: 8 << 10},
+		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), greetBy: greetBy,
+		closed: make(chan struct{}), broken: make(chan struct{}), pending: map[int32]*flight{}, closing: map[int32]bool{},
+		down: frames{keep: 24}, up: frames{keep: 8 << 10},
 	}
 }
 
-// opCreate is the request that the tap knows.
-const opCreate = 1
+// The requests that the tap knows.
+const (
+	opCreate = 1
+	opClose  = -11
+)
 
 func (t *tap) Write(p []byte) (int, error) {
 	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
 	// one who waits for this may start while the kernel is at work.
-	t.out.feed(p, t.outgoing)
+	t.up.feed(p, t.outgoing)
 	return t.Conn.Write(p)
 }
 
 // outgoing looks at a request: xid, type, and for a create the path.
 func (t *tap) outgoing(body []byte) {
-	if t.said++; t.said == 1 || len(body) < 12 { // the first asks for a session
+	if t.said++; t.said == 1 || len(body) < 8 { // the first asks for a session
 		return
 	}
-	if binary.BigEndian.Uint32(body[4:]) != opCreate {
+	xid := int32(binary.BigEndian.Uint32(body))
+	switch int32(binary.BigEndian.Uint32(body[4:])) {
+	case opClose:
+		t.mu.Lock()
+		t.closing[xid] = true
+		t.mu.Unlock()
+		return
+	case opCreate:
+	default:
+		return
+	}
+	if len(body) < 12 {
 		return
 	}
 	n := int(binary.BigEndian.Uint32(body[8:]))
@@ -76,17 +96,17 @@ func (t *tap) outgoing(body []byte) {
 		return
 	}
 	t.mu.Lock()
-	t.pending[int32(binary.BigEndian.Uint32(body))] = f
+	t.pending[xid] = f
 	t.mu.Unlock()
 	f.once.Do(func() { close(f.sent) })
 }
 
 func (t *tap) Read(p []byte) (int, error) {
-	n, err := t.Conn.Read(p)
+	n, err := t.in.Read(p)
 	// Before the library gets the bytes, so that whoever it wakes finds what they said.
-	t.in.feed(p[:n], t.incoming)
+	t.down.feed(p[:n], t.incoming)
 	if err != nil {
-		t.broken.Store(true)
+		t.failed.Do(func() { close(t.broken) })
 	}
 	return n, err
 }
@@ -104,9 +124,13 @@ func (t *tap) incoming(body []byte) {
 	}
 	xid := int32(binary.BigEndian.Uint32(body))
 	t.mu.Lock()
-	f := t.pending[xid]
+	f, over := t.pending[xid], t.closing[xid]
 	delete(t.pending, xid)
+	delete(t.closing, xid)
 	t.mu.Unlock()
+	if over {
+		close(t.closed)
+	}
 	if f != nil {
 		f.zxid.Store(int64(binary.BigEndian.Uint64(body[4:])))
 	}

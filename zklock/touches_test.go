@@ -1,5 +1,3 @@
-//go:build zookeeper
-
 package zklock
 
 import (

@@ -2,14 +2,12 @@ package zklock
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/tlsfiles"
 )
 
 func init() {
@@ -50,8 +48,9 @@ func parse(u *url.URL) (*Options, error) {
 	if p.Has("acl") {
 		o.ACL = ACL(p.OneOf("acl", string(CreatorOnly), string(CreatorReadable), string(WorldOpen)))
 	}
-	files := tlsFiles{ca: p.String("ca", ""), cert: p.String("cert", ""), key: p.String("key", ""), name: p.String("servername", "")}
-	secure := p.Bool("tls", files != tlsFiles{})
+	files, serverName := tlsfiles.Named(p, ""), p.String("servername", "")
+	given := files.Any() || serverName != ""
+	secure := p.Bool("tls", given)
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -63,41 +62,15 @@ func parse(u *url.URL) (*Options, error) {
 	if (o.User == "") != (o.Password == "") {
 		return nil, fmt.Errorf("%w: a zookeeper URL has both a user and a password, or neither", driver.ErrInvalid)
 	}
-	if !secure && files != (tlsFiles{}) {
+	if !secure && given {
 		return nil, fmt.Errorf("%w: ca, cert, key and servername need tls=true", driver.ErrInvalid)
 	}
 	if secure {
 		var err error
-		if o.TLS, err = files.config(); err != nil {
+		if o.TLS, err = files.Config(); err != nil {
 			return nil, err
 		}
+		o.TLS.ServerName = serverName
 	}
 	return o, nil
-}
-
-type tlsFiles struct{ ca, cert, key, name string }
-
-func (f tlsFiles) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.name}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: parameter ca: %w", driver.ErrInvalid, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: parameter ca: no PEM certificate in the file", driver.ErrInvalid)
-		}
-	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, fmt.Errorf("%w: parameters cert and key belong together", driver.ErrInvalid)
-	}
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: parameters cert and key: %w", driver.ErrInvalid, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 
@@ -43,7 +44,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 			return ctx.Err()
 		case <-c.ended:
 			remove()
-			return c.over()
+			return errors.New("watch: the session that it was set in has ended")
 		}
 	}
 }
