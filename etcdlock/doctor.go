@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,7 +23,11 @@ import (
 // measures trust by its own, and nobody compares the two.
 func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	d := &diagnosis{b: b, ctx: ctx, m: clientv3.NewMaintenance(b.client)}
-	members, err := clientv3.NewCluster(b.client).MemberList(ctx)
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// Serializable, that is as far as the member itself knows: a cluster without a leader,
+	// which nothing else can be had from, is the one that most needs to be examined.
+	members, err := clientv3.NewCluster(b.client).MemberList(bounded, clientv3.WithSerializable())
 	if err != nil {
 		return nil, explain(ctx, "list the members", err)
 	}
@@ -46,7 +51,22 @@ func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...an
 	d.found = append(d.found, driver.Finding{Level: l, Subject: subject, Cure: cure, Text: fmt.Sprintf(format, args...)})
 }
 
-// members asks each configured endpoint on a connection of its own.
+// statuses asks each configured endpoint, on a connection of its own, all at once: one
+// that is down takes as long as patience lasts.
+func (d *diagnosis) statuses() (all []*clientv3.StatusResponse, errs []error) {
+	endpoints := d.b.client.Endpoints()
+	all, errs = make([]*clientv3.StatusResponse, len(endpoints)), make([]error, len(endpoints))
+	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, endpoint := range endpoints {
+		wg.Go(func() { all[i], errs[i] = d.m.Status(ctx, endpoint) })
+	}
+	wg.Wait()
+	return all, errs
+}
+
+// members tells of each configured endpoint, and whether they agree.
 func (d *diagnosis) members(known []*pb.Member) {
 	names := map[uint64]string{}
 	for _, m := range known {
@@ -55,13 +75,11 @@ func (d *diagnosis) members(known []*pb.Member) {
 	d.answered = map[uint64]bool{}
 	versions := map[string]bool{}
 	leaders := map[uint64]bool{}
-	for _, endpoint := range d.b.client.Endpoints() {
-		ctx, cancel := context.WithTimeout(d.ctx, patience)
-		s, err := d.m.Status(ctx, endpoint)
-		cancel()
-		if err != nil {
+	all, errs := d.statuses()
+	for i, s := range all {
+		if errs[i] != nil {
 			d.add(driver.Warn, "member", "start it, or take it out of the URL; two of three must be there at any time",
-				"%s does not answer: %v", label([]string{endpoint}), explain(d.ctx, "report", err))
+				"%s does not answer: %v", label(d.b.client.Endpoints()[i:i+1]), explain(d.ctx, "report", errs[i]))
 			continue
 		}
 		d.answered[s.Header.MemberId] = true
@@ -182,7 +200,8 @@ func (d *diagnosis) lease() {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			level = driver.Warn
 		}
-		d.add(level, "lease", "", "no lease is granted: %v", err)
+		d.add(level, "lease", "see what else is said here: without a leader, with a full disk or without the right to write there is none",
+			"no lease is granted: %v", err)
 		return
 	}
 	if granted > minTTL {

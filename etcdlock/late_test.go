@@ -3,6 +3,8 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,10 +26,11 @@ var errPost = errors.New("test: no answer")
 // it keeps a request and delivers it later, or it loses an answer. The server is real, and
 // so is what is delivered.
 type post struct {
-	mu   sync.Mutex
-	keep func(*pb.TxnRequest) bool // do not send, but keep
-	lose func(*pb.TxnRequest) bool // send, but lose the answer
-	kept []func() (*pb.TxnResponse, error)
+	mu    sync.Mutex
+	keep  func(*pb.TxnRequest) bool // do not send, but keep
+	lose  func(*pb.TxnRequest) bool // send, but lose the answer
+	strip func(*pb.Compare) bool    // for controls: what is kept loses these comparisons
+	kept  []func() (*pb.TxnResponse, error)
 
 	moved atomic.Int32 // transactions answered that began a new epoch
 }
@@ -40,6 +43,10 @@ func (p *post) intercept(ctx context.Context, method string, req, reply any, cc 
 	p.mu.Lock()
 	keep, lose := p.keep != nil && p.keep(r), p.lose != nil && p.lose(r)
 	if keep {
+		r := &pb.TxnRequest{Compare: r.Compare, Success: r.Success, Failure: r.Failure}
+		if p.strip != nil {
+			r.Compare = slices.DeleteFunc(slices.Clone(r.Compare), p.strip)
+		}
 		p.kept = append(p.kept, func() (*pb.TxnResponse, error) {
 			late := new(pb.TxnResponse)
 			return late, invoke(context.Background(), method, r, late, cc)
@@ -116,134 +123,204 @@ func alive(t *testing.T, s driver.Session) {
 	}
 }
 
-// L4: a request to enter arrives after the Leave that was to undo it. The control shows
-// that the same request makes an entry when it arrives before.
-func TestLateEnqueueAfterLeave(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		b, p := spoiled(t, backends.SharedEtcd(t))
-		s := session(t, b, 10*time.Second, nil)
-		k := s.Ticket(whole("late-1", "late-1-a"))
-		p.set(puts("late-1-a"), nil)
-		if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
-			t.Fatalf("enqueue: %v", err)
+// late is what a scenario of late requests is given.
+type late struct {
+	*testing.T
+	b     *etcdlock.Backend
+	p     *post
+	s     driver.Session
+	name  string
+	wrong []string
+}
+
+func (l *late) complain(format string, args ...any) {
+	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
+}
+
+// unanswered makes a ticket whose first request to enter is kept.
+func (l *late) unanswered(r driver.Request) driver.Ticket {
+	l.Helper()
+	k := l.s.Ticket(r)
+	l.p.set(puts(r.ID), nil)
+	if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errPost) {
+		l.Fatalf("enqueue: %v", err)
+	}
+	l.p.set(nil, nil)
+	return k
+}
+
+// arrive delivers what was kept, which must change nothing: with these ids in the queue.
+func (l *late) arrive(ids ...string) {
+	l.Helper()
+	for _, applied := range l.p.deliver(l.T) {
+		if applied {
+			l.complain("the late request was applied")
 		}
-		if before {
-			if applied := p.deliver(t); !applied[0] || len(entries(t, b, "late-1")) != 1 {
-				t.Fatal("the request makes no entry at all: this test shows nothing")
-			}
-			if err := k.Leave(ctx(t)); err != nil {
-				t.Fatalf("leave: %v", err)
-			}
-		} else {
-			if err := k.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
-				t.Fatalf("leave: %v", err)
-			}
-			if applied := p.deliver(t); applied[0] {
-				t.Error("the late request was applied")
-			}
-		}
-		alive(t, s)
-		if left := entries(t, b, "late-1"); len(left) != 0 {
-			t.Errorf("left: %+v", left)
-		}
-		next := s.Ticket(whole("late-1", "late-1-b"))
-		if v, err := next.Enqueue(ctx(t)); err != nil || !v.Held {
-			t.Errorf("the next entry of the same session: %+v, %v", v, err)
-		}
-		if err := next.Leave(ctx(t)); err != nil {
-			t.Error(err)
-		}
+	}
+	alive(l.T, l.s) // on whose lease an orphan would live for ever
+	var there []string
+	for _, e := range entries(l.T, l.b, l.name) {
+		there = append(there, e.ID)
+	}
+	if !slices.Equal(there, ids) {
+		l.complain("in the queue: %q, want %q", there, ids)
 	}
 }
 
-// The same, when a second attempt had an answer and the entry was held and released.
-func TestLateEnqueueAfterRelease(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, 10*time.Second, nil)
-	k := s.Ticket(whole("late-2", "late-2-a"))
-	p.set(puts("late-2-a"), nil)
-	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("enqueue: %v", err)
-	}
-	p.set(nil, nil)
-	if v, err := k.Enqueue(ctx(t)); err != nil || !v.Held {
-		t.Fatalf("enqueue again: %+v, %v", v, err)
-	}
-	if err := k.Leave(ctx(t)); err != nil {
-		t.Fatalf("leave: %v", err)
-	}
-	if applied := p.deliver(t); applied[0] {
-		t.Error("the late request was applied")
-	}
-	if left := entries(t, b, "late-2"); len(left) != 0 {
-		t.Errorf("left: %+v", left)
+func (l *late) holds(k driver.Ticket) {
+	l.Helper()
+	if v, err := k.Enqueue(ctx(l)); err != nil || !v.Held {
+		l.Fatalf("enqueue: %+v, %v", v, err)
 	}
 }
 
-// A try that was refused calls Leave no more: it is over with its answer.
-func TestLateTryAfterBusy(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	s, other := session(t, b, 10*time.Second, nil), session(t, b, 10*time.Second, nil)
-	r := whole("late-3", "late-3-a")
-	r.NoWait = true
-	try := s.Ticket(r)
-	p.set(puts("late-3-a"), nil)
-	if _, err := try.Enqueue(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("try: %v", err)
-	}
-	p.set(nil, nil)
-	holder := other.Ticket(whole("late-3", "late-3-b"))
-	must[driver.Verdict](t)(holder.Enqueue(ctx(t)))
-	if v, err := try.Enqueue(ctx(t)); err != nil || v.Held {
-		t.Fatalf("try again: %+v, %v", v, err)
-	}
-	if err := holder.Leave(ctx(t)); err != nil {
-		t.Fatal(err)
-	}
-	if applied := p.deliver(t); applied[0] {
-		t.Error("the late try was applied")
-	}
-	if left := entries(t, b, "late-3"); len(left) != 0 {
-		t.Errorf("left: %+v", left)
+func (l *late) leaves(k driver.Ticket, want error) {
+	l.Helper()
+	if err := k.Leave(ctx(l)); !errors.Is(err, want) || want == nil && err != nil {
+		l.Fatalf("leave: %v, want %v", err, want)
 	}
 }
 
-// A withdrawal arrives late itself, when the key it was for has been taken again by another
-// entry of the session: that one stays.
-func TestLateLeaveSparesTheNext(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, 10*time.Second, nil)
-	k := s.Ticket(whole("late-7", "late-7-a"))
-	p.set(nil, puts("late-7-a")) // it is there, and we do not know
-	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("enqueue: %v", err)
-	}
-	p.set(puts("~epoch/"), nil)
-	if err := k.Leave(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("leave: %v", err)
-	}
-	p.set(nil, nil)
-	if err := k.Leave(ctx(t)); err != nil {
-		t.Fatalf("leave again: %v", err)
-	}
-	next := s.Ticket(whole("late-7", "late-7-b"))
-	if v, err := next.Enqueue(ctx(t)); err != nil || !v.Held {
-		t.Fatalf("the next entry: %+v, %v", v, err)
-	}
-	p.deliver(t)
-	if left := entries(t, b, "late-7"); len(left) != 1 || left[0].ID != "late-7-b" {
-		t.Errorf("the late leave took the next entry: %+v", left)
-	}
-	if err := next.Leave(ctx(t)); err != nil {
-		t.Error(err)
+func ofEpoch(c *pb.Compare) bool { return strings.Contains(string(c.Key), "~epoch/") }
+
+// lateRequests are the scenarios, each with the comparison that makes the difference. The
+// control is the same request without it, as a simpler driver would send it: that one must
+// be found out.
+var lateRequests = map[string]struct {
+	run     func(l *late)
+	without func(*pb.Compare) bool
+}{
+	// L4: a request to enter arrives after the Leave that was to undo it.
+	"EnqueueAfterLeave": {without: ofEpoch, run: func(l *late) {
+		l.leaves(l.unanswered(whole(l.name, l.name+"-a")), driver.ErrGone)
+		l.arrive()
+	}},
+	// The same, when a second attempt had an answer and the entry was held and released.
+	"EnqueueAfterRelease": {without: ofEpoch, run: func(l *late) {
+		k := l.unanswered(whole(l.name, l.name+"-a"))
+		l.holds(k)
+		l.leaves(k, nil)
+		l.arrive()
+	}},
+	// A try that was refused calls Leave no more: it is over with its answer.
+	"TryAfterBusy": {without: ofEpoch, run: func(l *late) {
+		r := whole(l.name, l.name+"-a")
+		r.NoWait = true
+		try := l.unanswered(r)
+		holder := session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b"))
+		l.holds(holder)
+		if v, err := try.Enqueue(ctx(l)); err != nil || v.Held {
+			l.Fatalf("try again: %+v, %v", v, err)
+		}
+		l.leaves(holder, nil)
+		l.arrive()
+	}},
+	// A withdrawal arrives late itself, when the key it was for has been taken again by
+	// another entry of the session: that one stays.
+	"LeaveSparesTheNext": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_VALUE }, run: func(l *late) {
+		k := l.s.Ticket(whole(l.name, l.name+"-a"))
+		l.p.set(nil, puts(l.name+"-a")) // it is there, and we do not know
+		if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errPost) {
+			l.Fatalf("enqueue: %v", err)
+		}
+		l.p.set(puts("~epoch/"), nil)
+		l.leaves(k, errPost)
+		l.p.set(nil, nil)
+		l.leaves(k, nil)
+		next := l.s.Ticket(whole(l.name, l.name+"-b"))
+		l.holds(next)
+		l.p.deliver(l.T)
+		if there := entries(l.T, l.b, l.name); len(there) != 1 || there[0].ID != l.name+"-b" {
+			l.complain("the late leave took the next entry: %+v", there)
+			return
+		}
+		l.leaves(next, nil)
+	}},
+	// The answer that moved the epoch on is lost as well: the other entries of the session
+	// find out by themselves.
+	"EpochAnswerLost": {without: ofEpoch, run: func(l *late) {
+		k := l.unanswered(whole(l.name, l.name+"-a"))
+		l.p.set(nil, puts("~epoch/"))
+		l.leaves(k, errPost)
+		l.p.set(nil, nil)
+		other := l.s.Ticket(whole(l.name, l.name+"-b"))
+		l.holds(other)
+		l.leaves(k, driver.ErrGone)
+		l.arrive(l.name + "-b")
+		l.leaves(other, nil)
+	}},
+	// S6: a publication that arrives after a later one does not undo it.
+	"Publish": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: func(l *late) {
+		k := l.s.Ticket(whole(l.name, l.name+"-a"))
+		l.holds(k)
+		publish := func(value string, want error) {
+			l.Helper()
+			if err := k.(driver.Publisher).Publish(ctx(l), []byte(value)); !errors.Is(err, want) || want == nil && err != nil {
+				l.Fatalf("publish %q: %v", value, err)
+			}
+		}
+		l.p.set(puts(l.name+"-a"), nil)
+		publish("first", errPost)
+		l.p.set(nil, puts(l.name+"-a"))
+		publish("second", errPost)
+		l.p.set(nil, nil)
+		publish("third", nil)
+		l.arrive(l.name + "-a")
+		if there := entries(l.T, l.b, l.name); string(there[0].Value) != "third" {
+			l.complain("published: %q", there[0].Value)
+		}
+	}},
+	// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
+	// nobody knows, while the client goes on to live and renew.
+	"CancelledLock": {without: ofEpoch, run: func(l *late) {
+		c, err := hasp.New(l.b)
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer c.Close()
+		release(l, must[*hasp.Lease](l)(c.Mutex(l.name).Lock(ctx(l)))) // a session is open
+		const times = 10
+		for range times {
+			l.p.set(puts(l.name+"/"), nil)
+			short, cancel := context.WithTimeout(ctx(l), 20*time.Millisecond)
+			_, err := c.Mutex(l.name).Lock(short)
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				l.Fatalf("lock: %v", err)
+			}
+			l.p.set(nil, nil)
+		}
+		eventually(l, "each has been left in the background", func() bool { return l.p.moved.Load() == times })
+		l.arrive()
+	}},
+}
+
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	for name, x := range lateRequests {
+		for _, control := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/control=%t", name, control), func(t *testing.T) {
+				t.Parallel()
+				l := &late{T: t, name: fmt.Sprintf("late-%s-%t", strings.ToLower(name), control)}
+				l.b, l.p = spoiled(t, backends.SharedEtcd(t))
+				l.s = session(t, l.b, calm, nil)
+				if control {
+					l.p.strip = x.without
+				}
+				if x.run(l); (len(l.wrong) > 0) != control {
+					t.Errorf("wrong: %q", l.wrong)
+				}
+			})
+		}
 	}
 }
 
 // The core asks for two TTLs and then leaves it to the store; the store leaves it to the
 // session, which lives on. A renewal settles it.
 func TestLeaveIsSettledByRenewals(t *testing.T) {
+	t.Parallel()
 	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, 10*time.Second, nil)
+	s := session(t, b, calm, nil)
 	k := s.Ticket(whole("late-8", "late-8-a"))
 	p.set(nil, puts("late-8-a"))
 	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
@@ -261,92 +338,4 @@ func TestLeaveIsSettledByRenewals(t *testing.T) {
 	}
 	alive(t, s)
 	eventually(t, "nothing is left", func() bool { return len(entries(t, b, "late-8")) == 0 })
-}
-
-// The answer that moved the epoch on is lost as well: the other entries of the session
-// find out by themselves, and still enter in one call.
-func TestEpochAnswerLost(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, 10*time.Second, nil)
-	k := s.Ticket(whole("late-4", "late-4-a"))
-	p.set(puts("late-4-a"), nil)
-	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("enqueue: %v", err)
-	}
-	p.set(nil, puts("~epoch/"))
-	if err := k.Leave(ctx(t)); !errors.Is(err, errPost) {
-		t.Fatalf("leave: %v", err)
-	}
-	p.set(nil, nil)
-	other := s.Ticket(whole("late-4", "late-4-b"))
-	if v, err := other.Enqueue(ctx(t)); err != nil || !v.Held {
-		t.Fatalf("another entry: %+v, %v", v, err)
-	}
-	if err := k.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
-		t.Fatalf("leave again: %v", err)
-	}
-	if applied := p.deliver(t); applied[0] {
-		t.Error("the late request was applied")
-	}
-	if left := entries(t, b, "late-4"); len(left) != 1 || left[0].ID != "late-4-b" {
-		t.Errorf("left: %+v", left)
-	}
-	if err := other.Leave(ctx(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// S6: a publication that arrives after a later one does not undo it.
-func TestLatePublish(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, 10*time.Second, nil)
-	k := s.Ticket(whole("late-5", "late-5-a"))
-	must[driver.Verdict](t)(k.Enqueue(ctx(t)))
-	publish := k.(driver.Publisher).Publish
-	p.set(puts("late-5-a"), nil)
-	if err := publish(ctx(t), []byte("first")); !errors.Is(err, errPost) {
-		t.Fatalf("publish: %v", err)
-	}
-	p.set(nil, puts("late-5-a"))
-	if err := publish(ctx(t), []byte("second")); !errors.Is(err, errPost) {
-		t.Fatalf("publish: %v", err)
-	}
-	p.set(nil, nil)
-	if err := publish(ctx(t), []byte("third")); err != nil {
-		t.Fatalf("publish: %v", err)
-	}
-	if applied := p.deliver(t); applied[0] {
-		t.Error("the late publication was applied")
-	}
-	if list := entries(t, b, "late-5"); len(list) != 1 || string(list[0].Value) != "third" {
-		t.Errorf("published: %+v", list)
-	}
-}
-
-// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
-// nobody knows, while the client goes on to live and renew.
-func TestCancelledLockLeavesNothing(t *testing.T) {
-	b, p := spoiled(t, backends.SharedEtcd(t))
-	c, err := hasp.New(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	release(t, must[*hasp.Lease](t)(c.Mutex("late-6").Lock(ctx(t)))) // a session is open
-	const times = 10
-	for range times {
-		p.set(puts("late-6/"), nil)
-		short, cancel := context.WithTimeout(ctx(t), 20*time.Millisecond)
-		_, err := c.Mutex("late-6").Lock(short)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("lock: %v", err)
-		}
-		p.set(nil, nil)
-	}
-	eventually(t, "each has been left in the background", func() bool { return p.moved.Load() == times })
-	p.deliver(t)
-	if left := entries(t, b, "late-6"); len(left) != 0 {
-		t.Errorf("left: %+v", left)
-	}
 }

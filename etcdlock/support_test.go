@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,12 +20,21 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 )
+
+// patience is how long a test waits for what must come. Only a broken driver ever takes
+// that long; a loaded machine does not.
+const patience = 2 * time.Minute
+
+// calm is a TTL for tests that are not about expiry: a machine that stands still for a
+// while must not fail them.
+const calm = 10 * time.Minute
 
 // ctx ends long after a correct driver is done.
 func ctx(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -75,6 +85,49 @@ func locks(t testing.TB, url string, opts ...hasp.Option) *hasp.Client {
 	return c
 }
 
+// onClient is locks on a client that hasp has not made.
+func onClient(t testing.TB, etcd *clientv3.Client, opts ...hasp.Option) *hasp.Client {
+	t.Helper()
+	b, err := etcdlock.Open(etcd, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := hasp.New(b, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// tally is an observer that counts events.
+type tally struct {
+	mu    sync.Mutex
+	count map[hasp.EventKind]int
+}
+
+func (y *tally) Observe(ev hasp.Event) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.count == nil {
+		y.count = map[hasp.EventKind]int{}
+	}
+	y.count[ev.Kind]++
+}
+
+func (y *tally) of(kind hasp.EventKind) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.count[kind]
+}
+
+// renewed waits until n renewals more have succeeded.
+func (y *tally) renewed(t testing.TB, n int) {
+	t.Helper()
+	n += y.of(hasp.Renewed)
+	eventually(t, "renewals", func() bool { return y.of(hasp.Renewed) >= n })
+}
+
 // client is etcd's own, to look at the store past hasp.
 func client(t testing.TB, addr string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
@@ -87,6 +140,18 @@ func client(t testing.TB, addr string, opts ...grpc.DialOption) *clientv3.Client
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// network puts a bad network in front of an address.
+func network(t testing.TB, addr string) *faultnet.Proxy {
+	t.Helper()
+	// Not a test's own context: it ends before clients are closed, and would cut them off.
+	p, err := faultnet.New(context.Background(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
 
 // session opens a session of the driver, which the test's end closes. told gets what it
@@ -121,6 +186,22 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+// byMany calls fn for 0 to n-1, on 64 goroutines.
+func byMany(t testing.TB, n int, fn func(i int) error) {
+	var wg sync.WaitGroup
+	for worker := range 64 {
+		wg.Go(func() {
+			for i := worker; i < n; i += 64 {
+				if err := fn(i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func release(t testing.TB, l *hasp.Lease) {
 	t.Helper()
 	if err := l.Release(ctx(t)); err != nil {
@@ -128,10 +209,10 @@ func release(t testing.TB, l *hasp.Lease) {
 	}
 }
 
-// keys returns the keys that exist under a prefix.
+// keys returns the keys that exist under a prefix, oldest first.
 func keys(t testing.TB, c *clientv3.Client, prefix string) []string {
 	t.Helper()
-	resp, err := c.Get(ctx(t), prefix, clientv3.WithPrefix())
+	resp, err := c.Get(ctx(t), prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,13 +242,21 @@ func remove(t testing.TB, c *clientv3.Client, name, id string) {
 	t.Fatalf("no entry %q under %q", id, name)
 }
 
-// eventually waits for what only asking can tell.
+// waitFor waits for what only asking can tell, and returns whether it came.
+func waitFor(limit time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// eventually is waitFor for what must come.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited for: %s", what)
-		}
+	if !waitFor(patience, ok) {
+		t.Fatalf("in vain waited for: %s", what)
 	}
 }
 
@@ -179,27 +268,40 @@ func etcdctl(t testing.TB, addr string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// messages counts what a member has received from its clients, by method: calls, and
-// messages on streams. It reads the member's own metrics.
-func messages(t testing.TB, addr string) map[string]int64 {
+// metrics reads a member's own, by name and labels as they stand there.
+func metrics(t testing.TB, addr string) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + addr + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	counts := map[string]int64{}
+	all := map[string]float64{}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		rest, ok := strings.CutPrefix(lines.Text(), "grpc_server_msg_received_total{")
+		// NAME{LABELS} VALUE: the labels may have spaces, the value has none.
+		line := lines.Text()
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || line[0] == '#' {
+			continue
+		}
+		if all[line[:i]], err = strconv.ParseFloat(line[i+1:], 64); err != nil {
+			t.Fatalf("metrics: %v", err)
+		}
+	}
+	return all
+}
+
+// messages counts what a member has received from its clients, by method: calls, and
+// messages on streams.
+func messages(t testing.TB, addr string) map[string]int64 {
+	t.Helper()
+	counts := map[string]int64{}
+	for name, v := range metrics(t, addr) {
+		labels, ok := strings.CutPrefix(name, "grpc_server_msg_received_total{")
 		if !ok {
 			continue
 		}
-		labels, value, _ := strings.Cut(rest, "} ")
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatalf("metrics: %v", err)
-		}
-		for label := range strings.SplitSeq(labels, ",") {
+		for label := range strings.SplitSeq(strings.TrimSuffix(labels, "}"), ",") {
 			if method, ok := strings.CutPrefix(label, `grpc_method="`); ok {
 				counts[strings.TrimSuffix(method, `"`)] += int64(v)
 			}

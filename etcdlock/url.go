@@ -2,13 +2,10 @@ package etcdlock
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/tlsfiles"
 )
 
 func init() {
@@ -62,8 +60,8 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	if o.Prefix == "" {
 		o.NoPrefix = true
 	}
-	files := tlsFiles{ca: p.String("ca", ""), cert: p.String("cert", ""), key: p.String("key", "")}
-	secure := p.Bool("tls", files != tlsFiles{})
+	files := tlsfiles.Named(p, "")
+	secure := p.Bool("tls", files.Any())
 	cfg := settings()
 	if err := p.Err(); err != nil {
 		return cfg, nil, err
@@ -80,10 +78,12 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	if secure {
 		scheme = "https://"
 		var err error
-		if cfg.TLS, err = files.config(); err != nil {
+		// There is no parameter for the server's name: clientv3 demands that of the address,
+		// whatever the configuration says.
+		if cfg.TLS, err = files.Config(); err != nil {
 			return cfg, nil, err
 		}
-	} else if files != (tlsFiles{}) {
+	} else if files.Any() {
 		return cfg, nil, fmt.Errorf("%w: ca, cert and key need tls=true", driver.ErrInvalid)
 	}
 	for host := range strings.SplitSeq(u.Host, ",") {
@@ -108,35 +108,6 @@ func withPort(host string) (string, error) {
 		return "", fmt.Errorf("%w: each host of an etcd URL is a name or an address, and a port from 1 to 65535", driver.ErrInvalid)
 	}
 	return net.JoinHostPort(name, port), nil
-}
-
-// tlsFiles are the parameters. There is none for the server's name: clientv3 demands that
-// of the address, whatever the configuration says.
-type tlsFiles struct{ ca, cert, key string }
-
-func (f tlsFiles) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: parameter ca: %w", driver.ErrInvalid, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: parameter ca: no PEM certificate in the file", driver.ErrInvalid)
-		}
-	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, fmt.Errorf("%w: parameters cert and key belong together", driver.ErrInvalid)
-	}
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: parameters cert and key: %w", driver.ErrInvalid, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // settings are those of every client that hasp makes.

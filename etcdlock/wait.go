@@ -207,6 +207,7 @@ func (t *ticket) hold() {
 		t.session.watch.drop(w)
 	}
 	t.view.ahead, t.view.keys, t.view.deleted = nil, nil, nil
+	t.put = nil // 200 bytes for each held lock; from now on the create revision tells our key
 	if !t.held && t.own == nil {
 		t.session.vigil.begin(t)
 	}

@@ -1,0 +1,47 @@
+package etcdlock_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// handOver is the check of most tests of faults. Here each of its complaints is provoked
+// by a flaw that must cause it, on a server without any fault.
+func TestHandOverSees(t *testing.T) {
+	t.Parallel()
+	url := storeURL([]*backends.Etcd{backends.SharedEtcd(t)})
+	good := func() *hasp.Client { return locks(t, url, hasp.WithTTL(faultTTL)) }
+	var tokens atomic.Uint64
+	for _, c := range []struct {
+		name           string
+		holder, waiter *hasp.Client
+		meanwhile      time.Duration
+		want           string // what it must say; "": nothing
+	}{
+		{name: "sound", holder: good(), waiter: good()},
+		{name: "deaf", holder: good(), waiter: flawed(t, url, deaf()), want: "did not take over"},
+		{name: "liar", holder: flawed(t, url, liar(faultTTL), hasp.WithTTL(faultTTL)), waiter: good(), meanwhile: 3 * faultTTL, want: "exclusion"},
+		{name: "lawless", holder: good(), waiter: flawed(t, url, lawless(&tokens)), want: "exclusion"},
+		{name: "forger", holder: flawed(t, url, forger(&tokens)), waiter: good(), want: "tokens"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			x := handOver{
+				holder: c.holder, waiter: c.waiter, name: "sees-" + c.name,
+				meanwhile: func() { time.Sleep(c.meanwhile) },
+			}
+			if c.want == "did not take over" {
+				x.within = time.Second // it would not come in a year
+			}
+			wrong := strings.Join(x.run(t), "\n")
+			if c.want == "" && wrong != "" || !strings.Contains(wrong, c.want) {
+				t.Errorf("it said %q, want %q", wrong, c.want)
+			}
+		})
+	}
+}
