@@ -1,0 +1,69 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// advisory is strategy=advisory: pg_advisory_lock, which the server keeps for a connection.
+type advisory struct{ rule string }
+
+func (a advisory) check(name string) error {
+	_, err := keyOf(a.rule, name)
+	return err
+}
+
+// take holds the lock when it returns without an error, or held is false: it is taken, and
+// this was not to wait.
+func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, wait bool) (grant, error) {
+	key, err := keyOf(a.rule, r.Name)
+	if err != nil {
+		return grant{}, err
+	}
+	if b.opts.NoFence {
+		if wait {
+			return grant{held: true}, one(ctx, c, "SELECT pg_advisory_lock($1)::text", []any{key}, new(string))
+		}
+		var g grant
+		return g, one(ctx, c, "SELECT pg_try_advisory_lock($1)", []any{key}, &g.held)
+	}
+	var seq *int64
+	var holder *string
+	err = one(ctx, c, b.naming.sql("SELECT * FROM hasp_advise($1, $2, $3, $4, $5, $6)"),
+		[]any{wait, r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder)
+	if sqlState(err) == "23505" {
+		err = fmt.Errorf("%w: another name has the same number as an advisory lock", driver.ErrMismatch)
+	}
+	return newGrant(seq, holder), err
+}
+
+// give releases. false: the server says that this connection does not hold it.
+func (a advisory) give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
+	key, err := keyOf(a.rule, r.Name)
+	if err == nil {
+		err = one(ctx, c, "SELECT pg_advisory_unlock($1)", []any{key}, &held)
+	}
+	return held, err
+}
+
+// holders finds who holds a name: the server's lock table says which of its processes, our
+// own table who that is, if it is one of ours.
+func (a advisory) holders(name string) (query string, args []any, err error) {
+	key, err := keyOf(a.rule, name)
+	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
+		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $1 AND h.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND l.classid::bigint = ($2::bigint >> 32) & 4294967295 AND l.objid::bigint = $2::bigint & 4294967295`,
+		[]any{name, key}, err
+}
+
+// names finds the names that are held, by the key that each had when it was granted.
+func (a advisory) names() string {
+	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON l.pid = h.pid
+		AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND starts_with(h.name, $1)
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+}

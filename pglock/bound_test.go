@@ -1,0 +1,192 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+var boundStrategies = []string{"advisory", "row"}
+
+// O1, S5: the server ends the connection. The holder hears it at once from the reader, not
+// at its next renewal, which is seconds away; the waiter holds.
+func TestTerminatedHolder(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		storeURL := with(server.URL(), "strategy="+strategy)
+		held := lock(t, client(t, storeURL), "a")
+		next := queued(t, storeURL, "a")
+		var holder hasp.Entry
+		for _, e := range entries(t, client(t, storeURL), "a") {
+			holder = e
+		}
+		if holder.ID != held.ID() || holder.Token != held.Token() {
+			t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
+		}
+		began := time.Now()
+		do(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
+			"advisory": "pg_locks WHERE locktype = 'advisory' AND granted",
+			"row":      "hasp_holders WHERE name = 'a'",
+		}[strategy])
+		wantLost(t, held, hasp.Denied)
+		if took := time.Since(began); took > 3*time.Second { // 50 ms are promised; a renewal comes every 4 s
+			t.Errorf("%s: told after %s", strategy, took)
+		}
+		got := takes(t, next)
+		if got.Token() <= held.Token() {
+			t.Errorf("%s: token %d after %d", strategy, got.Token(), held.Token())
+		}
+		release(t, got)
+	}
+}
+
+// S5: the network is cut without a word. Nothing is to be heard, so the deadline tells; the
+// server gives the lock to the next one only after it, when its probes are not answered.
+func TestHalfOpen(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			direct := with(server.URL(), "strategy="+strategy)
+			net, cutOff := behind(t, direct)
+			held := lock(t, client(t, cutOff), strategy)
+			next := queued(t, direct, strategy)
+			net.Partition()
+			wantLost(t, held, hasp.Expired)
+			select {
+			case <-next:
+				t.Error("granted while the server has the connection")
+			default:
+			}
+			net.Reset() // the proxy's kernel answers the server's probes: it cannot vanish as a machine does
+			release(t, takes(t, next))
+		})
+	}
+}
+
+// A server that restarts has lost every such lock, and says so.
+func TestBoundRestart(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		storeURL := with(server.URL(), "strategy="+strategy)
+		c := client(t, storeURL)
+		held := lock(t, c, "a")
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		wantLost(t, held, hasp.Denied)
+		if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
+			t.Errorf("%s: release after the loss: %v", strategy, err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		again := lock(t, c, "a")
+		if again.Token() <= held.Token() {
+			t.Errorf("%s: token %d after %d", strategy, again.Token(), held.Token())
+		}
+		release(t, again)
+	}
+}
+
+// A connection that waits is not in anybody's way once its caller has given up: neither the
+// server's queue nor its list of connections keeps it.
+func TestCancelledWaiter(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		storeURL := with(server.URL(), "strategy="+strategy)
+		held := lock(t, client(t, storeURL), "a")
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := client(t, storeURL).Mutex("a").Lock(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: cancelled: %v", strategy, err)
+		}
+		eventually(t, "nobody waits at the server", func() bool {
+			return ask[int](t, server.URL(), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0
+		})
+		release(t, held)
+	}
+}
+
+// Locks are shared with whoever calls pg_advisory_lock by the same number.
+func TestSharedKeys(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	other, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.Background())
+	for _, x := range []struct {
+		rule, name, key string // key as the other program computes it
+	}{
+		{"integer", "-42", "-42"},
+		{"integer", "9223372036854775807", "9223372036854775807"},
+		// zlib.crc32(b"app") * 2053462845
+		{"rails", "app", "6939591962871035475"},
+		// golang-migrate: crc32 of "public\x00schema_migrations\x00app" times its salt, in 32 bits
+		{"migrate", "app/public/schema_migrations", "1787120056"},
+	} {
+		c := client(t, storeURL(t, "strategy=advisory", "fence=false", "key="+x.rule))
+		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+x.key+")"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Mutex(x.name).TryLock(patience(t)); !errors.Is(err, hasp.ErrBusy) {
+			t.Errorf("%s %s: taken by another program, and: %v", x.rule, x.name, err)
+		}
+		if q := entries(t, c, x.name); len(q) != 1 || !strings.HasPrefix(q[0].ID, "pid-") {
+			t.Errorf("%s %s: listed %+v", x.rule, x.name, q)
+		}
+		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_unlock("+x.key+")"); err != nil {
+			t.Fatal(err)
+		}
+		l := lock(t, c, x.name)
+		if l.Token() != 0 {
+			t.Errorf("%s %s: token %d without a fence", x.rule, x.name, l.Token())
+		}
+		if ask[bool](t, serverURL, "SELECT pg_try_advisory_lock("+x.key+")") {
+			t.Errorf("%s %s: held, and another program got it", x.rule, x.name)
+		}
+		release(t, l)
+	}
+	c := client(t, storeURL(t, "strategy=advisory", "fence=false", "key=integer"))
+	for _, name := range []string{"orders", "007", "9223372036854775808"} {
+		if _, err := c.Mutex(name).TryLock(patience(t)); !errors.Is(err, hasp.ErrUnsupported) {
+			t.Errorf("%q as a number: %v", name, err)
+		}
+	}
+}
+
+// Behind a pool that hands connections out for a transaction, a lock that belongs to a
+// connection would be held by a stranger: refused when the store is opened.
+func TestTransactionPoolerRefused(t *testing.T) {
+	t.Parallel()
+	pool := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
+	for _, strategy := range boundStrategies {
+		_, err := hasp.Open(t.Context(), with(pool.URL(), "strategy="+strategy))
+		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "for the time of a transaction") {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+	if b := open(t, pool.URL()); b.Traits().Push {
+		t.Error("strategy=table promises to push behind a transaction pooler")
+	}
+	session := backends.StartPgBouncer(t, backends.SharedPostgres(t), "session")
+	b := open(t, session.URL())
+	defer b.Close()
+	if !b.Traits().Push {
+		t.Error("a session pooler passes notifications on, and nobody listens")
+	}
+}

@@ -1,0 +1,207 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// link is a connection of a session's or a lock's own.
+type link interface {
+	runner
+	// wait returns nil after something arrived, which heard was told, and an error when
+	// ctx ends or the connection does.
+	wait(ctx context.Context, heard func(payload string)) error
+	// broken reports that the connection is of no use any more.
+	broken() bool
+	// close ends the connection, and with it whatever the server keeps for it.
+	close()
+}
+
+// linker makes links.
+type linker interface {
+	fmt.Stringer
+	link(ctx context.Context) (link, error)
+	hears() bool // notifications arrive
+}
+
+// dialer makes connections with pgx.
+type dialer struct {
+	cfg    *pgx.ConnConfig
+	before func(context.Context, *pgx.ConnConfig) error // a pool's hook: fresh passwords, say
+	own    bool                                         // made from a URL: their settings are ours to choose
+
+	seen examined
+}
+
+// examined is what was found between us and the server when the backend was opened.
+type examined struct {
+	pooler   string // "", or what stands before the server: a "session" or "transaction" pooler
+	listens  bool
+	database string
+}
+
+// String names the store by its first host; others are its alternatives.
+func (d *dialer) String() string {
+	host := d.cfg.Host
+	if !strings.HasPrefix(host, "/") {
+		host = net.JoinHostPort(host, strconv.Itoa(int(d.cfg.Port)))
+	}
+	return "postgres://" + host + "/" + d.seen.database
+}
+
+func (d *dialer) hears() bool { return d.seen.listens }
+
+// mode is how statements are sent. Prepared ones save the server most of its work, but
+// belong to a server's connection, which a transaction pooler changes under us.
+func (d *dialer) mode() pgx.QueryExecMode {
+	if d.seen.pooler == transactionPooler {
+		return pgx.QueryExecModeExec
+	}
+	return pgx.QueryExecModeCacheStatement
+}
+
+func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
+	cfg := d.cfg.Copy()
+	if d.before != nil {
+		if err := d.before(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, cfg)
+}
+
+func (d *dialer) link(ctx context.Context) (link, error) {
+	conn, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &pgxLink{pgxRunner: pgxRunner{conn, d.mode()}, conn: conn, pid: conn.PgConn().PID()}
+	err = d.settle(ctx, conn)
+	if err == nil && d.seen.pooler == sessionPooler { // which gives a number of its own
+		err = one(ctx, l, "SELECT pg_backend_pid()::bigint", nil, &l.pid)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// settings are those of our own connections. Requests are bounded by their contexts; an
+// idle connection is not idle but listens or holds a lock; READ COMMITTED is what the
+// functions are written for; and the server must notice when we are gone, also while it
+// has us wait for a lock.
+const settings = `SELECT set_config(v.name, v.value, false) FROM (VALUES
+	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
+	('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
+	('default_transaction_isolation', 'read committed'),
+	('tcp_keepalives_idle', '6'), ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'),
+	('client_connection_check_interval', '5s')) v(name, value)
+	WHERE current_setting(v.name, true) IS NOT NULL`
+
+// settle is skipped where a pooler would give our settings to somebody else.
+func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
+	if d.seen.pooler == transactionPooler {
+		return nil
+	}
+	rows, err := conn.Query(ctx, settings, pgx.QueryExecModeExec)
+	if err == nil {
+		rows.Close()
+		err = rows.Err()
+	}
+	return err
+}
+
+// pgxLink is a link of pgx.
+type pgxLink struct {
+	pgxRunner
+	conn *pgx.Conn
+	pid  uint32 // of the server's process
+}
+
+func (l *pgxLink) wait(ctx context.Context, heard func(string)) error {
+	n, err := l.conn.WaitForNotification(ctx)
+	if err == nil {
+		heard(n.Payload)
+	}
+	return err
+}
+
+func (l *pgxLink) broken() bool { return l.conn.IsClosed() }
+
+// close says goodbye, which the server would otherwise take for a fault and write into its
+// log. It waits for no answer; the time is for a send buffer that is full.
+func (l *pgxLink) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_ = l.conn.Close(ctx) // it is closed whatever comes back
+}
+
+// dbDialer takes connections out of a *sql.DB.
+type dbDialer struct {
+	db       *sql.DB
+	database string
+}
+
+func (d *dbDialer) String() string { return "postgres database " + d.database + " by database/sql" }
+
+func (d *dbDialer) hears() bool { return false }
+
+func (d *dbDialer) examine(ctx context.Context) error {
+	var replica bool
+	if err := one(ctx, sqlRunner{d.db}, "SELECT current_database(), pg_is_in_recovery()", nil, &d.database, &replica); err != nil {
+		return explain(ctx, err)
+	}
+	return refuseReplica(replica)
+}
+
+func (d *dbDialer) link(ctx context.Context) (link, error) {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &dbLink{sqlRunner: sqlRunner{conn}, conn: conn}, nil
+}
+
+// dbLink is a link of database/sql.
+type dbLink struct {
+	sqlRunner
+	conn   *sql.Conn
+	failed bool
+}
+
+// each notes errors that are not the server's answer: what they leave of the connection
+// only its driver knows, which looks at it when it is back in the pool.
+func (l *dbLink) each(ctx context.Context, stmt string, args []any, one func(func(...any) error) error) error {
+	err := l.sqlRunner.each(ctx, stmt, args, one)
+	if err != nil && sqlState(err) == "" {
+		l.failed = true
+	}
+	return err
+}
+
+// wait hears nothing.
+func (l *dbLink) wait(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (l *dbLink) broken() bool { return l.failed }
+
+func (l *dbLink) close() { _ = l.conn.Close() } // back to the pool: nothing depends on it
+
+func refuseReplica(replica bool) error {
+	if replica {
+		return fmt.Errorf("%w: the server is a replica, which grants nothing; name the primary, or several hosts with target_session_attrs=read-write", driver.ErrInvalid)
+	}
+	return nil
+}

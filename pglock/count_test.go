@@ -1,0 +1,147 @@
+package pglock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// counted is a server that counts statements, and what it has counted.
+func counted(t testing.TB) *backends.Postgres {
+	t.Helper()
+	server := private(t, "shared_preload_libraries = 'pg_stat_statements'", "pg_stat_statements.max = 10000")
+	do(t, server.URL(), "CREATE EXTENSION pg_stat_statements")
+	return server
+}
+
+// statements is how often clients have run statements like this one. What functions run
+// inside is not counted (pg_stat_statements.track = top): it costs no round trip.
+func statements(t testing.TB, server *backends.Postgres, like string) int64 {
+	t.Helper()
+	return ask[int64](t, server.URL(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query LIKE $1", like)
+}
+
+// all are those of hasp, but not the few that a client begins with and the looking around
+// of pools.
+const all = "%hasp\\_%"
+
+// One statement to acquire and one to release where nobody contends, for every strategy
+// that draws its tokens in the statement that locks; and no commit notifies.
+func TestUncontendedCosts(t *testing.T) {
+	t.Parallel()
+	server := counted(t)
+	for _, x := range []struct {
+		params, enter, leave string
+	}{
+		{"strategy=table", "%hasp\\_enter%", "%hasp\\_leave%"},
+		{"strategy=advisory", "%hasp\\_advise%", "%pg\\_advisory\\_unlock%"},
+		{"strategy=advisory&fence=false", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock%"},
+	} {
+		c := client(t, with(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
+		release(t, lock(t, c, "warm"))
+		before, enter, leave := statements(t, server, "%"), statements(t, server, x.enter), statements(t, server, x.leave)
+		const n = 50
+		for range n {
+			release(t, lock(t, c, "warm"))
+		}
+		if e, l := statements(t, server, x.enter)-enter, statements(t, server, x.leave)-leave; e != n || l < n || l > n+2 {
+			t.Errorf("%s: %d statements to acquire and %d to release %d times", x.params, e, l, n)
+		}
+		// A renewal that met a request and a release may look after what is gone already.
+		// Beside them: renewals, and the looking of this test itself.
+		if rest := statements(t, server, "%") - before - 2*n; rest > 20 {
+			t.Errorf("%s: %d other statements", x.params, rest)
+		}
+	}
+}
+
+// With any number of waiters a hand-over costs two statements, the acquisition's own and
+// the release that grants to the next and notifies it; and connections stay as many.
+func TestContendedCosts(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{8, 64, 512} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if n > 64 && testing.Short() {
+				t.Skip("512 waiters take some seconds")
+			}
+			server := counted(t)
+			u, err := url.Parse(server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := driver.Lookup("postgres")(t.Context(), u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { b.Close() })
+			// Below the core, whose gate would let one of a client's waiters into the queue.
+			s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Minute, Gone: func(string, error) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close(context.Background()) })
+			before, renewals := statements(t, server, all), statements(t, server, "%hasp\\_renew%")
+			tickets := make([]driver.Ticket, n+1)
+			for i := range tickets {
+				tickets[i] = s.Ticket(driver.Request{
+					Name: "contended", ID: rand.Text(), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now(),
+				})
+				if v, err := tickets[i].Enqueue(patience(t)); err != nil || v.Held != (i == 0) {
+					t.Fatalf("entry %d: %+v, %v", i, v, err)
+				}
+			}
+			for i, ticket := range tickets {
+				for held := i == 0; !held; {
+					v, err := ticket.Wait(patience(t))
+					if err != nil {
+						t.Fatalf("waiter %d of %d was not told: %v", i, n, err)
+					}
+					held = v.Held
+				}
+				if err := ticket.Leave(patience(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := statements(t, server, all) - before - (statements(t, server, "%hasp\\_renew%") - renewals)
+			if want := int64(2 * len(tickets)); got < want || got > want+2 {
+				t.Errorf("%d statements for %d acquisitions and releases", got, len(tickets))
+			}
+			connections := ask[int](t, server.URL(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hasp'")
+			if connections > 3 { // the session's own, and what one request at a time needs of the pool
+				t.Errorf("%d connections for %d waiters", connections, n)
+			}
+			t.Logf("%d statements and %d connections for %d hand-overs", got, connections, n)
+		})
+	}
+}
+
+// A renewal is one statement, however many locks are held, and nothing is asked in between.
+func TestRenewalCosts(t *testing.T) {
+	t.Parallel()
+	server := counted(t)
+	c := client(t, server.URL(), hasp.WithTTL(T))
+	const names = 300
+	var held []*hasp.Lease
+	for i := range names {
+		held = append(held, lock(t, c, fmt.Sprint("n", i)))
+	}
+	time.Sleep(T / 2) // a renewal that met the last of these requests looks twice
+	before, renewals := statements(t, server, all), statements(t, server, "%hasp\\_renew%")
+	time.Sleep(2 * T)
+	got, renewed := statements(t, server, all)-before, statements(t, server, "%hasp\\_renew%")-renewals
+	if renewed < 2 || renewed > 8 || got > renewed+2 { // six in two TTLs; cleaning up, once a minute, may fall into them
+		t.Errorf("%d statements, %d of them renewals, in two TTLs with %d locks", got, renewed, names)
+	}
+	for _, l := range held {
+		if !l.Held() {
+			t.Fatalf("lost: %v", l.Err())
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/pglock"
+)
+
+// The usual way: by URL. The package is imported for its schemes. Without sslmode the
+// connection is encrypted and the server's certificate verified.
+func Example() {
+	ctx := context.Background()
+	c, err := hasp.Open(ctx, exampleURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	lease, err := c.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", lease.Held(), "with a token:", lease.Token() > 0)
+	fmt.Println(lease.Release(ctx))
+	// Prints:
+	// held: true with a token: true
+	// <nil>
+}
+
+// With a pool that the program has already, and the lock that golang-migrate takes, so that
+// no migration runs meanwhile.
+func ExampleOpen() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, exampleURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	b, err := pglock.Open(ctx, pool, &pglock.Options{Strategy: pglock.Advisory, Key: pglock.KeyMigrate})
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := hasp.New(b)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Do(ctx, "app/public/schema_migrations", func(ctx context.Context) error {
+		var held int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1787120056").Scan(&held)
+		fmt.Println("advisory locks of that number:", held)
+		return err
+	})
+	fmt.Println(err)
+	// Prints:
+	// advisory locks of that number: 1
+	// <nil>
+}
+
+// exampleURL is a server's; TestExamples puts its own there.
+var exampleURL = "postgres://app:secret@localhost/app"
+
+// The examples need a server, so go test cannot run them by itself: this does.
+func TestExamples(t *testing.T) {
+	exampleURL = storeURLOfPgx(t)
+	for want, example := range map[string]func(){
+		"held: true with a token: true\n<nil>\n":    Example,
+		"advisory locks of that number: 1\n<nil>\n": ExampleOpen,
+	} {
+		if got := printed(t, example); got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	}
+}
+
+// printed returns what fn writes to the standard output.
+func printed(t *testing.T, fn func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	defer func() { os.Stdout = stdout }()
+	fn() // a few lines fit into the pipe
+	w.Close()
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

@@ -1,0 +1,161 @@
+package pglock
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// line is a session's own connection. It renews, and it listens: one connection for both,
+// since renewals are a few in a TTL, and each of them proves that the connection on which
+// notifications should arrive is alive. A pool that is exhausted keeps neither from us.
+//
+// A goroutine of its own owns the connection, and sets it up again when it breaks, until
+// the session's context ends.
+type line struct {
+	to      linker
+	channel string // to listen on; "" where nothing can be heard
+
+	heard func(payload string)
+	// stands is called each time the connection stands again. What was notified while it
+	// was down is lost, so that waiters have to ask.
+	stands func()
+
+	mu        sync.Mutex
+	asked     []*asking
+	interrupt context.CancelFunc // ends the owner's sleep; nil while it does not sleep
+}
+
+// asking is something to be done on the connection.
+type asking struct {
+	ctx    context.Context
+	do     func(context.Context, runner) error
+	answer chan error // one slot: whoever asked may be gone
+}
+
+// dialPause is the least time between two dials (L7).
+const dialPause = 150 * time.Millisecond
+
+// start returns when the connection stands and leaves it standing until done ends. ctx
+// bounds the start only.
+func (l *line) start(ctx, done context.Context) error {
+	c, err := l.dial(ctx)
+	if err != nil {
+		return err
+	}
+	go l.own(done, c)
+	return nil
+}
+
+// ask has something done on the connection. While that is down, it waits for the next.
+func (l *line) ask(ctx context.Context, do func(context.Context, runner) error) error {
+	a := &asking{ctx: ctx, do: do, answer: make(chan error, 1)}
+	l.mu.Lock()
+	l.asked = append(l.asked, a)
+	if l.interrupt != nil {
+		l.interrupt()
+	}
+	l.mu.Unlock()
+	select {
+	case err := <-a.answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// next takes what was asked, or the right to sleep in a context that ask ends.
+func (l *line) next(done context.Context) (*asking, context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interrupt = nil
+	for len(l.asked) > 0 {
+		a := l.asked[0]
+		l.asked = l.asked[1:]
+		if a.ctx.Err() == nil {
+			return a, nil, nil
+		}
+	}
+	ctx, cancel := context.WithCancel(done)
+	l.interrupt = cancel
+	return nil, ctx, cancel
+}
+
+func (l *line) own(done context.Context, c link) {
+	for {
+		l.serve(done, c)
+		c.close()
+		for c = nil; c == nil; {
+			if done.Err() != nil {
+				return
+			}
+			c = l.again(done)
+		}
+		l.stands()
+	}
+}
+
+// serve does what is asked and listens in between, until the connection breaks.
+func (l *line) serve(done context.Context, c link) {
+	for done.Err() == nil {
+		a, asleep, cancel := l.next(done)
+		if a != nil {
+			// A context that ends breaks the connection, and rightly: a server that does not
+			// answer on it may answer on another.
+			a.answer <- a.do(a.ctx, c)
+			if c.broken() {
+				return
+			}
+			continue
+		}
+		err := c.wait(asleep, l.heard)
+		woken := asleep.Err() != nil
+		cancel()
+		if err != nil && !woken {
+			return
+		}
+	}
+}
+
+// again makes one attempt to connect, after a pause.
+func (l *line) again(done context.Context) link {
+	timer := time.NewTimer(dialPause + rand.N(dialPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-done.Done():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(done, dialTimeout)
+	defer cancel()
+	c, err := l.dial(ctx)
+	if err != nil {
+		l.refuse(err)
+		return nil
+	}
+	return c
+}
+
+// refuse tells those who wait for the connection why there is none.
+func (l *line) refuse(err error) {
+	l.mu.Lock()
+	asked := l.asked
+	l.asked = nil
+	l.mu.Unlock()
+	for _, a := range asked {
+		a.answer <- err
+	}
+}
+
+func (l *line) dial(ctx context.Context) (link, error) {
+	c, err := l.to.link(ctx)
+	if err != nil || l.channel == "" {
+		return c, err
+	}
+	if err := c.script(ctx, "LISTEN "+l.channel); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}

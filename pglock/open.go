@@ -1,0 +1,167 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// The strategies: how locks are kept at the server.
+const (
+	Table    = "table"    // queues in tables: first come, first served; all primitives; leases
+	Advisory = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
+	Row      = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
+)
+
+// Options are the settings of a store. nil or the zero value means the defaults.
+type Options struct {
+	// Strategy is Table, Advisory or Row. Default: Table.
+	Strategy string
+
+	// Schema has hasp's tables. It is created if it is missing and the role may.
+	// Default: "public". Never what search_path says: roles with different paths would
+	// use different tables, and not exclude each other.
+	Schema string
+
+	// Prefix begins the names of tables and functions. Default: "hasp_".
+	Prefix string
+
+	// NoMigrate has nothing created at the first use; `hasp migrate` does it then.
+	NoMigrate bool
+
+	// Connections bounds the pool that a URL opens. Each session has one more, for renewals
+	// and notifications; Advisory and Row have one more for each lock and waiter. Default: 8.
+	Connections int
+
+	// Poll is how often the first waiter asks where notifications do not arrive: behind a
+	// pool that hands connections out for a transaction, and over a *sql.DB. Default: 100 ms.
+	Poll time.Duration
+
+	// NoListen says that notifications do not arrive. They are tested for where a pool
+	// stands before the server; this saves the test.
+	NoListen bool
+
+	// Retention is how long an unused name is remembered, for its next token. Default: a
+	// day.
+	Retention time.Duration
+
+	// Key is the rule that makes a name into the number of an advisory lock: KeyHash, the
+	// default, is 64 bits of SHA-256; the others share locks with other programs. For
+	// Advisory only.
+	Key string
+
+	// NoFence draws no tokens, which spares Advisory and Row a statement.
+	NoFence bool
+}
+
+const (
+	defaultPrefix      = "hasp_"
+	defaultSchema      = "public"
+	defaultConnections = 8
+	defaultPoll        = 100 * time.Millisecond
+	defaultRetention   = 24 * time.Hour
+)
+
+// plainName is what an SQL identifier may be here. A prefix leaves room for what follows
+// it within PostgreSQL's 63 bytes.
+var (
+	plainName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+	plainPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+)
+
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	set(&r.Strategy, Table)
+	set(&r.Schema, defaultSchema)
+	set(&r.Prefix, defaultPrefix)
+	set(&r.Connections, defaultConnections)
+	set(&r.Poll, defaultPoll)
+	set(&r.Retention, defaultRetention)
+	set(&r.Key, KeyHash)
+	switch {
+	case r.Strategy != Table && r.Strategy != Advisory && r.Strategy != Row:
+		return r, fmt.Errorf("%w: the strategy must be table, advisory or row", driver.ErrInvalid)
+	case !plainName.MatchString(r.Schema):
+		return r, fmt.Errorf("%w: schema has 1 to 63 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
+	case !plainPrefix.MatchString(r.Prefix):
+		return r, fmt.Errorf("%w: prefix has 1 to 40 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
+	case r.Connections < 1:
+		return r, fmt.Errorf("%w: connections (%d) must be at least 1", driver.ErrInvalid, r.Connections)
+	case r.Poll < 10*time.Millisecond:
+		return r, fmt.Errorf("%w: poll (%s) cannot be shorter than 10ms", driver.ErrInvalid, r.Poll)
+	case r.Retention < time.Hour:
+		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
+	case r.Strategy != Advisory && r.Key != KeyHash:
+		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
+	case r.Strategy == Table && r.NoFence:
+		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=false is for advisory and row", driver.ErrInvalid)
+	}
+	return r, checkKeyRule(r.Key)
+}
+
+// set gives a field that was left out its default.
+func set[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// Open makes a backend on a pool of yours, which the backend does not close. Requests
+// share it with yours; renewals, notifications and the locks of Advisory and Row have
+// connections of their own, made with the pool's settings, so that a pool that is
+// exhausted never loses a lock. ctx bounds the looking at the server.
+func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
+	opts, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	cfg := pool.Config()
+	d := &dialer{cfg: cfg.ConnConfig, before: cfg.BeforeConnect}
+	if err := d.examine(ctx, opts); err != nil {
+		return nil, err
+	}
+	return newBackend(d, pgxRunner{pool, d.mode()}, func() {}, opts), nil
+}
+
+// OpenDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
+// does not close. There are no notifications then: waiters ask every Options.Poll. One of
+// its connections is taken for the life of each session, so it must be allowed at least
+// two. Table only. ctx bounds the looking at the server.
+func OpenDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) {
+	opts, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Strategy != Table {
+		return nil, fmt.Errorf("%w: strategy=%s needs connections that only pgx gives; use Open or a URL", driver.ErrInvalid, opts.Strategy)
+	}
+	if n := db.Stats().MaxOpenConnections; n == 1 {
+		return nil, fmt.Errorf("%w: a *sql.DB with MaxOpenConns 1 leaves no connection for renewals; allow 2 or more", driver.ErrInvalid)
+	}
+	d := &dbDialer{db: db}
+	if err := d.examine(ctx); err != nil {
+		return nil, err
+	}
+	return newTable(d, sqlRunner{db}, func() {}, opts), nil
+}
+
+// newBackend chooses the strategy.
+func newBackend(d *dialer, pool runner, closePool func(), o Options) driver.Backend {
+	switch o.Strategy {
+	case Advisory:
+		return newBound(d, pool, closePool, o, advisory{rule: o.Key})
+	case Row:
+		return newBound(d, pool, closePool, o, row{})
+	}
+	return newTable(d, pool, closePool, o)
+}

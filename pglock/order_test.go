@@ -1,0 +1,242 @@
+package pglock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// Invariant 3: whoever has entered sees everybody in front of it. The control is the
+// classical mistake: a number out of a sequence, drawn before the row lock.
+func TestPlacesFollowCommits(t *testing.T) {
+	t.Parallel()
+	if n := overtaken(t, "order_"); n != 0 {
+		t.Errorf("%d entries came in front of one that had entered", n)
+	}
+	migrated(t, "disorder_")
+	do(t, backends.SharedPostgres(t).URL(), `CREATE SEQUENCE locks.disorder_numbers START 4000000000000000; GRANT ALL ON locks.disorder_numbers TO keeper;
+		CREATE FUNCTION locks.disorder_number() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+		DECLARE
+			n bigint := nextval('locks.disorder_numbers');
+		BEGIN
+			PERFORM pg_sleep(random() * 0.03); -- what a scheduler does now and then
+			RETURN n;
+		END $$;
+		DO $$
+		DECLARE
+			body text := pg_get_functiondef('locks.disorder_enter'::regproc);
+			lock text := E'  UPDATE "locks".disorder_names n SET seq = greatest(n.seq + 1, "locks".disorder_now())';
+		BEGIN
+			IF strpos(body, lock) = 0 THEN RAISE EXCEPTION 'enter draws its place in another way: %', body; END IF;
+			EXECUTE replace(body, lock, E'  o_seq := locks.disorder_number();\n  UPDATE "locks".disorder_names n SET seq = o_seq');
+		END $$`)
+	seen := 0
+	for i := 0; i < 10 && seen == 0; i++ { // chance has a hand in it
+		seen = overtaken(t, "disorder_")
+	}
+	if seen == 0 {
+		t.Error("places drawn before the lock were not noticed: this test sees nothing")
+	}
+}
+
+// migrated creates the tables of a prefix.
+func migrated(t *testing.T, prefix string) {
+	t.Helper()
+	b := open(t, storeURL(t, "prefix="+prefix))
+	defer b.Close()
+	if _, _, err := b.(driver.Migrator).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overtaken has many enter one queue at once. Each looks at the queue when it has entered;
+// in the end nobody may stand in front of it whom it did not see then.
+func overtaken(t *testing.T, prefix string) int {
+	const clients, each = 6, 8
+	name := rand.Text()
+	var mu sync.Mutex
+	views := map[uint64]map[uint64]bool{} // who was seen in front, by Seq
+	var wg sync.WaitGroup
+	var last driver.Backend
+	for range clients {
+		b := open(t, storeURL(t, "prefix="+prefix))
+		t.Cleanup(func() { b.Close() })
+		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close(context.Background()) })
+		last = b
+		wg.Go(func() {
+			for range each {
+				id := rand.Text()
+				ticket := s.Ticket(driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
+				if _, err := ticket.Enqueue(patience(t)); err != nil {
+					t.Error(err)
+					return
+				}
+				own, seen := look(t, b, name, id)
+				mu.Lock()
+				views[own] = seen
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	n := 0
+	_, all := look(t, last, name, "")
+	for own, seen := range views {
+		for seq := range all {
+			if seq < own && !seen[seq] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func look(t *testing.T, b driver.Backend, name, id string) (own uint64, all map[uint64]bool) {
+	list, err := b.List(t.Context(), name)
+	if err != nil {
+		t.Error(err)
+	}
+	all = map[uint64]bool{}
+	for _, e := range list {
+		all[e.Seq] = true
+		if e.ID == id {
+			own = e.Seq
+		}
+	}
+	return own, all
+}
+
+// A commit that notifies takes a lock on the whole database. Renewals never do; a release
+// does so once, for the one who is next. The control is a renewal that notifies.
+func TestNobodyNotifiesOnRenewal(t *testing.T) {
+	t.Parallel()
+	if renewals, release := notifications(t, "quiet_"); renewals != 0 || release != 1 {
+		t.Errorf("%d notifications by renewals, and %d by a release with three waiters; want 0 and 1", renewals, release)
+	}
+	migrated(t, "noisy_")
+	do(t, backends.SharedPostgres(t).URL(), `ALTER FUNCTION locks.noisy_renew RENAME TO noisy_renew_quietly;
+		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
+		BEGIN
+			SELECT * INTO o_alive, o_entries, o_places FROM locks.noisy_renew_quietly(p_session, p_ttl);
+			PERFORM pg_notify('hasp_s_' || s.id, '') FROM locks.noisy_sessions s;
+		END $$`)
+	if renewals, _ := notifications(t, "noisy_"); renewals == 0 {
+		t.Error("renewals that notify were not noticed: this test hears nothing")
+	}
+}
+
+// notifications counts what is sent to the sessions of a holder and three waiters while
+// nothing happens for a TTL, and then by a release.
+func notifications(t *testing.T, prefix string) (renewals, released int) {
+	storeURL := storeURL(t, "prefix="+prefix)
+	held := lock(t, client(t, storeURL, hasp.WithTTL(T)), "notified")
+	for range 3 {
+		queued(t, storeURL, "notified", hasp.WithTTL(T))
+	}
+	serverURL := backends.SharedPostgres(t).URL()
+	spy, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spy.Close(context.Background())
+	for _, id := range ask[[]string](t, serverURL, "SELECT array_agg(id) FROM locks."+prefix+"sessions") {
+		if _, err := spy.Exec(t.Context(), "LISTEN hasp_s_"+id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := ask[int64](t, serverURL, "SELECT max(expires) FROM locks."+prefix+"sessions")
+	renewals = heard(t, spy, T)
+	if ask[int64](t, serverURL, "SELECT max(expires) FROM locks."+prefix+"sessions") == before {
+		t.Fatal("nothing was renewed meanwhile")
+	}
+	release(t, held)
+	return renewals, heard(t, spy, T/4)
+}
+
+func heard(t *testing.T, conn *pgx.Conn, during time.Duration) (n int) {
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	for {
+		_, err := conn.WaitForNotification(ctx)
+		if ctx.Err() != nil {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+}
+
+// Two queues have the same dead in front, in opposite order, and somebody comes to both at
+// the same moment. A walk that waited for a row which the other is burying would be a
+// deadlock; that is the control.
+func TestBuryingDoesNotDeadlock(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for variant, want := range map[string]bool{"skips": false, "waits": true} {
+		storeURL := with(server.URL(), "prefix="+variant+"_")
+		release(t, lock(t, client(t, storeURL), "first use"))
+		// Deleting takes a moment here, so that the two are sure to meet.
+		do(t, server.URL(), strings.ReplaceAll(`
+			CREATE FUNCTION VARIANT_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.2); RETURN OLD; END $$;
+			CREATE TRIGGER slow BEFORE DELETE ON VARIANT_sessions FOR EACH ROW EXECUTE FUNCTION VARIANT_slow();
+			INSERT INTO VARIANT_sessions VALUES ('a', 1), ('b', 1);
+			INSERT INTO VARIANT_names VALUES ('x', 2), ('y', 2);
+			INSERT INTO VARIANT_entries VALUES ('x', 1, 'a', '1', 9, 9, '', 0, ''), ('x', 2, 'b', '2', 9, 9, '', 0, ''),
+				('y', 1, 'b', '3', 9, 9, '', 0, ''), ('y', 2, 'a', '4', 9, 9, '', 0, '')`, "VARIANT", variant))
+		if variant == "waits" {
+			do(t, server.URL(), `DO $$ DECLARE body text := pg_get_functiondef('waits_walk'::regproc); BEGIN
+				IF strpos(body, ' SKIP LOCKED') = 0 THEN RAISE EXCEPTION 'walk buries in another way: %', body; END IF;
+				EXECUTE replace(body, ' SKIP LOCKED', ''); END $$`)
+		}
+		before := ask[int64](t, server.URL(), deadlocks)
+		var wg sync.WaitGroup
+		for _, name := range []string{"x", "y"} {
+			c := client(t, storeURL)
+			wg.Go(func() { // served in either case: a deadlock is undone, and asked again
+				if err := c.Do(patience(t), name, func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(1500 * time.Millisecond) // the server's counters are a second late
+		if got := ask[int64](t, server.URL(), deadlocks) > before; got != want {
+			t.Errorf("%s: a deadlock: %t, want %t", variant, got, want)
+		}
+	}
+}
+
+const deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+// Two names may be guarded by one number of 64 bits only if somebody chose the numbers. Then
+// the second is refused instead of being a second name of the same lock.
+func TestKeyCollision(t *testing.T) {
+	t.Parallel()
+	first := client(t, storeURL(t, "strategy=advisory"))
+	release(t, lock(t, first, "collides"))
+	do(t, backends.SharedPostgres(t).URL(), fmt.Sprintf("UPDATE locks.hasp_holders SET key = %d WHERE name = 'collides'", keyOfOther))
+	_, err := first.Mutex("other").Lock(patience(t))
+	if !errors.Is(err, hasp.ErrMismatch) {
+		t.Errorf("a second name with the same number: %v", err)
+	}
+}
+
+// keyOfOther is what SHA-256 makes of "other".
+const keyOfOther = -2798553888591940776

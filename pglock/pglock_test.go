@@ -1,0 +1,148 @@
+package pglock_test
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/pglock"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
+	drivertest.Main(m)
+}
+
+// open opens a store by its URL, as hasp.Open does.
+func open(t testing.TB, storeURL string) driver.Backend {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	b, err := driver.Lookup(u.Scheme)(ctx, u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// do runs statements as superuser.
+func do(t testing.TB, serverURL, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), statements); err != nil {
+		t.Fatalf("%s: %v", statements, err)
+	}
+}
+
+// ask reads one value as superuser.
+func ask[V any](t testing.TB, serverURL, question string, args ...any) (v V) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := conn.QueryRow(t.Context(), question, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", question, err)
+	}
+	return v
+}
+
+// keeper is an ordinary role, which may create things in its schema and nothing else.
+var keeper sync.Once
+
+// storeURL is the shared server's, for keeper, with further parameters.
+func storeURL(t testing.TB, params ...string) string {
+	t.Helper()
+	serverURL := backends.SharedPostgres(t).URL()
+	keeper.Do(func() { do(t, serverURL, "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper") })
+	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
+}
+
+// with adds parameters to a URL.
+func with(storeURL string, params ...string) string {
+	return strings.Join(append([]string{storeURL}, params...), "&")
+}
+
+func conform(t *testing.T, storeURL string) {
+	drivertest.Run(t, drivertest.Harness{
+		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		URL:  storeURL,
+	})
+}
+
+func TestConformanceTable(t *testing.T) { conform(t, storeURL(t)) }
+
+func TestConformanceAdvisory(t *testing.T) { conform(t, storeURL(t, "strategy=advisory")) }
+
+func TestConformanceRow(t *testing.T) { conform(t, storeURL(t, "strategy=row")) }
+
+// A pool that hands its connections out for the time of a transaction: no notifications, no
+// prepared statements, no settings of our own.
+func TestConformanceTransactionPooler(t *testing.T) {
+	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
+	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
+}
+
+func TestConformanceSessionPooler(t *testing.T) {
+	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "session")
+	// Each of the suite's many connections keeps one of the pool's.
+	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
+	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
+}
+
+func TestConformanceDB(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{
+		Open: func(t testing.TB) driver.Backend {
+			cfg, err := pgx.ParseConfig(backends.SharedPostgres(t).URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			db := stdlib.OpenDB(*cfg)
+			b, err := pglock.OpenDB(t.Context(), db, &pglock.Options{Prefix: "db_"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return closing{b, b.(driver.Watcher), b.(driver.Namer), b.(driver.Evicter), db}
+		},
+	})
+}
+
+// closing closes what was handed to a backend together with it.
+type closing struct {
+	driver.Backend
+	driver.Watcher
+	driver.Namer
+	driver.Evicter
+	db *sql.DB
+}
+
+func (c closing) Close() error {
+	err := c.Backend.Close()
+	if closeErr := c.db.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// storeURLOfPgx is the shared server's for pgx alone, as superuser.
+func storeURLOfPgx(t testing.TB) string { return backends.SharedPostgres(t).URL() }

@@ -1,0 +1,123 @@
+package pglock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// What may stand between us and the server.
+const (
+	sessionPooler     = "session"
+	transactionPooler = "transaction"
+)
+
+// examine looks at the server and at what stands before it: a pool that hands a connection
+// out for the time of a transaction breaks whatever belongs to a connection. LISTEN is
+// then heard by nobody, a prepared statement is missing, and an advisory lock is held by
+// a stranger.
+func (d *dialer) examine(ctx context.Context, o Options) error {
+	conn, err := d.dial(ctx)
+	if err != nil {
+		return explain(ctx, err)
+	}
+	defer (&pgxLink{conn: conn}).close()
+	r := pgxRunner{conn, pgx.QueryExecModeExec}
+	var pid int64
+	var replica bool
+	if err := one(ctx, r, "SELECT pg_backend_pid()::bigint, pg_is_in_recovery(), current_database()", nil, &pid, &replica, &d.seen.database); err != nil {
+		return explain(ctx, err)
+	}
+	if err := refuseReplica(replica); err != nil {
+		return err
+	}
+	d.seen.listens = true
+	if uint32(pid) != conn.PgConn().PID() {
+		// Whoever greeted us is not who answers.
+		if err := d.examinePooler(ctx, conn); err != nil {
+			return explain(ctx, err)
+		}
+	}
+	if o.NoListen {
+		d.seen.listens = false
+	}
+	if d.seen.pooler == transactionPooler && o.Strategy != Table {
+		return refusePooler(o.Strategy)
+	}
+	return nil
+}
+
+// examinePooler finds out of what kind it is. First by proof: if a transaction of a second
+// client gets the connection that just answered the first, or the first is answered by
+// another one meanwhile, connections are not ours. A busy pool may not give that proof, so
+// the last word has a notification, which arrives or does not.
+func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
+	second, err := d.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer (&pgxLink{conn: second}).close()
+	a, b := pgxRunner{first, pgx.QueryExecModeExec}, pgxRunner{second, pgx.QueryExecModeExec}
+	pid := func(r runner) (n int64, err error) {
+		err = one(ctx, r, "SELECT pg_backend_pid()::bigint", nil, &n)
+		return n, err
+	}
+	d.seen.pooler = sessionPooler
+	for range 3 {
+		before, err := pid(a)
+		if err != nil {
+			return err
+		}
+		var inside, after int64
+		err = b.atomically(ctx, func(tx runner) (err error) {
+			if inside, err = pid(tx); err == nil {
+				after, err = pid(a)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if inside == before || after != before {
+			d.seen.pooler, d.seen.listens = transactionPooler, false
+			return nil
+		}
+	}
+	d.seen.listens, err = arrives(ctx, first, b)
+	if !d.seen.listens {
+		d.seen.pooler = transactionPooler
+	}
+	return err
+}
+
+// arrives tests whether a notification sent by one connection reaches another that
+// listens. A second is long for it; a machine so busy that it takes longer has its waiters
+// ask, which is slower and as safe.
+func arrives(ctx context.Context, listener *pgx.Conn, sender runner) (bool, error) {
+	channel := "hasp_p_" + strings.ToLower(rand.Text())
+	r := pgxRunner{listener, pgx.QueryExecModeExec}
+	if err := r.script(ctx, "LISTEN "+channel); err != nil {
+		return false, err
+	}
+	if err := sender.script(ctx, "NOTIFY "+channel); err != nil {
+		return false, err
+	}
+	within, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := listener.WaitForNotification(within)
+	if err != nil && within.Err() == nil {
+		return false, err
+	}
+	return err == nil, ctx.Err()
+}
+
+func refusePooler(strategy string) error {
+	return fmt.Errorf("%w: strategy=%s needs connections of its own, and here stands a pool that hands them out for the time of a transaction: the lock would be held by a stranger; connect to the server itself, to a pool in session mode, or use strategy=table",
+		driver.ErrInvalid, strategy)
+}

@@ -1,0 +1,88 @@
+package pglock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// row is strategy=row: SELECT ... FOR UPDATE on the name's row, found by its primary key so
+// that only a row is locked, in a transaction that stays open for as long as the lock is
+// held.
+type row struct{}
+
+func (row) check(string) error { return nil }
+
+// take begins the transaction and locks the row. The token is drawn by another connection:
+// drawn in this transaction it would be undone with it, and given out a second time.
+func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, wait bool) (grant, error) {
+	held, err := w.lock(ctx, b, c, r.Name, wait)
+	if err != nil || !held {
+		var g grant
+		if err == nil && r.NoWait && !b.opts.NoFence {
+			err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name = $1), '')", []any{r.Name}, &g.holder)
+		}
+		return g, err
+	}
+	if b.opts.NoFence {
+		return grant{held: true}, nil
+	}
+	var seq int64
+	err = b.ask(ctx, "SELECT hasp_grant($1, NULL, $2, $3, $4, $5)",
+		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int32(c.pid)}, &seq)
+	return grant{held: true, token: uint64(seq)}, err
+}
+
+func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait bool) (held bool, err error) {
+	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1 FOR UPDATE"
+	if !wait {
+		stmt += " NOWAIT"
+	}
+	for range 2 {
+		if err := c.script(ctx, "BEGIN ISOLATION LEVEL READ COMMITTED"); err != nil {
+			return false, err
+		}
+		err = c.each(ctx, b.naming.sql(stmt), []any{name}, func(scan func(...any) error) error {
+			held = true
+			return scan(new(string))
+		})
+		if held && err == nil {
+			return true, nil
+		}
+		if back := c.script(ctx, "ROLLBACK"); back != nil {
+			return false, back
+		}
+		if sqlState(err) == lockNotAvailable {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		// A new name. Its row is made and committed before it is locked: one that is made in
+		// the open transaction would be seen by nobody, and locked by everybody.
+		if err := c.script(ctx, b.naming.sql("INSERT INTO hasp_rows (name) VALUES ("+quote(name)+") ON CONFLICT DO NOTHING")); err != nil {
+			return false, err
+		}
+	}
+	return false, errNoRow
+}
+
+// give ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;
+// the lock was held until then in either case.
+func (row) give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
+	held = c.conn.PgConn().TxStatus() == 'T'
+	return held, c.script(ctx, "COMMIT")
+}
+
+// holders finds the transaction that has locked the row: its number is in the row.
+func (row) holders(name string) (query string, args []any, err error) {
+	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
+		FROM hasp_rows r JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = r.xmax
+		LEFT JOIN hasp_holders h ON h.name = r.name AND h.pid = l.pid
+		WHERE r.name = $1`, []any{name}, nil
+}
+
+func (row) names() string {
+	return `SELECT r.name FROM hasp_rows r JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = r.xmax
+		WHERE starts_with(r.name, $1)`
+}

@@ -1,0 +1,213 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// Many processes use an empty database for the first time at once: one creates the tables,
+// and all of them work.
+func TestConcurrentFirstUse(t *testing.T) {
+	t.Parallel()
+	storeURL := storeURL(t, "prefix=first_use_")
+	var wg sync.WaitGroup
+	for range 8 {
+		c := client(t, storeURL)
+		wg.Go(func() {
+			if err := c.Do(patience(t), "first", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A role that may create nothing is told what to do; when an administrator has run what is
+// printed, with the grants at its end, it can use every strategy.
+func TestRoleWithoutCreate(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, "CREATE ROLE humble LOGIN")
+	storeURL := with(as(serverURL, "humble"), "schema=humble_locks")
+	_, err := client(t, storeURL).Mutex("a").Lock(patience(t))
+	if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "hasp migrate --print") {
+		t.Fatalf("a role without CREATE: %v", err)
+	}
+	if _, err := client(t, with(storeURL, "migrate=false")).Mutex("a").Lock(patience(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "version 0") {
+		t.Errorf("with migrate=false: %v", err)
+	}
+	b := open(t, storeURL)
+	defer b.Close()
+	script := b.(driver.Migrator).Schema()
+	do(t, serverURL, script)
+	do(t, serverURL, script) // harmless
+	if _, err := client(t, storeURL).Mutex("a").Lock(patience(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "grants") {
+		t.Errorf("without the grants: %v", err)
+	}
+	_, grants, _ := strings.Cut(script, "-- For each role")
+	for line := range strings.Lines(grants) {
+		if g, ok := strings.CutPrefix(line, "-- GRANT"); ok {
+			do(t, serverURL, strings.Replace("GRANT"+g, "APP", "humble", 1))
+		}
+	}
+	for _, strategy := range []string{"table", "advisory", "row"} {
+		c := client(t, with(storeURL, "migrate=false", "strategy="+strategy))
+		release(t, lock(t, c, "a"))
+	}
+}
+
+// Migrate says what it did, and refuses tables that a newer program has made.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	b := open(t, storeURL(t, "prefix=migrate_"))
+	defer b.Close()
+	m := b.(driver.Migrator)
+	if from, to, err := m.Migrate(t.Context()); from != 0 || to != 1 || err != nil {
+		t.Errorf("the first migration: from %d to %d, %v", from, to, err)
+	}
+	if from, to, err := m.Migrate(t.Context()); from != 1 || to != 1 || err != nil {
+		t.Errorf("the second migration: from %d to %d, %v", from, to, err)
+	}
+	do(t, backends.SharedPostgres(t).URL(), "INSERT INTO locks.migrate_schema VALUES (99)")
+	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "99") {
+		t.Errorf("newer tables: %v", err)
+	}
+}
+
+// Somebody drops the tables: the holder is told at its next renewal, and the next use
+// creates them again.
+func TestTablesDropped(t *testing.T) {
+	t.Parallel()
+	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(T))
+	l := lock(t, c, "a")
+	do(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
+	wantLost(t, l, hasp.SessionGone)
+	next := lock(t, c, "a")
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	release(t, next)
+}
+
+// Somebody deletes the entry alone: the renewal counts, and misses it. A lock that stays
+// beside it is the control.
+func TestEntryDeleted(t *testing.T) {
+	t.Parallel()
+	c := client(t, storeURL(t, "prefix=deleted_"), hasp.WithTTL(T))
+	gone, stays := lock(t, c, "gone"), lock(t, c, "stays")
+	do(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
+	wantLost(t, gone, hasp.Denied)
+	lasts(t, stays, T)
+	release(t, stays)
+}
+
+// L4: a request that the network delivers after its ticket left makes an entry that nobody
+// knows. The session renews it like the others, finds it, and removes it. What the session
+// does know stays: that is the control.
+func TestStrayEntry(t *testing.T) {
+	t.Parallel()
+	c := client(t, storeURL(t, "prefix=stray_"), hasp.WithTTL(T))
+	known := lock(t, c, "known")
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, `INSERT INTO locks.stray_entries SELECT 'stray', 1, session, 'late', units, capacity, owner, since, value
+		FROM locks.stray_entries WHERE name = 'known'`)
+	eventually(t, "the stray entry removed", func() bool {
+		return ask[int](t, serverURL, "SELECT count(*) FROM locks.stray_entries WHERE name = 'stray'") == 0
+	})
+	lasts(t, known, T)
+	release(t, known)
+}
+
+// Idle names are forgotten, with what dead sessions left; tokens grow all the same.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	storeURL := storeURL(t, "prefix=sweep_")
+	c := client(t, storeURL)
+	first := lock(t, c, "idle")
+	release(t, first)
+	held := lock(t, c, "held")
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
+		INSERT INTO locks.sweep_names VALUES ('orphaned', 2);
+		INSERT INTO locks.sweep_entries VALUES ('orphaned', 2, 'dead', 'x', 1, 1, '', 0, '')`)
+	do(t, serverURL, "SELECT locks.sweep_sweep(locks.sweep_now())") // retention: nothing
+	do(t, serverURL, "SELECT locks.sweep_sweep(locks.sweep_now())") // what the first made idle
+	left := ask[[]string](t, serverURL, `SELECT coalesce(array_agg(name), '{}') FROM (
+		SELECT name FROM locks.sweep_names UNION ALL SELECT id FROM locks.sweep_sessions WHERE id = 'dead' UNION ALL SELECT name FROM locks.sweep_entries ORDER BY 1) s`)
+	if strings.Join(left, " ") != "held held" {
+		t.Errorf("after sweeping there are %q, want the row and the entry of what is held", left)
+	}
+	again := lock(t, c, "idle")
+	if again.Token() <= first.Token() {
+		t.Errorf("token %d after %d", again.Token(), first.Token())
+	}
+	release(t, held)
+}
+
+// Settings that are wrong are refused before any I/O, and messages show no secret.
+func TestBadURLs(t *testing.T) {
+	const nowhere = "postgres://user:hunter2@127.0.0.1:1/db"
+	for storeURL, want := range map[string]string{
+		nowhere + "?sslmode=prefer":                             "sslmode must be verify-full",
+		nowhere + "?sslmode=disable&strategy=queue":             `"strategy" must be one of`,
+		nowhere + "?sslmode=disable&schema=a%22b":               "schema has 1 to 63",
+		nowhere + "?sslmode=disable&prefix=Hasp_":               "prefix has 1 to 40",
+		nowhere + "?sslmode=disable&retention=1m":               "retention (1m0s) cannot",
+		nowhere + "?sslmode=disable&poll=1ms":                   "poll (1ms) cannot",
+		nowhere + "?sslmode=disable&key=rails":                  "key is for strategy=advisory",
+		nowhere + "?sslmode=disable&strategy=advisory&key=md5":  "key must be hash",
+		nowhere + "?sslmode=disable&fence=false":                "fence=false is for",
+		nowhere + "?sslmode=disable&connections=0":              `"connections" must be`,
+		nowhere + "?sslmode=disable&sslmod=require":             `unknown parameter "sslmod"`,
+		nowhere + "?sslrootcert=/does/not/exist":                "no such file",
+		nowhere + "?sslmode=disable&connect_timeout=tomorrow":   "cannot be understood",
+		nowhere + "?sslmode=disable":                            "refused",
+		"postgres://user:hunter2@127.0.0.1:1/db?sslmode=allow":  "fall back to plaintext",
+		"postgres:///db?host=/does/not/exist&sslmode=disable":   "no such file",
+		"postgresql://user:hunter2@127.0.0.1:1?sslmode=disable": "refused",
+	} {
+		c, err := hasp.Open(t.Context(), storeURL)
+		if err == nil {
+			c.Close()
+			t.Errorf("%s was opened", storeURL)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v; want %q, and no secret", storeURL, err, want)
+		}
+	}
+}
+
+// A server with TLS and passwords, from the URL and from a file; whoever does not verify
+// must say so, and a plaintext connection is refused.
+func TestTLSAndPassword(t *testing.T) {
+	t.Parallel()
+	server := backends.StartPostgres(t, backends.PostgresOptions{Password: "hunter2", TLS: true})
+	release(t, lock(t, client(t, server.URL()), "a"))
+	for wrong, want := range map[string]error{
+		strings.Replace(server.URL(), "hunter2", "guess", 1):        hasp.ErrInvalidOption,
+		strings.Replace(server.URL(), "verify-full", "disable", 1):  hasp.ErrInvalidOption,
+		strings.Replace(server.URL(), "sslrootcert", "passfile", 1): nil, // a certificate nobody knows
+	} {
+		_, err := hasp.Open(t.Context(), wrong)
+		if err == nil || want != nil && !errors.Is(err, want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("opened with other settings than the server's: %v", err)
+		}
+	}
+	cfg, err := pgx.ParseConfig(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := writeFile(t, "127.0.0.1:*:*:postgres:"+cfg.Password+"\n")
+	storeURL := with(strings.Replace(server.URL(), ":hunter2@", "@", 1), "passfile="+file)
+	release(t, lock(t, client(t, storeURL), "a"))
+}

@@ -1,0 +1,139 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+func init() {
+	driver.Register("postgres", openURL)
+	driver.Register("postgresql", openURL)
+}
+
+// passedOn are the parameters of a connection URL that mean here what they mean to every
+// client of PostgreSQL.
+var passedOn = []string{
+	"host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "passfile", "servicefile", "service",
+	"connect_timeout", "target_session_attrs", "application_name", "channel_binding",
+}
+
+// openURL opens
+//
+//	postgres://[USER[:PASSWORD]@][HOST[:PORT][,HOST[:PORT]...]]/[DATABASE][?parameters]
+//
+// with the settings of the URL, the PG* environment variables and the password file, in
+// this order. It looks at the server, and creates nothing yet.
+func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
+	p := driver.NewParams(u.Query())
+	o := &Options{
+		Strategy:    p.OneOf("strategy", Table, Advisory, Row),
+		Schema:      p.String("schema", ""),
+		Prefix:      p.String("prefix", ""),
+		NoMigrate:   !p.Bool("migrate", true),
+		Connections: p.Int("connections", 0, 1, 1000),
+		Poll:        p.Duration("poll", 0),
+		NoListen:    !p.Bool("listen", true),
+		Retention:   p.Duration("retention", 0),
+		Key:         p.String("key", ""),
+		NoFence:     !p.Bool("fence", true),
+	}
+	cfg, err := connConfig(u, p)
+	if err == nil {
+		err = p.Err()
+	}
+	var opts Options
+	if err == nil {
+		opts, err = o.withDefaults()
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &dialer{cfg: cfg, own: true}
+	if err := d.examine(ctx, opts); err != nil {
+		return nil, err
+	}
+	pool, err := d.pool(opts.Connections)
+	if err != nil {
+		return nil, err
+	}
+	return newBackend(d, pgxRunner{pool, d.mode()}, pool.Close, opts), nil
+}
+
+// connConfig makes pgx's settings of a URL, without I/O but for the files it names. pgx
+// would fall back to plaintext where TLS is not to be had; here plaintext is spelled out.
+func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
+	q := url.Values{}
+	for _, key := range passedOn {
+		if p.Has(key) {
+			q.Set(key, p.String(key, ""))
+		}
+	}
+	mode := q.Get("sslmode")
+	if mode == "" {
+		mode = os.Getenv("PGSSLMODE")
+	}
+	if mode == "" {
+		mode = "verify-full"
+		q.Set("sslmode", mode)
+	}
+	if !slices.Contains([]string{"disable", "require", "verify-ca", "verify-full"}, mode) {
+		return nil, fmt.Errorf("%w: sslmode must be verify-full (the default), verify-ca, require or disable: the others fall back to plaintext unasked", driver.ErrInvalid)
+	}
+	if strings.Contains(u.Host, ",") && !p.Has("target_session_attrs") {
+		q.Set("target_session_attrs", "read-write") // of several, the primary
+	}
+	plain := *u
+	plain.Scheme, plain.RawQuery = "postgres", q.Encode()
+	cfg, err := pgx.ParseConfig(plain.String())
+	if err != nil {
+		return nil, badURL(err)
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = dialTimeout
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "hasp"
+	}
+	cfg.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
+	return cfg, nil
+}
+
+// badURL says what pgx found without its words, which quote the URL; a file's name is none
+// of its secrets.
+func badURL(err error) error {
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, file)
+	}
+	return fmt.Errorf("%w: the postgres URL's hosts, ports or parameters (%s) cannot be understood", driver.ErrInvalid, strings.Join(passedOn, ", "))
+}
+
+// dialTimeout bounds a dial where connect_timeout does not.
+const dialTimeout = 5 * time.Second
+
+// keepAlive has a connection to a server that vanished without a word fail after fifteen
+// seconds instead of Go's two minutes: the locks of Advisory and Row end with theirs.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 6 * time.Second, Interval: 3 * time.Second, Count: 3}
+
+func (d *dialer) pool(most int) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig("sslmode=disable") // the pool's own defaults; the connection's settings are ours
+	if err != nil {
+		return nil, badURL(err)
+	}
+	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(most)
+	cfg.AfterConnect = d.settle
+	return pgxpool.NewWithConfig(context.Background(), cfg) // its context is not the pool's life
+}
