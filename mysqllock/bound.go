@@ -1,0 +1,125 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// bound is a strategy whose locks are the server's own: each is bound to one connection and
+// ends with it.
+type bound struct {
+	*store
+	scheme scheme
+}
+
+// scheme is what getlock and row differ in.
+type scheme interface {
+	// grab asks for the lock on a connection, for at most so many seconds (0: not waiting).
+	grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grip, error)
+
+	// free gives the lock up and reports whether it was there.
+	free(ctx context.Context, c *sql.Conn, name string) (there bool, err error)
+
+	// used reports whether somebody has the lock, and if the store tells, on which
+	// connection.
+	used(ctx context.Context, name string) (is bool, connection uint64, err error)
+
+	// check refuses names and servers that this scheme cannot serve.
+	check(name string) error
+	fit(ctx context.Context) error
+}
+
+// grip is an answer of grab.
+type grip struct {
+	got        bool
+	token      uint64
+	connection uint64 // the server's number of ours
+}
+
+func newBound(s *store) *bound {
+	if s.opts.Strategy == Row {
+		return &bound{store: s, scheme: &rows{s}}
+	}
+	return &bound{store: s, scheme: &getLock{s}}
+}
+
+// Traits: mutexes. The server's queue is in order, but who waits in it is asked to stand in
+// it anew every few seconds, so order is not promised.
+func (b *bound) Traits() driver.Traits {
+	return driver.Traits{Fencing: !b.opts.NoFence, Push: true, Liveness: driver.ConnectionBound, MinTTL: minTTL}
+}
+
+// For how long a holder may believe without an answer from the server, whatever TTL was
+// asked for. The most is shorter than the silence after which any reasonable server or
+// firewall ends a connection, so that a holder which is cut off has stopped believing when
+// the lock goes to the next. The least spares a process that stood still for a moment the
+// loss of a lock that the server keeps for it.
+const (
+	leastGranted = 6 * time.Second
+	mostGranted  = 12 * time.Second
+)
+
+// Open starts a session, which is nothing at the server: each lock has a connection of its
+// own.
+func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]bool{}}
+	s.done, s.finish = context.WithCancel(context.Background())
+	return s, s.granted, nil
+}
+
+func (b *bound) ready(ctx context.Context) error {
+	if err := b.fit(ctx); err != nil {
+		return err
+	}
+	return b.scheme.fit(ctx)
+}
+
+// List tells the holder. Who waits is known to the server alone.
+func (b *bound) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	is, connection, err := b.scheme.used(ctx, name)
+	if err != nil || !is {
+		return nil, err
+	}
+	e := driver.Entry{
+		Request: driver.Request{Name: name, ID: fmt.Sprintf("connection-%d", connection), Units: driver.Whole, Capacity: driver.Whole},
+		Session: fmt.Sprintf("connection-%d", connection),
+	}
+	if b.opts.NoFence {
+		return []driver.Entry{e}, nil
+	}
+	var drawn driver.Entry
+	var since int64
+	var by uint64
+	err = row(ctx, b.work, b.named("SELECT seq, id, connection, since, owner FROM {p}bound WHERE name = ?", name),
+		&drawn.Seq, &drawn.ID, &by, &since, &drawn.Owner)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && connection != 0 && by != connection:
+		return []driver.Entry{e}, nil // somebody else's, or one that is just being given
+	case err != nil:
+		return nil, err
+	}
+	e.Seq, e.ID, e.Since, e.Owner, e.Session = drawn.Seq, drawn.ID, time.UnixMicro(since), drawn.Owner, fmt.Sprintf("connection-%d", by)
+	return []driver.Entry{e}, nil
+}
+
+// holder is for people who are told that a lock is taken; "" if it is not known.
+func (b *bound) holder(ctx context.Context, name string) string {
+	list, err := b.List(ctx, name)
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	return list[0].Owner
+}
+
+var _ driver.Migrator = (*bound)(nil)

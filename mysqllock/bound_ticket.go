@@ -1,0 +1,273 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// waitMost is how long one statement waits for a lock, in seconds. A server does not look
+// whether the client of a waiting statement is still there; after this time it does.
+const waitMost = 10
+
+// boundTicket is the grip on one lock. It has a connection of its own from the first request
+// on: for as long as there may be a lock on it, nobody else can get that connection.
+type boundTicket struct {
+	session *boundSession
+	request driver.Request
+
+	turn  chan struct{} // one slot: who has it talks on the connection
+	conn  *sql.Conn     // guarded by turn
+	alien uint64        // the server's number of a connection that was left waiting; guarded by turn
+
+	mu      sync.Mutex
+	left    bool
+	entered bool // the caller was told that it waits
+	held    bool
+	gone    bool // held once, and lost
+	token   uint64
+}
+
+func (t *boundTicket) enter(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// state is what is known without asking.
+func (t *boundTicket) state() (v driver.Verdict, over error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.gone:
+		return v, errLost("the connection of the lock has ended")
+	case t.left:
+		return v, errLost("it has left")
+	}
+	return driver.Verdict{Held: t.held, Token: t.token}, nil
+}
+
+// Enqueue asks for the lock without waiting. Asked again under the same ticket it knows the
+// answer: the lock is on its own connection or it is not.
+func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	if err := t.session.bound.scheme.check(t.request.Name); err != nil {
+		return driver.Verdict{}, err
+	}
+	v, err := t.ask(ctx, 0)
+	if err != nil || v.Held {
+		return v, err
+	}
+	if t.request.NoWait {
+		t.session.remove(t)
+		return driver.Verdict{Holder: t.session.bound.holder(ctx, t.request.Name)}, nil
+	}
+	t.mu.Lock()
+	t.entered = true
+	t.mu.Unlock()
+	return v, nil
+}
+
+// Wait stands in the server's queue, in one statement after the other.
+func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+	for {
+		v, err := t.ask(ctx, waitMost)
+		if err != nil || v.Held {
+			return v, err
+		}
+	}
+}
+
+// ask makes one attempt. If the context ends first, the connection is closed, and the server
+// may go on to wait for a client that is no more: Leave ends that.
+func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, error) {
+	if err := t.enter(ctx); err != nil {
+		return driver.Verdict{}, err
+	}
+	defer func() { <-t.turn }()
+	if v, err := t.state(); err != nil || v.Held {
+		return v, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(t.session.done, func() { cancel(errSessionClosed) })
+	defer stop()
+	// A server that does not answer in its time is given up with its connection.
+	timer := time.AfterFunc(time.Duration(seconds)*time.Second+max(t.session.opts.TTL, time.Second), func() { cancel(errSilent) })
+	defer timer.Stop()
+	g, err := t.grab(ctx, seconds)
+	if err != nil {
+		t.discard()
+		switch cause := context.Cause(ctx); cause {
+		case errSessionClosed, errSilent:
+			err = cause
+		}
+		return driver.Verdict{}, err
+	}
+	t.alien = g.connection
+	switch {
+	case g.got:
+		return t.have(g)
+	case t.request.NoWait:
+		t.rest()
+	}
+	return driver.Verdict{}, nil
+}
+
+// grab asks on the ticket's connection, which it makes if there is none.
+func (t *boundTicket) grab(ctx context.Context, seconds int) (grip, error) {
+	b := t.session.bound
+	if err := t.session.add(t); err != nil {
+		return grip{}, err
+	}
+	if t.conn == nil {
+		c, err := b.kept.Conn(ctx)
+		if err != nil {
+			return grip{}, explain(ctx, err)
+		}
+		t.conn = c
+	}
+	return b.scheme.grab(ctx, t.conn, t.request, seconds)
+}
+
+// have notes that the lock is ours, and sets the alarm. If the connection ended in between
+// the alarm cannot stand, and the lock has gone before anybody was told of it.
+func (t *boundTicket) have(g grip) (driver.Verdict, error) {
+	t.mu.Lock()
+	left := t.left
+	t.held, t.token = !left, g.token
+	t.mu.Unlock()
+	if left || !t.session.bound.alarms.set(t.conn, t.lost) {
+		t.discard()
+		return driver.Verdict{}, errLost("the connection ended")
+	}
+	return driver.Verdict{Held: true, Token: g.token}, nil
+}
+
+// lost is called when the connection of a held lock has ended, or does not answer.
+func (t *boundTicket) lost() {
+	t.mu.Lock()
+	was := t.held && !t.left
+	if was {
+		t.held, t.gone = false, true
+	}
+	t.mu.Unlock()
+	if was {
+		t.session.opts.Gone(t.request.ID, errLost("the connection of the lock has ended"))
+	}
+}
+
+// ping asks the connection of a held lock for a sign of life. One on which something else is
+// under way gets its answer there.
+func (t *boundTicket) ping(ctx context.Context) {
+	select {
+	case t.turn <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-t.turn }()
+	if v, err := t.state(); err != nil || !v.Held || t.conn == nil {
+		return
+	}
+	if err := t.conn.PingContext(ctx); err != nil {
+		t.discard()
+		t.lost()
+	}
+}
+
+// Leave gives the lock up, or the waiting for it. Only a connection on which the server has
+// confirmed that there is no lock is lent to others again. Any other is closed, which ends
+// its lock as well: so after an error the lock goes, but when is the server's business, and
+// a second call can only say that we have nothing any more.
+func (t *boundTicket) Leave(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.left = true // whatever is under way ends in nothing
+	t.mu.Unlock()
+	if err := t.enter(ctx); err != nil {
+		return err
+	}
+	defer func() { <-t.turn }()
+	t.mu.Lock()
+	held, waiting := t.held && !t.gone, t.entered && !t.held && !t.gone
+	t.held, t.entered = false, false
+	t.mu.Unlock()
+	defer t.session.remove(t)
+	switch {
+	case held:
+		return t.free(ctx)
+	case t.conn != nil:
+		t.rest()
+	default:
+		t.forgetWaiter(ctx)
+	}
+	if !waiting {
+		return driver.ErrGone
+	}
+	return nil
+}
+
+// free gives a held lock back. The caller has the turn.
+func (t *boundTicket) free(ctx context.Context) error {
+	b := t.session.bound
+	if t.conn == nil {
+		return driver.ErrGone
+	}
+	b.alarms.set(t.conn, nil)
+	there, err := b.scheme.free(ctx, t.conn, t.request.Name)
+	switch {
+	case err != nil && !answered(err) && ctx.Err() == nil:
+		// The connection ended, and the lock with it: by now, or long ago. It cannot be told,
+		// and so it must not be called a release.
+		t.discard()
+		return fmt.Errorf("%w: its connection has ended (%w)", driver.ErrGone, err)
+	case err != nil:
+		t.discard()
+		return fmt.Errorf("giving up the lock: %w", err)
+	case !there:
+		t.discard()
+		return errLost("it was not held any more")
+	}
+	t.rest()
+	return nil
+}
+
+// rest lends the connection to others; discard closes it. The caller has the turn.
+func (t *boundTicket) rest() {
+	if t.conn != nil {
+		_ = t.conn.Close() // goes back to its pool
+		t.conn = nil
+	}
+}
+
+func (t *boundTicket) discard() {
+	if t.conn != nil {
+		t.session.bound.alarms.set(t.conn, nil)
+		discard(t.conn)
+		t.conn = nil
+	}
+}
+
+// forgetWaiter ends the statement of a connection that was closed while it waited. The
+// server would let it wait on, and could give it the lock for a moment. It kills the
+// statement and not the connection: should the number belong to somebody else by now, since
+// the server was started anew within these milliseconds, the harm is small. The server
+// allows it for connections of the same user.
+func (t *boundTicket) forgetWaiter(ctx context.Context) {
+	if t.alien != 0 {
+		// It has often ended by itself: an error says nothing.
+		_, _ = run(ctx, t.session.bound.work, statement("KILL QUERY ?", t.alien))
+		t.alien = 0
+	}
+}

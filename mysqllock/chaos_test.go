@@ -1,0 +1,219 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
+)
+
+// workers have clients of their own lock one name in turns, for as long as ctx lasts, and
+// record what they believe.
+func workers(t *testing.T, ctx context.Context, rec *history.Recorder, storeURL, name string, n int) *sync.WaitGroup {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		c := client(t, storeURL, hasp.WithTTL(T))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				turn(ctx, rec, c, fmt.Sprint("client-", i), name)
+			}
+		})
+	}
+	return &wg
+}
+
+// turn is one acquisition. Its context is ended by the end of the test alone: an error is
+// something that happened to it.
+func turn(ctx context.Context, rec *history.Recorder, c *hasp.Client, who, name string) {
+	a := rec.Acquire(who, name, history.Exclusive())
+	l, err := c.Mutex(name).Lock(ctx)
+	if err != nil {
+		a.Failed(err)
+		time.Sleep(10 * time.Millisecond) // a server that is down is not asked in a busy loop
+		return
+	}
+	a.Granted(l.Token(), 0)
+	stop := a.Watch(l.Held, l.Lost(), time.Millisecond)
+	time.Sleep(rand.N(5 * time.Millisecond))
+	stop()
+	a.Releasing()
+	out, cancel := context.WithTimeout(context.Background(), slack)
+	defer cancel()
+	switch err := l.Release(out); {
+	case err == nil:
+		a.Released()
+	case errors.Is(err, hasp.ErrLost), errors.Is(err, hasp.ErrNotHeld):
+		a.NotHeld(err)
+	default:
+		a.ReleaseUnknown(err)
+	}
+}
+
+// granted counts what was acquired.
+func granted(h history.History) (n int) {
+	for _, o := range h {
+		if o.Outcome == history.Granted {
+			n++
+		}
+	}
+	return n
+}
+
+// judge demands of a table what a lease promises. A lock that is bound to a connection ends at
+// the server first, and its holder hears of it a moment later: there the tokens must tell
+// them apart, and TestKillIsNoticed looks at the moment.
+func judge(t *testing.T, h history.History, strategy string) {
+	t.Helper()
+	if strategy == "table" {
+		history.Require(t, h, history.Options{Fencing: true})
+		return
+	}
+	for _, v := range history.Tokens(h) {
+		t.Error(v)
+	}
+}
+
+// killer kills connections of the locks' user at random until ctx ends, but its own.
+func killer(ctx context.Context, t *testing.T, db *sql.DB) (killed int) {
+	for ctx.Err() == nil {
+		var id int64
+		err := db.QueryRow("SELECT id FROM information_schema.processlist WHERE user = 'hasp' AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1").Scan(&id)
+		if err == nil {
+			if _, err = db.Exec(fmt.Sprint("KILL CONNECTION ", id)); err == nil {
+				killed++
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return killed
+}
+
+// Connections are killed at random, two hundred a second: waiters', holders', those that
+// renew and those that release. Nobody believes in a lock that another has.
+func TestKilledConnections(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := storeURL(t, m)
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		t.Run(strategy, func(t *testing.T) {
+			rec := history.New()
+			all, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+			defer cancel()
+			db := admin(t, m)
+			db.SetMaxOpenConns(1)
+			wg := workers(t, all, rec, param(base, "strategy="+strategy), "chaos", 6)
+			killed := killer(all, t, db)
+			wg.Wait()
+			h, err := rec.History()
+			if err != nil {
+				t.Fatal(err)
+			}
+			judge(t, h, strategy)
+			if n := granted(h); killed < 20 || n < 20 {
+				t.Errorf("%d connections killed, %d locks: this has tested little", killed, n)
+			}
+		})
+	}
+}
+
+// The control of TestKilledConnections: what people write by hand, GET_LOCK on a connection
+// that is not looked at while it is held, is caught by the same judges.
+func TestKilledConnectionsControl(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	storeURL(t, m)
+	rec := history.New()
+	all, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 6 {
+		db := pool(t, m.Addr, m.User, m.Password, "locks")
+		wg.Go(func() {
+			for all.Err() == nil {
+				naiveTurn(all, rec, db, fmt.Sprint("client-", i))
+			}
+		})
+	}
+	db := admin(t, m)
+	db.SetMaxOpenConns(1)
+	killer(all, t, db)
+	wg.Wait()
+	h, err := rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(history.Exclusion(h)) == 0 {
+		t.Error("holders that do not look after their connections were not caught")
+	}
+}
+
+func naiveTurn(ctx context.Context, rec *history.Recorder, db *sql.DB, who string) {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	a := rec.Acquire(who, "chaos", history.Exclusive())
+	var got sql.NullInt64
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK('chaos', 2)").Scan(&got); err != nil || got.Int64 != 1 {
+		a.Failed(err)
+		return
+	}
+	a.Granted(0, 0)
+	stop := a.Watch(func() bool { return true }, nil, time.Millisecond)
+	time.Sleep(20 * time.Millisecond)
+	stop()
+	a.Releasing()
+	_, _ = c.ExecContext(context.Background(), "DO RELEASE_LOCK('chaos')") // nobody looks at that either
+	a.Released()
+}
+
+// The server crashes, and is stopped, while six clients contend. What it has committed, it
+// still knows: a lock that is held over the outage is still held.
+func TestRestart(t *testing.T) {
+	for _, strategy := range []string{"table", "getlock"} {
+		t.Run(strategy, func(t *testing.T) {
+			m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+			base := param(storeURL(t, m), "strategy="+strategy)
+			kept := lock(t, client(t, base, hasp.WithTTL(4*slack)), "kept")
+			rec := history.New()
+			all, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			wg := workers(t, all, rec, base, "chaos", 6)
+			for _, end := range []func() error{m.Kill, m.Stop} {
+				time.Sleep(500 * time.Millisecond)
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				if err := m.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h, err := rec.History()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := granted(h)
+			eventually(t, "locks after the restart", func() bool {
+				h, err := rec.History()
+				return err == nil && granted(h) > before+5
+			})
+			cancel()
+			wg.Wait()
+			if h, err = rec.History(); err != nil {
+				t.Fatal(err)
+			}
+			judge(t, h, strategy)
+			if held := kept.Held(); held != (strategy == "table") {
+				t.Errorf("held over two restarts: %t (%v)", held, kept.Err())
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/mysqllock"
+)
+
+// exampleURL and exampleDSN name a real server, set by TestExamples; yours would be
+// mysql://user@127.0.0.1/app with the password in MYSQL_PWD.
+var exampleURL, exampleDSN string
+
+// The usual way: by URL. The package is imported for its schemes.
+func Example() {
+	ctx := context.Background()
+	c, err := hasp.Open(ctx, exampleURL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+
+	err = c.Do(ctx, "nightly-report", func(ctx context.Context) error {
+		fmt.Println("nobody else is here")
+		return nil
+	})
+	fmt.Println("released:", err)
+}
+
+// On a pool that the program has already, with a prefix of its own.
+func ExampleOpen() {
+	ctx := context.Background()
+	db, err := sql.Open("mysql", exampleDSN)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close() // hasp does not
+
+	b, err := mysqllock.Open(db, &mysqllock.Options{Prefix: "billing_"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, err := hasp.New(b)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	lease, err := c.Semaphore("exports", 3).Acquire(ctx, 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("two of three permits:", lease.Held())
+	fmt.Println(lease.Release(ctx))
+}
+
+// A GET_LOCK under the very name that another program uses.
+func ExampleOpen_plainNames() {
+	ctx := context.Background()
+	db, err := sql.Open("mysql", exampleDSN)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	b, err := mysqllock.Open(db, &mysqllock.Options{Strategy: mysqllock.GetLock, PlainNames: true, NoFence: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, err := hasp.New(b)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	lease, err := c.Mutex("8034217523").Lock(ctx) // as a migration tool calls it
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	free := true
+	if err := db.QueryRow("SELECT IS_FREE_LOCK('8034217523')").Scan(&free); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("free for others:", free)
+	fmt.Println(lease.Release(ctx))
+}
+
+// What an administrator reviews and applies, where programs may not create tables.
+func ExampleOpen_schema() {
+	db, err := sql.Open("mysql", exampleDSN)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	b, err := mysqllock.Open(db, &mysqllock.Options{NoMigrate: true, Prefix: "app_"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for line := range strings.Lines(b.(driver.Migrator).Schema()) {
+		if strings.HasPrefix(line, "CREATE TABLE") {
+			fmt.Print(line)
+		}
+	}
+}
+
+// Examples cannot be skipped where no server can be had, tests can; hence no "Output:" there.
+func TestExamples(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	exampleURL = storeURL(t, m)
+	exampleDSN = fmt.Sprintf("%s:%s@tcp(%s)/locks", m.User, m.Password, m.Addr)
+	for name, x := range map[string]struct {
+		run  func()
+		want string
+	}{
+		"Example":                {Example, "nobody else is here\nreleased: <nil>"},
+		"ExampleOpen":            {ExampleOpen, "two of three permits: true\n<nil>"},
+		"ExampleOpen_plainNames": {ExampleOpen_plainNames, "free for others: false\n<nil>"},
+		"ExampleOpen_schema": {ExampleOpen_schema, `CREATE TABLE IF NOT EXISTS app_names (
+CREATE TABLE IF NOT EXISTS app_sessions (
+CREATE TABLE IF NOT EXISTS app_entries (
+CREATE TABLE IF NOT EXISTS app_bound (
+CREATE TABLE IF NOT EXISTS app_rows (
+CREATE TABLE IF NOT EXISTS app_schema (`},
+	} {
+		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
+			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)
+		}
+	}
+}
+
+// printed returns what fn writes to standard output.
+func printed(t *testing.T, fn func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdout
+	os.Stdout = w
+	defer func() { os.Stdout = was }()
+	fn() // far less than a pipe holds
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

@@ -1,0 +1,299 @@
+package mysqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/mysqllock"
+)
+
+// proxied leads to the shared server through a network of its own.
+func proxied(t *testing.T) (*faultnet.Proxy, string) {
+	t.Helper()
+	m := backends.SharedMariaDB(t)
+	p, err := faultnet.New(context.Background(), m.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, through(storeURL(t, m), p.Addr())
+}
+
+// The holder's connection is killed. With hasp's own connections it is told at once, though
+// the next renewal is an hour away. The control is a pool of the user's, on which only
+// renewals look.
+func TestKillIsNoticed(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	base := storeURL(t, m)
+	db := admin(t, m)
+	kill := func(c *hasp.Client, name string) *hasp.Lease {
+		l := lock(t, c, name)
+		q, err := c.Inspect(ctx(t), name)
+		if err != nil || len(q.Holders) != 1 {
+			t.Fatalf("inspected: %+v, %v", q, err)
+		}
+		id := number(t, db, fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s'", name))
+		exec(t, db, fmt.Sprint("KILL CONNECTION ", id))
+		return l
+	}
+	for _, strategy := range []string{"getlock", "row"} {
+		l := kill(client(t, param(base, "strategy="+strategy), hasp.WithTTL(time.Hour)), "kill-"+strategy)
+		select {
+		case <-l.Lost():
+		case <-time.After(slack):
+			t.Errorf("%s: the holder was never told", strategy)
+		}
+		b, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: strategy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := hasp.New(b, hasp.WithTTL(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = kill(c, "deaf-"+strategy)
+		time.Sleep(200 * time.Millisecond)
+		if !l.Held() {
+			t.Errorf("%s: told without a reader on the connection: this test cannot fail", strategy)
+		}
+		if err := l.Release(ctx(t)); err == nil {
+			t.Errorf("%s: released a lock that had been lost", strategy)
+		}
+		c.Close()
+	}
+}
+
+// The server commits, and its answer is lost.
+func TestAnswerLost(t *testing.T) {
+	p, u := proxied(t)
+	c, direct := client(t, u), client(t, storeURL(t, backends.SharedMariaDB(t)))
+	release(t, lock(t, c, "warm-up"))
+	lose := func(what string) {
+		cut := p.Lose(faultnet.Down, 1, faultnet.Contains(what))
+		t.Cleanup(func() {
+			select {
+			case <-cut:
+			default:
+				t.Errorf("no answer of %s was lost", what)
+			}
+		})
+	}
+	lose("enter_1")
+	l := lock(t, c, "lost-enter")
+	if q, err := direct.Inspect(ctx(t), "lost-enter"); err != nil || len(q.Holders)+len(q.Waiters) != 1 || q.Holders[0].ID != l.ID() {
+		t.Errorf("after a lost answer: %+v, %v; want one holder, ours", q, err)
+	}
+	lose("renew_1")
+	held := lock(t, client(t, u, hasp.WithTTL(T)), "lost-renew")
+	time.Sleep(2 * T)
+	if !held.Held() {
+		t.Errorf("lost with one answer: %v", held.Err())
+	}
+	lose("leave_1")
+	release(t, l)
+	release(t, lock(t, direct, "lost-enter"))
+}
+
+// The control of TestAnswerLost: whoever asks again under another id stands in its own way.
+func TestAnswerLostControl(t *testing.T) {
+	p, u := proxied(t)
+	b := open(t, u)
+	defer b.Close()
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	p.Lose(faultnet.Down, 1, faultnet.Contains("enter_1"))
+	if _, err := s.Ticket(request("twice", "first")).Enqueue(ctx(t)); err == nil {
+		t.Fatal("the answer was not lost")
+	}
+	if v, err := s.Ticket(request("twice", "second")).Enqueue(ctx(t)); err != nil || v.Held {
+		t.Fatalf("another id: %+v, %v; want it to wait", v, err)
+	}
+	if list, err := b.List(ctx(t), "twice"); err != nil || len(list) != 2 {
+		t.Errorf("%d entries, %v; want two", len(list), err)
+	}
+}
+
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Owner: "{}", Since: time.Now()}
+}
+
+// A request to enter is held up by the network, its ticket leaves, and then the request
+// arrives: its entry goes with the next renewal, though the session lives on.
+func TestLateEnqueue(t *testing.T) {
+	p, u := proxied(t)
+	b := open(t, param(u, "prefix=late_"))
+	defer b.Close()
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: 4 * slack, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	db := admin(t, backends.SharedMariaDB(t))
+	ticket := s.Ticket(request("late", "late-1"))
+	p.Lose(faultnet.Up, 1, faultnet.Contains("enter_1"))
+	if _, err := ticket.Enqueue(ctx(t)); err == nil {
+		t.Fatal("the request was not held up")
+	}
+	if err := ticket.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
+		t.Fatalf("leave: %v", err)
+	}
+	// This is what the network had kept.
+	exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
+	if list, err := b.List(ctx(t), "late"); err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
+	}
+	if _, err := s.KeepAlive(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := b.List(ctx(t), "late"); err != nil || len(list) != 0 {
+		t.Errorf("an entry of a ticket that left: %+v, %v", list, err)
+	}
+}
+
+// A holder is cut off: its lease ends by itself before another has the lock, and what the
+// network delivers later changes nothing.
+func TestPartition(t *testing.T) {
+	p, u := proxied(t)
+	c, other := client(t, u, hasp.WithTTL(T)), client(t, storeURL(t, backends.SharedMariaDB(t)))
+	l := lock(t, c, "cut-off")
+	next := waiting(t, other, "cut-off")
+	p.Partition()
+	got := <-next
+	if got == nil {
+		t.Fatal("nobody got the lock of a holder that was cut off")
+	}
+	if l.Held() {
+		t.Error("held, and another holds too")
+	}
+	p.Heal()
+	time.Sleep(T / 2)
+	if l.Held() || !got.Held() || got.Token() <= l.Token() {
+		t.Errorf("after the network healed: the first held %t with token %d, the second held %t with token %d", l.Held(), l.Token(), got.Held(), got.Token())
+	}
+	if q, err := other.Inspect(ctx(t), "cut-off"); err != nil || len(q.Holders) != 1 || len(q.Waiters) != 0 {
+		t.Errorf("inspected: %+v, %v", q, err)
+	}
+	release(t, got)
+	release(t, lock(t, c, "cut-off"))
+}
+
+// The tables are dropped under a holder: it is told at its next renewal, and the next
+// acquisition makes them anew.
+func TestTableDropped(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	base := param(storeURL(t, m), "prefix=dropped_")
+	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
+		c := client(t, base, hasp.WithTTL(T))
+		l := lock(t, c, "a")
+		db := admin(t, m)
+		exec(t, db, "DROP TABLE locks."+tables)
+		select {
+		case <-l.Lost():
+		case <-time.After(slack):
+			t.Fatal("the holder was never told")
+		}
+		var lost *hasp.LostError
+		if !errors.As(l.Err(), &lost) || lost.Reason == hasp.Expired {
+			t.Errorf("lost: %v; want that the store said it", l.Err())
+		}
+		next := lock(t, c, "a")
+		if next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		release(t, next)
+	}
+}
+
+// max_connections is reached: who comes new is refused and told why, and who holds goes on.
+func TestMaxConnections(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
+	base := storeURL(t, m)
+	c := client(t, base, hasp.WithTTL(T))
+	l := lock(t, c, "held")
+	hog := pool(t, m.Addr, m.User, m.Password, "locks")
+	hog.SetMaxIdleConns(100)
+	for range 30 {
+		conn, err := hog.Conn(context.Background())
+		if err != nil {
+			break
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	_, err := hasp.Open(ctx(t), base)
+	if err == nil || !strings.Contains(err.Error(), "max_connections") {
+		t.Errorf("opened where no connection is left: %v", err)
+	}
+	time.Sleep(2 * T)
+	if !l.Held() {
+		t.Errorf("lost: %v", l.Err())
+	}
+	release(t, l)
+}
+
+// The user's pool is used up by the user's own work: the lock is renewed all the same.
+func TestPoolExhausted(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	storeURL(t, m)
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	db.SetMaxOpenConns(3)
+	b, err := mysqllock.Open(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := hasp.New(b, hasp.WithTTL(T))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := lock(t, c, "exhausted")
+	var hogs []interface{ Close() error }
+	for range 2 {
+		conn, err := db.Conn(ctx(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hogs = append(hogs, conn)
+	}
+	short, cancel := context.WithTimeout(ctx(t), T/4)
+	defer cancel()
+	if _, err := c.Mutex("other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("locked with no connection left: %v: this has tested nothing", err)
+	}
+	time.Sleep(2 * T)
+	if !l.Held() {
+		t.Errorf("lost: %v", l.Err())
+	}
+	for _, h := range hogs {
+		h.Close()
+	}
+	release(t, l)
+}
+
+// wait_timeout closes what is silent for a second: nobody loses a lock by it.
+func TestLowWaitTimeout(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"wait_timeout=1"}})
+	base := storeURL(t, m)
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			c := client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)) // renews every 4 s
+			l := lock(t, c, "silent-"+strategy)
+			time.Sleep(calm / 2)
+			if !l.Held() {
+				t.Errorf("lost: %v", l.Err())
+			}
+			release(t, l)
+		})
+	}
+}

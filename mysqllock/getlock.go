@@ -1,0 +1,91 @@
+package mysqllock
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// getLock is the scheme of GET_LOCK.
+type getLock struct{ *store }
+
+// lockName is what GET_LOCK is called with. It folds case, takes 64 characters, and knows no
+// databases: so it is given a hash of all three, in small letters and digits.
+func (g *getLock) lockName(name string) string {
+	if g.opts.PlainNames {
+		return literal(name)
+	}
+	// The database's name is the server's business: DATABASE() is asked where it is used.
+	sum := sha256.Sum256([]byte(g.opts.Prefix + "\x00" + name))
+	hash := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:25]))
+	return "CONCAT('hasp:', LEFT(SHA1(DATABASE()), 16), ':', '" + hash + "')"
+}
+
+// check refuses, of plain names, those that GET_LOCK would take for others.
+func (g *getLock) check(name string) error {
+	if !g.opts.PlainNames {
+		return nil
+	}
+	plain := len(name) <= 64
+	for i := range len(name) {
+		if c := name[i]; c < 0x20 || c > 0x7e || 'A' <= c && c <= 'Z' {
+			plain = false
+		}
+	}
+	if !plain || strings.TrimSpace(name) != name {
+		return fmt.Errorf("%w: with names=plain a name has at most 64 ASCII characters, without capitals and without spaces at its ends", driver.ErrUnsupported)
+	}
+	return nil
+}
+
+func (g *getLock) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grip, err error) {
+	var got sql.NullInt64
+	if g.opts.NoFence {
+		err = row(ctx, c, statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), CONNECTION_ID()", seconds), &got, &p.connection)
+	} else {
+		text := g.named("CALL {p}grab_1("+g.lockName(r.Name)+", ?, ?, ?, ?, ?)", seconds, r.Name, r.ID, r.Since.UnixMicro(), r.Owner)
+		err = row(ctx, c, text, &got, &p.token, &p.connection)
+	}
+	if err == nil && !got.Valid {
+		err = errors.New("GET_LOCK was interrupted at the server") // NULL: somebody killed it
+	}
+	p.got = got.Int64 == 1
+	return p, err
+}
+
+func (g *getLock) free(ctx context.Context, c *sql.Conn, name string) (bool, error) {
+	var released sql.NullBool // NULL: nobody has it; false: somebody else
+	err := row(ctx, c, "SELECT RELEASE_LOCK("+g.lockName(name)+")", &released)
+	return released.Bool, err
+}
+
+func (g *getLock) used(ctx context.Context, name string) (bool, uint64, error) {
+	var connection sql.Null[uint64]
+	err := row(ctx, g.work, "SELECT IS_USED_LOCK("+g.lockName(name)+")", &connection)
+	return connection.Valid, connection.V, err
+}
+
+// fit refuses Galera, where each node has its own GET_LOCKs: two nodes, two holders.
+func (g *getLock) fit(ctx context.Context) error {
+	is, err := galera(ctx, g.work)
+	if err == nil && is {
+		err = fmt.Errorf("%w: this is a Galera cluster, whose nodes do not share GET_LOCK; use the strategy table", driver.ErrUnsupported)
+	}
+	return err
+}
+
+// galera reports whether the server is a node of a Galera cluster.
+func galera(ctx context.Context, q querier) (bool, error) {
+	var name, value string
+	err := row(ctx, q, "SHOW GLOBAL VARIABLES LIKE 'wsrep_on'", &name, &value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil // MySQL has no such variable
+	}
+	return value == "ON", err
+}

@@ -1,0 +1,75 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+)
+
+// line is one connection that is kept for one purpose, and made anew when it breaks. What
+// must not wait behind others has its own: renewals, which a pool that is used up would
+// turn into losses, and the listening, which occupies a connection for seconds.
+type line struct {
+	db *sql.DB
+
+	// turn has one slot: whoever has put something in has the connection. A mutex could not
+	// be waited for within a context.
+	turn chan struct{}
+	conn *sql.Conn
+}
+
+func newLine(db *sql.DB) *line { return &line{db: db, turn: make(chan struct{}, 1)} }
+
+// do runs fn on the connection. If the server had closed it while it was idle, which is
+// only found out now and with nothing sent, fn runs again on a new one.
+func (l *line) do(ctx context.Context, fn func(*sql.Conn) error) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.turn }()
+	for stale := l.conn != nil; ; stale = false {
+		if l.conn == nil {
+			c, err := l.db.Conn(ctx)
+			if err != nil {
+				return explain(ctx, err)
+			}
+			l.conn = c
+		}
+		err := fn(l.conn)
+		if answered(err) {
+			return err
+		}
+		l.drop()
+		if !stale || !errors.Is(err, sqldriver.ErrBadConn) {
+			return err
+		}
+	}
+}
+
+// drop closes the connection for good. The caller has the turn.
+func (l *line) drop() {
+	if l.conn != nil {
+		discard(l.conn)
+		l.conn = nil
+	}
+}
+
+// rest gives a working connection back to the pool.
+func (l *line) rest() {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	if l.conn != nil {
+		_ = l.conn.Close() // it goes back to its pool; there is nothing to report
+		l.conn = nil
+	}
+}
+
+// discard closes a connection instead of giving it back: the pool drops one that its user
+// calls bad.
+func discard(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = c.Close()
+}

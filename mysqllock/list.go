@@ -1,0 +1,72 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// List reads a queue. Entries of sessions that have expired are left out, although they are
+// removed only when somebody comes by.
+func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := t.fit(ctx); err != nil {
+		return nil, err
+	}
+	var list []driver.Entry
+	text := t.named(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value
+		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
+		WHERE e.name = ? AND s.expires > UTC_TIMESTAMP(6) ORDER BY e.seq`, name)
+	err := each(ctx, t.work, text, func(r *sql.Rows) error {
+		e := driver.Entry{Request: driver.Request{Name: name}}
+		var since int64
+		err := r.Scan(&e.Seq, &e.ID, &e.Session, &e.Units, &e.Capacity, &since, &e.Owner, &e.Value)
+		e.Since = time.UnixMicro(since)
+		list = append(list, e)
+		return err
+	})
+	if missing(err) {
+		return nil, nil // dropped a moment ago
+	}
+	return list, err
+}
+
+// Names reads the names that have living entries, a page at a time.
+func (t *table) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if err := t.fit(ctx); err != nil {
+		return err
+	}
+	const page = 1000
+	for last := ""; ; {
+		var names []string
+		text := t.named(`SELECT DISTINCT e.name FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
+			WHERE e.name >= ? AND e.name > ? AND LEFT(e.name, ?) = ? AND s.expires > UTC_TIMESTAMP(6)
+			ORDER BY e.name LIMIT ?`, prefix, last, len(prefix), prefix, page)
+		err := each(ctx, t.work, text, func(r *sql.Rows) error {
+			var name string
+			err := r.Scan(&name)
+			names = append(names, name)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, prefix) && !yield(name) {
+				return nil
+			}
+		}
+		if len(names) < page {
+			return nil
+		}
+		last = names[page-1]
+	}
+}
+
+var (
+	_ driver.Namer    = (*table)(nil)
+	_ driver.Evicter  = (*table)(nil)
+	_ driver.Migrator = (*table)(nil)
+)

@@ -1,0 +1,269 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	osexec "os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/mysqllock"
+)
+
+// broken makes the tables and procedures of a prefix with one passage of a procedure
+// replaced: a driver that is wrong in one way.
+func broken(t *testing.T, m *backends.MariaDB, prefix, passage, instead string) {
+	t.Helper()
+	b, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := b.(driver.Migrator).Schema()
+	if strings.Count(text, passage) != 1 {
+		t.Fatalf("%q is in the procedures %d times", passage, strings.Count(text, passage))
+	}
+	shell(t, m, strings.Replace(text, passage, instead, 1))
+}
+
+// shell feeds a text to the database's own shell.
+func shell(t *testing.T, m *backends.MariaDB, text string) {
+	t.Helper()
+	host, port, _ := strings.Cut(m.Addr, ":")
+	cmd := osexec.Command("mariadb", "--no-defaults", "--skip-ssl", "-h"+host, "-P"+port, "-u"+m.User, "-p"+m.Password, "locks")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("mariadb: %v\n%s", err, out)
+	}
+}
+
+// drawnUnderLock reports whether Seq is drawn with the name's row locked: somebody holds the
+// lock of the row, the request comes to wait for it, the stored Seq is moved far ahead, and
+// then the request must draw one that is greater.
+func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
+	t.Helper()
+	b := open(t, param(storeURL(t, m), "prefix="+prefix))
+	defer b.Close()
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	first := s.Ticket(request("order", prefix+"1"))
+	if _, err := first.Enqueue(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Leave(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, tx, "SELECT seq FROM "+prefix+"names WHERE name = 'order' FOR UPDATE")
+	answer := make(chan driver.Verdict, 1)
+	go func() {
+		v, err := s.Ticket(request("order", prefix+"2")).Enqueue(ctx(t))
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- v
+	}()
+	eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db) })
+	exec(t, tx, "UPDATE "+prefix+"names SET seq = seq + 1000000000000 WHERE name = 'order'")
+	moved := number(t, db, "SELECT seq FROM "+prefix+"names WHERE name = 'order'") + 1000000000000
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	v := <-answer
+	return v.Held && v.Token > uint64(moved)
+}
+
+// Seq is drawn under the lock of the name's row. The control draws it before.
+func TestSeqIsDrawnUnderLock(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	storeURL(t, m)
+	if !drawnUnderLock(t, m, "order_") {
+		t.Error("Seq was drawn before the row was locked")
+	}
+	broken(t, m, "early_",
+		"    INSERT INTO early_names (name, seq) VALUES (p_name, v_now)\n      ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now));",
+		"    SELECT seq INTO v_used FROM early_names WHERE name = p_name;\n    SET v_now = COALESCE(GREATEST(v_used + 1, v_now), v_now);\n    INSERT INTO early_names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(v_now);")
+	if drawnUnderLock(t, m, "early_") {
+		t.Error("the control draws Seq early, and was not caught")
+	}
+}
+
+// renewedApart reports whether a session is renewed although somebody has locked every name's
+// row, and without a ring of the bell that has waiters look.
+func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
+	t.Helper()
+	b := open(t, param(storeURL(t, m), "prefix="+prefix))
+	defer b.Close()
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	for _, id := range []string{"holds", "waits"} {
+		if _, err := s.Ticket(request("renewed", prefix+id)).Enqueue(ctx(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	bells := func() int64 { return number(t, db, "SELECT SUM(bell) FROM "+prefix+"sessions") }
+	before := bells()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	exec(t, tx, "SELECT COUNT(*) FROM (SELECT seq FROM "+prefix+"names FOR UPDATE) n")
+	short, cancel := context.WithTimeout(ctx(t), time.Second)
+	defer cancel()
+	_, err = s.KeepAlive(short)
+	return err == nil && bells() == before
+}
+
+// A renewal touches no name and wakes nobody. One control locks the names, another rings.
+func TestRenewalStandsApart(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	storeURL(t, m)
+	if !renewedApart(t, m, "apart_") {
+		t.Error("a renewal waited for a name, or woke somebody")
+	}
+	const passage = "    WHERE id = p_session AND expires > UTC_TIMESTAMP(6);\n"
+	broken(t, m, "touch_", passage, passage+"  SELECT COUNT(*) INTO v_there FROM (SELECT seq FROM touch_names FOR UPDATE) n;\n")
+	if renewedApart(t, m, "touch_") {
+		t.Error("the control locks names, and was not caught")
+	}
+	broken(t, m, "rings_", passage, passage+"  UPDATE rings_sessions SET bell = bell + 1;\n")
+	if renewedApart(t, m, "rings_") {
+		t.Error("the control rings at each renewal, and was not caught")
+	}
+}
+
+// Somebody else's transaction on our tables makes a deadlock with a release, and the server
+// has the release undone: it is repeated, and the waiter is granted the lock.
+func TestDeadlock(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := storeURL(t, m)
+	a, b := client(t, base), client(t, base)
+	held := lock(t, a, "dead")
+	next := waiting(t, b, "dead")
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	eventually(t, "a waiter", func() bool { return number(t, db, "SELECT COUNT(*) FROM hasp_entries") == 2 })
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// InnoDB undoes whoever has changed less.
+	exec(t, db, "CREATE TABLE ballast (n INT)")
+	exec(t, tx, "INSERT INTO ballast SELECT seq FROM seq_1_to_1000")
+	exec(t, tx, "SELECT bell FROM hasp_sessions WHERE id = (SELECT session FROM hasp_entries WHERE granted IS NULL) FOR UPDATE")
+	before := status(t, db, "Innodb_deadlocks")
+	done := make(chan error, 1)
+	go func() { done <- held.Release(ctx(t)) }()
+	eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db) })
+	exec(t, tx, "SELECT seq FROM hasp_names WHERE name = 'dead' FOR UPDATE")
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if status(t, db, "Innodb_deadlocks") == before {
+		t.Error("there was no deadlock: this has tested nothing")
+	}
+	if l := <-next; l == nil || !l.Held() {
+		t.Error("the waiter was not granted the lock")
+	}
+}
+
+// A role that may not create tables is told whom to ask, and can work once they are there.
+func TestRoleWithoutCreate(t *testing.T) {
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := storeURL(t, m)
+	db := admin(t, m)
+	exec(t, db, "CREATE USER worker@'%' IDENTIFIED BY 'secret-of-the-worker'")
+	exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO worker@'%'")
+	t.Setenv("MYSQL_PWD", "secret-of-the-worker")
+	u := strings.Replace(base, m.User+":"+m.Password+"@", "worker@", 1)
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		u := param(u, "strategy="+strategy)
+		c := client(t, u)
+		_, err := c.Mutex("a").Lock(ctx(t))
+		if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "hasp migrate --print") {
+			t.Errorf("without tables: %v", err)
+		}
+		if strings.Contains(fmt.Sprintf("%+v", err), "secret-of-the-worker") {
+			t.Error("the password is in the message")
+		}
+	}
+	b := open(t, u)
+	defer b.Close()
+	shell(t, m, b.(driver.Migrator).Schema())
+	shell(t, m, b.(driver.Migrator).Schema()) // twice does no harm
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		release(t, lock(t, client(t, param(u, "strategy="+strategy+"&migrate=false")), "a"))
+	}
+}
+
+// Several processes migrate at once: one does it, and all find it done.
+func TestMigrateAtOnce(t *testing.T) {
+	base := param(serverURL(t), "prefix=atonce_")
+	type result struct {
+		from, to int
+		err      error
+	}
+	results := make(chan result)
+	for range 8 {
+		b := open(t, base)
+		t.Cleanup(func() { b.Close() })
+		go func() {
+			from, to, err := b.(driver.Migrator).Migrate(context.Background())
+			results <- result{from, to, err}
+		}()
+	}
+	made := 0
+	for range 8 {
+		r := <-results
+		if r.err != nil || r.to < 1 {
+			t.Errorf("migrate: %+v", r)
+		}
+		if r.from < r.to {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d of 8 made the tables", made)
+	}
+}
+
+// A database of a newer hasp is refused, and left alone.
+func TestNewerSchema(t *testing.T) {
+	m := backends.SharedMariaDB(t)
+	base := param(storeURL(t, m), "prefix=newer_")
+	release(t, lock(t, client(t, base), "a"))
+	exec(t, admin(t, m), "INSERT INTO locks.newer_schema VALUES (99)")
+	if _, err := client(t, base).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("locked in tables of version 99: %v", err)
+	}
+	b := open(t, base)
+	defer b.Close()
+	if _, _, err := b.(driver.Migrator).Migrate(ctx(t)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("migrated tables of version 99: %v", err)
+	}
+}
+
+// waitsForLock reports whether some transaction waits for a row. InnoDB looks anew only if
+// nobody has asked it for a tenth of a second.
+func waitsForLock(t testing.TB, db *sql.DB) bool {
+	time.Sleep(150 * time.Millisecond)
+	return number(t, db, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'") > 0
+}

@@ -1,0 +1,45 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// rows is the scheme of a row that is locked in an open transaction. The token is drawn on
+// another connection: drawn in the same transaction it would be undone with it when the
+// connection breaks, and given out a second time.
+type rows struct{ *store }
+
+func (*rows) check(string) error        { return nil }
+func (*rows) fit(context.Context) error { return nil }
+
+func (s *rows) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grip, err error) {
+	if err := row(ctx, c, s.named("CALL {p}hold_1(?, ?)", r.Name, seconds), &p.got, &p.connection); err != nil || !p.got {
+		return p, err
+	}
+	drawn := false
+	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
+		&drawn, &p.token, &p.connection)
+	return p, err
+}
+
+// free ends the transaction, in which nothing was changed. It is there for as long as its
+// connection is: the server ends it in no other way.
+func (*rows) free(ctx context.Context, c *sql.Conn, _ string) (bool, error) {
+	_, err := run(ctx, c, "ROLLBACK")
+	return err == nil, err
+}
+
+// used tries to lock the row itself, for as long as the statement takes, without waiting.
+func (s *rows) used(ctx context.Context, name string) (bool, uint64, error) {
+	var one int
+	text := s.named("SELECT 1 FROM {p}rows WHERE name = ? FOR UPDATE NOWAIT", name)
+	err := once(ctx, s.work, text, func(r *sql.Rows) error { return r.Scan(&one) }) // not again: busy is the answer
+	switch {
+	case number(err) == errLockWait, number(err) == errNoWait:
+		return true, 0, nil
+	}
+	return false, 0, err
+}

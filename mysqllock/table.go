@@ -1,0 +1,153 @@
+package mysqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// table is the strategy of the queues in tables. schema/1.sql says how they work and in
+// which order rows are locked.
+type table struct{ *store }
+
+// minTTL leaves a renewal time for two commits on a slow disk.
+const minTTL = 200 * time.Millisecond
+
+// Traits: everything but push. A waiting client has one call under way in which the server
+// looks, for all it waits for; nobody tells it.
+func (t *table) Traits() driver.Traits {
+	return driver.Traits{
+		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true,
+		Liveness: driver.Leased, MinTTL: minTTL,
+	}
+}
+
+// Open starts a session: a row with its expiry, and a connection for its renewals. The
+// expiry is set by a moment that the server takes after the call was made.
+func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := t.fit(ctx); err != nil {
+		return nil, 0, err
+	}
+	s := &session{
+		table: t, id: strings.ToLower(rand.Text()), opts: o,
+		renewal: newLine(t.kept), ear: listener{line: newLine(t.kept), place: -1}, tickets: map[string]*ticket{},
+	}
+	s.done, s.finish = context.WithCancel(context.Background())
+	err := s.renewal.do(ctx, func(c *sql.Conn) error {
+		_, err := run(ctx, c, t.named("INSERT INTO {p}sessions (id, expires) VALUES (?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)", s.id, o.TTL.Microseconds()))
+		return err
+	})
+	if err != nil {
+		t.lookAgain(err)
+		s.finish()
+		s.renewal.rest()
+		return nil, 0, err
+	}
+	return s, o.TTL, nil
+}
+
+// lookAgain has the next session see to the tables if they are missing.
+func (t *table) lookAgain(err error) {
+	if missing(err) {
+		t.schema.broken.Store(true)
+		t.gate.shut()
+	}
+}
+
+// gone turns "no such table" into what it means for entries that were in it.
+func (t *table) gone(err error) error {
+	if !missing(err) {
+		return err
+	}
+	t.lookAgain(err)
+	return fmt.Errorf("%w: %w", driver.ErrGone, err)
+}
+
+// answer is what enter said.
+type answer struct {
+	said     int
+	seq      uint64
+	held     bool
+	capacity int64
+	stale    bool // some session is dead and not yet removed
+	holder   string
+}
+
+// What enter says, apart from 0.
+const (
+	saidBusy = iota + 1
+	saidMismatch
+	saidGone
+)
+
+// The modes of enter.
+const (
+	modeWait = iota
+	modeTry
+	modeAsk
+)
+
+// enter makes an entry, or asks for it. What the dead have left is removed if it may be in
+// the way, and then it is asked again; once, since the next is only as far as Retry.
+func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
+	a, err := t.enterOnce(ctx, session, mode, r)
+	if err != nil || !a.stale {
+		return a, err
+	}
+	if err := t.reap(ctx, t.work); err != nil {
+		return a, nil // somebody else will; the first answer is as true as before
+	}
+	if a.said == 0 {
+		mode = modeAsk
+	}
+	again, err := t.enterOnce(ctx, session, mode, r)
+	if err != nil && a.said == 0 {
+		return a, nil
+	}
+	return again, err
+}
+
+func (t *table) enterOnce(ctx context.Context, session string, mode int, r driver.Request) (a answer, err error) {
+	text := t.named("CALL {p}enter_1(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		mode, r.Name, r.ID, session, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value)
+	var seq sql.Null[uint64]
+	var capacity sql.NullInt64
+	var holder sql.NullString
+	if err := row(ctx, t.work, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder); err != nil {
+		return a, t.gone(err)
+	}
+	a.seq, a.capacity, a.holder = seq.V, capacity.Int64, holder.String
+	return a, nil
+}
+
+// leave removes an entry, whoever's it is, and reports whether it was there.
+func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, err error) {
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there)
+	return there, t.gone(err)
+}
+
+// Evict removes an entry on an operator's behalf. Its session learns of it at the next
+// renewal.
+func (t *table) Evict(ctx context.Context, name, id string) error {
+	there, err := t.leave(ctx, t.work, name, id)
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// mismatch is the error for a name in use with another capacity.
+func mismatch(r driver.Request, found int64) error {
+	return &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: found}
+}
+
+var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
+
+// errSilent ends a call that the server should have answered by itself.
+var errSilent = errors.New("no answer")

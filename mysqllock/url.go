@@ -1,0 +1,191 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/tlsfiles"
+)
+
+func init() {
+	driver.Register("mysql", openURL)
+	driver.Register("mariadb", openURL)
+}
+
+const (
+	defaultPort        = "3306"
+	defaultDialTimeout = 5 * time.Second
+
+	// Connections at rest in the pool that are left open between one burst and the next.
+	idleConnections = 8
+)
+
+// openURL connects to
+//
+//	mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?parameters]
+//
+// and asks one question, so that a wrong address, certificate, password or database is told
+// now. The tables are looked at when they are first used.
+func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
+	cfg, o, err := parse(u)
+	if err != nil {
+		return nil, err
+	}
+	p, err := connect(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	var one int
+	if err := row(ctx, p.work, "SELECT 1", &one); err != nil {
+		_ = p.close() // the news is why it is of no use
+		return nil, err
+	}
+	return open(p, o), nil
+}
+
+// parse checks a URL without any I/O but reading the files it names.
+func parse(u *url.URL) (*mysql.Config, Options, error) {
+	p := driver.NewParams(u.Query())
+	o := Options{
+		Strategy: p.OneOf("strategy", Table, GetLock, Row), Prefix: p.String("prefix", defaultPrefix),
+		NoMigrate: !p.Bool("migrate", true), Retention: p.Duration("retention", defaultRetention),
+		NoFence: p.OneOf("fence", "on", "off") == "off", PlainNames: p.OneOf("names", "hashed", "plain") == "plain",
+		Connections: p.Int("connections", 0, 1, mostConnections),
+	}
+	files := tlsfiles.Named(p, "")
+	secure := p.OneOf("tls", "auto", "true", "false")
+	passwordFile := p.String("password_file", "")
+	timeout := p.Duration("dial_timeout", defaultDialTimeout)
+	if err := p.Err(); err != nil {
+		return nil, o, err
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, o, err
+	}
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Timeout = "tcp", timeout
+	cfg.Logger = nobody{} // a library does not write to standard error
+	if cfg.Addr, cfg.DBName, err = place(u); err != nil {
+		return nil, o, err
+	}
+	if cfg.User, cfg.Passwd, err = credentials(u, passwordFile); err != nil {
+		return nil, o, err
+	}
+	if err := encrypt(cfg, files, secure); err != nil {
+		return nil, o, err
+	}
+	return cfg, o, nil
+}
+
+// place takes address and database out of a URL.
+func place(u *url.URL) (addr, database string, err error) {
+	if u.Opaque != "" || u.Host == "" {
+		return "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
+	}
+	host, port := u.Hostname(), u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return "", "", fmt.Errorf("%w: a mysql URL has one host, and a port from 1 to 65535", driver.ErrInvalid)
+	}
+	database = strings.TrimPrefix(u.Path, "/")
+	if database == "" || strings.Contains(database, "/") {
+		return "", "", fmt.Errorf("%w: the path of a mysql URL is the name of a database: mysql://USER@HOST/DATABASE", driver.ErrInvalid)
+	}
+	return net.JoinHostPort(host, port), database, nil
+}
+
+// credentials come from the URL, or the password from a file or the environment: a URL is
+// seen by everybody who may list processes.
+func credentials(u *url.URL, file string) (user, password string, err error) {
+	user = u.User.Username()
+	password, given := u.User.Password()
+	switch {
+	case file != "" && given:
+		return "", "", fmt.Errorf("%w: a password in the URL, and the parameter password_file as well", driver.ErrInvalid)
+	case file != "":
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", "", fmt.Errorf("%w: parameter password_file: %w", driver.ErrInvalid, err)
+		}
+		password = strings.TrimRight(string(b), "\r\n")
+	case !given:
+		password = os.Getenv("MYSQL_PWD") // as MySQL's own programs do
+	}
+	if user == "" {
+		user = os.Getenv("USER")
+	}
+	return user, password, nil
+}
+
+// encrypt decides about TLS. It is on for every host but this one, unless the URL says
+// tls=false: what travels are names, owners and, with an old server, the password.
+func encrypt(cfg *mysql.Config, files tlsfiles.Files, secure string) error {
+	host, _, _ := net.SplitHostPort(cfg.Addr)
+	on := secure == "true" || files.Any() || secure == "auto" && !loopback(host)
+	if !on {
+		return nil
+	}
+	if secure == "false" {
+		return fmt.Errorf("%w: ca, cert and key need tls=true", driver.ErrInvalid)
+	}
+	c, err := files.Config()
+	if err != nil {
+		return err
+	}
+	c.ServerName = host
+	cfg.TLS = c
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// connect makes the pools. Nothing is sent yet.
+func connect(cfg *mysql.Config, o Options) (pools, error) {
+	p := pools{label: "mysql://" + cfg.Addr + "/" + cfg.DBName, own: true}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	p.work = sql.OpenDB(c)
+	if o.Strategy == Table {
+		p.kept = sql.OpenDB(c)
+		limit(p.work, o.Connections)
+		return p, nil
+	}
+	// A held lock's connection is silent between two renewals, however long they are.
+	bound := cfg.Clone()
+	bound.Params = map[string]string{"wait_timeout": "86400"}
+	if p.alarms, err = newAlarms(bound); err != nil {
+		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	p.kept = sql.OpenDB(p.alarms)
+	limit(p.work, defaultConnections)
+	limit(p.kept, o.Connections)
+	return p, nil
+}
+
+func limit(db *sql.DB, connections int) {
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(min(connections, idleConnections))
+}
+
+// nobody is who the client library may tell its troubles: each is also an error.
+type nobody struct{}
+
+func (nobody) Print(...any) {}
