@@ -1,0 +1,54 @@
+//go:build unix
+
+package etcdguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp/guard"
+	"github.com/hasplock/hasp/guard/etcdguard"
+	"github.com/hasplock/hasp/guard/internal/guardtest"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// The tokens are those of leases, as lease.Token() gives them.
+func Example() {
+	ctx := context.Background()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{exampleAddr}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	first, err := etcdguard.Advance(ctx, client, "orders/42", 87, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := etcdguard.Advance(ctx, client, "orders/42", 88, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = second.Do(ctx, clientv3.OpPut("orders/42", "paid"))
+	fmt.Println("second:", err)
+	_, err = first.Do(ctx, clientv3.OpPut("orders/42", "cancelled"))
+	fmt.Println("first is stale:", errors.Is(err, guard.ErrStale))
+	// Prints:
+	// second: <nil>
+	// first is stale: true
+}
+
+// exampleAddr is a server's address; TestExample puts its own there.
+var exampleAddr = "127.0.0.1:2379"
+
+// The example needs a server, so go test cannot run it by itself: this does.
+func TestExample(t *testing.T) {
+	exampleAddr = backends.SharedEtcd(t).Addr
+	if got, want := guardtest.Printed(t, Example), "second: <nil>\nfirst is stale: true\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}

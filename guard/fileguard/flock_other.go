@@ -1,0 +1,16 @@
+//go:build !(linux || darwin || freebsd)
+
+package fileguard
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/hasplock/hasp/guard"
+)
+
+// openSidecar refuses: package syscall has no flock here.
+func openSidecar(context.Context, string) (*sidecar, error) {
+	return nil, fmt.Errorf("%w: files cannot be guarded on %s", guard.ErrInvalid, runtime.GOOS)
+}

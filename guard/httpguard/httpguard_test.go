@@ -1,0 +1,242 @@
+//go:build unix
+
+package httpguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hasplock/hasp/guard"
+	"github.com/hasplock/hasp/guard/httpguard"
+	"github.com/hasplock/hasp/guard/internal/guardtest"
+	"github.com/hasplock/hasp/internal/backends"
+	_ "github.com/hasplock/hasp/redislock"
+)
+
+func TestMain(m *testing.M) { guardtest.Main(m, open) }
+
+// cells is a service: a text at every path, which a lock of the same name protects. Below
+// /open the same can be written without.
+type cells struct {
+	mu   sync.Mutex
+	text map[string]string
+}
+
+func (c *cells) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	if r.Method == http.MethodPut {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.text[name] = string(body)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprint(w, c.text[name])
+}
+
+func lockOf(r *http.Request) string { return r.URL.Query().Get("name") }
+
+func serve(t testing.TB) string {
+	t.Helper()
+	c := &cells{text: map[string]string{}}
+	mux := http.NewServeMux()
+	mux.Handle("/guarded", httpguard.Handler(&guard.Fences{}, lockOf, c))
+	mux.Handle("/open", c)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// resource speaks to the service at an address.
+type resource struct{ address string }
+
+func open(_ context.Context, target string) (guardtest.Resource, error) {
+	return resource{target}, nil
+}
+
+func (r resource) at(path, name string) string {
+	return r.address + path + "?name=" + url.QueryEscape(name)
+}
+
+func client(name string, token uint64) *http.Client {
+	return &http.Client{Transport: httpguard.Transport(nil, name, token)}
+}
+
+func (r resource) Advance(ctx context.Context, name string, token uint64) error {
+	return httpguard.Advance(ctx, client(name, token), r.at("/guarded", name))
+}
+
+func (r resource) Write(ctx context.Context, name string, token uint64, value string) error {
+	_, err := do(ctx, client(name, token), http.MethodPut, r.at("/guarded", name), value)
+	return err
+}
+
+func (r resource) Overwrite(ctx context.Context, name, value string) error {
+	_, err := do(ctx, http.DefaultClient, http.MethodPut, r.at("/open", name), value)
+	return err
+}
+
+func (r resource) Read(ctx context.Context, name string) (string, error) {
+	return do(ctx, http.DefaultClient, http.MethodGet, r.at("/guarded", name), "")
+}
+
+func do(ctx context.Context, c *http.Client, method, address, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if stale := httpguard.Err(resp); stale != nil {
+		return "", stale
+	}
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return string(text), err
+}
+
+func TestRule(t *testing.T) { guardtest.Rule(t, open, serve(t)) }
+
+func TestPaused(t *testing.T) {
+	guardtest.Paused(t, open, backends.SharedRedis(t).URL(), serve(t))
+}
+
+func TestLoad(t *testing.T) { guardtest.Load(t, open, serve(t), serve(t)) }
+
+// Every way to get the headers wrong, and what it is answered; nothing is written by any.
+func TestRefusals(t *testing.T) {
+	r := resource{serve(t)}
+	if err := r.Write(t.Context(), "a/b", 7, "before"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		method, lock, token string
+		want                int
+	}{
+		{"PUT", "a%2Fb", "7", 200},
+		{"PUT", "a/b", "7", 200},
+		{"PUT", "", "", 428},
+		{"POST", "", "", 428},
+		{"DELETE", "", "", 428},
+		{"PUT", "a%2Fb", "6", 412},
+		{"GET", "a%2Fb", "6", 412}, // who says that it holds the lock is told that it does not
+		{"GET", "", "", 200},
+		{"PUT", "a%2Fb", "", 400},
+		{"PUT", "", "7", 400},
+		{"GET", "", "7", 400},
+		{"PUT", "other", "99", 400},
+		{"PUT", "%zz", "7", 400},
+		{"PUT", "a%2Fb", "seven", 400},
+		{"PUT", "a%2Fb", "-7", 400},
+		{"PUT", "a%2Fb", "0", 400},
+		{"PUT", "a%2Fb", "18446744073709551615", 400},
+	} {
+		before := ""
+		if c.want != 200 {
+			before = "kept"
+			if err := r.Write(t.Context(), "a/b", 7, before); err != nil {
+				t.Fatal(err)
+			}
+		}
+		req, err := http.NewRequest(c.method, r.at("/guarded", "a/b"), strings.NewReader("after"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.lock != "" {
+			req.Header.Set(httpguard.LockHeader, c.lock)
+		}
+		if c.token != "" {
+			req.Header.Set(httpguard.TokenHeader, c.token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("%s lock %q token %q: %s, want %d", c.method, c.lock, c.token, resp.Status, c.want)
+		}
+		if got, err := r.Read(t.Context(), "a/b"); before != "" && got != before {
+			t.Errorf("%s lock %q token %q: the cell is %q, %v", c.method, c.lock, c.token, got, err)
+		}
+	}
+}
+
+// An Advance that nobody has compared is none, and neither is a 412 of somebody else's stale.
+func TestNobodyCompares(t *testing.T) {
+	r := resource{serve(t)}
+	if err := httpguard.Advance(t.Context(), client("n", 7), r.at("/open", "n")); !errors.Is(err, guard.ErrInvalid) {
+		t.Errorf("an address that compares nothing: %v", err)
+	}
+	if err := httpguard.Advance(t.Context(), http.DefaultClient, r.at("/guarded", "n")); !errors.Is(err, guard.ErrInvalid) {
+		t.Errorf("a client without a token: %v", err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusPreconditionFailed) // as If-Match has it
+	}))
+	defer s.Close()
+	resp, err := client("n", 7).Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := httpguard.Err(resp); err != nil {
+		t.Errorf("a 412 of another reason: %v", err)
+	}
+}
+
+func TestFromContext(t *testing.T) {
+	var name string
+	var token uint64
+	var ok bool
+	h := httpguard.Handler(&guard.Fences{}, func(*http.Request) string { return "n" }, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		name, token, ok = httpguard.FromContext(r.Context())
+	}))
+	r := httptest.NewRequest(http.MethodPut, "/", nil)
+	r.Header.Set(httpguard.LockHeader, "n")
+	r.Header.Set(httpguard.TokenHeader, "88")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if name != "n" || token != 88 || !ok {
+		t.Errorf("in the handler: %q, %d, %t", name, token, ok)
+	}
+	if _, _, ok := httpguard.FromContext(t.Context()); ok {
+		t.Error("a context of no request has a token")
+	}
+}
+
+func BenchmarkPut(b *testing.B) {
+	r := resource{serve(b)}
+	b.Run("unguarded", func(b *testing.B) {
+		for b.Loop() {
+			if err := r.Overwrite(b.Context(), "n", "v"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("guarded", func(b *testing.B) {
+		for b.Loop() {
+			if err := r.Write(b.Context(), "n", 7, "v"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,113 @@
+//go:build unix
+
+package redisguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/guard"
+	"github.com/hasplock/hasp/guard/internal/guardtest"
+	"github.com/hasplock/hasp/guard/redisguard"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// Two holders, one after the other; the first one's late write is refused.
+func Example() {
+	ctx := context.Background()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{exampleAddr}, DisableCache: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	c, err := hasp.Open(ctx, "redis://"+exampleAddr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	take := func() *redisguard.Writer {
+		lease, err := c.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer lease.Release(ctx)
+		w, err := redisguard.Advance(ctx, redisguard.Rueidis(client), lease.Name(), lease.Token(), nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return w
+	}
+	first, second := take(), take()
+	_, err = second.Do(ctx, redisguard.Command{"SET", "{orders%2f42}:state", "paid"})
+	fmt.Println("second:", err)
+	_, err = first.Do(ctx, redisguard.Command{"SET", "{orders%2f42}:state", "cancelled"})
+	fmt.Println("first is stale:", errors.Is(err, guard.ErrStale))
+	// Prints:
+	// second: <nil>
+	// first is stale: true
+}
+
+// goRedis is a redisguard.Client of a go-redis client.
+type goRedis struct{ client redis.UniversalClient }
+
+// once is a command that go-redis must not repeat when an answer is lost.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (c goRedis) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	cmd := []any{"EVAL", script, len(keys)}
+	for _, word := range append(keys, args...) {
+		cmd = append(cmd, word)
+	}
+	eval := once{redis.NewCmd(ctx, cmd...)}
+	eval.SetFirstKeyPos(3)
+	_ = c.client.Process(ctx, eval) // the same error as below
+	answer, err := eval.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return answer, err
+}
+
+// With a client of go-redis: one method.
+func ExampleClient() {
+	ctx := context.Background()
+	client := redis.NewClient(&redis.Options{Addr: exampleAddr})
+	defer client.Close()
+	w, err := redisguard.Advance(ctx, goRedis{client}, "orders/43", 88, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := w.Do(ctx, redisguard.Command{"SET", "{orders%2f43}:state", "paid"}, redisguard.Command{"GET", "{orders%2f43}:state"})
+	fmt.Println(results, err)
+	_, err = redisguard.Advance(ctx, goRedis{client}, "orders/43", 87, nil)
+	fmt.Println(errors.Is(err, guard.ErrStale))
+	// Prints:
+	// [OK paid] <nil>
+	// true
+}
+
+// exampleAddr is a server's address; TestExamples puts its own there.
+var exampleAddr = "127.0.0.1:6379"
+
+// The examples need a server, so go test cannot run them by itself: this does.
+func TestExamples(t *testing.T) {
+	exampleAddr = backends.SharedRedis(t).Addr
+	for want, example := range map[string]func(){
+		"second: <nil>\nfirst is stale: true\n": Example,
+		"[OK paid] <nil>\ntrue\n":               ExampleClient,
+	} {
+		if got := guardtest.Printed(t, example); got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	}
+}
