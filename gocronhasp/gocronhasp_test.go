@@ -1,0 +1,234 @@
+package gocronhasp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/hasplock/hasp"
+	_ "github.com/hasplock/hasp/filelock"
+	"github.com/hasplock/hasp/gocronhasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// machine is a client of its own on the one store: another machine, as far as locks go.
+func machine(t testing.TB, url string) *hasp.Client {
+	t.Helper()
+	c, err := hasp.Open(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// runs counts the runs of a job on all machines.
+type runs struct {
+	mu           sync.Mutex
+	total        int
+	inside, most int
+	by           map[int]int
+}
+
+func (r *runs) job(machine int, takes time.Duration) func() {
+	return func() {
+		r.mu.Lock()
+		r.total++
+		r.by[machine]++
+		r.inside++
+		r.most = max(r.most, r.inside)
+		r.mu.Unlock()
+		time.Sleep(takes)
+		r.mu.Lock()
+		r.inside--
+		r.mu.Unlock()
+	}
+}
+
+func (r *runs) get() (total, most int, by map[int]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total, r.most, r.by
+}
+
+func schedule(t *testing.T, opt gocron.SchedulerOption, every time.Duration, job func()) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(opt)
+	if err == nil {
+		_, err = s.NewJob(gocron.DurationJob(every), gocron.NewTask(job), gocron.WithName("report"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return s
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// Three schedulers, one run at a time; with MinHold, one run per interval although the job
+// takes no time and the schedulers' clocks do not agree.
+func TestLocker(t *testing.T) {
+	url := "file://" + t.TempDir() + "/locks"
+	r := &runs{by: map[int]int{}}
+	began := time.Now()
+	const every = 200 * time.Millisecond
+	for i := range 3 {
+		time.Sleep(30 * time.Millisecond)
+		schedule(t, gocron.WithDistributedLocker(gocronhasp.NewLocker(machine(t, url), hasp.MinHold(150*time.Millisecond))), every, r.job(i, 0))
+	}
+	eventually(t, "five runs", func() bool { n, _, _ := r.get(); return n >= 5 })
+	n, most, _ := r.get()
+	if most != 1 {
+		t.Errorf("%d ran at once", most)
+	}
+	if least := time.Since(began) / (150 * time.Millisecond); n > int(least)+1 {
+		t.Errorf("%d runs in %s: MinHold did not keep the others out", n, time.Since(began))
+	}
+}
+
+// The control: without the locker all three run the job.
+func TestWithoutLocker(t *testing.T) {
+	r := &runs{by: map[int]int{}}
+	for i := range 3 {
+		schedule(t, gocron.WithLogger(gocron.NewLogger(gocron.LogLevelError)), 50*time.Millisecond, r.job(i, 40*time.Millisecond))
+	}
+	eventually(t, "two at once", func() bool { _, most, by := r.get(); return most > 1 && len(by) == 3 })
+}
+
+func TestLockerBusy(t *testing.T) {
+	store := memlock.New()
+	one, two := must(t, store), must(t, store)
+	lock, err := gocronhasp.NewLocker(one).Lock(t.Context(), "report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gocronhasp.NewLocker(two).Lock(t.Context(), "report"); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("second: %v", err)
+	}
+	other, err := gocronhasp.NewLocker(two).Lock(t.Context(), "another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []gocron.Lock{lock, other} {
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func must(t *testing.T, store *memlock.Store) *hasp.Client {
+	t.Helper()
+	c, err := hasp.New(store.Backend())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// One machine has all the runs; when it goes, another takes them over.
+func TestElector(t *testing.T) {
+	url := "file://" + t.TempDir() + "/locks"
+	r := &runs{by: map[int]int{}}
+	var electors []*gocronhasp.Elector
+	for i := range 3 {
+		e := gocronhasp.NewElector(machine(t, url), "scheduler", []byte(fmt.Sprint("machine-", i)))
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		electors = append(electors, e)
+		schedule(t, gocron.WithDistributedElector(e), 20*time.Millisecond, r.job(i, 0))
+	}
+	eventually(t, "runs", func() bool { n, _, _ := r.get(); return n >= 5 })
+	leads := func() (who []int) {
+		for i, e := range electors {
+			if e.IsLeader(t.Context()) == nil {
+				who = append(who, i)
+			}
+		}
+		return who
+	}
+	first := leads()
+	if len(first) != 1 {
+		t.Fatalf("leaders: %v", first)
+	}
+	r.mu.Lock()
+	if len(r.by) != 1 || r.by[first[0]] == 0 {
+		t.Errorf("runs by machine: %v, leader %v", r.by, first)
+	}
+	r.mu.Unlock()
+	watching := machine(t, url).Election("scheduler")
+	if l, err := watching.Leader(t.Context()); err != nil || string(l.Value) != fmt.Sprint("machine-", first[0]) {
+		t.Errorf("leader %q, %v", l.Value, err)
+	}
+	if err := electors[first[0]].Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := electors[first[0]].IsLeader(t.Context()); !errors.Is(err, gocronhasp.ErrNotLeader) {
+		t.Errorf("leads after Close: %v", err)
+	}
+	eventually(t, "another leads and runs", func() bool {
+		now := leads()
+		if len(now) != 1 || now[0] == first[0] {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.by[now[0]] > 0
+	})
+}
+
+// A lead that is lost is campaigned for again.
+func TestElectorAgain(t *testing.T) {
+	store := memlock.New()
+	e := gocronhasp.NewElector(must(t, store), "scheduler", nil)
+	defer e.Close(context.Background())
+	leads := func() bool { return e.IsLeader(t.Context()) == nil }
+	eventually(t, "leads", leads)
+	store.Refuse("scheduler", errors.New("full"))
+	if n := store.Lose("scheduler"); n != 1 || leads() {
+		t.Errorf("%d lost, leads %t", n, leads())
+	}
+	store.Refuse("scheduler", nil)
+	eventually(t, "leads again", leads)
+}
+
+func ExampleNewLocker() {
+	client, err := hasp.New(memlock.New().Backend()) // in earnest: hasp.Open(ctx, "redis://...")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronhasp.NewLocker(client)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	done := make(chan struct{})
+	_, err = s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
+		gocron.NewTask(func() { fmt.Println("one of the machines writes the report"); close(done) }),
+		gocron.WithName("nightly-report"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s.Start()
+	<-done
+	fmt.Println(s.Shutdown())
+	// Output:
+	// one of the machines writes the report
+	// <nil>
+}

@@ -1,0 +1,104 @@
+// Package otelhasp traces what a hasp client does, for OpenTelemetry: a span for each
+// acquisition, with the waiting as an event in it.
+//
+//	tracing := otelhasp.New(otelhasp.Options{})
+//	client, err := hasp.Open(ctx, url, tracing.Options()...)
+//
+// The span ends when the lock is had, or is not to be had; it is a child of the span in the
+// caller's context. A loss is an event of the span that was current when the lock was taken,
+// if that is still being recorded.
+package otelhasp
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hasplock/hasp"
+)
+
+// Options set what is traced. The zero value is right for most.
+type Options struct {
+	// Provider makes the spans. Default: the global one.
+	Provider trace.TracerProvider
+
+	// Names adds the lock's name to spans, as hasp.name. Off by default: names can be of
+	// people and of orders, and traces go to many places.
+	Names bool
+}
+
+// Tracing is a hasp.Observer and a middleware, which belong together. Safe for use by many
+// goroutines and clients.
+type Tracing struct {
+	tracer trace.Tracer
+	names  bool
+}
+
+// New returns a Tracing.
+func New(o Options) *Tracing {
+	if o.Provider == nil {
+		o.Provider = otel.GetTracerProvider()
+	}
+	return &Tracing{tracer: o.Provider.Tracer("github.com/hasplock/hasp/otelhasp"), names: o.Names}
+}
+
+// Options are what a client needs to be traced.
+func (t *Tracing) Options() []hasp.Option {
+	return []hasp.Option{hasp.WithMiddleware(t.middleware), hasp.WithObserver(t)}
+}
+
+func (t *Tracing) middleware(next hasp.Acquirer) hasp.Acquirer {
+	return hasp.AcquirerFunc(func(ctx context.Context, r *hasp.Request) (*hasp.Lease, error) {
+		attributes := []attribute.KeyValue{
+			attribute.Int64("hasp.units", r.Units()), attribute.Int64("hasp.capacity", r.Capacity()),
+		}
+		if t.names {
+			attributes = append(attributes, attribute.String("hasp.name", r.Name()))
+		}
+		work, span := t.tracer.Start(ctx, "hasp "+r.Op(),
+			trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+		defer span.End()
+		l, err := next.Acquire(work, r)
+		switch {
+		case err == nil:
+			// As a string: JSON and most viewers lose the last digits of such a number.
+			span.SetAttributes(attribute.String("hasp.token", strconv.FormatUint(l.Token(), 10)))
+		case errors.Is(err, hasp.ErrBusy):
+			span.SetAttributes(attribute.Bool("hasp.busy", true)) // an answer, not an error
+		default:
+			span.RecordError(err)
+			span.SetStatus(codes.Error, "not acquired")
+		}
+		return l, err
+	})
+}
+
+// Observe is hasp.Observer's: what happens within an acquisition, and losses.
+func (t *Tracing) Observe(e hasp.Event) {
+	if e.Context == nil {
+		return // of the session, and so of no span
+	}
+	span := trace.SpanFromContext(e.Context)
+	if !span.IsRecording() {
+		return
+	}
+	switch e.Kind {
+	case hasp.Waiting:
+		span.AddEvent("waiting", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
+	case hasp.Requeued:
+		span.AddEvent("queued again", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
+	case hasp.Lost:
+		var lost *hasp.LostError
+		reason := "unknown"
+		if errors.As(e.Err, &lost) {
+			reason = string(lost.Reason)
+		}
+		span.AddEvent("lock lost", trace.WithAttributes(
+			attribute.String("hasp.store", e.Backend), attribute.String("hasp.reason", reason), attribute.String("hasp.token", strconv.FormatUint(e.Token, 10))))
+	}
+}

@@ -1,0 +1,146 @@
+package otelhasp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/otelhasp"
+)
+
+// traced is a client whose spans are kept, and a tracer for spans of the caller's own.
+func traced(t *testing.T, s *memlock.Store, o otelhasp.Options) (*hasp.Client, *tracetest.SpanRecorder, trace.Tracer) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
+	o.Provider = provider
+	c, err := hasp.New(s.Backend(), otelhasp.New(o).Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, spans, provider.Tracer("test")
+}
+
+func events(s sdk.ReadOnlySpan) (names []string) {
+	for _, e := range s.Events() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func attribute(s sdk.ReadOnlySpan, key string) string {
+	for _, a := range s.Attributes() {
+		if string(a.Key) == key {
+			return a.Value.Emit()
+		}
+	}
+	return ""
+}
+
+// The span lasts as long as the acquisition, tells of the waiting when it began, and is a
+// child of the caller's; the work under the lock is the caller's child again.
+func TestSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, spans, tracer := traced(t, store, otelhasp.Options{Names: true})
+		other, _, _ := traced(t, store, otelhasp.Options{})
+		first, err := other.Mutex("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(3*time.Second, func() { _ = first.Release(context.Background()) })
+
+		ctx, parent := tracer.Start(t.Context(), "order")
+		began := time.Now()
+		l, err := c.Mutex("a").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := spans.Ended()
+		if len(ended) != 1 {
+			t.Fatalf("%d spans", len(ended))
+		}
+		s := ended[0]
+		if s.Name() != "hasp lock" || s.EndTime().Sub(s.StartTime()) != 3*time.Second || s.Parent().SpanID() != parent.SpanContext().SpanID() {
+			t.Errorf("span %q of %s below %s", s.Name(), s.EndTime().Sub(s.StartTime()), s.Parent().SpanID())
+		}
+		if !slices.Equal(events(s), []string{"waiting"}) || !s.Events()[0].Time.Equal(began) {
+			t.Errorf("events %v", s.Events())
+		}
+		if attribute(s, "hasp.name") != "a" || attribute(s, "hasp.token") != fmt.Sprint(l.Token()) {
+			t.Errorf("attributes %v", s.Attributes())
+		}
+		if got := trace.SpanFromContext(l.Context()); got != parent {
+			t.Error("the work under the lock belongs to another span than its caller's")
+		}
+		store.Lose("a")
+		parent.End()
+		lost := spans.Ended()[1]
+		if !slices.Equal(events(lost), []string{"lock lost"}) {
+			t.Errorf("events of the caller's span: %v", lost.Events())
+		}
+	})
+}
+
+// A busy try is an answer; a failure is an error. No name unless it was asked for.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, spans, _ := traced(t, store, otelhasp.Options{})
+		if _, err := c.Mutex("a").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Mutex("a").TryLock(t.Context())
+		if !errors.Is(err, hasp.ErrBusy) {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Mutex("a").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		ended := spans.Ended()
+		if len(ended) != 3 {
+			t.Fatalf("%d spans", len(ended))
+		}
+		busy, failed := ended[1], ended[2]
+		if busy.Name() != "hasp try lock" || busy.Status().Code == codes.Error || attribute(busy, "hasp.busy") != "true" {
+			t.Errorf("busy: %v, %v", busy.Status(), busy.Attributes())
+		}
+		if failed.Status().Code != codes.Error || !slices.Equal(events(failed), []string{"waiting", "exception"}) {
+			t.Errorf("failed: %v, %v", failed.Status(), failed.Events())
+		}
+		for _, s := range ended {
+			if attribute(s, "hasp.name") != "" {
+				t.Error("the name is in the span")
+			}
+		}
+	})
+}
+
+func ExampleNew() {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)) // in earnest: yours, with an exporter
+	tracing := otelhasp.New(otelhasp.Options{Provider: provider})
+	client, err := hasp.New(memlock.New().Backend(), tracing.Options()...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	err = client.Do(context.Background(), "orders/42", func(context.Context) error { return nil })
+	fmt.Println(err, spans.Ended()[0].Name())
+	// Output: <nil> hasp lock
+}

@@ -1,0 +1,9 @@
+// Package promhasp counts what a hasp client does, for Prometheus.
+//
+//	metrics := promhasp.New(promhasp.Options{})
+//	prometheus.MustRegister(metrics)
+//	client, err := hasp.Open(ctx, url, hasp.WithObserver(metrics))
+//
+// Lock names are not labels unless [Options].Name makes them so: a name per order would be a
+// time series per order. docs/grafana/hasp.json is a dashboard of these metrics.
+package promhasp
