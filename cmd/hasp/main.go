@@ -9,7 +9,11 @@ import (
 	// Every store there is, but the one in memory: a command's memory ends with it.
 	_ "github.com/hasplock/hasp/etcdlock"
 	_ "github.com/hasplock/hasp/filelock"
+	_ "github.com/hasplock/hasp/mysqllock"
+	_ "github.com/hasplock/hasp/pglock"
 	_ "github.com/hasplock/hasp/redislock"
+	_ "github.com/hasplock/hasp/redlock"
+	_ "github.com/hasplock/hasp/zklock"
 )
 
 func main() { os.Exit(cli.Main()) }

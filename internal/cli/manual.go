@@ -7,6 +7,18 @@ const manual = `STORE
   A password in the URL is shown nowhere, but give it by HASP_STORE: a command
   line can be read by everybody until hasp has masked it.
 
+STORES
+  file:///dir               the processes of one machine
+  redis:// rediss:// redlock:// etcd:// zookeeper:// postgres:// mysql://
+  hasp doctor says what the one in use promises. Not everywhere are
+    --shared and --permits  not on redlock; not with strategy=setnx, redisson,
+                            node, advisory, getlock, row: their formats have one
+                            holder per lock
+    elect                   not with the same ones, except redlock and node
+    HASP_TOKEN              not on redlock
+    ls, release --force     not on redlock, nor with MySQL's getlock and row
+  In their place an error says so (78). docs/GUARANTEES.md has the table.
+
 FLAGS BY ENVIRONMENT
   Every flag can be set as HASP_ and its name in capitals, '-' as '_':
   HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins. Durations are 30s, 5m,
@@ -22,7 +34,7 @@ const exitHelp = `EXIT CODES
   69     store unreachable
   70     internal error
   75     busy, or the wait was over (--busy-code, --skip-ok change it)
-  76     lock lost, command stopped
+  76     lock lost, command stopped; or, of hasp guard, the token is stale
   78     configuration: bad store URL, not supported there, nested lock, no permission
   124    --max-hold was over, command stopped
   126    command not executable
@@ -57,7 +69,8 @@ LOSS
 
 ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
-  HASP_TOKEN     the fencing token; absent where the store has none
+  HASP_TOKEN     the fencing token; absent where the store has none. hasp guard
+                 writes under it
   HASP_HOLDER    the id of our entry, as hasp who shows it
   HASP_DEADLINE  until when the lock was trusted at the start (RFC 3339); moves
                  with each renewal; absent where nothing expires

@@ -12,6 +12,7 @@ var storeSecrets = map[string][]string{
 	"redis":     {"REDISCLI_AUTH"},
 	"rediss":    {"REDISCLI_AUTH"},
 	"redlock":   {"REDISCLI_AUTH"},
+	"redlocks":  {"REDISCLI_AUTH"},
 	"postgres":  {"PGPASSWORD"},
 	"mysql":     {"MYSQL_PWD"},
 	"etcd":      {"ETCDCTL_USER", "ETCDCTL_PASSWORD"},

@@ -18,19 +18,27 @@ const module = "github.com/hasplock/hasp"
 // fails the build until it stands here, so that somebody has to say what it is for:
 // each becomes part of what a user must trust, update and explain.
 var reasons = map[string]string{
-	"github.com/anishathalye/porcupine": "judges recorded histories for linearizability; tests only",
-	"github.com/go-sql-driver/mysql":    "mysqllock's client",
-	"github.com/go-zookeeper/zk":        "zklock's client; the only one in Go that is maintained",
-	"github.com/jackc/pgx/v5":           "pglock's client; database/sql alone cannot wait for notifications",
-	"github.com/redis/go-redis/v9":      "the client that most users have: redislock/goredis takes theirs",
-	"github.com/redis/rueidis":          "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
-	"github.com/rogpeppe/go-internal":   "testscript runs the command's scenarios; tests only",
-	"github.com/spf13/cobra":            "the command's subcommands, completion and man pages",
-	"github.com/spf13/pflag":            "cobra's flags",
-	"go.etcd.io/etcd/api/v3":            "etcdlock: the messages of etcd's client",
-	"go.etcd.io/etcd/client/v3":         "etcdlock's client",
-	"google.golang.org/grpc":            "etcdlock: how etcd's client connects can only be said in its terms",
-	"golang.org/x/sys":                  "flock, inotify, clocks and process control that package syscall lacks",
+	"github.com/anishathalye/porcupine":   "judges recorded histories for linearizability; tests only",
+	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
+	"github.com/go-redsync/redsync/v4":    "the same; tests only",
+	"github.com/go-co-op/gocron/v2":       "gocronhasp: the scheduler whose jobs it locks",
+	"github.com/go-sql-driver/mysql":      "mysqllock's client; tests of sqlguard's dialect",
+	"github.com/go-zookeeper/zk":          "zklock's client; the only one in Go that is maintained",
+	"github.com/jackc/pgx/v5":             "pglock's and pgxguard's client; database/sql alone cannot wait for notifications",
+	"github.com/prometheus/client_golang": "promhasp: what it counts for",
+	"github.com/redis/go-redis/v9":        "the client that most users have: redislock/goredis takes theirs",
+	"github.com/redis/rueidis":            "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
+	"github.com/rogpeppe/go-internal":     "testscript runs the command's scenarios; tests only",
+	"github.com/spf13/cobra":              "the command's subcommands, completion and man pages",
+	"github.com/spf13/pflag":              "cobra's flags",
+	"go.etcd.io/etcd/api/v3":              "etcdlock: the messages of etcd's client",
+	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
+	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlguard's dialect on; tests only",
+	"go.opentelemetry.io/otel":            "otelhasp: what it traces for",
+	"go.opentelemetry.io/otel/sdk":        "keeps spans; tests only",
+	"go.opentelemetry.io/otel/trace":      "otelhasp: what it traces for",
+	"google.golang.org/grpc":              "etcdlock: how etcd's client connects can only be said in its terms",
+	"golang.org/x/sys":                    "flock, inotify, clocks and process control that package syscall lacks",
 }
 
 // mayImport lists what each package's code (not its tests) may import beside the
@@ -41,28 +49,47 @@ var mayImport = map[string][]string{
 	// Whoever imports hasp gets no client library that they did not ask for.
 	".":       {"./driver"},
 	"./guard": {}, // goes into the user's write path, beside a client of theirs
+
+	// A guard is written for one client and links no other's. Those whose resource has
+	// names of its own encode the lock's as drivers do.
+	"./guard/fileguard":          {"./guard"},
+	"./guard/httpguard":          {"./guard"},
+	"./guard/sqlguard":           {"./guard", "./guard/internal/retry"},
+	"./guard/pgxguard":           {"./guard", "./guard/internal/retry", "./guard/sqlguard", "github.com/jackc/pgx/v5"},
+	"./guard/redisguard":         {"./guard", "./driver", "github.com/redis/rueidis"},
+	"./guard/etcdguard":          {"./guard", "./guard/internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
+	"./guard/zkguard":            {"./guard", "./guard/internal/retry", "./driver", "github.com/go-zookeeper/zk"},
+	"./guard/internal/retry":     {"./guard"},
+	"./guard/internal/guardtest": {".", "./driver", "./guard", "./memlock"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
-	"./driver":     {},
-	"./drivertest": {".", "./driver", "./internal/rulecases"},
+	"./driver":          {},
+	"./driver/tlsfiles": {"./driver"}, // its own, so that only stores with TLS link that
+	"./drivertest":      {".", "./driver", "./internal/rulecases"},
 
 	// A driver links its own store's client and no other's.
 	"./memlock":   {"./driver"},
 	"./filelock":  {"./driver", "golang.org/x/sys"},
-	"./zklock":    {"./driver", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
-	"./etcdlock":  {"./driver", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn"},
-	"./redlock":   {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn"},
+	"./zklock":    {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":  {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock": {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
+	"./redlock":   {"./driver", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
 	"./pglock":    {"./driver", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./mysqllock": {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
 	"./internal/redisconn": {"./driver", "github.com/redis/rueidis"},
+	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
+
+	// What users may add to a client, each with one library of theirs.
+	"./promhasp":   {".", "github.com/prometheus/client_golang"},
+	"./otelhasp":   {".", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace"},
+	"./gocronhasp": {".", "github.com/go-co-op/gocron/v2"},
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":           {"./internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redlock", "./pglock", "./mysqllock"},
-	"./internal/cli":       {".", "./driver", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./internal/cli":       {".", "./driver", "./guard", "./guard/fileguard", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./internal/cli/group": {"golang.org/x/sys"},
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
@@ -70,6 +97,7 @@ var mayImport = map[string][]string{
 	"./internal/backends":         {},
 	"./internal/backends/install": {"./internal/backends"},
 	"./internal/deps":             {},
+	"./internal/docs":             {},
 	"./internal/faultnet":         {},
 	"./internal/rulecases":        {"./driver"}, // the table of cases that every driver's rule is held to
 	"./internal/history":          {"github.com/anishathalye/porcupine"},

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+)
+
+// migrateLine is what migrate --json prints.
+type migrateLine struct {
+	Store string `json:"store"`
+	From  int    `json:"from"` // 0: there was nothing
+	To    int    `json:"to"`
+}
+
+func (a *app) migrateCommand() *cobra.Command {
+	var f storeFlags
+	var show bool
+	c := &cobra.Command{
+		Use:   "migrate [flags]",
+		Short: "create or update the tables of a database",
+		Long: `Create the tables that locks in a database need, or bring them up to date. That
+also happens at the first use, where the role in use may do it; this is for roles
+that may not, and for people who review what happens to their database. Running
+it twice, or from several machines at once, does no harm.
+
+Stores that need no tables say so (exit code 78).`,
+		Example: `  hasp migrate --store postgres://admin@db/app
+  hasp migrate --store mysql://app@db/app --print | less`,
+	}
+	f.add(c.Flags(), "print the versions before and after as a JSON object")
+	c.Flags().BoolVar(&show, "print", false, "print the statements instead; the store is not asked for anything")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("migrate takes no arguments: %s", cmd.UseLine())
+		}
+		return a.migrate(&f, show)
+	})
+}
+
+func (a *app) migrate(f *storeFlags, show bool) error {
+	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+		m, ok := c.Backend().(driver.Migrator)
+		if !ok {
+			return fmt.Errorf("%w: %s needs no tables", hasp.ErrUnsupported, c.Backend())
+		}
+		if show {
+			return a.print("%s\n", strings.TrimSpace(m.Schema()))
+		}
+		from, to, err := m.Migrate(ctx)
+		switch {
+		case err != nil:
+			return err
+		case f.json:
+			return a.printJSON(migrateLine{c.Backend().String(), from, to})
+		case from == to:
+			a.tell(fmt.Sprintf("%s is up to date (version %d)", c.Backend(), to))
+		default:
+			a.tell(fmt.Sprintf("%s was brought from version %d to %d", c.Backend(), from, to))
+		}
+		return nil
+	})
+}

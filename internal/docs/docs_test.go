@@ -1,0 +1,123 @@
+// Package docs holds no code: its tests keep the documentation true to itself.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// blocks are the fenced blocks of a page, with their language.
+func blocks(page string) (all []string) {
+	for _, m := range regexp.MustCompile("(?ms)^```.*?^```$").FindAllString(page, -1) {
+		all = append(all, m)
+	}
+	return all
+}
+
+// The commands and the code of the two READMEs are the same, comments included: whoever
+// copies a line need not know the other language. So are the stores of their tables.
+func TestReadmesInStep(t *testing.T) {
+	english, chinese := read(t, "README.md"), read(t, "README.zh-CN.md")
+	en, zh := blocks(english), blocks(chinese)
+	if len(en) < 3 {
+		t.Fatalf("%d blocks in README.md", len(en))
+	}
+	for i, b := range en {
+		if i >= len(zh) || zh[i] != b {
+			t.Errorf("block %d of README.md is missing or different in README.zh-CN.md:\n%s", i+1, b)
+		}
+	}
+	if len(zh) > len(en) {
+		t.Errorf("README.zh-CN.md has %d more blocks", len(zh)-len(en))
+	}
+	urls := func(page string) []string { return regexp.MustCompile("(?m)^\\| .*?\\| `([a-z]+://)").FindAllString(page, -1) }
+	if n, m := len(urls(english)), len(urls(chinese)); n != m || n == 0 {
+		t.Errorf("%d stores in README.md, %d in README.zh-CN.md", n, m)
+	}
+	if l, m := links(english), links(chinese); !slices.Equal(without(l, "README.zh-CN.md"), without(m, "README.md")) {
+		t.Errorf("links of README.md: %q\nof README.zh-CN.md: %q", l, m)
+	}
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == one })
+}
+
+// links are the relative ones of a page, each once, sorted, without their anchors.
+func links(page string) (all []string) {
+	for _, b := range blocks(page) {
+		page = strings.Replace(page, b, "", 1)
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(page, -1) {
+		target, _, _ := strings.Cut(m[1], "#")
+		if target != "" && !strings.Contains(target, "://") {
+			all = append(all, target)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// No page leads nowhere.
+func TestLinks(t *testing.T) {
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	if len(pages) < 10 {
+		t.Fatalf("%d pages found", len(pages))
+	}
+	for _, p := range pages {
+		page, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links(string(page)) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(p), l)); err != nil {
+				t.Errorf("%s links to %s: %v", p, l, err)
+			}
+		}
+	}
+}
+
+// The pages of the stores have the same headings, so that a reader who knows one knows
+// where to look in the others.
+func TestBackendHeadings(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/backends/*.md")
+	if err != nil || len(pages) < 4 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	want := []string{"How it works", "What it promises", "Options", "Traps"}
+	for _, p := range pages {
+		page, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(string(page), -1) {
+			have = append(have, m[1])
+		}
+		for _, w := range want {
+			if !slices.Contains(have, w) {
+				t.Errorf("%s has no heading %q; it has %q", p, w, have)
+			}
+		}
+	}
+}
