@@ -43,7 +43,7 @@ func events(s sdk.ReadOnlySpan) (names []string) {
 func attribute(s sdk.ReadOnlySpan, key string) string {
 	for _, a := range s.Attributes() {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

@@ -20,11 +20,8 @@ func read(t *testing.T, path string) string {
 }
 
 // blocks are the fenced blocks of a page, with their language.
-func blocks(page string) (all []string) {
-	for _, m := range regexp.MustCompile("(?ms)^```.*?^```$").FindAllString(page, -1) {
-		all = append(all, m)
-	}
-	return all
+func blocks(page string) []string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").FindAllString(page, -1)
 }
 
 // The commands and the code of the two READMEs are the same, comments included: whoever
@@ -43,7 +40,9 @@ func TestReadmesInStep(t *testing.T) {
 	if len(zh) > len(en) {
 		t.Errorf("README.zh-CN.md has %d more blocks", len(zh)-len(en))
 	}
-	urls := func(page string) []string { return regexp.MustCompile("(?m)^\\| .*?\\| `([a-z]+://)").FindAllString(page, -1) }
+	urls := func(page string) []string {
+		return regexp.MustCompile("(?m)^\\| .*?\\| `([a-z]+://)").FindAllString(page, -1)
+	}
 	if n, m := len(urls(english)), len(urls(chinese)); n != m || n == 0 {
 		t.Errorf("%d stores in README.md, %d in README.zh-CN.md", n, m)
 	}
