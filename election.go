@@ -109,11 +109,16 @@ func (e *Election) leader(ctx context.Context) (Leader, error) {
 		return Leader{}, err
 	}
 	q, err := e.client.Inspect(ctx, e.handle.name)
-	if err != nil || len(q.Holders) == 0 {
-		return Leader{}, err
+	return q.leader(), err
+}
+
+// leader is the zero Leader if nobody holds.
+func (q *Queue) leader() Leader {
+	if len(q.Holders) == 0 {
+		return Leader{}
 	}
 	h := q.Holders[0]
-	return Leader{Value: h.Value, Token: h.Token, ID: h.ID, Owner: h.Owner, Since: h.Since}, nil
+	return Leader{Value: h.Value, Token: h.Token, ID: h.ID, Owner: h.Owner, Since: h.Since}
 }
 
 func (e *Election) check() error {
@@ -125,43 +130,27 @@ func (e *Election) check() error {
 
 // Observe yields the leader of the moment and then every change of leader or value, until
 // ctx ends or the loop is left. A Leader with an empty ID says that nobody leads. Changes
-// that follow each other quickly may be folded: the last one is always seen.
-//
-// An error (the store cannot be reached) is yielded with the zero Leader, and observing
-// goes on when the store is back; leave the loop if that is not wanted. It ends after
-// yielding the context's error.
+// that follow each other quickly may be folded: the last one is always seen. Errors are
+// yielded as [Client.Follow] does.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		if ctx == nil {
-			yield(Leader{}, e.client.wrap("observe", e.handle.name, errNilContext))
+		if err := e.check(); err != nil {
+			yield(Leader{}, e.client.wrap("observe", e.handle.name, err))
 			return
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		changed := e.client.follow(ctx, e.handle.name)
 		var last *Leader
-		var b backoff
-		for {
-			l, err := e.leader(ctx)
-			if err != nil && ctx.Err() == nil {
-				if !yield(Leader{}, e.client.wrap("observe", e.handle.name, err)) || final(err) || errors.Is(err, ErrClosed) {
+		for q, err := range e.client.Follow(ctx, e.handle.name) {
+			l := q.leader()
+			switch {
+			case err != nil:
+				if !yield(Leader{}, err) {
 					return
 				}
-				b.sleep(ctx) // no change would be signalled, so look again
-				continue
-			}
-			b = backoff{}
-			if err == nil && (last == nil || !l.same(*last)) {
+			case last == nil || !l.same(*last): // else it is the queue behind that has changed
 				last = &l
 				if !yield(l, nil) {
 					return
 				}
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				yield(Leader{}, e.client.wrap("observe", e.handle.name, contextError(ctx)))
-				return
 			}
 		}
 	}

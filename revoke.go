@@ -20,20 +20,13 @@ func Revocable(f func(by Owner)) LockOption {
 
 // listen tells f who asks for the lock, for as long as the lease is held.
 func (c *Client) listen(l *Lease, f func(Owner)) {
-	ctx := l.Context()
 	told := map[string]bool{} // by id
-	for changed := c.follow(ctx, l.Name()); ; {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-		q, err := c.Inspect(ctx, l.Name())
+	for q, err := range c.Follow(l.Context(), l.Name()) {
 		if err != nil {
-			continue // the broken watch signals again when it stands
+			continue // it goes on when the store is back
 		}
 		for _, w := range q.Waiters {
-			if w.Owner.Asks != "" && !told[w.ID] && ctx.Err() == nil {
+			if w.Owner.Asks != "" && !told[w.ID] && l.Held() {
 				told[w.ID] = true
 				f(w.Owner)
 			}

@@ -12,6 +12,7 @@ import (
 var operateTests = []test{
 	{name: "Deadlock", needs: both(needsFIFO, needsNames), run: testDeadlockFound},
 	{name: "DeadlockFails", needs: both(needsFIFO, needsNames), run: testDeadlockFails},
+	{name: "Follow", run: testFollow},
 	{name: "Asked", needs: needsFIFO, run: testAsked},
 }
 
@@ -82,6 +83,32 @@ func testDeadlockFails(e *env) {
 	e.release(leases[loser])
 	e.release(wants[winner].lease())
 	e.release(leases[winner])
+}
+
+// Whoever follows a name, on any store, sees who holds it, and when it is free again.
+func testFollow(e *env) {
+	name, c, onlooker := e.name(), e.client(), e.client()
+	ctx, cancel := context.WithCancel(e.ctx())
+	defer cancel()
+	var held *hasp.Lease
+	for q, err := range onlooker.Follow(ctx, name) {
+		switch {
+		case err != nil:
+			e.Fatalf("follow: %v", err)
+		case held == nil && len(q.Holders) == 0:
+			held = e.must(c.Mutex(name).Lock(e.ctx()))
+		case held == nil:
+			e.Fatalf("seen before anybody held: %+v", q)
+		case len(q.Holders) == 1 && held.Held():
+			if q.Holders[0].ID != held.ID() {
+				e.Errorf("held by %q, seen is %q", held.ID(), q.Holders[0].ID)
+			}
+			e.release(held)
+		case len(q.Holders) == 0:
+			return
+		}
+	}
+	e.Fatal("the release was never seen")
 }
 
 // The holder hears the request, and who makes it.

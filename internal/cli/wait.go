@@ -66,16 +66,14 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	return nil
 }
 
-// followHolder returns nil as soon as nobody holds the name. Whoever holds a name is its
-// leader in the one model there is, so the library's Observe follows any lock, by push
-// where the store can. An outage is waited out, unless the store could not be reached to
-// begin with.
+// followHolder returns nil as soon as nobody holds the name. An outage is waited out, unless
+// the store could not be reached to begin with.
 func followHolder(ctx context.Context, client *hasp.Client, name string) error {
 	var last error
 	seen := false
-	for leader, err := range client.Election(name).Observe(ctx) {
+	for q, err := range client.Follow(ctx, name) {
 		switch {
-		case err == nil && leader.ID == "":
+		case err == nil && len(q.Holders) == 0:
 			return nil
 		case err != nil && !seen:
 			return err

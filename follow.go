@@ -1,0 +1,62 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+)
+
+// Follow yields the queue of a name as it is, and then whenever it has changed, until ctx
+// ends or the loop is left: by the store's push where it has one, else by a look each
+// second. Changes that follow each other quickly may be folded: the last one is always seen.
+// It is a view for people and programs that report, as [Client.Inspect] is.
+//
+// An error (the store cannot be reached) is yielded with the zero Queue, and following goes
+// on when the store is back; leave the loop if that is not wanted. It ends after yielding
+// the context's error.
+func (c *Client) Follow(ctx context.Context, name string) iter.Seq2[Queue, error] {
+	return func(yield func(Queue, error) bool) {
+		if ctx == nil {
+			yield(Queue{}, c.wrap("follow", name, errNilContext))
+			return
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changed := c.follow(ctx, name)
+		var last *Queue
+		var b backoff
+		for {
+			q, err := c.Inspect(ctx, name)
+			if err != nil && ctx.Err() == nil {
+				hopeless := final(err) || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed)
+				if !yield(Queue{}, err) || hopeless {
+					return
+				}
+				b.sleep(ctx) // no change would be signalled, so look again
+				continue
+			}
+			b = backoff{}
+			if err == nil && (last == nil || !q.same(last)) {
+				last = &q
+				if !yield(q, nil) {
+					return
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				yield(Queue{}, c.wrap("follow", name, contextError(ctx)))
+				return
+			}
+		}
+	}
+}
+
+// same reports whether two looks at a queue have shown the same.
+func (q *Queue) same(o *Queue) bool {
+	equal := func(a, b Entry) bool {
+		return a.ID == b.ID && a.Token == b.Token && a.Units == b.Units && string(a.Value) == string(b.Value)
+	}
+	return slices.EqualFunc(q.Holders, o.Holders, equal) && slices.EqualFunc(q.Waiters, o.Waiters, equal)
+}
