@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"net/url"
 	"os"
 	"strings"
@@ -19,7 +20,12 @@ import (
 	"github.com/hasplock/hasp/pglock"
 )
 
+// These tests wait, for the server and for TTLs, and hardly compute: one for each processor at
+// a time, the default, would leave the machine idle. -parallel on the command line wins.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	drivertest.Main(m)
 }
@@ -90,27 +96,42 @@ func conform(t *testing.T, storeURL string) {
 	})
 }
 
-func TestConformanceTable(t *testing.T) { conform(t, storeURL(t)) }
+// Side by side, but beside nothing else: what else there is to run in parallel waits until
+// this has ended, as drivertest.Run demands.
+func TestConformance(t *testing.T) {
+	for name, run := range map[string]func(*testing.T){
+		"Table":             func(t *testing.T) { conform(t, storeURL(t)) },
+		"TransactionPooler": conformTransactionPooler,
+		"SessionPooler":     conformSessionPooler,
+		"DB":                conformDB,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t)
+		})
+	}
+}
 
+// One after the other: a lock is a connection here, and hundreds of names are locked at once.
 func TestConformanceAdvisory(t *testing.T) { conform(t, storeURL(t, "strategy=advisory")) }
 
 func TestConformanceRow(t *testing.T) { conform(t, storeURL(t, "strategy=row")) }
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no
 // prepared statements, no settings of our own.
-func TestConformanceTransactionPooler(t *testing.T) {
+func conformTransactionPooler(t *testing.T) {
 	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
 	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
 }
 
-func TestConformanceSessionPooler(t *testing.T) {
+func conformSessionPooler(t *testing.T) {
 	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "session")
 	// Each of the suite's many connections keeps one of the pool's.
 	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
 	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
 }
 
-func TestConformanceDB(t *testing.T) {
+func conformDB(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend {
 			cfg, err := pgx.ParseConfig(backends.SharedPostgres(t).URL())
