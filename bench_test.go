@@ -33,8 +33,12 @@ func BenchmarkCore(b *testing.B) {
 func BenchmarkCoreOneName64(b *testing.B) {
 	c := open()
 	defer c.Close()
+	crowd64(b, c.Mutex("a"))
+}
+
+// crowd64 has 64 goroutines lock and unlock.
+func crowd64(b *testing.B, m *hasp.Mutex) {
 	ctx := context.Background()
-	m := c.Mutex("a")
 	b.SetParallelism(32) // times GOMAXPROCS
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -65,21 +69,7 @@ func BenchmarkOneName64(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer c.Close()
-			ctx := context.Background()
-			m := c.Mutex("a", opts...)
-			b.SetParallelism(32) // times GOMAXPROCS
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					l, err := m.Lock(ctx)
-					if err == nil {
-						err = l.Release(ctx)
-					}
-					if err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
+			crowd64(b, c.Mutex("a", opts...))
 		})
 	}
 }
