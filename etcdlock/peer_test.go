@@ -294,10 +294,22 @@ func TestBugsOfThePeer(t *testing.T) {
 				if name == "WatchBeginsInThePast" {
 					e = backends.StartEtcd(t, backends.EtcdOptions{}) // others' watches must not be counted
 				}
-				b := scene{T: t, raw: client(t, e.Addr), addr: e.Addr, open: who.open, name: "bug-" + strings.ToLower(name), limit: who.limit}
-				if bug := scenario(b); (bug != "") != who.bug {
-					t.Errorf("seen: %q, want a bug: %t", bug, who.bug)
+				// On a busy machine the peer may get through for once: its bugs are of timing.
+				tries := 1
+				if who.bug {
+					tries = 5
 				}
+				seen := ""
+				for try := range tries {
+					b := scene{
+						T: t, raw: client(t, e.Addr), addr: e.Addr, open: who.open,
+						name: fmt.Sprint("bug-", strings.ToLower(name), "-", try), limit: who.limit,
+					}
+					if seen = scenario(b); (seen != "") == who.bug {
+						return
+					}
+				}
+				t.Errorf("seen: %q, want a bug: %t", seen, who.bug)
 			})
 		}
 	}
