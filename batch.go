@@ -164,6 +164,13 @@ func (b *batch) handOn(l *Lease) bool {
 	if l.err != nil || len(e.leases) != 1 { // ended in between, or held twice
 		return false
 	}
+	// Whoever has found the old holder over its limit since we looked is about to expel it,
+	// and would expel the next holder instead.
+	if e.limit != nil {
+		if left, _ := e.leftLocked(); left <= 0 {
+			return false
+		}
+	}
 	b.leases++
 	w := b.popLocked()
 	l.endLocked(errReleased)
