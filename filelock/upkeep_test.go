@@ -222,6 +222,13 @@ func TestWatch(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("not told: ", what)
 		}
+		for rest := time.After(10 * watchRest); ; { // one change may be told of twice
+			select {
+			case <-told:
+			case <-rest:
+				return
+			}
+		}
 	}
 	next("that the watch stands")
 	s := openTestSession(t, dir)
@@ -244,6 +251,32 @@ func TestWatch(t *testing.T) {
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// Whoever was told of an entry that is gone by the next look must be told of that, too: he
+// has seen it, though the two looks found the same.
+func TestWatchTellsOfWhatHasGoneAgain(t *testing.T) {
+	dir := storeDir(t)
+	b := openBackend(t, dir)
+	s := openTestSession(t, dir)
+	ctx, cancel := context.WithTimeout(patient(t), patience)
+	defer cancel()
+	told := 0
+	err := b.Watch(ctx, "name", func() {
+		switch told++; told {
+		case 1:
+			e := s.Ticket(mutexRequest("name", "id")).(*ticket)
+			if _, err := e.Enqueue(ctx); err != nil {
+				t.Error(err)
+			}
+			leave(t, e)
+		case 2:
+			cancel()
+		}
+	})
+	if told < 2 || !errors.Is(err, context.Canceled) {
+		t.Errorf("told %d times: %v", told, err)
 	}
 }
 

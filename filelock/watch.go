@@ -3,12 +3,8 @@
 package filelock
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"time"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 const (
@@ -19,8 +15,10 @@ const (
 	watchRest = 5 * time.Millisecond
 )
 
-// Watch reads the name whenever its file changes or one of its owners dies, and calls
-// changed if what it reads is different.
+// Watch calls changed whenever the name's file is written to or one of the name's owners
+// dies. Other names share the file, so some calls are about nothing. To compare what is read
+// here with what was read before would not do: an entry that came and went between two
+// readings may have been seen by whom we serve, who then waits for its end.
 func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
 	s, err := b.use(ctx)
 	if err != nil {
@@ -31,8 +29,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	poll, stop := s.post.watchFile(&w, fileOf(newKey(name).hash))
 	defer stop()
 	defer s.post.unwatch(&w)
-	var last []driver.Entry
-	for first := true; ; first = false {
+	for {
 		list, err := b.List(ctx, name)
 		if err != nil {
 			return err
@@ -42,13 +39,10 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 			copy(ids[i][:], e.Session)
 		}
 		gone, retry, _ := s.post.watch(&w, ids) // a reason not to hear is answered by looking
+		changed()
 		if len(gone) > 0 {
-			continue
+			continue // died since we have read
 		}
-		if first || !slices.EqualFunc(list, last, sameEntry) {
-			changed()
-		}
-		last = list
 		if err := w.next(ctx, poll, retry); err != nil {
 			return err
 		}
@@ -56,10 +50,6 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 			return err
 		}
 	}
-}
-
-func sameEntry(a, b driver.Entry) bool {
-	return a.Seq == b.Seq && a.ID == b.ID && bytes.Equal(a.Value, b.Value)
 }
 
 // next waits until it is time to look again.
