@@ -11,6 +11,7 @@ PKGS     ?= ./...
 # Two packages at a time and no more: their tests start real servers and measure time.
 TESTFLAGS ?= -race -timeout 20m -p 2
 BENCH    ?= .
+RUNS     ?= 3
 FUZZTIME ?= 10s
 
 # The library's module, and those kept apart so that a user's go.sum does not grow.
@@ -30,7 +31,14 @@ install: build ## install hasp below PREFIX (default /usr/local)
 
 .PHONY: test
 test: ## run every test on real servers; REQUIRE_BACKENDS=1 fails where one is missing
+	cd bench && go test ./...
 	go test $(TESTFLAGS) $(PKGS)
+
+# The first is the one that Debian installs.
+.PHONY: test-redis
+test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
+	@for v in "" 6.2 8 valkey; do echo "== HASP_REDIS=$$v"; \
+	  HASP_REDIS=$$v go test $(TESTFLAGS) ./redislock/... ./redlock ./internal/redisconn ./internal/setnx || exit 1; done
 
 .PHONY: backends
 backends: ## install and build all servers that the tests and benchmarks start
@@ -69,10 +77,14 @@ sizes: ## report files over 350 lines and functions over 60
 	  /^}/ && name != "" {n = FNR - start + 1; if (n > 60) print n " lines  " f ": " substr(name, 1, 70); name = ""} \
 	  END {if (FNR > 350) print FNR " lines  " f}' "$$f"; done | sort -rn
 
+# What is measured as a whole goes into the documentation; a part is only printed.
 .PHONY: bench
-bench: ## run the benchmarks (BENCH=regexp)
+bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handoff RUNS=3); without STORE and SCENARIO all, into docs/
+	cd bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(STORE)$(SCENARIO),,-out ../docs)
+
+.PHONY: microbench
+microbench: ## run the packages' own benchmarks (BENCH=regexp)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 ./...
-	@if test -f bench/go.mod; then cd bench && go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 ./...; fi
 
 # go test fuzzes one target of one package at a time, hence the loop. -list prints the
 # targets of a package first and the package behind them.

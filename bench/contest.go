@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// endpoint is where the servers of a store are. Workers get it as JSON.
+type endpoint struct {
+	URL   string   `json:"url"`
+	Addrs []string `json:"addrs,omitempty"`
+}
+
+// store is one that locks are measured on.
+type store struct {
+	name  string
+	start func(p *backends.Program) endpoint
+	// contestants lists the floor before those that are compared with it.
+	contestants func(e endpoint) []contestant
+	// counter returns what counts the server's commands for locks so far; nil: it cannot.
+	counter func(e endpoint, c contestant) (counter, error)
+	unit    string // what is counted
+}
+
+// counter counts what a server was asked for, without its own asking.
+type counter func() (int64, error)
+
+// role says what a contestant is measured for.
+type role string
+
+const (
+	floor role = "floor" // the least that any lock on this store can cost
+	ours  role = "hasp"
+	peer  role = "peer"
+)
+
+// contestant is a way to lock.
+type contestant struct {
+	name  string
+	role  role
+	floor string // the name of its floor, for a store that has several; "" is the first
+	// told: it excludes nobody who waits. Where there is contention the turn is passed to
+	// it within the process, and it then releases and acquires one after the other.
+	told  bool
+	sends string // the commands it sends, where the server counts by name
+	only  string // scenarios that it is measured in, "" for all
+	open  func(ctx context.Context) (client, error)
+}
+
+// client is one with a connection of its own, or a pool, as its kind has it.
+type client struct {
+	lock  func(ctx context.Context, name string) (unlock func() error, err error)
+	close func()
+}
+
+// cycle locks and unlocks.
+func (c client) cycle(ctx context.Context, name string) error {
+	unlock, err := c.lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	return unlock()
+}
+
+// joins reports whether the contestant is measured in a scenario.
+func (c contestant) joins(scenario string) bool {
+	return c.only == "" || slices.Contains(strings.Fields(c.only), scenario)
+}
+
+var stores = []store{redisStore, redlockStore, zookeeperStore, etcdStore, postgresStore, mysqlStore, fileStore}
+
+// pick returns what a comma-separated list names, all for "all".
+func pick[T any](list string, all []T, name func(T) string) ([]T, error) {
+	if list == "all" || list == "" {
+		return all, nil
+	}
+	var picked []T
+	for want := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(t T) bool { return strings.EqualFold(name(t), want) })
+		if i < 0 {
+			var names []string
+			for _, t := range all {
+				names = append(names, name(t))
+			}
+			return nil, fmt.Errorf("there is no %q: all, or some of %s", want, strings.Join(names, ","))
+		}
+		picked = append(picked, all[i])
+	}
+	return picked, nil
+}

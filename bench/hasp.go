@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/hasplock/hasp"
+
+	_ "github.com/hasplock/hasp/etcdlock"
+	_ "github.com/hasplock/hasp/filelock"
+	_ "github.com/hasplock/hasp/mysqllock"
+	_ "github.com/hasplock/hasp/pglock"
+	_ "github.com/hasplock/hasp/redislock"
+	_ "github.com/hasplock/hasp/redlock"
+	_ "github.com/hasplock/hasp/zklock"
+)
+
+// ttl is what every lock of a contestant that has a TTL is taken for.
+const ttl = 10 * time.Second
+
+// haspOn is hasp, as its README says, at a store's URL.
+func haspOn(name, storeURL string, opts ...hasp.LockOption) contestant {
+	return contestant{name: name, role: ours, open: func(ctx context.Context) (client, error) {
+		c, err := hasp.Open(ctx, storeURL, hasp.WithTTL(ttl))
+		if err != nil {
+			return client{}, err
+		}
+		return client{
+			lock: func(ctx context.Context, name string) (func() error, error) {
+				l, err := c.Mutex(name, opts...).Lock(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
+			},
+			close: func() { c.Close() },
+		}, nil
+	}}
+}
+
+// batching is hasp with local batching, for the one scenario that it is made for.
+func batching(storeURL string) contestant {
+	c := haspOn("hasp, batching", storeURL, hasp.Batch(1000, 100*time.Millisecond))
+	c.only = "S4"
+	return c
+}

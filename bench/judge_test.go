@@ -1,0 +1,130 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ms = int64(time.Millisecond)
+
+// round has contenders hold for 1 ms each, 0.2 ms after one another, from 1,000 ms on.
+func round(who ...int) (all []turn) {
+	for i, w := range who {
+		got := 1000*ms + int64(i)*(ms+ms/5)
+		all = append(all, turn{Who: w, Asked: int64(i) * ms, Got: got, Left: got + ms})
+	}
+	return all
+}
+
+func TestJudge(t *testing.T) {
+	fair := judge(round(0, 1, 2, 3, 0, 1, 2, 3), 4, 0, 1e18, 16, 8*time.Millisecond)
+	if fair.Acquisitions != 8 || fair.Inversions != 0 || fair.Least != 2 || fair.Most != 2 || math.Abs(fair.Jain-1) > 1e-9 {
+		t.Errorf("of a fair round: %+v", fair)
+	}
+	if math.Abs(fair.P50-200) > 1 || fair.Commands != 2 || fair.CPU != 1000 {
+		t.Errorf("gap %.0f µs, %.1f commands, %.0f µs of CPU; want 200, 2 and 1000", fair.P50, fair.Commands, fair.CPU)
+	}
+
+	unfair := judge(round(0, 0, 0, 0), 4, 0, 1e18, 8, 0)
+	if unfair.Least != 0 || unfair.Most != 4 || math.Abs(unfair.Jain-0.25) > 1e-9 {
+		t.Errorf("one contender has had it all, and is judged %+v", unfair)
+	}
+
+	late := round(0, 1, 2)
+	late[2].Asked = -1000 * ms // waited for a second, while two who came later were served
+	if f := judge(late, 3, 0, 1e18, 0, 0); f.Inversions != 2 {
+		t.Errorf("%d inversions, want 2", f.Inversions)
+	}
+
+	if f := judge(round(0, 1, 2, 3), 4, 1002*ms, 1e18, 0, 0); f.Acquisitions != 2 {
+		t.Errorf("%d acquisitions counted, two were before the time", f.Acquisitions)
+	}
+	if f := judge(nil, 4, 0, 1e18, 0, 0); f.Error == "" {
+		t.Error("figures of nothing")
+	}
+}
+
+// outcomeOf is a contestant with such medians in its repetitions.
+func outcomeOf(who string, r role, p50 ...float64) (o outcome) {
+	o = outcome{Who: who, Role: r}
+	for _, v := range p50 {
+		o.Reps = append(o.Reps, figures{Acquisitions: 1, P50: v})
+	}
+	return o
+}
+
+// A ratio is of figures of the same repetition: a machine that was slow for one of them was
+// so for both.
+func TestRatioByRepetition(t *testing.T) {
+	tab := table{Store: "s", Scenario: "S1", Outcomes: []outcome{
+		outcomeOf("floor", floor, 100, 1000, 100),
+		outcomeOf("ours", ours, 110, 1100, 110),
+		outcomeOf("slow", peer, 400, 4000, 400),
+		outcomeOf("quick", peer, 220, 2200, 220),
+	}}
+	tab.compare()
+	o := tab.Outcomes[1]
+	if o.ToFloor == nil || math.Abs(o.ToFloor.Median-1.1) > 1e-9 || !o.ToFloor.agrees() {
+		t.Errorf("to the floor %+v, want 1.1 in all", o.ToFloor)
+	}
+	if o.Peer != "quick" || math.Abs(o.ToPeer.Median-0.5) > 1e-9 {
+		t.Errorf("best peer %s, %+v; want quick at 0.5", o.Peer, o.ToPeer)
+	}
+}
+
+func TestDisagreementIsNotPrinted(t *testing.T) {
+	tab := table{Store: "s", Scenario: "S1", Title: "title", Outcomes: []outcome{
+		outcomeOf("floor", floor, 100, 100, 100),
+		outcomeOf("ours", ours, 50, 100, 300),
+	}}
+	tab.compare()
+	var page strings.Builder
+	tab.markdown(&page)
+	if text := page.String(); !strings.Contains(text, "repetitions disagree") || strings.Contains(text, "x floor | 1.00") {
+		t.Errorf("a ratio between 0.5 and 3 was printed:\n%s", text)
+	}
+}
+
+func TestSpanLeavesOutAQuarter(t *testing.T) {
+	if s := spanOf([]float64{1, 1.1, 0.9, 50}); s.Max != 1.1 || s.Min != 0.9 {
+		t.Errorf("of four, the one far out stays: %+v", s)
+	}
+	if s := spanOf([]float64{1, 1.1, 50}); s.Max != 50 || s.agrees() {
+		t.Errorf("of three, none may be left out: %+v", s)
+	}
+}
+
+// Rates are better when higher.
+func TestBest(t *testing.T) {
+	tab := table{rate: true, Outcomes: []outcome{
+		{Who: "slow", Role: peer, Median: figures{Rate: 10}},
+		{Who: "quick", Role: peer, Median: figures{Rate: 20}},
+		{Who: "failed", Role: peer, Median: figures{Error: "no"}},
+	}}
+	if i := tab.best(peer); tab.Outcomes[i].Who != "quick" {
+		t.Errorf("best is %s", tab.Outcomes[i].Who)
+	}
+}
+
+// Every target names something that is measured.
+func TestTargetsExist(t *testing.T) {
+	e := endpoint{URL: "redis://h:1?x=y", Addrs: []string{"h:1"}}
+	for _, want := range targets() {
+		chosen, err := pick(want.store, stores, func(s store) string { return s.name })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pick(want.scenario, scenarios, func(s scenario) string { return s.name }); err != nil {
+			t.Error(err)
+		}
+		found := false
+		for _, c := range chosen[0].contestants(e) {
+			found = found || c.name == want.who && c.joins(want.scenario)
+		}
+		if !found {
+			t.Errorf("%s has no %q in %s", want.store, want.who, want.scenario)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// plan is what is to be measured.
+type plan struct {
+	stores    []store
+	scenarios []scenario
+	reps      int
+	brief     bool
+	progress  io.Writer
+}
+
+// outcome is one contestant's showing in one scenario.
+type outcome struct {
+	Who     string    `json:"who"`
+	Role    role      `json:"role"`
+	Reps    []figures `json:"repetitions"`
+	Median  figures   `json:"median"`
+	Floor   string    `json:"floor,omitempty"` // whom ToFloor compares with
+	ToFloor *span     `json:"to_floor,omitempty"`
+	Peer    string    `json:"best_peer,omitempty"`
+	ToPeer  *span     `json:"to_best_peer,omitempty"`
+}
+
+// table is a scenario on a store.
+type table struct {
+	Store    string    `json:"store"`
+	Unit     string    `json:"unit,omitempty"`
+	Scenario string    `json:"scenario"`
+	Title    string    `json:"title"`
+	Outcomes []outcome `json:"outcomes"`
+	rate     bool
+}
+
+// run measures store by store, so that only one store's servers run at a time.
+func (p *plan) run(ctx context.Context) (tables []table, err error) {
+	began, done, all := time.Now(), 0, len(p.stores)*len(p.scenarios)
+	for _, s := range p.stores {
+		program := &backends.Program{}
+		err := program.Run(func() {
+			e := s.start(program)
+			for _, sc := range p.scenarios {
+				done++
+				if sc.store != "" && sc.store != s.name {
+					continue
+				}
+				fmt.Fprintf(p.progress, "[%d/%d %s] %s %s: %s\n", done, all, time.Since(began).Round(time.Second), s.name, sc.name, sc.title)
+				t, e := p.scenario(ctx, s, e, sc)
+				if e != nil {
+					err = e
+					return
+				}
+				tables = append(tables, t)
+			}
+		})
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return tables, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return tables, nil
+}
+
+// scenario has the contestants take turns, in another order each time: what disturbs the
+// machine for a while disturbs all.
+func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (table, error) {
+	t := table{Store: s.name, Unit: s.unit, Scenario: sc.name, Title: sc.title, rate: sc.rate}
+	reps := p.reps * max(1, sc.times)
+	if sc.once {
+		reps = 1
+	}
+	var joined []contestant
+	for _, c := range s.contestants(e) {
+		if c.joins(sc.name) && (!sc.once || c.role == ours) {
+			joined = append(joined, c)
+			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Floor: c.floor})
+		}
+	}
+	for rep := range reps {
+		for i := range joined {
+			i = (i + rep) % len(joined)
+			m := &match{store: s, endpoint: e, who: joined[i], rep: p.number(), brief: p.brief}
+			if s.counter != nil {
+				var err error
+				if m.count, err = s.counter(e, joined[i]); err != nil {
+					return t, err
+				}
+			}
+			f := sc.run(ctx, m)
+			if ctx.Err() != nil {
+				return t, ctx.Err()
+			}
+			if f.Error != "" {
+				fmt.Fprintf(p.progress, "  %s: %s\n", joined[i].name, f.Error)
+			}
+			t.Outcomes[i].Reps = append(t.Outcomes[i].Reps, f)
+		}
+	}
+	t.compare()
+	return t, nil
+}
+
+var last int
+
+// number makes the names of each match its own.
+func (p *plan) number() int { last++; return last }
+
+// value is the figure that a scenario compares.
+func (t *table) value(f figures) float64 {
+	if f.Error != "" {
+		return 0
+	}
+	if t.rate {
+		return f.Rate
+	}
+	return f.P50
+}
+
+// compare sets medians, and the ratios to the floor and to the best peer: each repetition
+// with the same repetition of the other's.
+func (t *table) compare() {
+	for i := range t.Outcomes {
+		t.Outcomes[i].Median = medianOf(t.Outcomes[i].Reps)
+	}
+	best := t.best(peer)
+	for i := range t.Outcomes {
+		o := &t.Outcomes[i]
+		if o.Role == floor {
+			o.Floor = ""
+			continue
+		}
+		j := t.first(func(f outcome) bool { return f.Role == floor && (o.Floor == "" || f.Who == o.Floor) })
+		if j >= 0 {
+			o.Floor, o.ToFloor = t.Outcomes[j].Who, t.ratio(*o, t.Outcomes[j])
+		}
+		if o.Role == ours && best >= 0 {
+			o.Peer, o.ToPeer = t.Outcomes[best].Who, t.ratio(*o, t.Outcomes[best])
+		}
+	}
+}
+
+func (t *table) first(is func(outcome) bool) int { return slices.IndexFunc(t.Outcomes, is) }
+
+// best returns the best contestant of a role.
+func (t *table) best(r role) int {
+	found := -1
+	for i, o := range t.Outcomes {
+		v := t.value(o.Median)
+		if o.Role != r || v == 0 {
+			continue
+		}
+		if found < 0 || (v < t.value(t.Outcomes[found].Median)) != t.rate {
+			found = i
+		}
+	}
+	return found
+}
+
+func (t *table) ratio(a, b outcome) *span {
+	var all []float64
+	for i := range min(len(a.Reps), len(b.Reps)) {
+		if x, y := t.value(a.Reps[i]), t.value(b.Reps[i]); x > 0 && y > 0 {
+			all = append(all, x/y)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	s := spanOf(all)
+	return &s
+}
+
+// medianOf is field by field, of the repetitions that have figures.
+func medianOf(all []figures) (m figures) {
+	good := slices.DeleteFunc(slices.Clone(all), func(f figures) bool { return f.Error != "" })
+	if len(good) == 0 {
+		if len(all) > 0 {
+			m.Error = all[0].Error
+		}
+		return m
+	}
+	of := func(field func(f figures) float64) float64 {
+		var v []float64
+		for _, f := range good {
+			v = append(v, field(f))
+		}
+		return median(v)
+	}
+	whole := func(field func(f figures) int) int {
+		return int(of(func(f figures) float64 { return float64(field(f)) }))
+	}
+	return figures{
+		Acquisitions: whole(func(f figures) int { return f.Acquisitions }),
+		Rate:         of(func(f figures) float64 { return f.Rate }),
+		P50:          of(func(f figures) float64 { return f.P50 }),
+		P95:          of(func(f figures) float64 { return f.P95 }),
+		P99:          of(func(f figures) float64 { return f.P99 }),
+		Commands:     of(func(f figures) float64 { return f.Commands }),
+		CPU:          of(func(f figures) float64 { return f.CPU }),
+		Jain:         of(func(f figures) float64 { return f.Jain }),
+		Least:        whole(func(f figures) int { return f.Least }),
+		Most:         whole(func(f figures) int { return f.Most }),
+		Inversions:   whole(func(f figures) int { return f.Inversions }),
+		Heap:         of(func(f figures) float64 { return f.Heap }),
+		Goroutines:   of(func(f figures) float64 { return f.Goroutines }),
+		PerSecond:    of(func(f figures) float64 { return f.PerSecond }),
+		CPU30:        of(func(f figures) float64 { return f.CPU30 }),
+		Lost:         whole(func(f figures) int { return f.Lost }),
+		Growth:       of(func(f figures) float64 { return f.Growth }),
+	}
+}
