@@ -80,15 +80,17 @@ func testSeqGrows(e *env) {
 	s, other := e.session(b, nil), e.session(e.backend(), nil)
 	last := uint64(0)
 	for range 5 {
-		held, v := e.enter(s, e.whole(name))
+		r := e.whole(name)
+		held, v := e.enter(s, r)
 		waiting, _ := e.enter(other, e.whole(name))
-		for i, entry := range e.list(b, name) {
+		list := e.list(b, name)
+		for i, entry := range list {
 			if entry.Seq <= last {
 				e.Fatalf("entry %d has Seq %d after %d", i, entry.Seq, last)
 			}
 			last = entry.Seq
 			if i == 0 && v.Token != entry.Seq {
-				e.Fatalf("token %d of the entry with Seq %d", v.Token, entry.Seq)
+				e.Fatalf("token %d of %s, and listed are %+v", v.Token, r.ID, list)
 			}
 		}
 		e.leave(held)

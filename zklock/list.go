@@ -21,7 +21,20 @@ func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error)
 	if err != nil {
 		return nil, err
 	}
-	return through(ctx, b, func(c *conn) ([]driver.Entry, error) { return b.list(ctx, c, name, node) })
+	return through(ctx, b, func(c *conn) ([]driver.Entry, error) {
+		if err := c.catchUp(ctx, node); err != nil {
+			return nil, err
+		}
+		return b.list(ctx, c, name, node)
+	})
+}
+
+// catchUp has the server that we are connected to learn what the leader has decided so far.
+// It may be behind, and would not show an entry that its owner has been told of. Whoever
+// decides from a list has no need of it: his own node is in there, and all that came before.
+func (c *conn) catchUp(ctx context.Context, node string) error {
+	_, err := call(ctx, c, func() (string, error) { return c.zk.Sync(node) })
+	return explain("sync", err)
 }
 
 func (b *backend) list(ctx context.Context, c *conn, name, node string) (_ []driver.Entry, err error) {
@@ -104,6 +117,9 @@ func each(ctx context.Context, n int, fn func(i int) error) error {
 // the servers to remove it.
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
 	nodes, err := through(ctx, b, func(c *conn) ([]string, error) {
+		if err := c.catchUp(ctx, b.opts.Root); err != nil {
+			return nil, err
+		}
 		return call(ctx, c, func() ([]string, error) {
 			nodes, _, err := c.zk.Children(b.opts.Root)
 			return nodes, err
@@ -162,6 +178,9 @@ func (b *backend) Evict(ctx context.Context, name, id string) error {
 	asked := false
 	_, err = through(ctx, b, func(c *conn) (struct{}, error) {
 		none := struct{}{}
+		if err := c.catchUp(ctx, node); err != nil {
+			return none, err
+		}
 		victim, err := b.find(ctx, c, node, id)
 		if err != nil {
 			return none, err
