@@ -42,11 +42,16 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 	if len(c.cfg.middleware) > 0 {
 		l.adopt(ctx)
 	}
+	c.acquired(ctx, r, l)
+	return l, nil
+}
+
+// acquired is what a new lease begins with.
+func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
 	c.event(Event{Kind: Acquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
 		go c.listen(l, r.revoked) // ends with the lease
 	}
-	return l, nil
 }
 
 // check refuses what is wrong before any I/O.
@@ -150,7 +155,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 		Owner: r.owner, Since: r.began, Value: r.value, NoWait: r.noWait,
 	})
 	var failures backoff
-	v, unsure, err := s.ask(ctx, e, false)
+	v, unsure, err := s.ask(ctx, e.ticket.Enqueue, false)
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
@@ -198,11 +203,11 @@ func (s *session) abandon(e *entry, mayExist bool) {
 // repeated under the same id: it may have been applied, and the store then finds the
 // entry instead of making a second. unsure reports that this happened. A caller that does
 // not wait in the queue yet is not kept longer than a TTL by a store that only fails.
-func (s *session) ask(ctx context.Context, e *entry, queued bool) (v driver.Verdict, unsure bool, err error) {
+func (s *session) ask(ctx context.Context, enqueue func(context.Context) (driver.Verdict, error), queued bool) (v driver.Verdict, unsure bool, err error) {
 	var b backoff
 	var failing time.Time // since when
 	for {
-		v, err = e.ticket.Enqueue(ctx)
+		v, err = enqueue(ctx)
 		if err != nil && failing.IsZero() {
 			failing = time.Now()
 		}
@@ -244,7 +249,7 @@ func (s *session) wait(ctx context.Context, e *entry, retry time.Duration, failu
 	case wctx.Err() == nil && !failures.sleep(ctx):
 		return v, err
 	}
-	v, _, err = s.ask(ctx, e, true)
+	v, _, err = s.ask(ctx, e.ticket.Enqueue, true)
 	return v, err
 }
 

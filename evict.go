@@ -2,8 +2,10 @@ package hasp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -14,17 +16,20 @@ import (
 // believes that it holds: exclusion is broken for that long, for a resource that does not
 // check tokens. Ask first if there is time (see [AskHolder]).
 //
+// why is kept in the store, with who we are and when, where the store can do that: see
+// [Client.LastEviction]. It is at most 1 KB of UTF-8 and may be empty.
+//
 // The error wraps ErrNotHeld if there is no such entry, and ErrUnsupported where the store
 // cannot take a lock away.
-func (c *Client) Evict(ctx context.Context, name, id string) error {
-	err := c.evict(ctx, name, id)
+func (c *Client) Evict(ctx context.Context, name, id, why string) error {
+	err := c.evict(ctx, name, id, why)
 	if err != nil {
 		return c.wrap("evict "+id+" from", name, err)
 	}
 	return nil
 }
 
-func (c *Client) evict(ctx context.Context, name, id string) error {
+func (c *Client) evict(ctx context.Context, name, id, why string) error {
 	e, ok := c.backend.(driver.Evicter)
 	switch {
 	case ctx == nil:
@@ -36,12 +41,64 @@ func (c *Client) evict(ctx context.Context, name, id string) error {
 	case !ok:
 		return fmt.Errorf("%w: it cannot remove another client's entry", ErrUnsupported)
 	}
-	if err := ValidateName(name); err != nil {
+	err := errors.Join(ValidateName(name), checkNote(why))
+	if err != nil {
 		return err
 	}
-	err := e.Evict(ctx, name, id)
+	if r, ok := e.(driver.Recorder); ok {
+		var note []byte
+		// By the writer's clock, for people.
+		if note, err = json.Marshal(Eviction{ID: id, By: c.cfg.owner, Why: why, At: time.Now()}); err == nil {
+			err = r.EvictFor(ctx, name, id, string(note))
+		}
+	} else {
+		err = e.Evict(ctx, name, id)
+	}
 	if errors.Is(err, driver.ErrGone) {
 		return fmt.Errorf("%w: there is no such entry (any more)", ErrNotHeld)
 	}
 	return err
+}
+
+// Eviction is what the store keeps of an Evict: what its author wrote, for people.
+type Eviction struct {
+	ID  string    `json:"id"` // of the entry that was removed
+	By  Owner     `json:"by"`
+	Why string    `json:"why,omitempty"`
+	At  time.Time `json:"at"` // by the clock of who did it
+}
+
+// LastEviction tells who last took a lock of this name away with [Client.Evict], and why. It
+// is nil if nobody did, or if the store has forgotten the name since. The error wraps
+// ErrUnsupported where the store keeps no such record.
+func (c *Client) LastEviction(ctx context.Context, name string) (*Eviction, error) {
+	e, err := c.lastEviction(ctx, name)
+	if err != nil {
+		return nil, c.wrap("look for evictions from", name, err)
+	}
+	return e, nil
+}
+
+func (c *Client) lastEviction(ctx context.Context, name string) (*Eviction, error) {
+	r, ok := c.backend.(driver.Recorder)
+	switch {
+	case ctx == nil:
+		return nil, errNilContext
+	case c.isClosed():
+		return nil, ErrClosed
+	case !ok:
+		return nil, fmt.Errorf("%w: it keeps no record of evictions", ErrUnsupported)
+	}
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	note, err := r.LastEviction(ctx, name)
+	if err != nil || note == "" {
+		return nil, err
+	}
+	e := new(Eviction)
+	if err := json.Unmarshal([]byte(note), e); err != nil {
+		return nil, fmt.Errorf("the record is not readable: %w", err)
+	}
+	return e, nil
 }

@@ -205,3 +205,37 @@ func ExampleElection_pausedLeader() {
 	// refused: by the first, waking up
 	// two leads, the first holds: false
 }
+
+// A process that is replaced by a newer one hands its lock on. How the text gets there (a
+// pipe, an inherited file, an environment variable) is for the two to agree on.
+func ExampleLease_Export() {
+	ctx := context.Background()
+	store := memlock.New()
+	client := func() *hasp.Client {
+		c, err := hasp.New(store.Backend())
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	before, after, waiter := client(), client(), client()
+	defer after.Close()
+	defer waiter.Close()
+
+	old, _ := before.Mutex("deploy").Lock(ctx)
+	text, err := old.Export() // end all writes first
+	fmt.Println("old:", old.Held(), err)
+
+	lease, err := after.Import(ctx, text)
+	fmt.Println("new:", lease.Held(), lease.Token() == old.Token(), err)
+	before.Close() // only now: closing gives back what nobody has imported
+
+	_, err = waiter.Mutex("deploy").TryLock(ctx)
+	fmt.Println("others:", errors.Is(err, hasp.ErrBusy))
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// old: false <nil>
+	// new: true true <nil>
+	// others: true
+	// <nil>
+}

@@ -35,7 +35,7 @@ func (l *Lease) ID() string { return l.entry.id }
 // than it has seen.
 //
 // A token names what the store has granted. Leases that share one grant share its token:
-// those taken again with [Reentrant], and those handed on with [Batch].
+// those taken again with [Reentrant], and those handed on with [Batch] or [Lease.Export].
 func (l *Lease) Token() uint64 { return l.entry.token }
 
 // Held reports whether the lease may be relied on at this moment. It is computed from the

@@ -15,15 +15,15 @@ func TestEvict(t *testing.T) {
 		l := lock(t, c, "a")
 		next := lockLater(t.Context(), other, "a")
 		synctest.Wait()
-		wantErr(t, other.Evict(t.Context(), "a", "nobody"), hasp.ErrNotHeld)
-		wantErr(t, other.Evict(t.Context(), "a", ""), hasp.ErrInvalidOption)
-		wantErr(t, other.Evict(t.Context(), "", l.ID()), hasp.ErrInvalidName)
-		wantErr(t, other.Evict(noContext, "a", l.ID()), hasp.ErrInvalidOption)
-		wantErr(t, c.Evict(t.Context(), "a", l.ID()), hasp.ErrUnsupported) // spoiled has no such method
+		wantErr(t, other.Evict(t.Context(), "a", "nobody", "why"), hasp.ErrNotHeld)
+		wantErr(t, other.Evict(t.Context(), "a", "", "why"), hasp.ErrInvalidOption)
+		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalidName)
+		wantErr(t, other.Evict(noContext, "a", l.ID(), "why"), hasp.ErrInvalidOption)
+		wantErr(t, c.Evict(t.Context(), "a", l.ID(), "why"), hasp.ErrUnsupported) // spoiled has no such method
 		if !l.Held() {
 			t.Fatal(l.Err())
 		}
-		if err := other.Evict(t.Context(), "a", l.ID()); err != nil {
+		if err := other.Evict(t.Context(), "a", l.ID(), "why"); err != nil {
 			t.Fatal(err)
 		}
 		<-l.Lost()

@@ -178,11 +178,30 @@ type Publisher interface {
 	Publish(ctx context.Context, value []byte) error
 }
 
-// Downgrader is a Ticket that can make its held entry smaller in place, at the same Seq,
-// so that entries behind it may hold beside it. ErrGone: there is no such entry. To call it
-// again is harmless.
+// Downgrader is a Ticket that can make its held entry smaller in place, at the same Seq and
+// with the same value, so that entries behind it may hold beside it; those are told as they
+// are of a departure. units is at least 1. An entry never grows by it, so that a call that is
+// repeated, or that the network delivers late, is harmless. ErrGone: there is no such entry.
 type Downgrader interface {
 	Downgrade(ctx context.Context, units int64) error
+}
+
+// Adopter is a Ticket that can take over another session's held entry instead of making one
+// of its own. It is for stores whose entries do not end with a connection.
+type Adopter interface {
+	// Adopt makes the entry that holds under the ticket's name with this ID and Seq the
+	// ticket's own, in one step and in its place: the Seq, the units, the capacity and the
+	// value stay as they are, its ID, Owner and Since become the request's, and it lives and
+	// dies with the ticket's session from then on. Nobody is granted anything meanwhile.
+	//
+	// The ID changes so that whatever the old owner still sends (renewals, a Leave, a second
+	// Adopt by somebody else) finds nothing. Its session goes on telling Gone for the old ID,
+	// as for any entry that is missing.
+	//
+	// An entry whose session has expired, that waits, or whose units or capacity are not
+	// those of the request is not adopted: ErrGone, as if it were not there. Called again,
+	// Adopt finds the entry that it has adopted.
+	Adopt(ctx context.Context, id string, seq uint64) (Verdict, error)
 }
 
 // Watcher is a Backend that can follow a name without asking again and again.
@@ -205,6 +224,18 @@ type Namer interface {
 type Evicter interface {
 	// Evict removes the entry with this ID, or returns ErrGone if there is none.
 	Evict(ctx context.Context, name, id string) error
+}
+
+// Recorder is an Evicter that keeps with a name who evicted last and why, which the core
+// packs into a note of at most 4 KB. It may be forgotten when the name has not been used for
+// as long as the store remembers names.
+type Recorder interface {
+	// EvictFor is Evict, and keeps the note in the same step, in the place of an older one.
+	// If there was nothing to remove, nothing is kept.
+	EvictFor(ctx context.Context, name, id, note string) error
+
+	// LastEviction returns the note that is kept, "" if there is none.
+	LastEviction(ctx context.Context, name string) (note string, err error)
 }
 
 // Finding is one line of `hasp doctor`.

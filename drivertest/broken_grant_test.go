@@ -67,6 +67,13 @@ var grantControls = []control{
 		seen: []string{"Holding/Downgrade"},
 	},
 	{
+		name: "publishes what it was before it was downgraded",
+		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &forgetful{grip: g, s: s, r: r}
+		}},
+		seen: []string{"Holding/DowngradeKeeps"},
+	},
+	{
 		name: "folds the case of names",
 		flaw: flaw{request: rename(strings.ToLower)},
 		seen: []string{"Names/Traps"},
@@ -295,3 +302,21 @@ func (t *requeueing) Downgrade(ctx context.Context, units int64) error {
 type lonely struct{ grip }
 
 func (t *lonely) Downgrade(context.Context, int64) error { return nil }
+
+// forgetful writes the whole entry anew when it publishes, as it was requested.
+type forgetful struct {
+	grip
+	s driver.Session
+	r driver.Request
+}
+
+func (t *forgetful) Publish(ctx context.Context, value []byte) error {
+	if err := t.Leave(ctx); err != nil {
+		return err
+	}
+	r := t.r
+	r.Value = value
+	t.grip = t.s.Ticket(r).(grip)
+	_, err := t.Enqueue(ctx)
+	return err
+}

@@ -29,7 +29,7 @@ var leaveControls = []control{
 	{
 		name: "deletes by name whoever is in front",
 		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
-		seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained"},
+		seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "HandOff/Adopt"},
 	},
 	{
 		name: "confirms whatever it is asked to do",
@@ -38,6 +38,13 @@ var leaveControls = []control{
 			ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &yesman{g} },
 		},
 		seen: []string{"Contract/LeaveTwice", "Contract/NoWaitLeavesNothing", "Contract/Publish", "Evict/Forgotten"},
+	},
+	{
+		name: "keeps of an eviction that there was one",
+		flaw: flaw{evict: func(b full, ctx context.Context, name, id, _ string) error {
+			return b.EvictFor(ctx, name, id, "{}")
+		}},
+		seen: []string{"Evict/Recorded"},
 	},
 	{
 		name: "leaves entries behind when a session closes",

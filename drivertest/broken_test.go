@@ -33,6 +33,7 @@ type flaw struct {
 	names   func(full, string) []string
 	reopen  func()
 	watch   func(b full, ctx context.Context, name string, changed func()) error
+	evict   func(b full, ctx context.Context, name, id, note string) error
 }
 
 // full is everything a backend of memlock can do, grip everything its tickets can.
@@ -40,6 +41,7 @@ type full interface {
 	driver.Backend
 	driver.Namer
 	driver.Watcher
+	driver.Recorder
 	driver.Evicter
 }
 
@@ -47,6 +49,7 @@ type grip interface {
 	driver.Ticket
 	driver.Publisher
 	driver.Downgrader
+	driver.Adopter
 }
 
 // recorder takes a test's verdict instead of the testing package.
@@ -118,7 +121,7 @@ func find(t *testing.T, name string) test {
 
 // TestControls is the proof that the suite can fail.
 func TestControls(t *testing.T) {
-	for _, c := range slices.Concat(grantControls, leaveControls, wakeControls, sessionControls) {
+	for _, c := range slices.Concat(grantControls, handOffControls, leaveControls, wakeControls, sessionControls) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, name := range c.seen {
 				x := find(t, name)
@@ -215,6 +218,13 @@ func (b *flawed) Watch(ctx context.Context, name string, changed func()) error {
 		return b.full.Watch(ctx, name, changed)
 	}
 	return b.flaw.watch(b.full, ctx, name, changed)
+}
+
+func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
+	if b.flaw.evict == nil {
+		return b.full.EvictFor(ctx, name, id, note)
+	}
+	return b.flaw.evict(b.full, ctx, name, id, note)
 }
 
 func (b *flawed) List(ctx context.Context, name string) ([]driver.Entry, error) {

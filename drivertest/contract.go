@@ -192,7 +192,8 @@ func testChangeBeforeWait(e *env) {
 	name := e.name()
 	s, other := e.session(e.backend(), nil), e.session(e.backend(), nil)
 	for range 10 {
-		held, _ := e.enter(s, e.whole(name))
+		held, v := e.enter(s, e.whole(name))
+		e.holds(held, v) // a store without an order may need a second look at a free lock
 		waiting, v := e.enter(other, e.whole(name))
 		e.leave(held)
 		e.holds(waiting, v)

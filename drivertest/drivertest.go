@@ -90,6 +90,7 @@ func themes() []theme {
 		{"Evict", evictTests},
 		{"LockAll", lockAllTests},
 		{"Holding", holdingTests},
+		{"HandOff", handOffTests},
 		{"Operate", operateTests},
 		{"Leaks", leakTests},
 		{"Push", pushTests},

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"os"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -12,6 +13,7 @@ var evictTests = needing(needsEvicter, []test{
 	{name: "Waiter", needs: needsFIFO, run: testEvictWaiter},
 	{name: "Nobody", run: testEvictNobody},
 	{name: "Forgotten", run: testEvictForgotten},
+	{name: "Recorded", needs: needsRecorder, run: testEvictRecorded},
 })
 
 func (e *env) evict(b driver.Backend, name, id string) error {
@@ -109,4 +111,35 @@ func testEvictForgotten(e *env) {
 		e.wantErr("release of what was evicted", held.Release(e.ctx()), hasp.ErrLost)
 	}
 	e.empty(b, name)
+}
+
+// Who took a lock away, and why, can be read by anybody, also when the name has been used
+// again since; an eviction of nobody leaves no trace.
+func testEvictRecorded(e *env) {
+	name, c, operator, reader := e.name(), e.client(), e.client(), e.client()
+	recorded := func(want string) {
+		e.Helper()
+		got, err := reader.LastEviction(e.ctx(), name)
+		switch {
+		case err != nil:
+			e.Fatalf("last eviction: %v", err)
+		case want == "" && got != nil, want != "" && (got == nil || got.Why != want):
+			e.Errorf("recorded %+v, want %q", got, want)
+		case got != nil && (got.By.PID != os.Getpid() || got.ID == "" || got.At.IsZero()):
+			e.Errorf("recorded %+v", got)
+		}
+	}
+	recorded("")
+	e.wantErr("evict of nobody", operator.Evict(e.ctx(), name, "nobody-1", "by mistake"), hasp.ErrNotHeld)
+	recorded("")
+	for _, why := range []string{"web-3 is dead", "it's \"hung\"; 過負荷"} {
+		held := e.must(c.Mutex(name).Lock(e.ctx()))
+		if err := operator.Evict(e.ctx(), name, held.ID(), why); err != nil {
+			e.Fatalf("evict: %v", err)
+		}
+		recorded(why)
+		e.wantErr("evict of nobody", operator.Evict(e.ctx(), name, held.ID(), "too late"), hasp.ErrNotHeld)
+		e.release(e.must(operator.Mutex(name).Lock(e.ctx())))
+		recorded(why)
+	}
 }

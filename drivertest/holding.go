@@ -14,6 +14,7 @@ var holdingTests = []test{
 	{name: "Reentrant", run: testReentrant},
 	{name: "Downgrade", needs: both(needsShared, needsDowngrader), run: testDowngrade},
 	{name: "DowngradeBehind", needs: both(both(needsShared, needsFIFO), needsDowngrader), run: testDowngradeBehind},
+	{name: "DowngradeKeeps", needs: both(needsShared, needsDowngrader), run: testDowngradeKeeps},
 	{name: "MinHold", run: testMinHold},
 	{name: "MaxHold", run: testMaxHold},
 	{name: "HandedOn", run: testHandedOn},
@@ -81,6 +82,43 @@ func testDowngradeBehind(e *env) {
 	e.wantErr("a reader behind the writer", err, hasp.ErrBusy)
 	e.release(l)
 	e.release(writer.lease())
+}
+
+// A downgrade and a publication leave each other's work alone, and nothing makes an entry
+// larger again: not a downgrade that is late, and not what is published afterwards.
+func testDowngradeKeeps(e *env) {
+	b, name := e.backend(), e.name()
+	s := e.session(b, nil)
+	r := e.whole(name)
+	t, v := e.enter(s, r)
+	e.holds(t, v)
+	shrink := func(units int64) {
+		e.Helper()
+		if err := t.(driver.Downgrader).Downgrade(e.ctx(), units); err != nil {
+			e.Fatalf("downgrade to %d: %v", units, err)
+		}
+	}
+	publish := func(value string) {
+		e.Helper()
+		if p, ok := t.(driver.Publisher); ok && e.traits.Values {
+			r.Value = []byte(value)
+			if err := p.Publish(e.ctx(), r.Value); err != nil {
+				e.Fatalf("publish %q: %v", value, err)
+			}
+		}
+	}
+	publish("before")
+	shrink(3)
+	shrink(7)
+	for range 2 {
+		list := e.list(b, name)
+		if len(list) != 1 || list[0].Units != 3 || list[0].ID != r.ID || string(list[0].Value) != string(r.Value) {
+			e.Fatalf("listed: %+v", list)
+		}
+		publish("after")
+	}
+	e.leave(t)
+	e.wantErr("downgrade of what has left", t.(driver.Downgrader).Downgrade(e.ctx(), 1), driver.ErrGone)
 }
 
 // The lock is kept for its time, also from those who are told by push.

@@ -46,7 +46,8 @@ type order struct {
 
 // report is a line that a child writes to the suite.
 type report struct {
-	Event string    // ready, waiting, requeued, acquired, failed, released, answer, done
+	Event string    // ready, waiting, requeued, acquired, failed, released, exported, answer, done
+	Text  string    `json:",omitempty"` // of the export
 	ID    string    `json:",omitempty"`
 	Token uint64    `json:",omitempty"`
 	Error string    `json:",omitempty"`
@@ -121,6 +122,13 @@ func (w *worker) obey(o order) {
 			r.Error, r.Lost = err.Error(), errors.Is(err, hasp.ErrLost)
 		}
 		w.tell(r)
+	case "export":
+		text, err := w.lease.Export()
+		if err != nil {
+			w.tell(report{Event: "failed", Error: err.Error()})
+			return
+		}
+		w.tell(report{Event: "exported", Text: text})
 	default:
 		w.tell(report{Event: "failed", Error: "unknown order " + o.Do})
 	}

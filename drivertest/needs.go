@@ -31,6 +31,10 @@ func needsNames(e *env) string   { return unless(is[driver.Namer](e), "to list n
 func needsWatch(e *env) string   { return unless(is[driver.Watcher](e), "to watch a name") }
 func needsEvicter(e *env) string { return unless(is[driver.Evicter](e), "to evict") }
 
+func needsRecorder(e *env) string {
+	return unless(is[driver.Recorder](e), "to keep a record of evictions")
+}
+
 func needsReopen(e *env) string {
 	if e.h.Reopen == nil {
 		return "the store cannot be restarted here (Harness.Reopen is nil)"

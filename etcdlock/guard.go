@@ -24,7 +24,8 @@ type Held interface {
 // the check and the write can do harm. The writes must be in the same etcd cluster.
 //
 // It is for exclusive locks: mutexes, writers and leaders. The comparison never holds for
-// readers' and semaphores' leases, whose very point is that others write as well.
+// readers' and semaphores' leases, whose very point is that others write as well, nor for a
+// writer's after its Downgrade.
 func (b *Backend) Guard(l Held) clientv3.Cmp {
 	q := b.queue(l.Name())
 	key := q.base // no entry's: what is not found is not held
@@ -35,7 +36,9 @@ func (b *Backend) Guard(l Held) clientv3.Cmp {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		key = t.key
+		if t.now.units == t.request.Capacity {
+			key = t.key
+		}
 		return false
 	})
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(l.Token()))

@@ -270,6 +270,7 @@ var lateRequests = map[string]struct {
 			l.complain("published: %q", there[0].Value)
 		}
 	}},
+	"Downgrade": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateDowngrade},
 	// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
 	// nobody knows, while the client goes on to live and renew.
 	"CancelledLock": {without: ofEpoch, run: func(l *late) {

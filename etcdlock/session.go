@@ -69,7 +69,10 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 }
 
 func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return &ticket{session: s, request: r, queue: s.backend.queue(r.Name), signal: make(chan struct{}, 1)}
+	return &ticket{
+		session: s, request: r, now: content{r.Units, r.Value},
+		queue: s.backend.queue(r.Name), signal: make(chan struct{}, 1),
+	}
 }
 
 // Close revokes the lease, which removes every key of the session at once. An entry that

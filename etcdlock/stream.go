@@ -38,12 +38,13 @@ type stream struct {
 	heard   bool               // something has come since
 }
 
-// watch is for the deletion of one key.
+// watch is for the deletion of one key, or for its changes too.
 type watch struct {
-	id   int64
-	key  string
-	to   listener
-	from int64 // asked to begin at this revision, and not standing yet; 0: now
+	id      int64
+	key     string
+	to      listener
+	from    int64 // asked to begin at this revision, and not standing yet; 0: now
+	changes bool
 }
 
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the
@@ -53,6 +54,8 @@ type listener interface {
 	standing(w *watch, rev int64)
 	// deleted says that the key was deleted.
 	deleted(w *watch)
+	// changed says what the key is now, where that was asked for.
+	changed(w *watch, now *mvccpb.KeyValue)
 	// deaf says that an attempt to set up the watch has failed; there will be others.
 	deaf(w *watch)
 }
@@ -61,12 +64,12 @@ func newStream(s *session) *stream {
 	return &stream{session: s, watches: map[int64]*watch{}, send: make(chan struct{}, 1)}
 }
 
-// add begins a watch, at the revision if it is not 0.
-func (st *stream) add(key string, to listener, from int64) *watch {
+// add begins a watch, of which the caller says everything but the id.
+func (st *stream) add(w *watch) *watch {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.last++
-	w := &watch{id: st.last, key: key, to: to, from: from}
+	w.id = st.last
 	st.watches[w.id] = w
 	if !st.running && st.session.busy() {
 		st.running = true
@@ -102,12 +105,11 @@ func (st *stream) enqueue(r *pb.WatchRequest) {
 }
 
 func (w *watch) create() *pb.WatchRequest {
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
-		CreateRequest: &pb.WatchCreateRequest{
-			Key: []byte(w.key), WatchId: w.id, StartRevision: w.from,
-			Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT},
-		},
-	}}
+	r := &pb.WatchCreateRequest{Key: []byte(w.key), WatchId: w.id, StartRevision: w.from}
+	if !w.changes {
+		r.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}
+	}
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}}
 }
 
 // probe asks for a sign of life, and gives a stream up that has not given any since the
@@ -264,6 +266,8 @@ func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.Event_DELETE {
 			w.to.deleted(w)
+		} else {
+			w.to.changed(w, ev.Kv)
 		}
 	}
 	return resp.Created, nil

@@ -25,7 +25,8 @@ type ticket struct {
 	left bool   // Leave was called: nothing may enter any more
 	open int    // requests to enter whose outcome we do not know; see epoch.go
 	rev  int64  // create revision of the key, the place in the queue; 0: not known to be there
-	mod  int64  // mod revision, for Publish
+	mod  int64  // mod revision; with what was put there: see rewrite.go
+	now  content
 	held bool
 	gone bool // the key was deleted, and not by us
 	view view
@@ -219,41 +220,4 @@ func (t *ticket) refuse(ctx context.Context, busy *driver.Verdict, err error) (d
 		return driver.Verdict{}, err // the core calls Leave if an attempt went unanswered
 	}
 	return *busy, nil
-}
-
-// Publish replaces the value of the entry. It compares the mod revision as well, so that a
-// publication whose answer was lost cannot arrive after a later one and undo it.
-func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	r := t.request
-	r.Value = value
-	for {
-		t.mu.Lock()
-		rev, mod := t.rev, t.mod
-		t.mu.Unlock()
-		if rev == 0 {
-			return fmt.Errorf("%w: it never entered", driver.ErrGone)
-		}
-		resp, err := t.session.txn(ctx, "publish", &pb.TxnRequest{
-			Compare: []*pb.Compare{createdAt(t.key, rev), modifiedAt(t.key, mod)},
-			Success: []*pb.RequestOp{put(t.key, encode(&r), t.session.lease)},
-			Failure: []*pb.RequestOp{get(t.key)},
-		})
-		if err != nil {
-			return err
-		}
-		mod = resp.Header.Revision
-		if !resp.Succeeded {
-			kv := only(found(resp, 0))
-			if kv == nil || kv.CreateRevision != rev {
-				return fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
-			}
-			mod = kv.ModRevision
-		}
-		t.mu.Lock()
-		t.mod = max(t.mod, mod)
-		t.mu.Unlock()
-		if resp.Succeeded {
-			return nil
-		}
-	}
 }

@@ -58,7 +58,7 @@ func (v *vigil) sweep() {
 	for _, t := range due {
 		t.mu.Lock()
 		if !t.left && t.own == nil {
-			t.own = t.session.watch.add(t.key, t, 0)
+			t.own = t.session.watch.add(&watch{key: t.key, to: t})
 		}
 		t.mu.Unlock()
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -156,6 +157,11 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 // watch from "now" on may need is saved.
 const longQueue = 50
 
+// exclusive is whether the entry waits for all of the capacity. Then it must outwait
+// whoever is ahead, and needs not be told that one of them has become smaller, or has
+// published something.
+func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity }
+
 // follow watches exactly these keys. The caller has mu.
 //
 // If we may come to hold without reading again, our own key is watched, too, and its watch
@@ -170,7 +176,7 @@ func (t *ticket) follow(keys []string) {
 		}
 	}
 	if t.view.complete && t.own == nil {
-		t.own = st.add(t.key, t, 0)
+		t.own = st.add(&watch{key: t.key, to: t})
 	}
 	from := int64(0)
 	if t.view.depth > longQueue {
@@ -181,7 +187,7 @@ func (t *ticket) follow(keys []string) {
 			if t.ring == nil {
 				t.ring = map[string]*watch{}
 			}
-			t.ring[key] = st.add(key, t, from)
+			t.ring[key] = st.add(&watch{key: key, to: t, from: from, changes: !t.exclusive()})
 		}
 	}
 }
@@ -221,7 +227,7 @@ func (t *ticket) wake() {
 	}
 }
 
-// standing, deleted and deaf make the ticket a listener.
+// standing, deleted, changed and deaf make the ticket a listener.
 
 func (t *ticket) standing(_ *watch, rev int64) {
 	t.mu.Lock()
@@ -258,6 +264,22 @@ func (t *ticket) deleted(w *watch) {
 	}
 	t.wake()
 	t.mu.Unlock()
+}
+
+// changed takes note of a blocker that has become smaller. Entries never grow, so it does
+// not matter whether the view is older than the message or newer; and a key that was given
+// to another entry meanwhile has another create revision, or is out of the view by its
+// deletion, which came first.
+func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.view.keys, w.key)
+	e, ok := t.queue.entry(now)
+	if t.left || i < 0 || !ok || e.Seq != t.view.ahead[i].Seq || e.Units >= t.view.ahead[i].Units {
+		return
+	}
+	t.view.ahead[i].Units = e.Units
+	t.wake()
 }
 
 func (t *ticket) deaf(*watch) {

@@ -39,10 +39,10 @@ func (t *ticket) shrink(ctx context.Context, units int64) (who []party, err erro
 		return nil, asGone(err)
 	case !here:
 		return nil, driver.ErrGone
-	case units < 1 || units > int64(rec.units):
-		return nil, fmt.Errorf("%w: an entry of %d units cannot have %d", driver.ErrInvalid, rec.units, units)
-	case units == int64(rec.units):
-		return nil, nil
+	case units < 1:
+		return nil, fmt.Errorf("%w: an entry cannot have %d units", driver.ErrInvalid, units)
+	case units >= int64(rec.units):
+		return nil, nil // it never grows
 	}
 	tail, _, err := q.find(t.key)
 	if err != nil {

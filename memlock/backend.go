@@ -84,25 +84,6 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	}
 }
 
-// Evict removes an entry on an operator's behalf and tells its session.
-func (b *backend) Evict(_ context.Context, name, id string) error {
-	st := b.store
-	st.mu.Lock()
-	var found *entry
-	if q := st.queues[name]; q != nil {
-		if i := slices.IndexFunc(q.entries, func(e *entry) bool { return e.ID == id }); i >= 0 {
-			found = q.entries[i]
-			st.remove(found)
-		}
-	}
-	st.mu.Unlock()
-	if found == nil {
-		return driver.ErrGone
-	}
-	found.evicted()
-	return nil
-}
-
 func (b *backend) Close() error { return nil }
 
 // session expires by a timer of the store's, as on a server.

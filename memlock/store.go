@@ -52,11 +52,16 @@ type Store struct {
 	watchers map[string][]*watcher
 	open     map[*session]struct{}
 	faults   faults
+
+	evictions map[string]string // the last note, by name
 }
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{}, open: map[*session]struct{}{}}
+	return &Store{
+		label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{},
+		open: map[*session]struct{}{}, evictions: map[string]string{},
+	}
 }
 
 // Backend returns a new connection to the store.

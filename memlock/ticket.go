@@ -114,6 +114,9 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	if !t.entered || t.entry.gone {
 		return driver.ErrGone
 	}
+	if units >= t.entry.Units {
+		return nil // it never grows
+	}
 	q := st.queues[t.entry.Name]
 	q.used -= t.entry.Units - units
 	t.entry.Units = units

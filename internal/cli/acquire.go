@@ -16,12 +16,13 @@ type acquisition struct {
 	flags  *lockFlags
 	name   string
 	note   string
+	opts   []hasp.LockOption // besides
 	report *reporter
 }
 
 // lock chooses the primitive.
 func (q *acquisition) lock(ctx context.Context) (*hasp.Lease, error) {
-	opts := []hasp.LockOption{hasp.Note(q.note)}
+	opts := append([]hasp.LockOption{hasp.Note(q.note)}, q.opts...)
 	for _, h := range heldAbove(q.app.getenv) {
 		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
 	}

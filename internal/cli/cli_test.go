@@ -232,13 +232,13 @@ func TestValues(t *testing.T) {
 			t.Errorf("%q was taken for %v", in, p)
 		}
 	}
-	var p lossPolicy
+	p := reaction{most: "kill"}
 	for _, in := range []string{"signal:USR1", "signal:SIGUSR1", "signal:usr1"} {
-		if p.Set(in) != nil || signalName(p.signal) != "USR1" || p.kills() || p.ignores() {
+		if p.Set(in) != nil || signalName(p.signal) != "USR1" || p.ends() || p.ignores() {
 			t.Errorf("%q is %v", in, p)
 		}
 	}
-	for _, in := range []string{"", "Kill", "signal:", "signal:9", "signal:KILLALL"} {
+	for _, in := range []string{"", "Kill", "signal:", "signal:9", "signal:KILLALL", "stop"} {
 		if p.Set(in) == nil {
 			t.Errorf("%q was taken", in)
 		}

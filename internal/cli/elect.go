@@ -101,13 +101,15 @@ const (
 // campaign returns when a signal asks to end, or when campaigning makes no sense.
 func (c *candidate) campaign() error {
 	r := c.report
-	election := c.client.Election(r.name, hasp.Note(noteOr(c.flags.note, c.argv)))
 	for terms := 0; ; terms++ {
 		r.began, r.acquired = time.Now(), time.Time{}
+		// Anew for each term: a request that was for the last must not end the next.
+		requests, opts := c.flags.heed()
+		election := c.client.Election(r.name, append(opts, hasp.Note(noteOr(c.flags.note, c.argv)))...)
 		term, err := c.win(election)
 		if err == nil {
 			var again bool
-			if again, err = c.lead(term); !again {
+			if again, err = c.lead(term, requests); !again {
 				return err
 			}
 		} else if f := fail(err); terms > 0 && f.outcome == outcomeUnreachable {
@@ -124,14 +126,14 @@ func (c *candidate) campaign() error {
 }
 
 // lead runs the command for a term. again says that this candidate is to go on.
-func (c *candidate) lead(term *hasp.Term) (again bool, err error) {
+func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again bool, err error) {
 	r := c.report
 	r.held(term.Lease)
 	r.say("leading %q%s", r.name, tokenText(term.Token()))
 	t := &task{
 		path: c.path, argv: c.argv,
 		env:   c.app.commandEnv(term.Lease, c.client, c.flags.url, c.flags.passCredentials, true),
-		lease: term.Lease, flags: &c.flags.commandFlags, signals: c.signals, report: r,
+		lease: term.Lease, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
 	}
 	end := t.run()
 	settle(&end, term.Lease, r)

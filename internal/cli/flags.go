@@ -88,7 +88,7 @@ func checkText(flag, text string) error {
 // commandFlags are those of the verbs that run a command.
 type commandFlags struct {
 	killAfter       span
-	onLost          lossPolicy
+	onLost, onAsk   reaction
 	passCredentials bool
 	statusFD        int
 	quiet, verbose  bool
@@ -96,9 +96,11 @@ type commandFlags struct {
 
 func (f *commandFlags) add(fs *pflag.FlagSet) {
 	f.killAfter = span{d: 10 * time.Second}
-	f.onLost = lossPolicy{text: "kill"}
+	f.onLost = reaction{most: "kill", text: "kill"}
+	f.onAsk = reaction{most: "stop", text: "ignore"}
 	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
 	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
+	fs.Var(&f.onAsk, "on-ask", "what the command gets when somebody asks for the lock (hasp release NAME)")
 	fs.BoolVar(&f.passCredentials, "pass-credentials", false, "leave the store's credentials in the command's environment")
 	fs.IntVar(&f.statusFD, "status-fd", -1, "write what happens to descriptor `N`, one JSON object per line")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about waiting, being busy or losing the lock")

@@ -84,6 +84,8 @@ func (j *job) loop() {
 			j.event(e)
 		case sig := <-j.signals.ch:
 			j.forward(sig.(syscall.Signal))
+		case by := <-j.requests:
+			j.requested(by)
 		case <-lost:
 			lost = nil
 			j.lost()
@@ -191,7 +193,7 @@ func (j *job) suspend() {
 	j.send(syscall.SIGSTOP) // whoever of the group has not stopped with its first
 	lent := j.terminal.TakeBack(j.group)
 	stopSelf()
-	if !j.lease.Held() && j.flags.onLost.kills() {
+	if !j.lease.Held() && j.flags.onLost.ends() {
 		j.send(syscall.SIGKILL) // Lost tells why
 		return
 	}
@@ -215,7 +217,7 @@ func (j *job) untilWarning() time.Duration {
 	}
 	left := time.Until(deadline)
 	j.trust = max(j.trust, left)
-	if j.flags.onLost.kills() {
+	if j.flags.onLost.ends() {
 		left -= min(j.flags.killAfter.d, j.trust/4)
 	}
 	return left
@@ -224,7 +226,7 @@ func (j *job) untilWarning() time.Duration {
 // losing is for a lock that is still ours but will not be for long. Once the command has
 // been told to end there is no way back, even if a renewal succeeds after all.
 func (j *job) losing() {
-	if !j.flags.onLost.kills() || j.end.lost != nil {
+	if !j.flags.onLost.ends() || j.end.lost != nil {
 		return
 	}
 	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end; the command was stopped", j.report.name, j.report.store)
@@ -240,7 +242,7 @@ func (j *job) lost() {
 	j.end.lost = j.lease.Err()
 	j.report.write(record{Event: "lost", Message: j.end.lost.Error()})
 	switch p := &j.flags.onLost; {
-	case p.kills():
+	case p.ends():
 		j.send(syscall.SIGKILL)
 	case p.signal != 0:
 		j.send(p.signal)

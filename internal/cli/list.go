@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,10 +126,24 @@ func (a *app) who(name string, f *storeFlags) error {
 		}
 		if len(q.Holders)+len(q.Waiters) == 0 {
 			a.tell(fmt.Sprintf("%q is free", clean(name)))
-			return nil
+		} else if err := a.print("%s", whoTable(q, time.Now())); err != nil {
+			return err
 		}
-		return a.print("%s", whoTable(q, time.Now()))
+		return a.tellEviction(ctx, c, name)
 	})
+}
+
+// tellEviction says who last took the lock away, on stores that keep it.
+func (a *app) tellEviction(ctx context.Context, c *hasp.Client, name string) error {
+	e, err := c.LastEviction(ctx, name)
+	switch {
+	case errors.Is(err, hasp.ErrUnsupported):
+		return nil
+	case err != nil || e == nil:
+		return err
+	}
+	a.tell(fmt.Sprintf("last eviction: %s by %s at %s: %s", clean(e.ID), ownerText(e.By), clock(e.At, time.Now()), clean(e.Why)))
+	return nil
 }
 
 func whoTable(q hasp.Queue, now time.Time) *table {

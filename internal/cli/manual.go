@@ -67,6 +67,13 @@ LOSS
   the lock is gone, KILL comes at once. With signal:NAME that signal is sent at
   the loss and the rest is up to the command; with ignore nothing is.
 
+REQUESTS
+  Somebody may ask for the lock and say why (hasp release NAME --reason WHY). With
+  --on-ask stop the group gets TERM then, and KILL --kill-after later; with
+  signal:NAME that signal, and the rest is up to the command. Who asks and why
+  is said on standard error and to --status-fd. By default nobody looks for
+  requests: that costs a watch on the name.
+
 ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
   HASP_TOKEN     the fencing token; absent where the store has none. hasp guard

@@ -37,15 +37,16 @@ func (a *app) releaseCommand() *cobra.Command {
 		Short: "ask a holder to give a lock up, or take it away",
 		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
 that use the library hear the request and the reason if they asked to
-(Revocable); nobody is made to comply. The request stands in the queue as a
-waiter, and keeps its place.
+(Revocable), and so do hasp run and hasp elect with --on-ask; nobody is made to
+comply. The request stands in the queue as a waiter, and keeps its place.
 
 With --force, remove the holder or waiter with the id --holder, as shown by
 hasp who. The next in the queue gets the lock, with a higher fencing token. The
 old holder is told as soon as its store can tell it, at the latest at its next
 renewal; until then it believes that it holds. So two may be at work for that
 long, unless the resource checks tokens: stop the old holder first if you can.
-A store that cannot take a lock away says so (exit code 78).`,
+The reason is kept in the store where that is possible, and shown by hasp who. A
+store that cannot take a lock away says so (exit code 78).`,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
   hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"`,
 	}
@@ -95,7 +96,7 @@ func (a *app) evict(name string, f *releaseFlags) error {
 		if i < 0 {
 			return usage("%q has no entry with the id %q; see: hasp who %s", clean(name), clean(f.holder), clean(name))
 		}
-		err = c.Evict(ctx, name, f.holder)
+		err = c.Evict(ctx, name, f.holder, f.reason)
 		if errors.Is(err, hasp.ErrNotHeld) {
 			return usage("%q: the entry %q has just gone by itself", clean(name), clean(f.holder))
 		}

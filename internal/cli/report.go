@@ -11,7 +11,7 @@ import (
 
 // record is one line of --status-fd and --json.
 type record struct {
-	Event string    `json:"event"` // waiting, acquired, lost, term, done
+	Event string    `json:"event"` // waiting, acquired, asked, lost, term, done
 	Time  time.Time `json:"time"`
 	Name  string    `json:"name"`
 	Store string    `json:"store,omitempty"`
@@ -21,6 +21,8 @@ type record struct {
 	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
 	Waited   float64    `json:"waited_s,omitempty"`
 	Held     float64    `json:"held_s,omitempty"`
+
+	By *hasp.Owner `json:"by,omitempty"` // of asked
 
 	// Of term and done.
 	Outcome     outcome `json:"outcome,omitempty"`

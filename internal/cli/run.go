@@ -103,7 +103,8 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stopWaiting := sigs.until(context.Background())
-	client, lease, err := a.get(ctx, e.name, noteOr(f.note, e.argv), f, r)
+	requests, opts := f.heed()
+	client, lease, err := a.get(ctx, e.name, noteOr(f.note, e.argv), f, r, opts...)
 	if in := stopWaiting(); in != nil && err == nil {
 		client.Close() // releases: nothing has begun under the lock
 		err = in
@@ -120,7 +121,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		path: e.path, argv: e.argv,
 		env:   a.commandEnv(lease, client, f.url, f.passCredentials, f.exclusive()),
 		lease: lease, flags: &f.commandFlags, maxHold: f.maxHold.d,
-		signals: sigs, report: r,
+		signals: sigs, requests: requests, report: r,
 	}
 	end := t.run()
 	// From here on the group is gone and nothing works under the lock.
@@ -131,13 +132,13 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 
 // get connects and acquires. On success the caller closes the client; on failure nothing is
 // left open, and what the library may have left in the store it removes while closing.
-func (a *app) get(ctx context.Context, name, note string, f *runFlags, r *reporter) (*hasp.Client, *hasp.Lease, error) {
+func (a *app) get(ctx context.Context, name, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *hasp.Lease, error) {
 	client, err := a.open(ctx, &f.storeFlags, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, name: name, note: note, report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, name: name, note: note, opts: opts, report: r}
 	lease, err := q.run(ctx)
 	if err != nil {
 		client.Close()

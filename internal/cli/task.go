@@ -16,6 +16,7 @@ type task struct {
 	flags     *commandFlags
 	maxHold   time.Duration // 0: no limit
 	signals   *signals
+	requests  <-chan hasp.Owner // see heed
 	report    *reporter
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,31 +76,32 @@ func (p *permits) String() string {
 
 func (*permits) Type() string { return "[K/]N" }
 
-// lossPolicy is what a command gets when its lock is lost.
-type lossPolicy struct {
+// reaction is what a command gets when something happens to its lock.
+type reaction struct {
+	most   string // the word for having it end
 	text   string
 	signal syscall.Signal // of signal:NAME
 }
 
-func (p *lossPolicy) Set(text string) error {
+func (p *reaction) Set(text string) error {
 	name, isSignal := strings.CutPrefix(text, "signal:")
 	switch {
-	case text == "kill", text == "ignore":
-		*p = lossPolicy{text: text}
+	case text == p.most, text == "ignore":
+		p.text, p.signal = text, 0
 		return nil
 	case isSignal:
 		if sig := signalByName(name); sig != 0 {
-			*p = lossPolicy{text: text, signal: sig}
+			p.text, p.signal = text, sig
 			return nil
 		}
 	}
-	return errors.New("must be kill, ignore or signal:NAME, as in signal:USR1")
+	return fmt.Errorf("must be %s, ignore or signal:NAME, as in signal:USR1", p.most)
 }
 
-func (p *lossPolicy) kills() bool    { return p.text == "kill" }
-func (p *lossPolicy) ignores() bool  { return p.text == "ignore" }
-func (p *lossPolicy) String() string { return p.text }
-func (*lossPolicy) Type() string     { return "kill|signal:NAME|ignore" }
+func (p *reaction) ends() bool     { return p.text == p.most }
+func (p *reaction) ignores() bool  { return p.text == "ignore" }
+func (p *reaction) String() string { return p.text }
+func (p *reaction) Type() string   { return p.most + "|signal:NAME|ignore" }
 
 // exitCode is a flag's exit code.
 type exitCode struct{ code int }

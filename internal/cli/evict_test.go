@@ -1,0 +1,61 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// What release --force was for is shown by who, after the lock has been given on and when it
+// is free; on a store that keeps no record, who says nothing of it.
+func TestEvictionIsShown(t *testing.T) {
+	for url, kept := range map[string]bool{"mem://": true, "file://" + t.TempDir(): false} {
+		store := memlock.New()
+		connect := func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error) {
+			if url != "mem://" {
+				return hasp.Open(ctx, url, opts...)
+			}
+			return hasp.New(store.Backend(), opts...)
+		}
+		run := func(args ...string) string {
+			t.Helper()
+			var out, errs strings.Builder
+			a := &app{
+				stdin: os.Stdin, stdout: &out, stderr: &errs, connect: connect,
+				getenv: func(string) string { return "" }, environ: func() []string { return nil },
+			}
+			if code := a.run(append(args, "--store", url)); code != exitOK {
+				t.Fatalf("%q: exit code %d, %s", args, code, errs.String())
+			}
+			return errs.String()
+		}
+		c, err := connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		l, err := c.Mutex("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run("release", "--force", "a", "--holder", l.ID(), "--reason", "web-3 is dead")
+		for _, again := range []bool{true, false} {
+			said := run("who", "a")
+			shown := strings.Contains(said, "last eviction: "+l.ID()+" by ") && strings.Contains(said, ": web-3 is dead\n")
+			if shown != kept {
+				t.Errorf("%s: who says %q", url, said)
+			}
+			if again {
+				if _, err := c.Mutex("a").Lock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
