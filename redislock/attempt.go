@@ -139,9 +139,12 @@ func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
 	args := append([]string{d.me(t), millis(s.opts.TTL), s.store.retention}, d.takeArgs(t)...)
 	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
-		return driver.Verdict{}, wrongType(t.request.Name, r.Err)
+		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], wrongType(t.request.Name, r.Err))
 	}
 	parts, _ := r.Value.([]any)
+	if len(parts) >= 3 && d.stranger(parts[2]) {
+		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], foreign(t.request.Name))
+	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -178,9 +178,7 @@ func (s *attemptSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	}
 	s.mu.Unlock()
 	if err := s.extend(ctx, all); err != nil {
-		if ctx.Err() != nil {
-			s.store.conn.Redial() // the next attempt must not hang on the same connection
-		}
+		redialAfter(ctx, s.store.conn)
 		return 0, err
 	}
 	return s.opts.TTL, nil

@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/witness"
 )
 
 // storm is several clients, each behind a network of its own, on one server, and what they
@@ -66,37 +66,15 @@ func (s *storm) work(ctx context.Context) *sync.WaitGroup {
 	return &wg
 }
 
-// once locks, holds and releases. Every fifth hold, the first among them, outlasts a TTL: it
-// needs renewals, or is lost.
+// once takes a lock. Every fifth hold, the first among them, outlasts a TTL: it needs
+// renewals, or is lost.
 func (s *storm) once(ctx context.Context, c *hasp.Client, who, name string, n int) {
-	op := s.rec.Acquire(who, name, history.Exclusive())
-	l, err := c.Mutex(name).Lock(ctx)
-	if err != nil {
-		op.Unknown(err)
-		time.Sleep(20 * time.Millisecond) // the server is away
-		return
-	}
-	op.Granted(l.Token(), 0)
-	stop := op.Watch(l.Held, l.Lost(), 5*time.Millisecond)
 	hold := time.Duration(rand.Int64N(int64(20 * time.Millisecond)))
 	if n%5 == 0 {
 		hold = 3 * T / 2
 	}
-	select {
-	case <-time.After(hold):
-	case <-l.Lost():
-	}
-	stop()
-	op.Releasing()
-	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), T)
-	defer cancel()
-	switch err := l.Release(rctx); {
-	case err == nil:
-		op.Released()
-	case errors.Is(err, hasp.ErrLost), errors.Is(err, hasp.ErrNotHeld):
-		op.NotHeld(err)
-	default:
-		op.ReleaseUnknown(err)
+	if (witness.Turn{Client: c, Who: who, Name: name, Hold: hold, TTL: T}).Take(ctx, s.rec) != nil {
+		time.Sleep(20 * time.Millisecond) // the server is away
 	}
 }
 
@@ -146,7 +124,7 @@ func must(t *testing.T, err error) {
 // of the grants. When it is over, every client gets every lock.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	s := newStorm(t, func(b driver.Backend) driver.Backend { return b })
+	s := newStorm(t, whole)
 	ctx, cancel := context.WithCancel(t.Context())
 	workers := s.work(ctx)
 	s.rage(t, 12*time.Second)

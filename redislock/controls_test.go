@@ -52,7 +52,7 @@ func TestControlDeaf(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
-	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{liar{b}} }, hasp.WithTTL(calm))
+	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{Backend: liar{b}} }, hasp.WithTTL(calm))
 	l := lock(t, c, "a")
 	got := waiting(t, other, "a")
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -112,19 +112,31 @@ func TestControlOrphans(t *testing.T) {
 	}
 }
 
-// deaf never tells a waiter anything. The liar below it renews nothing.
-type deaf struct{ driver.Backend }
+// deaf never has a waiter ask again, and tells it nothing, or what it hears from others. The
+// liar below it renews nothing.
+type deaf struct {
+	driver.Backend
+	hears bool
+}
 
 func (d deaf) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	s, granted, err := d.Backend.Open(ctx, o)
-	return deafSession{s}, granted, err
+	return deafSession{s, d.hears}, granted, err
 }
 
-type deafSession struct{ driver.Session }
+type deafSession struct {
+	driver.Session
+	hears bool
+}
 
-func (s deafSession) Ticket(r driver.Request) driver.Ticket { return deafTicket{s.Session.Ticket(r)} }
+func (s deafSession) Ticket(r driver.Request) driver.Ticket {
+	return deafTicket{s.Session.Ticket(r), s.hears}
+}
 
-type deafTicket struct{ driver.Ticket }
+type deafTicket struct {
+	driver.Ticket
+	hears bool
+}
 
 func (t deafTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	v, err := t.Ticket.Enqueue(ctx)
@@ -133,6 +145,11 @@ func (t deafTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 }
 
 func (t deafTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+	if t.hears {
+		v, err := t.Ticket.Wait(ctx)
+		v.Retry = 0
+		return v, err
+	}
 	<-ctx.Done()
 	return driver.Verdict{}, ctx.Err()
 }

@@ -28,6 +28,15 @@ type dialect struct {
 
 	// foreign reports that the holder is not one of ours, whose release nobody publishes.
 	foreign func(holder string) bool
+
+	// lock, if there is one, is how a lock of the dialect calls a holder that is not ours.
+	lock *regexp.Regexp
+}
+
+// stranger reports that what was found at the key is no lock of the dialect.
+func (d *dialect) stranger(holder any) bool {
+	text, ok := holder.(string)
+	return ok && d.lock != nil && !ownValue.MatchString(text) && !d.lock.MatchString(text)
 }
 
 var (
@@ -55,6 +64,7 @@ var (
 		giveArgs:  func(_ *attempts, key, _ string) []string { return []string{redissonChannel(key)} },
 		announces: true,
 		foreign:   func(string) bool { return false },
+		lock:      redissonHolder,
 	}
 )
 

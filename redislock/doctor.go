@@ -12,15 +12,15 @@ import (
 
 // Diagnose looks at every master for what would weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, q.conn, q.opts)
+	return diagnose(ctx, q.conn, q.opts, q.strangers)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
 func (a *attempts) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, a.conn, a.opts)
+	return diagnose(ctx, a.conn, a.opts, a.strangers)
 }
 
-func diagnose(ctx context.Context, conn redisconn.Conn, o Options) ([]driver.Finding, error) {
+func diagnose(ctx context.Context, conn redisconn.Conn, o Options, strangers func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
 	all := []driver.Finding{{
 		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),
 	}}
@@ -39,6 +39,10 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options) ([]driver.Fin
 		return nil
 	})
 	if err != nil {
+		return all, redisconn.Refusal(err)
+	}
+	found, err := strangers(ctx)
+	if all = append(all, found...); err != nil {
 		return all, redisconn.Refusal(err)
 	}
 	if conn.Topology() != redisconn.Single {

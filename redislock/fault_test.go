@@ -16,29 +16,30 @@ import (
 // O1, S2: whatever removes the key, the holder is told at its next renewal that the store
 // denies it; the next token is higher although the server has forgotten the last.
 func TestKeyRemoved(t *testing.T) {
-	t.Parallel()
-	for _, how := range [][]string{{"DEL", "hasp:{orders}"}, {"FLUSHALL"}, {"SET", "hasp:{orders}", "somebody else's"}} {
-		t.Run(how[0], func(t *testing.T) {
-			t.Parallel()
-			server := backends.StartRedis(t, backends.RedisOptions{})
-			c := client(t, server.URL())
-			l := lock(t, c, "orders")
-			do(t, server, how...)
-			wantLost(t, l, hasp.Denied)
-			if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
-				t.Errorf("release: %v", err)
-			}
-			if how[0] == "SET" {
-				if got := do(t, server, "GET", "hasp:{orders}"); got != "somebody else's" {
-					t.Errorf("the foreign key has become %q", got)
+	for strategy, key := range map[string]string{"queue": "hasp:{orders}", "setnx": "orders", "redisson": "orders"} {
+		for _, how := range [][]string{{"DEL", key}, {"FLUSHALL"}, {"SET", key, "somebody else's"}} {
+			t.Run(strategy+"/"+how[0], func(t *testing.T) {
+				t.Parallel()
+				server := backends.StartRedis(t, backends.RedisOptions{})
+				c := client(t, server.URL()+"?strategy="+strategy)
+				l := lock(t, c, "orders")
+				do(t, server, how...)
+				wantLost(t, l, hasp.Denied)
+				if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
+					t.Errorf("release: %v", err)
 				}
-				return
-			}
-			next := lock(t, c, "orders")
-			if next.Token() <= l.Token() {
-				t.Errorf("token %d after %d", next.Token(), l.Token())
-			}
-		})
+				if how[0] == "SET" {
+					if got := do(t, server, "GET", key); got != "somebody else's" {
+						t.Errorf("the foreign key has become %q", got)
+					}
+					return
+				}
+				next := lock(t, c, "orders")
+				if next.Token() <= l.Token() {
+					t.Errorf("token %d after %d", next.Token(), l.Token())
+				}
+			})
+		}
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 func (q *queue) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
 	if r.Err != nil {
-		return nil, wrongType(name, r.Err)
+		return nil, identify(ctx, q.conn, q.key(name), wrongType(name, r.Err))
 	}
 	now, hash := contents(r.Value)
 	if isForeign(hash) {
-		return nil, foreign(name)
+		return nil, identify(ctx, q.conn, q.key(name), foreign(name))
 	}
 	return entries(name, now, hash)
 }
@@ -204,13 +204,4 @@ func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
 		return "", nil
 	}
 	return name, nil
-}
-
-// Evict removes an entry on an operator's behalf, and tells its session.
-func (q *queue) Evict(ctx context.Context, name, id string) error {
-	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: []string{id, "1"}})
-	if err == nil && !there {
-		err = driver.ErrGone
-	}
-	return err
 }

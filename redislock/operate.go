@@ -21,7 +21,7 @@ func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driv
 	}
 	r := read(ctx, a.conn, a.dialect.peek, redisconn.Call{Keys: keys})
 	if r.Err != nil {
-		return nil, e, "", wrongType(name, r.Err)
+		return nil, e, "", identify(ctx, a.conn, keys[0], wrongType(name, r.Err))
 	}
 	parts, _ := r.Value.([]any)
 	if len(parts) < 2 {

@@ -32,6 +32,8 @@ var (
 	leaveScript   = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
 	renewScript   = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
 	publishScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
+	shrinkScript  = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
+	adoptScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
 	listScript    = redisconn.NewScript(lua("queue/list"))
 	watchScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
@@ -157,16 +159,4 @@ func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) 
 		return answer{refused: true}, foreign(r.Name)
 	}
 	return answer{}, fmt.Errorf("unexpected answer %v", reply.Value)
-}
-
-// foreign is the error for a key that somebody else uses.
-func foreign(name string) error {
-	return fmt.Errorf("%w: the key of %q has something that hasp did not write; choose another prefix or remove it", driver.ErrMismatch, name)
-}
-
-func wrongType(name string, err error) error {
-	if redisconn.Answered(err) == "WRONGTYPE" {
-		return foreign(name)
-	}
-	return redisconn.Refusal(err)
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -55,10 +56,19 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) error {
 			err = r.Err
 		}
 	}
-	if err != nil && ctx.Err() != nil {
-		s.queue.conn.Redial() // the next attempt must not hang on the same connection
+	if err != nil {
+		redialAfter(ctx, s.queue.conn)
 	}
 	return err
+}
+
+// redialAfter gives up the connections if they have not answered in the time that a renewal
+// had: the next one must not hang on them, too. A renewal that was cancelled says nothing of
+// them, and whoever has cancelled it is about to leave, or to close, over the same ones.
+func redialAfter(ctx context.Context, conn redisconn.Conn) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		conn.Redial()
+	}
 }
 
 // batches groups the tickets by name and the names by call.

@@ -53,6 +53,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 	r := s.queue.conn.Eval(ctx, enterScript, t.enterCall(), s.queue.opts.Replicas)
 	a, err := s.queue.answer(t.request, r)
+	err = identify(ctx, s.queue.conn, t.key, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -49,7 +50,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 			if ctx.Err() != nil {
 				return driver.Verdict{}, false, ctx.Err()
 			}
-			return v, established, err
+			return v, established, s.identify(ctx, c, t.keys, err)
 		case renewals == s.renewals:
 			t.held, t.was, t.collisions = true, true, 0
 			s.mu.Unlock()
@@ -253,6 +254,27 @@ func (t *ticket) judgeLocked(c count, took time.Duration) (_ driver.Verdict, est
 		return driver.Verdict{}, false, fmt.Errorf("%d of %d servers still have the key of an attempt before, which is being given back", c.own, len(s.store.nodes))
 	}
 	return driver.Verdict{Retry: t.pause(c, took)}, false, nil
+}
+
+// identify names in an error about foreign keys what one of the servers has there, which
+// takes one request more.
+func (s *session) identify(ctx context.Context, c count, keys []string, err error) error {
+	if !errors.Is(err, driver.ErrMismatch) {
+		return err
+	}
+	for _, b := range c.errs {
+		if redisconn.Answered(b.err) != "WRONGTYPE" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, s.patience)
+		defer cancel()
+		n := s.store.nodes[b.node]
+		if what, _ := setnx.Describe(n.eval(ctx, setnx.Format, redisconn.Call{Keys: keys[:1]}).Value); what != "" {
+			return fmt.Errorf("%w; %s has %s", err, n, what)
+		}
+		break
+	}
+	return err
 }
 
 // foreign counts the servers whose key is no string.

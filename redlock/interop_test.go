@@ -171,8 +171,14 @@ func TestForeignKey(t *testing.T) {
 	do(t, nodes[0], "RPUSH", "a", "x")
 	release(t, lock(t, c, "a"))
 	do(t, nodes[1], "RPUSH", "a", "x")
-	if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrMismatch) {
+	if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrMismatch) || !strings.Contains(err.Error(), "a list") {
 		t.Errorf("lock: %v", err)
+	}
+	for _, n := range nodes {
+		do(t, n, "HSET", "java", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+	}
+	if _, err := c.Mutex("java").TryLock(t.Context()); !errors.Is(err, hasp.ErrMismatch) || !strings.Contains(err.Error(), "Redisson") {
+		t.Errorf("try while Redisson holds: %v", err)
 	}
 	for _, n := range nodes[:2] {
 		if got := do(t, n, "LRANGE", "a", "0", "-1"); got != "x" {

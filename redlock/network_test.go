@@ -23,18 +23,15 @@ import (
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
-	c := client(t, n.URL())
+	c := client(t, n.URL(), hasp.WithTTL(calm))
 	l := lock(t, c, "a")
 	for _, p := range n.proxies[:2] {
 		p.Partition()
 	}
-	time.Sleep(2 * T)
-	if !l.Held() {
-		t.Fatalf("without a minority: %v", l.Err())
-	}
-	got := waiting(t, n.direct(), "a")
+	outlives(t, l)
+	got := waiting(t, n.direct(), "a", hasp.WithTTL(calm))
 	n.proxies[2].Partition()
-	next := takes(t, got, T)
+	next := takes(t, got, calm)
 	granted := time.Now()
 	if l.Held() {
 		t.Error("two hold")
@@ -59,8 +56,8 @@ func TestPartition(t *testing.T) {
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
-	c := client(t, n.URL())
-	release(t, lock(t, c, "warm")) // so that the scripts are known, and a request is one chunk
+	c := client(t, n.URL(), hasp.WithTTL(time.Minute)) // what is left behind is there to be seen
+	warm(t, c, n.nodes)                                // so that the scripts are known, and a request is one chunk
 	for i, from := range []int{1, 2, 3, 5, 1, 2, 3, 5} {
 		try := i >= 4 // must not take for somebody else's what its own first request has set
 		t.Run(fmt.Sprintf("%d try=%t", from, try), func(t *testing.T) {
@@ -107,7 +104,7 @@ func TestLateGrant(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
 	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
-	release(t, lock(t, c, "warm"))
+	warm(t, c, n.nodes)
 	for _, node := range n.nodes[:3] {
 		do(t, node, "SET", "a", "somebody else's", "PX", "60000")
 	}
@@ -167,7 +164,7 @@ func TestLateGrantOfBrokenConnection(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
-	release(t, lock(t, c, "warm"))
+	warm(t, c, nodes)
 	for _, node := range nodes[:3] {
 		do(t, node, "SET", "a", "somebody else's", "PX", "60000")
 	}
@@ -206,13 +203,15 @@ func TestAttemptBesideRenewal(t *testing.T) {
 	const ttl, aged = 40 * time.Second, time.Second // rueidis waits three for an answer
 	b := open(t, n.URL()+"?node_timeout=10s")
 	s := session(t, b, ttl, nobody)
-	warm := s.Ticket(request("warm"))
-	if v, err := warm.Enqueue(t.Context()); err != nil || !v.Held {
+	first := s.Ticket(request("warm"))
+	if v, err := first.Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if err := warm.Leave(t.Context()); err != nil {
+	eventually(t, "all servers have been reached", 0, everywhere(t, n.nodes, "warm"))
+	if err := first.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "all servers have answered", 0, nowhere(t, n.nodes, "warm"))
 	hold := func(mode faultnet.Mode) {
 		for _, p := range n.proxies {
 			p.Set(faultnet.Down, faultnet.Rule{Mode: mode})

@@ -33,8 +33,8 @@ type Options struct {
 	Prefix string
 
 	// NodeTimeout is how long an attempt waits for servers that do not answer, when it
-	// depends on them. At most a quarter of the TTL. Default: a twentieth of the TTL, from
-	// 50 to 500 ms.
+	// depends on them. At most a quarter of the TTL. Default: a tenth of the TTL, from
+	// 50 ms to 2 s.
 	NodeTimeout time.Duration
 }
 

@@ -68,11 +68,12 @@ func (b *store) keys(name string) ([]string, error) {
 	return []string{key, key, setnx.WaitersPrefix + braced}, nil
 }
 
-// patience is how long an attempt waits for what it depends on.
+// patience is how long an attempt waits for what it depends on. A server that hangs costs it
+// once; one that is merely slow, taken for one that hangs, costs a lock.
 func (b *store) patience(ttl time.Duration) (time.Duration, error) {
 	p := b.opts.NodeTimeout
 	if p == 0 {
-		return min(max(ttl/20, 50*time.Millisecond), 500*time.Millisecond), nil
+		return min(max(ttl/10, 50*time.Millisecond), 2*time.Second), nil
 	}
 	if p > ttl/4 {
 		return 0, fmt.Errorf("%w: node_timeout (%s) cannot be longer than a quarter of the TTL (%s)", driver.ErrInvalid, p, ttl)

@@ -19,14 +19,21 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
-// T is the TTL of the fault tests, and slack what a loaded machine may take longer.
+// T is the TTL of clients whose locks are to be lost, and calm of those whose locks are to
+// last whatever else the machine does. slack is what a loaded machine may take longer.
 const (
 	T     = 2 * time.Second
+	calm  = 4 * T
 	slack = 10 * time.Second
 )
 
 func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
+	if !strings.Contains(storeURL, "?") {
+		// As long as T allows: it is for the fault to make an attempt fail, and not for a
+		// slow machine. The default has its turn in the conformance tests and in TestStorm.
+		storeURL += "?node_timeout=500ms"
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), slack)
 	defer cancel()
 	c, err := hasp.Open(ctx, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
@@ -125,6 +132,48 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 			t.Fatalf("in vain waited %s for: %s", within+slack, what)
 		}
 	}
+}
+
+// outlives returns when the lock has been renewed for so long that it could not have lasted
+// without.
+func outlives(t *testing.T, l *hasp.Lease) {
+	t.Helper()
+	before := l.Deadline()
+	eventually(t, "renewals for a TTL", calm, func() bool {
+		if !l.Held() {
+			t.Fatal(l.Err())
+		}
+		return l.Deadline().Sub(before) > calm
+	})
+}
+
+// everywhere and nowhere ask whether the servers have the key, whoever's it is.
+func everywhere(t *testing.T, nodes []*backends.Redis, key string) func() bool {
+	return func() bool { return having(t, nodes, key) == len(nodes) }
+}
+
+func nowhere(t *testing.T, nodes []*backends.Redis, key string) func() bool {
+	return func() bool { return having(t, nodes, key) == 0 }
+}
+
+func having(t *testing.T, nodes []*backends.Redis, key string) (n int) {
+	t.Helper()
+	for _, node := range nodes {
+		if do(t, node, "EXISTS", key) == "1" {
+			n++
+		}
+	}
+	return n
+}
+
+// warm has the client connect to every server and make its scripts known there. A majority
+// is all that a lock waits for: the others would be connected to at any time afterwards.
+func warm(t *testing.T, c *hasp.Client, nodes []*backends.Redis) {
+	t.Helper()
+	l := lock(t, c, "warm")
+	eventually(t, "all servers have been reached", 0, everywhere(t, nodes, "warm"))
+	release(t, l)
+	eventually(t, "all servers have answered", 0, nowhere(t, nodes, "warm"))
 }
 
 // at returns the servers whose key has the value that begins with id.

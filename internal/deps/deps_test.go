@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
-	"./internal/redisconn": {"./driver", "github.com/redis/rueidis"},
+	"./internal/redisconn": {"./driver", "./driver/tlsfiles", "github.com/redis/rueidis"},
 	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
 
@@ -100,7 +100,9 @@ var mayImport = map[string][]string{
 	"./internal/docs":             {},
 	"./internal/faultnet":         {},
 	"./internal/rulecases":        {"./driver"}, // the table of cases that every driver's rule is held to
+	"./internal/handmade":         {},           // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},
+	"./internal/witness":          {".", "./internal/history"}, // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

@@ -2,11 +2,9 @@ package redisconn
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/tlsfiles"
 )
 
 // Config is how to reach Redis.
@@ -93,36 +92,18 @@ func addresses(hosts string) ([]string, error) {
 }
 
 func tlsConfig(p *driver.Params, on bool) (*tls.Config, error) {
-	ca, cert, key := p.String("tls_ca", ""), p.String("tls_cert", ""), p.String("tls_key", "")
-	name := p.String("tls_server_name", "")
+	files, name := tlsfiles.Named(p, "tls_"), p.String("tls_server_name", "")
 	if !on {
-		if ca+cert+key+name != "" {
+		if files.Any() || name != "" {
 			return nil, fmt.Errorf("%w: tls_ parameters need a scheme with TLS, such as rediss", driver.ErrInvalid)
 		}
 		return nil, nil
 	}
-	// rueidis connects to the name it was given, which tls.Dialer then verifies.
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: tls_ca: %w", driver.ErrInvalid, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: tls_ca: no certificate in that file", driver.ErrInvalid)
-		}
+	cfg, err := files.Config()
+	if err != nil {
+		return nil, err
 	}
-	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("%w: tls_cert and tls_key belong together", driver.ErrInvalid)
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: tls_cert: %w", driver.ErrInvalid, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
+	cfg.ServerName = name // "": rueidis connects to the name it was given, which tls.Dialer then verifies
 	return cfg, nil
 }
 

@@ -1,4 +1,4 @@
--- last: ARGV id evict
+-- last: ARGV id evict note
 --
 -- The start of "leave", and all of it for a holder who stands alone. The answers are those
 -- of leave.lua.

@@ -1,4 +1,4 @@
--- leave: ARGV id evict
+-- leave: ARGV id evict note
 --
 -- Removes an entry and grants whoever is next. 1: it was there. An entry past its expiry
 -- that nobody has removed was there too: nobody else has held since, and whether its
@@ -11,5 +11,6 @@ if head <= tail then
   promote()
 end
 save()
+if ARGV[3] then redis.call('HSET', K, 'evicted', ARGV[3]) end
 if ARGV[2] ~= '' then tell(rest, id .. ' -' .. s) end
 return 1

@@ -1,0 +1,66 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// A renewal that is cancelled before its answer came leaves the connections alone, since a
+// Leave comes over the same ones. One that has had its time gives them up, or the next would
+// hang on them, too: that is the control.
+func TestCancelledRenewal(t *testing.T) {
+	for _, strategy := range []string{"queue", "setnx"} { // redisson listens anew for each name
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
+			must(t, err)
+			t.Cleanup(net.Close)
+			b := open(t, "redis://"+net.Addr()+"?strategy="+strategy)
+			defer b.Close()
+			s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
+			must(t, err)
+			defer s.Close(context.WithoutCancel(t.Context()))
+
+			// renewed is what a renewal says whose answer does not come, and then a Leave.
+			renewed := func(ctx context.Context, id string) error {
+				held := s.Ticket(driver.Request{Name: "a", ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
+				if v, err := held.Enqueue(t.Context()); err != nil || !v.Held {
+					t.Fatalf("%+v, %v", v, err)
+				}
+				net.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+				_, renewal := s.KeepAlive(ctx)
+				net.Set(faultnet.Down, faultnet.Rule{})
+				if err := held.Leave(t.Context()); err != nil && errors.Is(renewal, context.Canceled) {
+					t.Errorf("leave after a renewal that was cancelled: %v", err)
+				}
+				return renewal
+			}
+			before := net.Stats().Accepted
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(T/10, cancel)
+			if err := renewed(ctx, "cancelled"); !errors.Is(err, context.Canceled) {
+				t.Errorf("renewal: %v", err)
+			}
+			if n := net.Stats().Accepted - before; n != 0 {
+				t.Errorf("%d connections were made anew", n)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), T/10)
+			defer cancel()
+			if err := renewed(ctx, "overdue"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("renewal: %v", err)
+			}
+			for end := time.Now().Add(slack); net.Stats().Accepted == before; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("a renewal without an answer keeps its connections")
+				}
+			}
+		})
+	}
+}

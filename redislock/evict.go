@@ -1,0 +1,37 @@
+package redislock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// Evict removes an entry on an operator's behalf, and tells its session.
+func (q *queue) Evict(ctx context.Context, name, id string) error { return q.evict(ctx, name, id) }
+
+// EvictFor does so, and keeps the note in the name's hash, which is forgotten with it.
+func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
+	return q.evict(ctx, name, id, note)
+}
+
+func (q *queue) evict(ctx context.Context, name, id string, note ...string) error {
+	args := append([]string{id, "1"}, note...)
+	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: args})
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// LastEviction reads the whole hash, as List does: it is for people, and rare.
+func (q *queue) LastEviction(ctx context.Context, name string) (string, error) {
+	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
+	if r.Err != nil {
+		return "", wrongType(name, r.Err)
+	}
+	_, hash := contents(r.Value)
+	return hash["evicted"], nil
+}
+
+var _ driver.Recorder = (*queue)(nil)

@@ -1,0 +1,212 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/witness"
+)
+
+// These tests are of silence: nothing is refused, cut or answered, and nobody is told.
+
+// The server stands still for less than a TTL: what is held stays held, and whoever waits
+// keeps his place.
+func TestServerStopsBriefly(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c, other := client(t, server.URL()), client(t, server.URL())
+	l := lock(t, c, "a")
+	got := waiting(t, other, "a")
+	before := queue(t, c, "a")
+	must(t, server.Pause())
+	time.Sleep(calm / 4)
+	must(t, server.Resume())
+	renewed(t, l)
+	if after := queue(t, c, "a"); len(after) != 2 || after[1].ID != before[1].ID {
+		t.Errorf("the queue was %v and is %v", before, after)
+	}
+	must(t, l.Release(t.Context()))
+	if next := takes(t, got); next.ID() != before[1].ID {
+		t.Error("another entry than the one that waited was granted")
+	}
+}
+
+// throughStop has a client hold and three more wait while the server stands still for so
+// long that every entry expires, and returns when the waiters have each had the lock, one at
+// a time. stopped is called while the server stands. The renewals that were sent to it
+// meanwhile are in its socket, and are the first that it reads when it goes on.
+func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped func(*hasp.Lease)) (held *hasp.Lease) {
+	t.Helper()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	held = lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(T)), "a")
+	rec := history.New()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
+	defer cancel()
+	var waiters sync.WaitGroup
+	const n = 3
+	for i := range n {
+		turn := witness.Turn{Client: client(t, server.URL(), hasp.WithTTL(T)), Who: fmt.Sprint("waiter ", i), Name: "a", Hold: T / 100, TTL: slack}
+		waiters.Go(func() {
+			if err := turn.Take(ctx, rec); err != nil {
+				t.Errorf("a waiter gave up: %v", err)
+			}
+		})
+	}
+	watcher := client(t, server.URL())
+	for len(queue(t, watcher, "a")) != 1+n {
+		must(t, ctx.Err())
+		time.Sleep(5 * time.Millisecond)
+	}
+	must(t, server.Pause())
+	// A TTL from here nothing that was confirmed before can have time left.
+	time.Sleep(T)
+	stopped(held)
+	must(t, server.Resume())
+	waiters.Wait()
+	h, err := rec.History()
+	must(t, err)
+	history.Require(t, h, history.Options{Fencing: true})
+	for _, op := range h {
+		if op.Token <= held.Token() {
+			t.Errorf("token %d after %d", op.Token, held.Token())
+		}
+	}
+	return held
+}
+
+// S4, S5: the server stands still for a TTL. The holder is told while it does, so before
+// anybody else can hold; the waiters go on after it, one at a time; and the late renewals
+// revive nothing.
+func TestServerStops(t *testing.T) {
+	t.Parallel()
+	l := throughStop(t, whole, func(l *hasp.Lease) { wantLost(t, l, hasp.Expired) })
+	if l.Held() {
+		t.Error("the lock has come to life again")
+	}
+}
+
+// Of TestServerStops: a holder that takes a renewal for good which nobody has answered does
+// not lose his lock, and holds it beside those that waited.
+func TestControlServerStops(t *testing.T) {
+	t.Parallel()
+	l := throughStop(t, lies, func(*hasp.Lease) {})
+	if !l.Held() {
+		t.Errorf("lost, although its renewals always come back: %v", l.Err())
+	}
+}
+
+// whole is a driver with nothing broken.
+func whole(b driver.Backend) driver.Backend { return b }
+
+// longerThanPongs is less than a message has in bytes, and more than the pongs of a client's
+// three connections: those may get into the same hole.
+const longerThanPongs = 50
+
+// silenced has a waiter's subscription fall silent with the message of the release: its
+// connection stays open, and nothing ever comes over it again. It returns when the message
+// is lost, and drops nothing more.
+func silenced(t *testing.T, strategy string, wrap func(driver.Backend) driver.Backend) (got <-chan *hasp.Lease) {
+	t.Helper()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
+	must(t, err)
+	t.Cleanup(net.Close)
+	l := lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
+	got = waitsAt(t, server, "redis://"+net.Addr()+"?strategy="+strategy, wrap)
+	before := net.Stats().Down.Lost
+	net.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Drop})
+	must(t, l.Release(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	if err := net.WaitFor(ctx, func(s faultnet.Stats) bool { return s.Down.Lost > before+longerThanPongs }); err != nil {
+		t.Fatalf("no message came: %v", err)
+	}
+	net.Set(faultnet.Down, faultnet.Rule{})
+	return got
+}
+
+// waitsAt starts to lock and returns when the client waits, and listens.
+func waitsAt(t *testing.T, server *backends.Redis, storeURL string, wrap func(driver.Backend) driver.Backend) <-chan *hasp.Lease {
+	t.Helper()
+	waits := make(chan struct{}, 1)
+	c := flawed(t, storeURL, wrap, hasp.WithTTL(calm), hasp.WithObserver(observer(func(e hasp.Event) {
+		if e.Kind == hasp.Waiting {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+		}
+	})))
+	got := make(chan *hasp.Lease, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*slack)
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		l, err := c.Mutex("a").Lock(ctx)
+		if err != nil {
+			t.Logf("waiter: %v", err)
+		}
+		got <- l
+	}()
+	select {
+	case <-waits:
+	case <-time.After(slack):
+		t.Fatal("the waiter does not wait")
+	}
+	for end := time.Now().Add(slack); do(t, server, "PUBSUB", "CHANNELS") == ""; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody listens")
+		}
+	}
+	return got
+}
+
+type observer func(hasp.Event)
+
+func (o observer) Observe(e hasp.Event) { o(e) }
+
+// A subscription falls silent, and nothing tells that it has: the hand-over is late and not
+// lost, under every strategy.
+func TestSubscriptionSilent(t *testing.T) {
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			got := silenced(t, strategy, whole)
+			began := time.Now()
+			next := takes(t, got)
+			t.Logf("handed over %s late", time.Since(began).Round(time.Millisecond))
+			must(t, next.Release(t.Context()))
+		})
+	}
+}
+
+// Of TestSubscriptionSilent: a waiter that goes by messages alone. Without the fault it is
+// granted by one; with it, it is not, so that the fault does lose what others wait for.
+func TestControlSubscriptionSilent(t *testing.T) {
+	byMessages := func(b driver.Backend) driver.Backend { return deaf{Backend: liar{b}, hears: true} }
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			l := lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
+			got := waitsAt(t, server, server.URL()+"?strategy="+strategy, byMessages)
+			must(t, l.Release(t.Context()))
+			must(t, takes(t, got).Release(t.Context()))
+
+			got = silenced(t, strategy, byMessages)
+			time.Sleep(time.Second) // sooner than any client finds out that its connection is dead
+			if len(got) > 0 {
+				t.Error("granted, although its message was lost and it asks for nothing")
+			}
+		})
+	}
+}

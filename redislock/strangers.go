@@ -1,0 +1,80 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// Looking for locks of others at our names: of so many keys, and so many are told of.
+const (
+	mostKeys      = 1000
+	mostStrangers = 5
+)
+
+// strangers looks for keys where this strategy keeps a lock and has something else: two
+// clients that use different strategies, or libraries, on one name do not exclude each other,
+// or refuse each other's keys.
+func (q *queue) strangers(ctx context.Context) ([]driver.Finding, error) {
+	s := &stranger{conn: q.conn, own: q.opts.Strategy}
+	for _, kind := range []string{"string", "hash"} {
+		err := scan(ctx, q.conn, q.opts.Prefix+"{*}", kind, func(key string) (bool, error) {
+			return s.look(ctx, strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}"), key)
+		})
+		if err != nil {
+			return s.found, err
+		}
+	}
+	return s.found, nil
+}
+
+// strangers is the same for a strategy whose keys look like any others: the names that hasp
+// has taken are known by their counters.
+func (a *attempts) strangers(ctx context.Context) ([]driver.Finding, error) {
+	if a.opts.Fence == FenceOff {
+		return nil, nil
+	}
+	s := &stranger{conn: a.conn, own: a.opts.Strategy}
+	err := scan(ctx, a.conn, a.opts.Fence+"{*", "string", func(counter string) (bool, error) {
+		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.Fence))
+		name, ours := strings.CutPrefix(key, a.opts.Prefix)
+		if !ours {
+			return true, nil
+		}
+		return s.look(ctx, name, key)
+	})
+	return s.found, err
+}
+
+// stranger collects findings.
+type stranger struct {
+	conn  redisconn.Conn
+	own   string
+	seen  int
+	found []driver.Finding
+}
+
+// look judges one key, and wants more until it has seen enough.
+func (s *stranger) look(ctx context.Context, name, key string) (more bool, err error) {
+	s.seen++
+	r := s.conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0)
+	if r.Err != nil {
+		return false, r.Err
+	}
+	what, shared := setnx.Describe(r.Value)
+	if what != "" && !strings.HasPrefix(shared, "strategy="+s.own) {
+		f := driver.Finding{
+			Level: driver.Warn, Subject: "dialects", Text: fmt.Sprintf("the key %q of the lock %q has %s; this client uses strategy=%s", key, name, what, s.own),
+			Cure: "one format for each name: choose another name or prefix",
+		}
+		if shared != "" {
+			f.Cure = "one format for each name: " + shared + ", or another name or prefix"
+		}
+		s.found = append(s.found, f)
+	}
+	return s.seen < mostKeys && len(s.found) < mostStrangers, nil
+}

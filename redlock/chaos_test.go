@@ -1,0 +1,228 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/witness"
+)
+
+// storm is five servers that forget everything when they are killed, and clients that each
+// reach them through networks of their own: nets[client][server].
+type storm struct {
+	nodes   []*backends.Redis
+	nets    [][]*faultnet.Proxy
+	clients []*hasp.Client
+	rec     *history.Recorder
+}
+
+const stormClients = 4
+
+var stormNames = []string{"a", "b"}
+
+// newStorm starts everything. wrap may break the driver of each client.
+func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
+	t.Helper()
+	s := &storm{nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{}), rec: history.New()}
+	for range stormClients {
+		var nets []*faultnet.Proxy
+		var addrs []string
+		for _, n := range s.nodes {
+			net, err := faultnet.New(context.WithoutCancel(t.Context()), n.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(net.Close)
+			nets, addrs = append(nets, net), append(addrs, net.Addr())
+		}
+		c, err := hasp.New(wrap(open(t, "redlock://"+strings.Join(addrs, ","))), hasp.WithTTL(T))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		s.nets, s.clients = append(s.nets, nets), append(s.clients, c)
+	}
+	return s
+}
+
+// work has every client take every lock, over and over, until ctx ends. Every fifth hold,
+// the first among them, outlasts a TTL: it needs renewals, or is lost.
+func (s *storm) work(ctx context.Context) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	for i, c := range s.clients {
+		for _, name := range stormNames {
+			wg.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					hold := time.Duration(rand.Int64N(int64(20 * time.Millisecond)))
+					if n%5 == 0 {
+						hold = 3 * T / 2
+					}
+					turn := witness.Turn{Client: c, Who: fmt.Sprint("client ", i), Name: name, Hold: hold, TTL: T}
+					if turn.Take(ctx, s.rec) != nil {
+						time.Sleep(20 * time.Millisecond) // a majority is away
+					}
+				}
+			})
+		}
+	}
+	return &wg
+}
+
+// rage harms servers until the time is over, three at once at the most: a minority nearly
+// always, and a majority now and then. It leaves everything whole.
+func (s *storm) rage(t *testing.T, lasts time.Duration) {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	whole := make(chan int, len(s.nodes)) // whoever takes a server out has it for himself
+	for i := range s.nodes {
+		whole <- i
+	}
+	end := time.Now().Add(lasts)
+	var wg sync.WaitGroup
+	for k := range uint64(3) {
+		r := rand.New(rand.NewPCG(seed, k))
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				i := <-whole
+				if err := s.harm(r, i); err != nil {
+					t.Errorf("server %d: %v", i, err)
+				}
+				whole <- i
+				time.Sleep(time.Duration(r.Int64N(int64(T / 2))))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// harm does one harm to one server, or to somebody's network to it.
+func (s *storm) harm(r *rand.Rand, i int) error {
+	n, net := s.nodes[i], s.nets[r.IntN(len(s.nets))][i]
+	span := T/10 + time.Duration(r.Int64N(int64(3*T/2)))
+	switch r.IntN(6) {
+	case 0, 1:
+		// Its keys are gone. It may vote again when whatever was granted on them has ended:
+		// T from now at the latest. That is the rule of delayed restarts.
+		if err := n.Kill(); err != nil {
+			return err
+		}
+		time.Sleep(T + span/4)
+		return n.Restart()
+	case 2:
+		if err := n.Pause(); err != nil {
+			return err
+		}
+		time.Sleep(span)
+		return n.Resume()
+	case 3:
+		_, err := n.Do("CLIENT", "KILL", "TYPE", "normal")
+		return err
+	case 4: // held, then delivered: requests of long ago among them
+		net.Partition()
+		time.Sleep(span)
+		net.Heal()
+	case 5:
+		net.Lose(faultnet.Down, 1+r.IntN(3), nil)
+	}
+	return nil
+}
+
+// Whatever happens to servers and networks, no two hold at once. When it is over, every
+// client gets every lock, and nothing is left at any server.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	s := newStorm(t, func(b driver.Backend) driver.Backend { return b })
+	ctx, cancel := context.WithCancel(t.Context())
+	workers := s.work(ctx)
+	s.rage(t, 12*time.Second)
+	cancel()
+	workers.Wait()
+	for _, nets := range s.nets {
+		for _, net := range nets {
+			net.Heal() // losses that have not struck
+		}
+	}
+	for _, c := range s.clients {
+		for _, name := range stormNames {
+			release(t, patiently(t, c, name))
+		}
+	}
+	eventually(t, "nothing left", T, func() bool {
+		for _, n := range s.nodes {
+			if out, err := n.Do(append([]string{"EXISTS"}, stormNames...)...); err != nil || out != "0" {
+				return false
+			}
+		}
+		return true
+	})
+	h, err := s.rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	history.Require(t, h, history.Options{})
+}
+
+// patiently locks although the servers have only just come back.
+func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
+	defer cancel()
+	l, err := c.Mutex(name).Lock(ctx)
+	for err != nil && ctx.Err() == nil {
+		l, err = c.Mutex(name).Lock(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The control: a driver that says that it has renewed and has not. Without any harm done
+// the judge must see it, by the first hold that outlasts its TTL.
+func TestStormControl(t *testing.T) {
+	t.Parallel()
+	s := newStorm(t, func(b driver.Backend) driver.Backend { return liar{b} })
+	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
+	defer cancel()
+	workers := s.work(ctx)
+	found := false
+	for !found && ctx.Err() == nil {
+		time.Sleep(T / 2)
+		h, err := s.rec.History()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = len(history.Exclusion(h)) > 0
+	}
+	cancel()
+	workers.Wait()
+	if !found {
+		t.Error("locks that were never renewed have passed the judge")
+	}
+}
+
+// liar is a driver whose KeepAlive does nothing and says that all is well.
+type liar struct{ driver.Backend }
+
+func (l liar) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := l.Backend.Open(ctx, o)
+	return lyingSession{s, granted}, granted, err
+}
+
+type lyingSession struct {
+	driver.Session
+	granted time.Duration
+}
+
+func (s lyingSession) KeepAlive(context.Context) (time.Duration, error) { return s.granted, nil }

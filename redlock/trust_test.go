@@ -1,0 +1,95 @@
+package redlock_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// pttl is how long the key has left at a server, at the most: more than none if it is there.
+func pttl(t *testing.T, n *backends.Redis, key string) time.Duration {
+	t.Helper()
+	ms, err := strconv.ParseInt(do(t, n, "PTTL", key), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ms+1) * time.Millisecond
+}
+
+// S4: the published validity, T less what has elapsed less the drift. Trust ends at least
+// 1 % of T and the guard before the key does on a majority, whatever the requests took. With
+// a TTL this long the drift is a second, and missing it could not be taken for slowness.
+func TestValidity(t *testing.T) {
+	t.Parallel()
+	const ttl, guard = 100 * time.Second, 50 * time.Millisecond
+	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
+	l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(ttl), hasp.WithGuard(guard)), "a")
+	trusted := l.Deadline().Add(ttl/100 + guard)
+	covered := 0
+	for _, n := range nodes {
+		if left := pttl(t, n, "a"); left > 0 && !time.Now().Add(left).Before(trusted) {
+			covered++
+		}
+	}
+	if covered < 3 {
+		t.Errorf("trusted until %s, and %s before that the key has ended on all but %d servers",
+			l.Deadline(), ttl/100+guard, covered)
+	}
+	release(t, l)
+}
+
+// A release reaches every server that has the key, and not the majority alone that the
+// caller waits for; one that stands still when it is asked, as soon as it goes on. Long
+// before the TTL of a minute. That each had the key is the control.
+func TestReleaseEverywhere(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
+	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
+	l := lock(t, c, "a")
+	eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
+	release(t, l)
+	eventually(t, "the key on none", 0, nowhere(t, nodes, "a"))
+
+	l = lock(t, c, "a")
+	eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
+	each(t, nodes[3:], pause)
+	release(t, l)
+	eventually(t, "the key on none of the others", 0, nowhere(t, nodes[:3], "a"))
+	each(t, nodes[3:], resume)
+	eventually(t, "the key on none", 0, nowhere(t, nodes, "a"))
+}
+
+// L4: a minority hears of a lock only after it was released: what they then grant is given
+// back as well, long before its TTL of a minute. That they do grant it is the control.
+func TestGrantAfterRelease(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	// Servers that owe an answer are not asked again for as long.
+	c := client(t, n.URL()+"?node_timeout=10s", hasp.WithTTL(time.Minute))
+	warm(t, c, n.nodes)
+	var before []int64
+	for _, p := range n.proxies[3:] {
+		before = append(before, p.Stats().Up.Waiting())
+		p.Set(faultnet.Up, faultnet.Rule{Mode: faultnet.Hold})
+	}
+	l := lock(t, c, "a")
+	for i, p := range n.proxies[3:] {
+		ctx, cancel := context.WithTimeout(t.Context(), slack)
+		defer cancel()
+		if err := p.WaitFor(ctx, func(s faultnet.Stats) bool { return s.Up.Waiting() > before[i]+100 }); err != nil {
+			t.Fatalf("the request is not on its way: %v", err)
+		}
+	}
+	release(t, l)
+	for i, node := range n.nodes[3:] {
+		granted := calls(t, n.nodes[3+i:4+i], "set")
+		n.proxies[3+i].Heal()
+		eventually(t, "it is granted", 0, func() bool { return calls(t, n.nodes[3+i:4+i], "set") > granted })
+		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+	}
+}
