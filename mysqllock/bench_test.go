@@ -190,7 +190,7 @@ func turns(b *testing.B, takes []taker, hold time.Duration) {
 // S3: contenders with clients of their own on one name, held 1 ms. The gap is from the
 // beginning of a release to the return of the next acquisition.
 func BenchmarkContended(b *testing.B) {
-	for _, n := range []int{8, 64} {
+	for _, n := range []int{8, 64, 512} {
 		b.Run(fmt.Sprintf("strategy=table/n=%d", n), func(b *testing.B) {
 			base := param(storeURL(b, backends.SharedMariaDB(b)), "connections=1")
 			takes := make([]taker, n)

@@ -70,7 +70,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := b.ready(ctx); err != nil {
 		return nil, 0, err
 	}
-	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]bool{}}
+	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]uint64{}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	return s, s.granted, nil
 }

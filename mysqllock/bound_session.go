@@ -21,11 +21,13 @@ type boundSession struct {
 
 	mu      sync.Mutex
 	closed  bool
-	tickets map[*boundTicket]bool // those that have a connection
+	tickets map[*boundTicket]uint64 // those that have a connection: in which round it answered
+	round   uint64                  // of pings
+	began   time.Time               // the round that is not finished; zero: there is none
 }
 
 // pings is how many connections are asked at the same time.
-const pings = 16
+const pings = 64
 
 // KeepAlive asks every connection that holds a lock whether it is still there. The server
 // keeps a lock for as long as it sees the connection, so that an answer proves the lock. A
@@ -34,34 +36,96 @@ const pings = 16
 //
 // The pings also keep connections alive that a firewall, or the server's wait_timeout, would
 // close for their silence.
+//
+// With a thousand locks on a busy machine a call's time may be over before all have
+// answered. It fails, but nothing is given up for that, and the next call goes on where it
+// has stopped: a round may take several calls, and is worth what is left of it, counted from
+// its own beginning. A ping outlives the call that sent it: cutting it short would close its
+// connection, and the lock with it.
 func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return 0, errSessionClosed
-	}
-	var held []*boundTicket
-	for t := range s.tickets {
-		held = append(held, t)
-	}
-	s.mu.Unlock()
-	slots := make(chan struct{}, pings)
-	var wg sync.WaitGroup
-	for _, t := range held {
-		slots <- struct{}{}
-		wg.Go(func() {
-			t.ping(ctx)
-			<-slots
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	round, age, next, err := s.resume()
+	if err != nil {
 		return 0, err
 	}
-	return s.granted, nil
+	asking := min(pings, len(next))
+	ended := make(chan error, asking) // nobody waits for the rest after the first that fails
+	for range asking {
+		go func() { ended <- s.ask(ctx, round, next) }()
+	}
+	for range asking {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return 0, err
+			}
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	s.began = time.Time{}
+	s.mu.Unlock()
+	return s.granted - age, nil
+}
+
+// resume begins a round of pings, or goes on with the one that was not finished, and returns
+// its age and who has not answered in it. A round that would leave little is begun anew.
+//
+// The age counts what the machine has slept, which only the wall clock knows of.
+func (s *boundSession) resume() (round uint64, age time.Duration, next chan *boundTicket, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, 0, nil, errSessionClosed
+	}
+	now := time.Now()
+	age = max(now.Sub(s.began), now.Round(0).Sub(s.began.Round(0)))
+	if s.began.IsZero() || age > s.granted/2 {
+		s.began, age = now, 0
+		s.round++
+	}
+	next = make(chan *boundTicket, len(s.tickets))
+	for t, answered := range s.tickets {
+		if answered != s.round {
+			next <- t
+		}
+	}
+	close(next)
+	return s.round, age, next, nil
+}
+
+// ask pings one connection after the other.
+func (s *boundSession) ask(ctx context.Context, round uint64, next <-chan *boundTicket) error {
+	for t := range next {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.done.Err() != nil:
+			return errSessionClosed
+		}
+		if err := t.ping(round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answered reports whether a ticket's connection has answered in this round; note says so.
+func (s *boundSession) answered(t *boundTicket, round uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tickets[t] == round
+}
+
+func (s *boundSession) note(t *boundTicket, round uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.tickets[t]; there {
+		s.tickets[t] = round
+	}
 }
 
 // add notes a ticket that is about to have a connection.
@@ -71,7 +135,7 @@ func (s *boundSession) add(t *boundTicket) error {
 	if s.closed {
 		return errSessionClosed
 	}
-	s.tickets[t] = true
+	s.tickets[t] += 0 // it may be there already
 	return nil
 }
 

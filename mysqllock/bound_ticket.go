@@ -166,22 +166,38 @@ func (t *boundTicket) lost() {
 	}
 }
 
-// ping asks the connection of a held lock for a sign of life. One on which something else is
-// under way gets its answer there.
-func (t *boundTicket) ping(ctx context.Context) {
-	select {
-	case t.turn <- struct{}{}:
-	default:
-		return
+// ping asks the connection of a held lock for a sign of life, for a third of what a renewal
+// grants: so there is time for another renewal without it, should it be silent. An error
+// says that nothing was learnt; a connection that has ended is no error, but told.
+func (t *boundTicket) ping(round uint64) error {
+	s := t.session
+	if v, over := t.state(); over != nil || !v.Held {
+		return nil
 	}
-	defer func() { <-t.turn }()
-	if v, err := t.state(); err != nil || !v.Held || t.conn == nil {
-		return
+	// Not the session's context: closing it releases, once the ping has its answer.
+	ctx, cancel := context.WithTimeout(context.Background(), s.granted/3)
+	defer cancel()
+	err := t.enter(ctx)
+	if err == nil {
+		defer func() { <-t.turn }()
+	}
+	// Who had the turn was an earlier ping, or a release that has not been answered yet.
+	if v, over := t.state(); over != nil || !v.Held {
+		return nil
+	}
+	switch {
+	case err != nil:
+		return errSilent
+	case t.conn == nil || s.answered(t, round):
+		return nil
 	}
 	if err := t.conn.PingContext(ctx); err != nil {
 		t.discard()
 		t.lost()
+		return nil
 	}
+	s.note(t, round)
+	return nil
 }
 
 // Leave gives the lock up, or the waiting for it. Only a connection on which the server has

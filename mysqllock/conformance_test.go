@@ -1,6 +1,7 @@
 package mysqllock_test
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -9,9 +10,32 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-func TestMain(m *testing.M) { drivertest.Main(m) }
+// These tests wait, for the server and for TTLs, and hardly compute: one for each processor at
+// a time, the default, would leave the machine idle. -parallel on the command line wins.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	drivertest.Main(m)
+}
 
-func TestConformanceTable(t *testing.T) { conform(t, serverURL(t)) }
+// One after the other: with the strategies whose locks are connections the suite holds a
+// thousand at once, and a renewal has to ask each of them in time.
+//
+// The server does not wait for the disk at each commit, which on a machine with a busy disk
+// would be most of the time; what it remembers of a crash is the matter of TestRestart, on a
+// server with the defaults.
+func TestConformance(t *testing.T) {
+	base := otherServer()
+	if base == "" {
+		base = storeURL(t, backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
+			"max_connections=5000", "innodb_flush_log_at_trx_commit=2"}}))
+	}
+	t.Run("Table", func(t *testing.T) { conform(t, base) })
+	for name, params := range map[string]string{"GetLock": "strategy=getlock", "Row": "strategy=row"} {
+		t.Run(name, func(t *testing.T) { conform(t, param(base, params+"&connections=1500")) })
+	}
+}
 
 func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
@@ -19,18 +43,4 @@ func conform(t *testing.T, storeURL string) {
 		URL:  storeURL,
 		TTL:  2 * time.Second, // a commit may take a while on a machine with other work
 	})
-}
-
-// The suite holds a thousand locks at once, each of which has a connection here.
-func TestConformanceGetLock(t *testing.T) {
-	conform(t, roomyURL(t)+"?strategy=getlock&connections=1500")
-}
-
-func TestConformanceRow(t *testing.T) { conform(t, roomyURL(t)+"?strategy=row&connections=1500") }
-
-func roomyURL(t testing.TB) string {
-	if u := otherServer(); u != "" {
-		return u
-	}
-	return storeURL(t, backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=5000"}}))
 }

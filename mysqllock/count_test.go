@@ -2,14 +2,36 @@ package mysqllock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 )
+
+// The counts are the server's own, of all clients: one server for all these tests, which come
+// one after the other. Statements are counted and no times: it does not wait for its disk.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
+		"max_connections=4000", "innodb_flush_log_at_trx_commit=0"}})
+	for name, test := range map[string]func(*testing.T, *backends.MariaDB){
+		"Uncontended": uncontendedCosts, "RefusedTry": refusedTryCosts, "Waiters": waitersCosts,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, m) })
+	}
+	for _, n := range []int{8, 64} {
+		t.Run(fmt.Sprint("Clients/", n), func(t *testing.T) { clientsCosts(t, m, n) })
+	}
+	for _, n := range []int{8, 64, 512} {
+		t.Run(fmt.Sprint("Queue/", n), func(t *testing.T) { queueCosts(t, m, n) })
+	}
+}
 
 // spent returns how many statements clients sent to the server while fn ran, by the server's
 // own count. Asking for that is one, and is taken off.
@@ -24,8 +46,7 @@ func spent(t *testing.T, m *backends.MariaDB, fn func()) int64 {
 
 // One statement to acquire and one to release, whatever the primitive and the strategy; a
 // row has its token by a second one, on another connection.
-func TestUncontendedCosts(t *testing.T) {
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 	base := storeURL(t, m)
 	for _, x := range []struct {
 		params string
@@ -60,8 +81,7 @@ func TestUncontendedCosts(t *testing.T) {
 }
 
 // A refused try is one statement.
-func TestRefusedTryCosts(t *testing.T) {
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+func refusedTryCosts(t *testing.T, m *backends.MariaDB) {
 	base := storeURL(t, m)
 	lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
 	c := client(t, base, hasp.WithTTL(time.Hour))
@@ -78,49 +98,90 @@ func TestRefusedTryCosts(t *testing.T) {
 	}
 }
 
-// With any number of waiters an acquisition costs the same: to enter, to listen, to leave.
-func TestContendedCosts(t *testing.T) {
-	for _, n := range []int{8, 64} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=4000"}})
-			base := param(storeURL(t, m), "connections=1")
-			clients := make([]*hasp.Client, n)
-			for i := range clients {
-				clients[i] = client(t, base, hasp.WithTTL(time.Hour))
-				release(t, lock(t, clients[i], fmt.Sprint("warm-", i)))
-			}
-			first := lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
-			rounds := max(2, 64/n)
-			began := time.Now()
-			got := spent(t, m, func() {
-				var wg sync.WaitGroup
-				for _, c := range clients {
-					wg.Go(func() {
-						for range rounds {
-							if err := c.Do(context.Background(), "a", func(context.Context) error { return nil }); err != nil {
-								t.Error(err)
-							}
-						}
-					})
+// With any number of clients an acquisition costs the same: to enter, to leave, and to listen
+// for as long as it takes.
+func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
+	base := param(storeURL(t, m), "connections=1")
+	clients := make([]*hasp.Client, n)
+	for i := range clients { // each has its connections
+		clients[i] = client(t, base, hasp.WithTTL(time.Hour))
+		release(t, lock(t, clients[i], fmt.Sprint("warm-", i)))
+	}
+	first := lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
+	rounds := max(1, 64/n)
+	var listens atomic.Int64
+	got := spent(t, m, func() {
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			wg.Go(func() {
+				for range rounds {
+					asked := time.Now()
+					if err := c.Do(context.Background(), "a", func(context.Context) error {
+						listens.Add(1 + int64(time.Since(asked)/listenMost))
+						return nil
+					}); err != nil {
+						t.Error(err)
+					}
 				}
-				release(t, first)
-				wg.Wait()
 			})
-			each := float64(got) / float64(n*rounds)
-			// A call that listens lasts five seconds: who waits longer makes another.
-			calls := 3 + 1.5*time.Since(began).Seconds()/5/float64(rounds)
-			t.Logf("%d waiters: %.2f statements an acquisition, in %s", n, each, time.Since(began).Round(time.Millisecond))
-			if each > calls+0.5 {
-				t.Errorf("%.2f statements an acquisition, want %.2f", each, calls)
+		}
+		release(t, first)
+		wg.Wait()
+	})
+	all := int64(n * rounds)
+	t.Logf("%d waiters: %.2f statements an acquisition, of which %.2f to listen", n, float64(got)/float64(all), float64(listens.Load())/float64(all))
+	if most := 2*all + listens.Load() + 5; got > most {
+		t.Errorf("%d statements for %d acquisitions, want %d at most", got, all, most)
+	}
+}
+
+// listenMost is how long one call listens at most. Who waits for longer makes another.
+const listenMost = 5 * time.Second
+
+// With any number of waiters in one queue a hand-over costs the same: to leave, which grants to
+// the next, and the listening that tells of it.
+func queueCosts(t *testing.T, m *backends.MariaDB, n int) {
+	b := open(t, param(storeURL(t, m), "connections=1"))
+	defer b.Close()
+	// Below the core, whose gate would let one of a client's waiters into the queue.
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	tickets := make([]driver.Ticket, n+1)
+	for i := range tickets {
+		tickets[i] = s.Ticket(request(fmt.Sprint("queue-", n), rand.Text()))
+		if v, err := tickets[i].Enqueue(ctx(t)); err != nil || v.Held != (i == 0) {
+			t.Fatalf("entry %d: %+v, %v", i, v, err)
+		}
+	}
+	began := time.Now()
+	got := spent(t, m, func() {
+		for i, ticket := range tickets {
+			for held := i == 0; !held; {
+				v, err := ticket.Wait(ctx(t))
+				if err != nil {
+					t.Fatalf("waiter %d of %d was not told: %v", i, n, err)
+				}
+				held = v.Held
 			}
-		})
+			if err := ticket.Leave(ctx(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	// One call may be under way in the beginning, and others end because their time is over.
+	most := int64(2*n) + 3 + int64(time.Since(began)/listenMost)
+	t.Logf("%d waiters: %d statements, in %s", n, got, time.Since(began).Round(time.Millisecond))
+	if got < int64(n) || got > most {
+		t.Errorf("%d statements for %d hand-overs, want %d at most", got, n, most)
 	}
 }
 
 // However many locks a client waits for, it has the pool's connections, one that renews and
 // one that listens; and while nothing happens it asks once in five seconds.
-func TestWaitersCosts(t *testing.T) {
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	base := param(storeURL(t, m), "connections=4")
 	holder, c := client(t, base, hasp.WithTTL(time.Hour)), client(t, base, hasp.WithTTL(time.Hour))
 	db := admin(t, m)

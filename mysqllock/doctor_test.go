@@ -32,6 +32,7 @@ func told(all []driver.Finding, level driver.Level, subject, text string) bool {
 
 // A server with the defaults has nothing that breaks a promise.
 func TestDoctorHealthy(t *testing.T) {
+	t.Parallel()
 	base := serverURL(t)
 	release(t, lock(t, client(t, base), "a"))
 	all := findings(t, base)
@@ -49,6 +50,7 @@ func TestDoctorHealthy(t *testing.T) {
 
 // Each setting that weakens a promise is told, with what to do.
 func TestDoctorFinds(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_flush_log_at_trx_commit=2", "wait_timeout=30", "max_connections=10", "log-bin=b", "binlog_format=STATEMENT", "idle_transaction_timeout=9"}})
 	base := storeURL(t, m)
@@ -76,8 +78,10 @@ func TestDoctorFinds(t *testing.T) {
 	}
 }
 
-// A node of a Galera cluster: GET_LOCK is refused there, and the doctor says why.
+// A node of a Galera cluster: GET_LOCK is refused there, and the doctor says why. The control
+// is a server that is no node.
 func TestGalera(t *testing.T) {
+	t.Parallel()
 	const provider = "/usr/lib/galera/libgalera_smm.so"
 	if _, err := os.Stat(provider); err != nil {
 		t.Skipf("no Galera on this machine (%v)", err)
@@ -101,5 +105,10 @@ func TestGalera(t *testing.T) {
 	}
 	if _, err := client(t, param(base, "strategy="+mysqllock.GetLock)).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("GET_LOCK on Galera: %v", err)
+	}
+	alone := param(storeURL(t, backends.SharedMariaDB(t)), "strategy="+mysqllock.GetLock)
+	release(t, lock(t, client(t, alone), "galera"))
+	if told(findings(t, alone), driver.Bad, "galera", "") {
+		t.Error("the doctor takes every server for a node")
 	}
 }

@@ -136,7 +136,8 @@ CREATE TABLE IF NOT EXISTS app_sessions (
 CREATE TABLE IF NOT EXISTS app_entries (
 CREATE TABLE IF NOT EXISTS app_bound (
 CREATE TABLE IF NOT EXISTS app_rows (
-CREATE TABLE IF NOT EXISTS app_schema (`},
+CREATE TABLE IF NOT EXISTS app_schema (
+CREATE TABLE IF NOT EXISTS app_evictions (`},
 	} {
 		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
 			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)

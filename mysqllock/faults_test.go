@@ -31,6 +31,7 @@ func proxied(t *testing.T) (*faultnet.Proxy, string) {
 // the next renewal is an hour away. The control is a pool of the user's, on which only
 // renewals look.
 func TestKillIsNoticed(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base := storeURL(t, m)
 	db := admin(t, m)
@@ -73,6 +74,7 @@ func TestKillIsNoticed(t *testing.T) {
 
 // The server commits, and its answer is lost.
 func TestAnswerLost(t *testing.T) {
+	t.Parallel()
 	p, u := proxied(t)
 	c, direct := client(t, u), client(t, storeURL(t, backends.SharedMariaDB(t)))
 	release(t, lock(t, c, "warm-up"))
@@ -92,8 +94,8 @@ func TestAnswerLost(t *testing.T) {
 		t.Errorf("after a lost answer: %+v, %v; want one holder, ours", q, err)
 	}
 	lose("renew_1")
-	held := lock(t, client(t, u, hasp.WithTTL(T)), "lost-renew")
-	time.Sleep(2 * T)
+	held := lock(t, client(t, u, hasp.WithTTL(lasting)), "lost-renew")
+	time.Sleep(lasting + T)
 	if !held.Held() {
 		t.Errorf("lost with one answer: %v", held.Err())
 	}
@@ -104,6 +106,7 @@ func TestAnswerLost(t *testing.T) {
 
 // The control of TestAnswerLost: whoever asks again under another id stands in its own way.
 func TestAnswerLostControl(t *testing.T) {
+	t.Parallel()
 	p, u := proxied(t)
 	b := open(t, u)
 	defer b.Close()
@@ -131,6 +134,7 @@ func request(name, id string) driver.Request {
 // A request to enter is held up by the network, its ticket leaves, and then the request
 // arrives: its entry goes with the next renewal, though the session lives on.
 func TestLateEnqueue(t *testing.T) {
+	t.Parallel()
 	p, u := proxied(t)
 	b := open(t, param(u, "prefix=late_"))
 	defer b.Close()
@@ -162,12 +166,14 @@ func TestLateEnqueue(t *testing.T) {
 }
 
 // A holder is cut off: its lease ends by itself before another has the lock, and what the
-// network delivers later changes nothing.
+// network delivers later changes nothing. The control does not look at its deadline.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	p, u := proxied(t)
 	c, other := client(t, u, hasp.WithTTL(T)), client(t, storeURL(t, backends.SharedMariaDB(t)))
 	l := lock(t, c, "cut-off")
 	next := waiting(t, other, "cut-off")
+	naive := byHand(t, poolAt(t, p.Addr(), "locks"), "cut-off")
 	p.Partition()
 	got := <-next
 	if got == nil {
@@ -175,6 +181,9 @@ func TestPartition(t *testing.T) {
 	}
 	if l.Held() {
 		t.Error("held, and another holds too")
+	}
+	if byHand(t, poolAt(t, backends.SharedMariaDB(t).Addr, "locks"), "cut-off"); !naive.Held() {
+		t.Error("the control knew of its loss: this has tested nothing")
 	}
 	p.Heal()
 	time.Sleep(T / 2)
@@ -189,12 +198,16 @@ func TestPartition(t *testing.T) {
 }
 
 // The tables are dropped under a holder: it is told at its next renewal, and the next
-// acquisition makes them anew.
+// acquisition makes them anew. The control does not look at what its renewals answer.
 func TestTableDropped(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
+	exec(t, admin(t, m), "CREATE DATABASE IF NOT EXISTS dropped")
+	naive := byHand(t, poolAt(t, m.Addr, "dropped"), "a")
+	exec(t, admin(t, m), "DROP TABLE dropped.by_hand")
 	base := param(storeURL(t, m), "prefix=dropped_")
 	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
-		c := client(t, base, hasp.WithTTL(T))
+		c := client(t, base, hasp.WithTTL(lasting))
 		l := lock(t, c, "a")
 		db := admin(t, m)
 		exec(t, db, "DROP TABLE locks."+tables)
@@ -213,13 +226,18 @@ func TestTableDropped(t *testing.T) {
 		}
 		release(t, next)
 	}
+	// By now it has renewed in vain, as often as those above.
+	if byHand(t, poolAt(t, m.Addr, "dropped"), "a"); !naive.Held() {
+		t.Error("the control knew of its loss: this has tested nothing")
+	}
 }
 
 // max_connections is reached: who comes new is refused and told why, and who holds goes on.
 func TestMaxConnections(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
 	base := storeURL(t, m)
-	c := client(t, base, hasp.WithTTL(T))
+	c := client(t, base, hasp.WithTTL(lasting))
 	l := lock(t, c, "held")
 	hog := pool(t, m.Addr, m.User, m.Password, "locks")
 	hog.SetMaxIdleConns(100)
@@ -234,29 +252,32 @@ func TestMaxConnections(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "max_connections") {
 		t.Errorf("opened where no connection is left: %v", err)
 	}
-	time.Sleep(2 * T)
+	time.Sleep(lasting + T)
 	if !l.Held() {
 		t.Errorf("lost: %v", l.Err())
 	}
 	release(t, l)
 }
 
-// The user's pool is used up by the user's own work: the lock is renewed all the same.
+// The user's pool is used up by the user's own work: the lock is renewed all the same. The
+// control renews through the pool.
 func TestPoolExhausted(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	storeURL(t, m)
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	base := storeURL(t, m)
+	db := poolAt(t, m.Addr, "locks")
 	db.SetMaxOpenConns(3)
 	b, err := mysqllock.Open(db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := hasp.New(b, hasp.WithTTL(T))
+	c, err := hasp.New(b, hasp.WithTTL(lasting))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	l := lock(t, c, "exhausted")
+	naive := byHand(t, db, "exhausted")
 	var hogs []interface{ Close() error }
 	for range 2 {
 		conn, err := db.Conn(ctx(t))
@@ -270,9 +291,12 @@ func TestPoolExhausted(t *testing.T) {
 	if _, err := c.Mutex("other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("locked with no connection left: %v: this has tested nothing", err)
 	}
-	time.Sleep(2 * T)
-	if !l.Held() {
-		t.Errorf("lost: %v", l.Err())
+	if byHand(t, poolAt(t, m.Addr, "locks"), "exhausted"); !naive.Held() {
+		t.Error("the control knew of its loss: this has tested nothing")
+	}
+	time.Sleep(lasting) // after which only a renewal can have kept it
+	if _, err := client(t, base).Mutex("exhausted").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("held %t (%v), and another's try: %v", l.Held(), l.Err(), err)
 	}
 	for _, h := range hogs {
 		h.Close()
@@ -280,20 +304,23 @@ func TestPoolExhausted(t *testing.T) {
 	release(t, l)
 }
 
-// wait_timeout closes what is silent for a second: nobody loses a lock by it.
+// wait_timeout closes what is silent for a second: nobody loses a lock by it. The control is
+// a connection with a lock and with the server's settings.
 func TestLowWaitTimeout(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"wait_timeout=1"}})
 	base := storeURL(t, m)
+	held := map[string]*hasp.Lease{}
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		t.Run(strategy, func(t *testing.T) {
-			t.Parallel()
-			c := client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)) // renews every 4 s
-			l := lock(t, c, "silent-"+strategy)
-			time.Sleep(calm / 2)
-			if !l.Held() {
-				t.Errorf("lost: %v", l.Err())
-			}
-			release(t, l)
-		})
+		held[strategy] = lock(t, client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
 	}
+	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent")
+	time.Sleep(calm / 2)
+	for strategy, l := range held {
+		if _, err := client(t, param(base, "strategy="+strategy)).Mutex("silent").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
+			t.Errorf("%s: held %t (%v), and another's try: %v", strategy, l.Held(), l.Err(), err)
+		}
+		release(t, l)
+	}
+	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
 }

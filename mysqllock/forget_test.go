@@ -13,6 +13,7 @@ import (
 // Names that nobody has used for long are forgotten, and their next token is greater than
 // their last all the same. Names in use stay, however old their last token is.
 func TestForgottenNames(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	u, err := url.Parse(backends.SharedMariaDB(t).URL() + "?prefix=forget_&retention=1h")

@@ -13,6 +13,7 @@ import (
 // The disk is full, which is here a table space that may not grow: new names are refused and
 // told why, what is held is released, and with room all goes on.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_data_file_path=ibdata1:12M", "innodb_file_per_table=0"}})
 	base := storeURL(t, m)

@@ -74,7 +74,7 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 		}
 		answer <- v
 	}()
-	eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db) })
+	eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db, prefix) })
 	exec(t, tx, "UPDATE "+prefix+"names SET seq = seq + 1000000000000 WHERE name = 'order'")
 	moved := number(t, db, "SELECT seq FROM "+prefix+"names WHERE name = 'order'") + 1000000000000
 	if err := tx.Commit(); err != nil {
@@ -86,6 +86,7 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 
 // Seq is drawn under the lock of the name's row. The control draws it before.
 func TestSeqIsDrawnUnderLock(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	storeURL(t, m)
 	if !drawnUnderLock(t, m, "order_") {
@@ -132,6 +133,7 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 
 // A renewal touches no name and wakes nobody. One control locks the names, another rings.
 func TestRenewalStandsApart(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	storeURL(t, m)
 	if !renewedApart(t, m, "apart_") {
@@ -151,6 +153,7 @@ func TestRenewalStandsApart(t *testing.T) {
 // Somebody else's transaction on our tables makes a deadlock with a release, and the server
 // has the release undone: it is repeated, and the waiter is granted the lock.
 func TestDeadlock(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := storeURL(t, m)
 	a, b := client(t, base), client(t, base)
@@ -169,7 +172,7 @@ func TestDeadlock(t *testing.T) {
 	before := status(t, db, "Innodb_deadlocks")
 	done := make(chan error, 1)
 	go func() { done <- held.Release(ctx(t)) }()
-	eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db) })
+	eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db, "hasp_") })
 	exec(t, tx, "SELECT seq FROM hasp_names WHERE name = 'dead' FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
@@ -186,9 +189,11 @@ func TestDeadlock(t *testing.T) {
 }
 
 // A role that may not create tables is told whom to ask, and can work once they are there.
+// The controls: a role that may is told nothing, and where a procedure was left out it cannot
+// work.
 func TestRoleWithoutCreate(t *testing.T) {
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base := storeURL(t, m)
+	m := backends.SharedMariaDB(t)
+	base := param(storeURL(t, m), "prefix=role_")
 	db := admin(t, m)
 	exec(t, db, "CREATE USER worker@'%' IDENTIFIED BY 'secret-of-the-worker'")
 	exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO worker@'%'")
@@ -209,13 +214,24 @@ func TestRoleWithoutCreate(t *testing.T) {
 	defer b.Close()
 	shell(t, m, b.(driver.Migrator).Schema())
 	shell(t, m, b.(driver.Migrator).Schema()) // twice does no harm
+	works := func(strategy string) error {
+		return client(t, param(u, "strategy="+strategy+"&migrate=false")).Do(ctx(t), "a", func(context.Context) error { return nil })
+	}
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		release(t, lock(t, client(t, param(u, "strategy="+strategy+"&migrate=false")), "a"))
+		if err := works(strategy); err != nil {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+	release(t, lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
+	exec(t, db, "DROP PROCEDURE locks.role_draw_1")
+	if err := works("row"); err == nil {
+		t.Error("worked without the procedure that draws tokens: this has tested nothing")
 	}
 }
 
 // Several processes migrate at once: one does it, and all find it done.
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	base := param(serverURL(t), "prefix=atonce_")
 	type result struct {
 		from, to int
@@ -247,6 +263,7 @@ func TestMigrateAtOnce(t *testing.T) {
 
 // A database of a newer hasp is refused, and left alone.
 func TestNewerSchema(t *testing.T) {
+	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base := param(storeURL(t, m), "prefix=newer_")
 	release(t, lock(t, client(t, base), "a"))
@@ -261,9 +278,9 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// waitsForLock reports whether some transaction waits for a row. InnoDB looks anew only if
-// nobody has asked it for a tenth of a second.
-func waitsForLock(t testing.TB, db *sql.DB) bool {
+// waitsForLock reports whether some transaction waits for a row, in a statement with this in
+// its text. InnoDB looks anew only if nobody has asked it for a tenth of a second.
+func waitsForLock(t testing.TB, db *sql.DB, text string) bool {
 	time.Sleep(150 * time.Millisecond)
-	return number(t, db, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'") > 0
+	return number(t, db, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND INSTR(trx_query, '"+text+"') > 0") > 0
 }

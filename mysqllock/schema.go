@@ -16,10 +16,14 @@ import (
 // for the delimiter. A step is never changed once it is out: there are databases that have
 // it. The procedures' names end in their version, so that clients of two versions work side
 // by side.
-var migrations = []string{migration1}
+var migrations = []string{migration1, migration2}
 
-//go:embed schema/1.sql
-var migration1 string
+var (
+	//go:embed schema/1.sql
+	migration1 string
+	//go:embed schema/2.sql
+	migration2 string
+)
 
 // separator ends a statement in the migrations, since the procedures have semicolons.
 const separator = "\n//\n"

@@ -15,16 +15,18 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/handmade"
 	_ "github.com/hasplock/hasp/mysqllock"
 )
 
-// T is the TTL of clients whose leases are to expire, and calm of those whose leases are to
-// last whatever else the machine does. slack is how long is waited for what must come: only
-// a fault takes that long.
+// T is the TTL of clients whose leases are to expire, lasting of those that must be renewed
+// to last through a test, and calm of those whose leases are to last whatever else the
+// machine does. slack is how long is waited for what must come: only a fault takes that long.
 const (
-	T     = 2 * time.Second
-	calm  = 12 * time.Second
-	slack = 30 * time.Second
+	T       = 2 * time.Second
+	lasting = 6 * time.Second
+	calm    = 12 * time.Second
+	slack   = 30 * time.Second
 )
 
 // otherServer is a server to run the tests on that are not about MariaDB: MySQL 8, say.
@@ -48,6 +50,44 @@ func storeURL(t testing.TB, m *backends.MariaDB) string {
 
 // admin is a pool past hasp, in the database of storeURL once that was called.
 func admin(t testing.TB, m *backends.MariaDB) *sql.DB { return pool(t, m.Addr, m.User, m.Password, "") }
+
+// poolAt is a pool of the locks' user, at the server or at a proxy before it.
+func poolAt(t testing.TB, addr, database string) *sql.DB {
+	return pool(t, addr, "hasp", "hasp", database)
+}
+
+// byHand is the control: a lock that somebody has written by hand, and still believes in.
+func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
+	t.Helper()
+	if err := handmade.Create(ctx(t), db); err != nil {
+		t.Fatal(err)
+	}
+	l, err := handmade.Lock(ctx(t), db, name, T)
+	if err != nil {
+		t.Fatalf("the control cannot lock: %v", err)
+	}
+	t.Cleanup(func() {
+		within, cancel := context.WithTimeout(context.Background(), T)
+		defer cancel()
+		_ = l.Release(within)
+	})
+	return l
+}
+
+// naiveGetLock is the control for locks that are bound to a connection: nobody looks at the
+// connection while it is held.
+func naiveGetLock(t testing.TB, db *sql.DB, name string) {
+	t.Helper()
+	c, err := db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var got sql.NullInt64
+	if err := c.QueryRowContext(ctx(t), "SELECT GET_LOCK('"+name+"', 30)").Scan(&got); err != nil || got.Int64 != 1 {
+		t.Fatalf("the control cannot lock: %+v, %v", got, err)
+	}
+}
 
 func pool(t testing.TB, addr, user, password, params string) *sql.DB {
 	t.Helper()

@@ -132,16 +132,6 @@ func (t *table) leave(ctx context.Context, q querier, name, id string) (there bo
 	return there, t.gone(err)
 }
 
-// Evict removes an entry on an operator's behalf. Its session learns of it at the next
-// renewal.
-func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, err := t.leave(ctx, t.work, name, id)
-	if err == nil && !there {
-		err = driver.ErrGone
-	}
-	return err
-}
-
 // mismatch is the error for a name in use with another capacity.
 func mismatch(r driver.Request, found int64) error {
 	return &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: found}

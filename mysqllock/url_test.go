@@ -86,6 +86,7 @@ func TestPasswords(t *testing.T) {
 // TLS is verified. A host that is not this one is spoken to in plaintext only if the URL says
 // so, which the error shows without a server there.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{TLS: true})
 	base := strings.TrimSuffix(m.URL(), m.Database) + "locks"
 	b := open(t, m.URL()+"?ca="+url.QueryEscape(m.CA))

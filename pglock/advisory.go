@@ -15,24 +15,34 @@ func (a advisory) check(name string) error {
 	return err
 }
 
-// take holds the lock when it returns without an error, or held is false: it is taken, and
-// this was not to wait.
-func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, wait bool) (grant, error) {
+// take asks and, if it is taken and this is to wait, waits: in one statement, which answers
+// when the lock is there and says by a notice that it waits. Without a fence there is no
+// function of ours at the server, and it takes two.
+func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err != nil {
 		return grant{}, err
 	}
 	if b.opts.NoFence {
-		if wait {
-			return grant{held: true}, one(ctx, c, "SELECT pg_advisory_lock($1)::text", []any{key}, new(string))
-		}
 		var g grant
-		return g, one(ctx, c, "SELECT pg_try_advisory_lock($1)", []any{key}, &g.held)
+		err := one(ctx, c, "SELECT pg_try_advisory_lock($1)", []any{key}, &g.held)
+		if err != nil || g.held || taken == nil {
+			return g, err
+		}
+		taken()
+		return grant{held: true}, one(ctx, c, "SELECT pg_advisory_lock($1)::text", []any{key}, new(string))
 	}
 	var seq *int64
 	var holder *string
-	err = one(ctx, c, b.naming.sql("SELECT * FROM hasp_advise($1, $2, $3, $4, $5, $6)"),
-		[]any{wait, r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder)
+	if taken == nil {
+		err = one(ctx, c, b.naming.sql("SELECT * FROM hasp_advise(false, $1, $2, $3, $4, $5)"),
+			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder)
+	} else {
+		c.taken = taken
+		err = one(ctx, c, b.naming.sql("SELECT hasp_await($1, $2, $3, $4, $5)"),
+			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq)
+		c.taken = nil
+	}
 	if sqlState(err) == "23505" {
 		err = fmt.Errorf("%w: another name has the same number as an advisory lock", driver.ErrMismatch)
 	}
@@ -53,12 +63,19 @@ func (a advisory) give(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 func (a advisory) holders(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
-		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $1 AND h.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-			AND l.classid::bigint = ($2::bigint >> 32) & 4294967295 AND l.objid::bigint = $2::bigint & 4294967295`,
-		[]any{name, key}, err
+		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2 AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
 }
+
+// strangers is holders for a database without our tables, where nobody has left his name.
+func (a advisory) strangers(name string) (query string, args []any, err error) {
+	key, err := keyOf(a.rule, name)
+	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
+}
+
+// atKey picks the locks that are held with a key.
+const atKey = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	AND l.classid::bigint = ($1::bigint >> 32) & 4294967295 AND l.objid::bigint = $1::bigint & 4294967295`
 
 // names finds the names that are held, by the key that each had when it was granted.
 func (a advisory) names() string {

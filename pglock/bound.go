@@ -29,7 +29,10 @@ type bound struct {
 // kind is how a connection holds.
 type kind interface {
 	check(name string) error
-	take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, wait bool) (grant, error)
+	// take holds the lock when it returns without an error, or held is false: it is taken,
+	// and this was not to wait. Else it calls taken as soon as it knows that it must; nil: it
+	// must not.
+	take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
 	give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
 	holders(name string) (query string, args []any, err error)
 	names() string
@@ -154,7 +157,20 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 	if err != nil {
 		return nil // no such lock can be held
 	}
-	err = b.pool.each(ctx, b.naming.sql(query), args, func(scan func(...any) error) error {
+	err = b.scan(ctx, query, args, name, one)
+	if a, advisory := b.kind.(advisory); advisory && noSchema(err) { // which it does without, if it draws no tokens
+		if query, args, err = a.strangers(name); err == nil {
+			err = b.scan(ctx, query, args, name, one)
+		}
+	}
+	if noSchema(err) {
+		return ctx.Err()
+	}
+	return explain(ctx, err)
+}
+
+func (b *bound) scan(ctx context.Context, query string, args []any, name string, one func(e driver.Entry, pid int64)) error {
+	return b.pool.each(ctx, b.naming.sql(query), args, func(scan func(...any) error) error {
 		var pid, seq, since int64
 		e := driver.Entry{Request: driver.Request{Name: name, Units: driver.Whole, Capacity: driver.Whole}}
 		err := scan(&pid, &seq, &e.ID, &e.Owner, &since)
@@ -167,10 +183,6 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 		one(e, pid)
 		return err
 	})
-	if noSchema(err) {
-		return ctx.Err()
-	}
-	return explain(ctx, err)
 }
 
 // Names lists what is held and has a name: locks of other programs are numbers.

@@ -138,6 +138,8 @@ func TestSharedKeys(t *testing.T) {
 		{"rails", "app", "6939591962871035475"},
 		// golang-migrate: crc32 of "public\x00schema_migrations\x00app" times its salt, in 32 bits
 		{"migrate", "app/public/schema_migrations", "1787120056"},
+		// and of "public\x00schema_migrations\x00/app", where it was given a URL
+		{"migrate", "/app/public/schema_migrations", "1726534663"},
 	} {
 		c := client(t, storeURL(t, "strategy=advisory", "fence=false", "key="+x.rule))
 		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+x.key+")"); err != nil {

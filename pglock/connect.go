@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -69,22 +70,33 @@ func (d *dialer) mode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
+// dial makes a connection. noticed, if any, is called with the notices of the server, by
+// whoever reads from the connection.
+func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn, error) {
 	cfg := d.cfg.Copy()
 	if d.before != nil {
 		if err := d.before(ctx, cfg); err != nil {
 			return nil, err
 		}
 	}
+	if theirs := cfg.OnNotice; noticed != nil {
+		cfg.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+			noticed(n.Message)
+			if theirs != nil {
+				theirs(c, n)
+			}
+		}
+	}
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
 func (d *dialer) link(ctx context.Context) (link, error) {
-	conn, err := d.dial(ctx)
+	l := &pgxLink{}
+	conn, err := d.dial(ctx, l.noticed)
 	if err != nil {
 		return nil, err
 	}
-	l := &pgxLink{pgxRunner: pgxRunner{conn, d.mode()}, conn: conn, pid: conn.PgConn().PID()}
+	l.pgxRunner, l.conn, l.pid = pgxRunner{conn, d.mode()}, conn, conn.PgConn().PID()
 	err = d.settle(ctx, conn)
 	if err == nil && d.seen.pooler == sessionPooler { // which gives a number of its own
 		err = one(ctx, l, "SELECT pg_backend_pid()::bigint", nil, &l.pid)
@@ -98,12 +110,12 @@ func (d *dialer) link(ctx context.Context) (link, error) {
 
 // settings are those of our own connections. Requests are bounded by their contexts; an
 // idle connection is not idle but listens or holds a lock; READ COMMITTED is what the
-// functions are written for; and the server must notice when we are gone, also while it
-// has us wait for a lock.
+// functions are written for; the notice of hasp_await must come; and the server must notice
+// when we are gone, also while it has us wait for a lock.
 const settings = `SELECT set_config(v.name, v.value, false) FROM (VALUES
 	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
 	('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
-	('default_transaction_isolation', 'read committed'),
+	('default_transaction_isolation', 'read committed'), ('client_min_messages', 'notice'),
 	('tcp_keepalives_idle', '6'), ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'),
 	('client_connection_check_interval', '5s')) v(name, value)
 	WHERE current_setting(v.name, true) IS NOT NULL`
@@ -126,6 +138,16 @@ type pgxLink struct {
 	pgxRunner
 	conn *pgx.Conn
 	pid  uint32 // of the server's process
+
+	// taken is called when hasp_await says that it waits: while its statement is under way,
+	// by the goroutine that reads the answer.
+	taken func()
+}
+
+func (l *pgxLink) noticed(text string) {
+	if l.taken != nil && text == "hasp: taken" {
+		l.taken()
+	}
 }
 
 func (l *pgxLink) wait(ctx context.Context, heard func(string)) error {

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +43,7 @@ func TestUncontendedCosts(t *testing.T) {
 		params, enter, leave string
 	}{
 		{"strategy=table", "%hasp\\_enter%", "%hasp\\_leave%"},
-		{"strategy=advisory", "%hasp\\_advise%", "%pg\\_advisory\\_unlock%"},
+		{"strategy=advisory", "%hasp\\_await%", "%pg\\_advisory\\_unlock%"},
 		{"strategy=advisory&fence=false", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock%"},
 	} {
 		c := client(t, with(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
@@ -119,6 +121,42 @@ func TestContendedCosts(t *testing.T) {
 			}
 			t.Logf("%d statements and %d connections for %d hand-overs", got, connections, n)
 		})
+	}
+}
+
+// An advisory lock that is taken costs what a free one does: the statement that waits says so
+// by a notice.
+func TestContendedAdvisoryCosts(t *testing.T) {
+	t.Parallel()
+	server := counted(t)
+	const clients, rounds = 8, 8
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	var waited atomic.Int64
+	for range clients {
+		c := client(t, with(server.URL(), "strategy=advisory"), hasp.WithObserver(observer(func(e hasp.Event) {
+			if e.Kind == hasp.Waiting {
+				waited.Add(1)
+			}
+		})))
+		wg.Go(func() {
+			<-start
+			for range rounds {
+				if err := c.Do(patience(t), "contended", func(context.Context) error { time.Sleep(5 * time.Millisecond); return nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	if waited.Load() < rounds {
+		t.Errorf("%d of %d acquisitions waited: this has tested little", waited.Load(), clients*rounds)
+	}
+	for like, want := range map[string]int64{"SELECT%hasp\\_await%": clients * rounds, "SELECT%pg\\_advisory\\_unlock%": clients * rounds, "SELECT%hasp\\_advise%": 0} {
+		if got := statements(t, server, like); got != want {
+			t.Errorf("%d statements like %s, want %d", got, like, want)
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ func Example() {
 	// <nil>
 }
 
-// With a pool that the program has already, and the lock that golang-migrate takes, so that
-// no migration runs meanwhile.
+// With a pool that the program has already, and the lock that golang-migrate's command takes,
+// so that no migration runs meanwhile.
 func ExampleOpen() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, exampleURL)
@@ -52,9 +52,9 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	err = c.Do(ctx, "app/public/schema_migrations", func(ctx context.Context) error {
+	err = c.Do(ctx, "/app/public/schema_migrations", func(ctx context.Context) error {
 		var held int
-		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1787120056").Scan(&held)
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1726534663").Scan(&held)
 		fmt.Println("advisory locks of that number:", held)
 		return err
 	})

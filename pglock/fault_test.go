@@ -13,93 +13,15 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/handmade"
 	"github.com/hasplock/hasp/pglock"
 )
 
-// killBackends ends every connection of hasp's, as an administrator does.
-const killBackends = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hasp'"
-
-// S1, L2: the server ends all connections, again and again. Leases live in rows: nobody
-// loses one, waiters get theirs, and an unprotected counter adds up.
-func TestTerminatedBackends(t *testing.T) {
-	t.Parallel()
-	server := private(t)
-	held := lock(t, client(t, server.URL()), "held")
-	const workers, times = 4, 8
-	counter, done := 0, make(chan error, workers)
-	for range workers {
-		c := client(t, server.URL())
-		go func() {
-			done <- func() error {
-				ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
-				defer cancel()
-				for worked := 0; worked < times; {
-					err := c.Do(ctx, "counter", func(context.Context) error {
-						worked++
-						n := counter
-						time.Sleep(time.Millisecond)
-						counter = n + 1
-						return nil
-					})
-					// Trouble before it stood in the queue is told at once, for the caller to try
-					// again; trouble of a release does not undo the work.
-					if ctx.Err() != nil {
-						return err
-					}
-				}
-				return nil
-			}()
-		}()
-	}
-	for finished := 0; finished < workers; {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-			finished++
-		case <-time.After(200 * time.Millisecond):
-			ask[int64](t, server.URL(), killBackends)
-		}
-	}
-	if counter != workers*times {
-		t.Errorf("counted to %d, want %d", counter, workers*times)
-	}
-	if !held.Held() {
-		t.Error(held.Err())
-	}
-	release(t, held)
-}
-
-// S1, S2: the server crashes or is restarted cleanly. What was granted is in its log: the
-// holder goes on, the waiter gets it after the release, with a higher token.
-func TestRestart(t *testing.T) {
-	t.Parallel()
-	server := private(t)
-	for how, end := range map[string]func() error{"crash": server.Kill, "clean": server.Stop} {
-		held := lock(t, client(t, server.URL()), how)
-		next := queued(t, server.URL(), how)
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		if !held.Held() {
-			t.Errorf("%s: %v", how, held.Err())
-		}
-		release(t, held)
-		got := takes(t, next)
-		if got.Token() <= held.Token() {
-			t.Errorf("%s: token %d after %d", how, got.Token(), held.Token())
-		}
-		release(t, got)
-	}
-}
-
 // S8: the connection is cut between the commit and the answer. The entry is found again,
-// with its first token; a release is confirmed by the second attempt.
+// with its first token; a release is confirmed by the second attempt. The control asks again
+// without knowing itself, and stands in its own way.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	net, storeURL := behind(t, storeURL(t))
@@ -119,22 +41,41 @@ func TestAnswerLost(t *testing.T) {
 	if q := entries(t, other, "lost answer"); len(q) != 0 {
 		t.Errorf("released, and the store has %+v", q)
 	}
+
+	db := sqlPool(t, net.Addr())
+	if err := handmade.Create(patience(t), db); err != nil {
+		t.Fatal(err)
+	}
+	net.Lose(faultnet.Down, 1, faultnet.Contains("INSERT"))
+	short, cancel := context.WithTimeout(t.Context(), T)
+	defer cancel()
+	if _, err := handmade.Lock(short, db, "lost answer", calm); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the control: %v, although the answer was lost", err)
+	}
+	if n := ask[int](t, storeURLOfPgx(t), "SELECT count(*) FROM by_hand WHERE name = 'lost answer'"); n != 1 {
+		t.Errorf("the control has left %d rows behind: this has tested nothing", n)
+	}
 }
 
 // S5, L2: the network holds everything for longer than a TTL and then delivers it. The
-// holder has known in time; what arrives late revives nothing; the next one holds.
+// holder has known in time; what arrives late revives nothing; the next one holds. The
+// control does not look at its deadline.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	direct := storeURL(t)
 	net, cutOff := behind(t, direct)
 	l := lock(t, client(t, cutOff, hasp.WithTTL(T)), "partition")
 	next := queued(t, direct, "partition")
+	naive := byHand(t, sqlPool(t, net.Addr()), "partition")
 	net.Partition()
 	got := takes(t, next)
 	if l.Held() {
 		t.Error("two hold")
 	}
 	wantLost(t, l, hasp.Expired)
+	if byHand(t, sqlPool(t, backends.SharedPostgres(t).Addr), "partition"); !naive.Held() {
+		t.Error("the control knew of its loss: this has tested nothing")
+	}
 	net.Heal()
 	lasts(t, got, T)
 	if q := entries(t, client(t, direct), "partition"); len(q) != 1 || q[0].ID != got.ID() {

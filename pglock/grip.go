@@ -109,14 +109,14 @@ func (t *grip) run(ctx context.Context, a *try) {
 		a.err = err
 		return
 	}
-	a.grant, a.err = b.kind.take(ctx, b, c, t.request, false)
+	taken := sync.OnceFunc(func() { close(a.waiting) })
+	if t.request.NoWait {
+		taken = nil
+	}
+	a.grant, a.err = b.kind.take(ctx, b, c, t.request, taken)
 	if a.err == nil && !a.held {
-		if t.request.NoWait {
-			b.keep(c)
-			return
-		}
-		close(a.waiting)
-		a.grant, a.err = b.kind.take(ctx, b, c, t.request, true)
+		b.keep(c)
+		return
 	}
 	if a.err != nil {
 		// Whatever the server did, it undoes when the connection ends. Idle ones are likely

@@ -17,7 +17,7 @@ const (
 	KeyHash    = "hash"    // 64 bits of the name's SHA-256
 	KeyInteger = "integer" // the name is the number: pg_advisory_lock(42), river and others
 	KeyRails   = "rails"   // the name is the database's: migrations of Ruby on Rails
-	KeyMigrate = "migrate" // the name is DATABASE/SCHEMA/TABLE: golang-migrate, by default with public/schema_migrations
+	KeyMigrate = "migrate" // the name is DATABASE/SCHEMA/TABLE: golang-migrate; see migrateParts
 )
 
 const (
@@ -45,13 +45,28 @@ func keyOf(rule, name string) (int64, error) {
 	case KeyRails:
 		return railsSalt * int64(crc32.ChecksumIEEE([]byte(name))), nil
 	case KeyMigrate:
-		parts := strings.Split(name, "/")
-		if len(parts) != 3 {
-			return 0, fmt.Errorf("%w: with key=migrate a name is DATABASE/SCHEMA/TABLE, such as app/public/schema_migrations", driver.ErrUnsupported)
+		database, schema, table, ok := migrateParts(name)
+		if !ok {
+			return 0, fmt.Errorf("%w: with key=migrate a name is DATABASE/SCHEMA/TABLE, such as /app/public/schema_migrations; "+
+				"where golang-migrate was given a *sql.DB and not a URL, DATABASE has no slash in front", driver.ErrUnsupported)
 		}
-		sum := crc32.ChecksumIEEE([]byte(parts[1] + "\x00" + parts[2] + "\x00" + parts[0]))
+		sum := crc32.ChecksumIEEE([]byte(schema + "\x00" + table + "\x00" + database))
 		return int64(sum * migrateSalt), nil // in 32 bits, as it does
 	}
 	sum := sha256.Sum256([]byte(name))
 	return int64(binary.BigEndian.Uint64(sum[:])), nil
+}
+
+// migrateParts takes a name of KeyMigrate apart from its end. By its command and by
+// migrate.New golang-migrate is given a URL, and takes that one's path for the database's
+// name, with the slash: /app/public/schema_migrations. By WithInstance it asks the server
+// for the name: app/public/schema_migrations. The two of them do not exclude each other.
+func migrateParts(name string) (database, schema, table string, ok bool) {
+	parts := strings.Split(name, "/")
+	n := len(parts)
+	if n < 3 || parts[n-2] == "" || parts[n-1] == "" {
+		return "", "", "", false
+	}
+	database = strings.Join(parts[:n-2], "/")
+	return database, parts[n-2], parts[n-1], strings.TrimPrefix(database, "/") != ""
 }

@@ -57,12 +57,3 @@ func (t *tables) eachName(ctx context.Context, query, prefix string, yield func(
 	}
 	return ctx.Err()
 }
-
-// Evict removes an entry on an operator's behalf, and tells its session.
-func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, err := t.leave(ctx, name, "", id)
-	if noSchema(err) || err == nil && !there {
-		return driver.ErrGone
-	}
-	return err
-}

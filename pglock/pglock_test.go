@@ -76,11 +76,13 @@ func ask[V any](t testing.TB, serverURL, question string, args ...any) (v V) {
 // keeper is an ordinary role, which may create things in its schema and nothing else.
 var keeper sync.Once
 
+const makeKeeper = "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper"
+
 // storeURL is the shared server's, for keeper, with further parameters.
 func storeURL(t testing.TB, params ...string) string {
 	t.Helper()
 	serverURL := backends.SharedPostgres(t).URL()
-	keeper.Do(func() { do(t, serverURL, "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper") })
+	keeper.Do(func() { do(t, serverURL, makeKeeper) })
 	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
 }
 
@@ -93,17 +95,26 @@ func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
+		TTL:  T,
 	})
 }
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
-// this has ended, as drivertest.Run demands.
+// this has ended, as drivertest.Run demands. Some names are the same in every run of the
+// suite, so each has tables of its own.
+//
+// The server does not wait for the disk, which on a machine with a busy disk would be most of
+// the time; what it remembers of a crash is the matter of TestRestart, on a server with the
+// defaults.
 func TestConformance(t *testing.T) {
+	server := private(t, "fsync = off")
+	do(t, server.URL(), makeKeeper)
+	own := with(strings.Replace(server.URL(), "postgres@", "keeper@", 1), "schema=locks")
 	for name, run := range map[string]func(*testing.T){
-		"Table":             func(t *testing.T) { conform(t, storeURL(t)) },
-		"TransactionPooler": conformTransactionPooler,
-		"SessionPooler":     conformSessionPooler,
-		"DB":                conformDB,
+		"Table":             func(t *testing.T) { conform(t, own) },
+		"TransactionPooler": func(t *testing.T) { conformTransactionPooler(t, server) },
+		"SessionPooler":     func(t *testing.T) { conformSessionPooler(t, server) },
+		"DB":                func(t *testing.T) { conformDB(t, server) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,22 +130,23 @@ func TestConformanceRow(t *testing.T) { conform(t, storeURL(t, "strategy=row")) 
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no
 // prepared statements, no settings of our own.
-func conformTransactionPooler(t *testing.T) {
-	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
-	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
+func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
+	b := backends.StartPgBouncer(t, server, "transaction")
+	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
 }
 
-func conformSessionPooler(t *testing.T) {
-	b := backends.StartPgBouncer(t, backends.SharedPostgres(t), "session")
+func conformSessionPooler(t *testing.T, server *backends.Postgres) {
+	b := backends.StartPgBouncer(t, server, "session")
 	// Each of the suite's many connections keeps one of the pool's.
 	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
-	conform(t, strings.Replace(b.URL(), "postgres@", "", 1))
+	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
 }
 
-func conformDB(t *testing.T) {
+func conformDB(t *testing.T, server *backends.Postgres) {
 	drivertest.Run(t, drivertest.Harness{
+		TTL: T,
 		Open: func(t testing.TB) driver.Backend {
-			cfg, err := pgx.ParseConfig(backends.SharedPostgres(t).URL())
+			cfg, err := pgx.ParseConfig(server.URL())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,7 +23,7 @@ const (
 // then heard by nobody, a prepared statement is missing, and an advisory lock is held by
 // a stranger.
 func (d *dialer) examine(ctx context.Context, o Options) error {
-	conn, err := d.dial(ctx)
+	conn, err := d.dial(ctx, nil)
 	if err != nil {
 		return explain(ctx, err)
 	}
@@ -58,7 +58,7 @@ func (d *dialer) examine(ctx context.Context, o Options) error {
 // another one meanwhile, connections are not ours. A busy pool may not give that proof, so
 // the last word has a notification, which arrives or does not.
 func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
-	second, err := d.dial(ctx)
+	second, err := d.dial(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,12 @@ func (row) check(string) error { return nil }
 
 // take begins the transaction and locks the row. The token is drawn by another connection:
 // drawn in this transaction it would be undone with it, and given out a second time.
-func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, wait bool) (grant, error) {
-	held, err := w.lock(ctx, b, c, r.Name, wait)
+func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+	held, err := w.lock(ctx, b, c, r.Name, false)
+	if err == nil && !held && taken != nil {
+		taken()
+		held, err = w.lock(ctx, b, c, r.Name, true)
+	}
 	if err != nil || !held {
 		var g grant
 		if err == nil && r.NoWait && !b.opts.NoFence {

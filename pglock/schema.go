@@ -14,7 +14,7 @@ import (
 var schemaFiles embed.FS
 
 // latest is the version of the tables that this driver needs: the number of files.
-const latest = 1
+const latest = 3
 
 // naming puts the schema and the prefix where our statements say "hasp_". Both have been
 // checked; the schema is quoted because it may be a reserved word.
@@ -67,7 +67,7 @@ func (n naming) text() string {
 -- GRANT USAGE ON SCHEMA %q TO APP;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
 -- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_holders, hasp_rows"))
+`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_rows"))
 	return b.String()
 }
 

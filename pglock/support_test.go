@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/url"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/handmade"
 )
 
 // T is the TTL of clients whose leases are to expire, calm of those whose leases are to
@@ -168,6 +170,35 @@ func behind(t testing.TB, storeURL string) (*faultnet.Proxy, string) {
 	t.Cleanup(net.Close)
 	u.Host = net.Addr()
 	return net, u.String()
+}
+
+// sqlPool is a superuser's pool at the shared server, or at a proxy before it.
+func sqlPool(t testing.TB, addr string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", "postgres://postgres@"+addr+"/postgres?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// byHand is the control: a lock that somebody has written by hand, and still believes in.
+func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
+	t.Helper()
+	if err := handmade.Create(patience(t), db); err != nil {
+		t.Fatal(err)
+	}
+	l, err := handmade.Lock(patience(t), db, name, T)
+	if err != nil {
+		t.Fatalf("the control cannot lock: %v", err)
+	}
+	t.Cleanup(func() {
+		within, cancel := context.WithTimeout(context.Background(), T)
+		defer cancel()
+		_ = l.Release(within)
+	})
+	return l
 }
 
 // private is a server of the test's own, where it may stop, exhaust and misconfigure.

@@ -29,6 +29,12 @@ func Install(w io.Writer) error {
 	return nil
 }
 
+// InstallProgram makes sure of a program that is no server, such as another language's
+// client, where we may install Debian's packages; debs are those that bring it.
+func InstallProgram(w io.Writer, name string, debs ...string) error {
+	return install(w, []*tool{{name: name, debs: debs, files: []string{"/usr/bin/" + name}}})
+}
+
 // install makes sure that tools are there: the missing ones are installed by one
 // apt-get where we may. Otherwise its error says what a person should do.
 func install(w io.Writer, tools []*tool) error {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -71,6 +72,7 @@ func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
 	}
 	make := exec.Command(mariadb.path(1), "--no-defaults", "--datadir="+data, "--skip-test-db", "--auth-root-authentication-method=normal")
 	make.Dir, make.SysProcAttr = dir, attributes(account)
+	make.Env = append(os.Environ(), "TMPDIR="+dir) // for the same reason as below
 	if out, err := make.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initialise mariadb: %w\n%s", err, out)
 	}

@@ -234,20 +234,22 @@ END
 -- however many of its entries wait: a number in one row.
 --
 -- How often it looks follows from what can have happened. If r others must hold before us,
--- r hand-overs must come first, none of which takes less than a millisecond. Nobody notices a
--- delay of a thirtieth of the time that nothing has moved for (p_still, p_place: from one
--- call to the next). And many waiters of one client take longer to look at. So five hundred
--- clients in one queue look as often, together, as seven who are next in seven queues. A
--- server that is short of processors makes each look long, and is then looked at less: the
--- pause is ten times that at least. Else those who look would take from those who hand over
--- what they need to get on.
+-- r hand-overs must come first, none of which takes less than a millisecond; if they are seen
+-- to take longer, half of that is waited for each, but no more than 5 ms: all of them may give
+-- up at once. Nobody notices a delay of a thirtieth of the time that nothing has moved for
+-- (p_still, p_place: from one call to the next). And many waiters of one client take longer to
+-- look at. So five hundred clients in one queue look as often, together, as seven who are next
+-- in seven queues. A server that is short of processors makes each look long, and is then
+-- looked at less, least by those who are far behind: else those who look would take from
+-- those who hand over what they need to get on. The one who is next must not wait for long
+-- because of that, since all the others wait for it.
 DROP PROCEDURE IF EXISTS {p}listen_1
 //
 CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_bell BIGINT UNSIGNED, p_place INT, p_still BIGINT, p_limit BIGINT)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-  DECLARE v_elapsed, v_moved, v_look BIGINT DEFAULT 0;
+  DECLARE v_elapsed, v_moved, v_look, v_pace BIGINT DEFAULT 0;
   DECLARE v_bell BIGINT UNSIGNED;
   DECLARE v_waiting, v_rank, v_before INT;
   DECLARE v_stale BOOLEAN;
@@ -269,11 +271,15 @@ BEGIN
     END IF;
     SET v_rank = LEAST(GREATEST(v_rank, 0), 10000);
     IF v_rank * 100 + v_waiting <> v_before THEN
+      IF v_rank < v_before DIV 100 THEN
+        SET v_pace = (v_elapsed - v_moved) DIV (v_before DIV 100 - v_rank);
+      END IF;
       SET v_before = v_rank * 100 + v_waiting, v_moved = v_elapsed;
     END IF;
     SET v_look = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) - v_elapsed;
-    DO SLEEP(LEAST(1000000, GREATEST(10 * v_look,
-      400 + 1000 * v_rank + 50 * v_waiting + LEAST(100000, (v_elapsed - v_moved) DIV 30))) / 1000000);
+    DO SLEEP(LEAST(1000000, GREATEST(LEAST(10, 3 + v_rank) * v_look,
+      400 + v_rank * LEAST(5000, GREATEST(1000, v_pace DIV 2)) + 50 * v_waiting
+        + LEAST(100000, (v_elapsed - v_moved) DIV 30))) / 1000000);
   END LOOP;
   SELECT s.bell, v_stale, v_before, v_elapsed - v_moved, e.id, e.seq
     FROM {p}sessions s LEFT JOIN {p}entries e ON e.session = s.id AND e.granted > p_bell

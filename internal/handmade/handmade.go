@@ -1,0 +1,86 @@
+// Package handmade is the lock that people write by hand on their database, for the controls
+// of fault tests: a row under a primary key, with an owner and an expiry. It works on
+// PostgreSQL, MySQL and MariaDB, and on good days.
+//
+// Its mistakes are those that are found in the wild. The holder does not look at its own
+// deadline, nor at what its renewals answer; it renews through the pool that everybody uses;
+// and whoever gets no answer asks again without knowing whether it has the lock already.
+package handmade
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Create makes the table if there is none.
+func Create(ctx context.Context, db *sql.DB) error {
+	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS by_hand (name VARCHAR(100) PRIMARY KEY, owner VARCHAR(100) NOT NULL, expires BIGINT NOT NULL)")
+	return err
+}
+
+// Lease is a lock that somebody believes to hold.
+type Lease struct {
+	released atomic.Bool
+	stop     context.CancelFunc
+	del      func(context.Context) error
+}
+
+var owners atomic.Int64
+
+// Lock waits until it has the lock or ctx ends, and then renews it every third of the ttl.
+func Lock(ctx context.Context, db *sql.DB, name string, ttl time.Duration) (*Lease, error) {
+	owner := fmt.Sprint("owner-", owners.Add(1))
+	expires := func() int64 { return time.Now().Add(ttl).UnixMilli() } // by the client's clock, of course
+	attempt := func() bool {
+		within, cancel := context.WithTimeout(ctx, ttl)
+		defer cancel()
+		if _, err := db.ExecContext(within, fmt.Sprintf("INSERT INTO by_hand VALUES ('%s', '%s', %d)", name, owner, expires())); err == nil {
+			return true
+		}
+		r, err := db.ExecContext(within, fmt.Sprintf("UPDATE by_hand SET owner = '%s', expires = %d WHERE name = '%s' AND expires < %d",
+			owner, expires(), name, time.Now().UnixMilli()))
+		if err != nil {
+			return false
+		}
+		n, err := r.RowsAffected()
+		return err == nil && n == 1
+	}
+	for !attempt() {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	renewing, stop := context.WithCancel(context.Background())
+	go func() {
+		for ticker := time.NewTicker(ttl / 3); ; {
+			select {
+			case <-renewing.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+			}
+			within, cancel := context.WithTimeout(renewing, ttl/3)
+			_, _ = db.ExecContext(within, fmt.Sprintf("UPDATE by_hand SET expires = %d WHERE name = '%s' AND owner = '%s'", expires(), name, owner))
+			cancel()
+		}
+	}()
+	return &Lease{stop: stop, del: func(ctx context.Context) error {
+		_, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM by_hand WHERE name = '%s'", name)) // whoever's it is by now
+		return err
+	}}, nil
+}
+
+// Held is what the holder believes.
+func (l *Lease) Held() bool { return !l.released.Load() }
+
+// Release gives the lock up.
+func (l *Lease) Release(ctx context.Context) error {
+	l.released.Store(true)
+	l.stop()
+	return l.del(ctx)
+}

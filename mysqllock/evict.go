@@ -1,0 +1,42 @@
+package mysqllock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Evict removes an entry on an operator's behalf. Its session learns of it at the next
+// renewal.
+func (t *table) Evict(ctx context.Context, name, id string) error {
+	there, err := t.leave(ctx, t.work, name, id)
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// EvictFor does so, and keeps the note, in one call.
+func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
+	var there bool
+	text := t.named("CALL {p}evict_2(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
+	err := row(ctx, t.work, text, &there)
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return t.gone(err)
+}
+
+// LastEviction reads the note.
+func (t *table) LastEviction(ctx context.Context, name string) (note string, err error) {
+	if err := t.fit(ctx); err != nil {
+		return "", err
+	}
+	text := t.named("SELECT COALESCE((SELECT note FROM {p}evictions WHERE name = ?), '')", name)
+	if err = row(ctx, t.work, text, &note); missing(err) {
+		return "", nil // dropped a moment ago
+	}
+	return note, err
+}
+
+var _ driver.Recorder = (*table)(nil)

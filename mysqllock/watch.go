@@ -1,0 +1,80 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// The pause between two looks of a watch: a thirtieth of the time in which nothing has
+// changed, which nobody notices, within these bounds.
+const (
+	leastWatch = 20 * time.Millisecond
+	mostWatch  = 500 * time.Millisecond
+)
+
+// Watch looks, since MySQL cannot push, on a connection of its own for as long as it lasts.
+// It is one statement without locks each time, and whoever does not watch pays nothing: to
+// have those who change a name tell would cost all of them a statement for the few who watch.
+func (t *table) Watch(ctx context.Context, name string, changed func()) error {
+	if err := t.fit(ctx); err != nil {
+		return err
+	}
+	l := newLine(t.kept)
+	defer l.rest()
+	var last sight
+	for since := time.Now(); ; {
+		var now sight
+		began := time.Now()
+		err := l.do(ctx, func(c *sql.Conn) (err error) {
+			now, err = t.glance(ctx, c, name)
+			return err
+		})
+		if err != nil {
+			t.lookAgain(err)
+			return err
+		}
+		if now != last {
+			// The look comes before the call: what happens after it is in the next.
+			last, since = now, began
+			changed()
+		}
+		// A server that is short of time is looked at less.
+		pause := max(leastWatch, 10*time.Since(began), min(mostWatch, time.Since(since)/30))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// sight is as much of a queue as cannot stay the same when the queue changes. While seq stays
+// nobody came; then while entries stays nobody left; and then units only fall, editions only
+// grow, and sessions only die.
+type sight struct {
+	looked                             bool // also at a name that nobody has used
+	seq                                uint64
+	entries, units, editions, orphaned int64
+}
+
+// glance makes one look. One that is not answered ends the watch.
+func (t *table) glance(ctx context.Context, q querier, name string) (sight, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listenMost, errSilent)
+	defer cancel()
+	s := sight{looked: true}
+	err := row(ctx, q, t.named(`SELECT COALESCE((SELECT seq FROM {p}names WHERE name = ?), 0), COUNT(*),
+		COALESCE(SUM(e.units), 0), COALESCE(SUM(e.edition), 0), COALESCE(SUM(s.expires <= UTC_TIMESTAMP(6)), 0)
+		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session WHERE e.name = ?`, name, name),
+		&s.seq, &s.entries, &s.units, &s.editions, &s.orphaned)
+	if err != nil && context.Cause(ctx) == errSilent {
+		err = errSilent
+	}
+	return s, err
+}
+
+var _ driver.Watcher = (*table)(nil)

@@ -1,0 +1,71 @@
+package mysqllock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// A watch that waits for longer and longer between its looks still tells of what happens, of
+// expiry too, of which nobody tells it; and it ends with its context.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	base := param(storeURL(t, backends.SharedMariaDB(t)), "prefix=watch_")
+	b := open(t, base)
+	defer b.Close()
+	all, cancel := context.WithCancel(ctx(t))
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		ended <- b.(driver.Watcher).Watch(all, "watched", func() {
+			select {
+			case changed <- struct{}{}:
+			default: // one that is not taken yet stands for both
+			}
+		})
+	}()
+	tells := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case err := <-ended:
+			t.Fatalf("%s: the watch broke: %v", what, err)
+		case <-time.After(slack):
+			t.Fatalf("%s: not told", what)
+		}
+	}
+	quiet := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+			t.Errorf("%s: told of a change", what)
+		case <-time.After(time.Second):
+		}
+	}
+	tells("a new watch")
+	quiet("a name that nobody uses")
+	c := client(t, base, hasp.WithTTL(calm))
+	l := lock(t, c, "watched")
+	tells("a holder")
+	quiet("a holder that renews nothing yet")
+	release(t, lock(t, c, "another"))
+	quiet("another name")
+	release(t, l)
+	tells("a release")
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: T, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ticket(request("watched", "dies")).Enqueue(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	tells("an entry")
+	tells("its death") // nobody renews it
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Errorf("a watch whose context ended: %v", err)
+	}
+}

@@ -1,0 +1,20 @@
+package pglock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Downgrade makes the held entry smaller: one statement, and so applied as a whole or not at
+// all if we die under it. An entry that was renewed too late and that nobody has buried yet
+// counts as there, as it does for Leave; whether that is a lease is for its owner's clock.
+func (t *ticket) Downgrade(ctx context.Context, units int64) error {
+	var there bool
+	err := t.session.table.ask(ctx, "SELECT hasp_downgrade($1, $2, $3, $4)",
+		[]any{t.request.Name, t.session.id, t.request.ID, units}, &there)
+	if noSchema(err) || err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}

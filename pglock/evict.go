@@ -1,0 +1,41 @@
+package pglock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Evict removes an entry on an operator's behalf, and tells its session.
+func (t *table) Evict(ctx context.Context, name, id string) error {
+	there, err := t.leave(ctx, name, "", id)
+	return evicted(there, err)
+}
+
+// EvictFor does so, and keeps the note, in one statement.
+func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
+	if err := t.ensure(ctx); err != nil {
+		return err
+	}
+	var there bool
+	err := t.ask(ctx, "SELECT hasp_evict($1, $2, $3, $4)", []any{name, id, note, t.opts.Retention.Microseconds()}, &there)
+	return evicted(there, err)
+}
+
+func evicted(there bool, err error) error {
+	if noSchema(err) || err == nil && !there {
+		return driver.ErrGone
+	}
+	return err
+}
+
+// LastEviction reads the note.
+func (t *table) LastEviction(ctx context.Context, name string) (note string, err error) {
+	err = t.ask(ctx, "SELECT coalesce((SELECT v.note FROM hasp_evictions v WHERE v.name = $1), '')", []any{name}, &note)
+	if noSchema(err) {
+		return "", ctx.Err() // nobody has used it yet
+	}
+	return note, err
+}
+
+var _ driver.Recorder = (*table)(nil)
