@@ -55,11 +55,16 @@ func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error
 	}
 	fs = append(fs, root...)
 	if b.opts.Strategy == Queue {
-		longest, err := b.longest(ctx, c)
+		longest, used, err := b.longest(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		fs = append(fs, ofWaiters(longest))
+		mixed, err := b.ofDialects(ctx, c, used)
+		if err != nil {
+			return nil, err
+		}
+		fs = append(fs, mixed...)
 	}
 	return fs, nil
 }
@@ -104,18 +109,18 @@ func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error)
 	return []driver.Finding{{Level: driver.Info, Subject: "acl", Text: b.opts.Root + " can be changed by its identities only"}}, nil
 }
 
-// longest is how many stand under the busiest of the root's locks: of all, or of the
-// first thousand the server names.
-func (b *backend) longest(ctx context.Context, c *conn) (int32, error) {
+// longest is how many stand under the busiest of the root's locks, and used the nodes of
+// those that are in use: of all, or of the first thousand the server names.
+func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []string, _ error) {
 	names, err := call(ctx, c, func() ([]string, error) {
 		names, _, err := c.zk.Children(b.opts.Root)
 		return names, err
 	})
 	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // ofRoot has told
-		return 0, nil
+		return 0, nil, nil
 	}
 	if err != nil {
-		return 0, explain("list "+b.opts.Root, err)
+		return 0, nil, explain("list "+b.opts.Root, err)
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { _, ok := b.opts.lockName(n); return !ok })
 	counts := make([]int32, min(len(names), 1000))
@@ -130,7 +135,41 @@ func (b *backend) longest(ctx context.Context, c *conn) (int32, error) {
 		counts[i] = n
 		return explain("look at "+names[i], err)
 	})
-	return slices.Max(append(counts, 0)), err
+	for i, n := range counts {
+		if n > 0 {
+			used = append(used, path.Join(b.opts.Root, names[i]))
+		}
+	}
+	return slices.Max(append(counts, 0)), used, err
+}
+
+// ofDialects looks for locks at which somebody queues in another dialect than this client's.
+func (b *backend) ofDialects(ctx context.Context, c *conn, used []string) ([]driver.Finding, error) {
+	found := make([]*driver.Finding, min(len(used), mostListed))
+	err := each(ctx, len(found), func(i int) error {
+		names, err := call(ctx, c, func() ([]string, error) {
+			names, _, err := c.zk.Children(used[i])
+			return names, err
+		})
+		if err != nil && err != zk.ErrNoNode {
+			return explain("list "+used[i], err)
+		}
+		if node, writer := b.opts.Dialect.strangers(names); node != "" {
+			found[i] = &driver.Finding{
+				Level: driver.Warn, Subject: "dialects",
+				Text: fmt.Sprintf("under %s stands %s, in %s; this client has dialect=%s, and neither sees the other", used[i], node, writer, b.opts.Dialect),
+				Cure: "let all clients of a path use one dialect, or give each its own path",
+			}
+		}
+		return nil
+	})
+	var fs []driver.Finding
+	for _, f := range found {
+		if f != nil {
+			fs = append(fs, *f)
+		}
+	}
+	return fs, err
 }
 
 // ofWaiters judges the longest queue. A list of its entries, of about 60 bytes each, must
@@ -189,6 +228,7 @@ func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Find
 
 const (
 	manyWaiters     = 5000
+	mostListed      = 200 // locks whose entries are listed
 	mostOutstanding = 100
 	largeAnswer     = 512 << 10
 	slowSync        = 100 * time.Millisecond

@@ -211,6 +211,26 @@ func (d Dialect) ahead(names []string, mine string) (ahead []child, found bool) 
 	return ahead, found
 }
 
+// strangers returns the first of names that is an entry in a dialect whose clients do not
+// see ours, and who writes it. Their nodes and ours under one parent are two queues: two
+// would hold.
+func (d Dialect) strangers(names []string) (node, writer string) {
+	for _, n := range names {
+		// The beginning tells the dialects apart, so that a name is hardly ever parsed twice.
+		if strings.HasPrefix(n, "_c_") == (d != Kazoo) {
+			continue
+		}
+		if d == Kazoo {
+			if _, ok := Curator.parse(n); ok {
+				return n, "Curator's form, which its own locks, go-zookeeper's and hasp's dialect=curator have"
+			}
+		} else if _, ok := Kazoo.parse(n); ok {
+			return n, "kazoo's form"
+		}
+	}
+	return "", ""
+}
+
 // older orders entries by number; the counter is their parent's, so that no two are equal.
 func older(a, b child) int {
 	switch {

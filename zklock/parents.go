@@ -40,12 +40,12 @@ func (p *parents) note(path string, there bool) {
 // container: the servers remove it some time after its last child has gone (they look once
 // a minute), and a create that meets that moment has it made again. The root stays.
 func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) error {
-	err := container(ctx, c, o, path)
+	err := lockNode(ctx, c, o, path)
 	if err == zk.ErrNoNode {
 		if err := makeRoot(ctx, c, o); err != nil {
 			return err
 		}
-		err = container(ctx, c, o, path)
+		err = lockNode(ctx, c, o, path)
 	}
 	if err == nil || err == zk.ErrNodeExists {
 		p.note(path, true)
@@ -54,8 +54,11 @@ func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) er
 	return explain("create the lock's node "+path, err)
 }
 
-func container(ctx context.Context, c *conn, o *Options, path string) error {
+func lockNode(ctx context.Context, c *conn, o *Options, path string) error {
 	_, err := call(ctx, c, func() (string, error) {
+		if o.Dialect == Kazoo {
+			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
+		}
 		return c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())
 	})
 	return err

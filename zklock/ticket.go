@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"fmt"
 	"path"
 
 	"github.com/go-zookeeper/zk"
@@ -67,6 +68,9 @@ func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ er
 	if err != nil {
 		return driver.Verdict{}, false, err
 	}
+	if err := t.checkStrangers(names); err != nil {
+		return driver.Verdict{}, false, err
+	}
 	ahead := entries(t.dialect().parseAll(names))
 	if err := driver.CheckKind(ahead, t.request); err != nil {
 		return driver.Verdict{}, false, err
@@ -91,6 +95,18 @@ func (t *ticket) list(ctx context.Context) ([]string, error) {
 	return names, explain("list", err)
 }
 
+// checkStrangers refuses a lock under whose node somebody queues in another dialect. It
+// comes too late if the other one comes later than we: then there are two queues, and the
+// doctor is who tells.
+func (t *ticket) checkStrangers(names []string) error {
+	node, writer := t.dialect().strangers(names)
+	if node == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: under %s stands %s, in %s: with dialect=%s neither would see the other; let all clients of a path use one dialect",
+		driver.ErrMismatch, t.parent, node, writer, t.dialect())
+}
+
 // entries is what Decide is given: the ID is the name of the node.
 func entries(cs []child) []driver.Entry {
 	es := make([]driver.Entry, len(cs))
@@ -113,7 +129,11 @@ func (t *ticket) judge(ctx context.Context, names []string) (driver.Verdict, err
 		return driver.Verdict{}, t.vanished()
 	}
 	ahead := entries(before)
-	if err := driver.CheckKind(ahead, t.request); err != nil {
+	err = t.checkStrangers(names)
+	if err == nil {
+		err = driver.CheckKind(ahead, t.request)
+	}
+	if err != nil {
 		_ = t.Leave(ctx) // goes on alone if ctx ends
 		return driver.Verdict{}, err
 	}
