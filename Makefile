@@ -44,6 +44,11 @@ test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 backends: ## install and build all servers that the tests and benchmarks start
 	go run ./internal/backends/install
 
+# Its own module: what it links and installs is no business of the library's users.
+.PHONY: interop
+interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp")
+	cd interop && go run . $(INTEROP)
+
 .PHONY: check
 check: fmt-check tidy-check vet lint deps ## all static checks: format, modules, vet, lint, dependency rules
 

@@ -1,0 +1,181 @@
+// Command interop lets hasp and other people's lock libraries contend for the same locks
+// on real servers, and judges what comes of it.
+//
+// For each pair it starts a client of theirs and of ours as processes that speak one small
+// protocol (protocol.go), and goes through the steps of steps.go: exclusion, tries,
+// hand-overs both ways, holders killed and holders that overrun their lease. It installs what
+// it needs into a cache folder; versions.json and go.mod say which versions. Controls that are
+// broken on purpose show that the judge is awake.
+//
+// The table goes to standard output, progress to standard error. The exit code is 1 if a
+// pair violated a lock or failed otherwise, and with CI set also if one could not be run.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		if err := beClient(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	json     bool
+	only     *regexp.Regexp
+	parallel int
+	cache    string
+}
+
+func parse() (options, error) {
+	var o options
+	only := flag.String("only", "", "run the pairs whose line in the table matches this regular expression")
+	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
+	flag.IntVar(&o.parallel, "parallel", 5, "how many pairs run at the same time; 1 for hand-over times without neighbours")
+	flag.StringVar(&o.cache, "cache", "", "where to keep what is installed (default: a folder of the user's cache)")
+	flag.Parse()
+	if flag.NArg() > 0 || o.parallel < 1 {
+		return o, errors.New("no arguments are taken, and parallel is at least 1; see -help")
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return o, err
+	}
+	if o.cache == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return o, err
+		}
+		o.cache = filepath.Join(base, "hasp-interop")
+	}
+	return o, nil
+}
+
+func run() error {
+	o, err := parse()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	results := playAll(&o)
+	if o.json {
+		text, err := json.MarshalIndent(results, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Println(string(text))
+	} else {
+		table(os.Stdout, results)
+	}
+	bad, missing := 0, 0
+	for _, r := range results {
+		if r.Missing != "" {
+			missing++
+		} else if !r.good() {
+			bad++
+		}
+		complain(os.Stderr, r)
+	}
+	fmt.Fprintf(os.Stderr, "interop: %d pairs, %d of them bad, %d not run, in %s\n", len(results), bad, missing, time.Since(began).Round(time.Second))
+	switch {
+	case len(results) == 0:
+		return errors.New("no pair has that name")
+	case bad > 0 || missing > 0 && os.Getenv("CI") != "":
+		return errors.New("see above")
+	}
+	return nil
+}
+
+// playAll runs what was chosen, a few at a time.
+func playAll(o *options) []*result {
+	var chosen []pair
+	for _, p := range slices.Concat(pairs, specials, controls) {
+		if o.only.MatchString(p.title()) {
+			chosen = append(chosen, p)
+		}
+	}
+	results := make([]*result, len(chosen))
+	slots := make(chan struct{}, o.parallel)
+	c := &cache{dir: o.cache}
+	var wg sync.WaitGroup
+	for i, p := range chosen {
+		wg.Go(func() {
+			_, _, _ = c.command(p) // takes no slot while it installs; play says what went wrong
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			results[i] = play(c, p)
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// play runs one pair.
+func play(c *cache, p pair) *result {
+	began := time.Now()
+	r := &result{Store: p.store, Theirs: p.theirs, Control: p.expect != nil}
+	err := prepareAndPlay(c, p, r)
+	if err != nil {
+		r.Missing = err.Error()
+	}
+	r.Caught = r.Control && r.caught(p.expect)
+	verdict := "good"
+	if !r.good() {
+		verdict = "BAD"
+	}
+	fmt.Fprintf(os.Stderr, "interop: %-4s %s (%s)\n", verdict, p.title(), time.Since(began).Round(time.Second))
+	return r
+}
+
+// prepareAndPlay fails if the pair could not be run.
+func prepareAndPlay(c *cache, p pair, r *result) error {
+	argv, env, err := c.command(p)
+	if err != nil {
+		return err
+	}
+	server, err := address(p.server)
+	if err != nil {
+		return err
+	}
+	exe, err := self()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "hasp-interop-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	m := &match{pair: p, dir: dir, r: r}
+	m.start = func(who string, ours bool, ttl time.Duration) (*process, error) {
+		ms := fmt.Sprint(ttl.Milliseconds())
+		if ours {
+			return start(who, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
+		}
+		return start(who, append(append([]string(nil), argv...), p.library, p.kind, server, ms), env)
+	}
+	if p.special != nil {
+		m.note(p.special(m, server), "the whole")
+		return nil
+	}
+	return m.play()
+}

@@ -1,0 +1,119 @@
+package main
+
+import "testing"
+
+// pair is one foreign lock and the store, strategy and dialect that shares it.
+type pair struct {
+	store  string // for the table: the store and the options to set on our side
+	theirs string // the class or command of theirs
+
+	program       program // how the foreign client is run
+	library, kind string  // its first two arguments
+	server        func(testing.TB) string
+
+	url      string // ours; %s is the server's address
+	ourKind  string // "read": we are readers
+	name     string // of the lock, for us
+	theirOwn string // and for them, if it is another
+
+	life  life
+	pause int // ms after each round of count, which lets the other side in
+
+	// special is run instead of the steps, with the server's address.
+	special func(m *match, server string) error
+
+	// expect makes a control of it: the named steps, no others, are run, and each must
+	// find something.
+	expect []string
+}
+
+// life says what ends the lock of a holder that is stopped.
+type life int
+
+const (
+	renewed life = iota // its lease, which the library renews while it runs
+	fixed               // its lease, which nobody renews: work may just take longer
+	bound               // nothing: the connection stands
+)
+
+func (p pair) theirName() string {
+	if p.theirOwn != "" {
+		return p.theirOwn
+	}
+	return p.name
+}
+
+func (p pair) title() string { return p.store + " + " + p.theirs }
+
+const (
+	zkURL       = "zookeeper://%s/locks"
+	setnxURL    = "redis://%s?strategy=setnx"
+	redissonURL = "redis://%s?strategy=redisson"
+	postgres    = "%s&strategy=advisory&fence=false"
+)
+
+var pairs = []pair{
+	{store: "zookeeper", theirs: "Curator InterProcessMutex", program: java, library: "curator", kind: "mutex",
+		server: zookeeperAddr, url: zkURL, name: "curator-mutex"},
+	{store: "zookeeper dialect=curator-rw", theirs: "Curator InterProcessReadWriteLock, writers", program: java, library: "curator", kind: "write",
+		server: zookeeperAddr, url: zkURL + "?dialect=curator-rw", name: "curator-write"},
+	{store: "zookeeper dialect=curator-rw", theirs: "the same, their readers and our writers", program: java, library: "curator", kind: "read",
+		server: zookeeperAddr, url: zkURL + "?dialect=curator-rw", name: "curator-read"},
+	{store: "zookeeper dialect=curator-rw", theirs: "the same, their writers and our readers", program: java, library: "curator", kind: "write",
+		server: zookeeperAddr, url: zkURL + "?dialect=curator-rw", ourKind: "read", name: "curator-our-read"},
+	{store: "zookeeper dialect=kazoo", theirs: "kazoo Lock", program: python, library: "kazoo", kind: "Lock",
+		server: zookeeperAddr, url: zkURL + "?dialect=kazoo", name: "kazoo-lock"},
+	{store: "zookeeper dialect=kazoo", theirs: "kazoo ReadLock, our writers", program: python, library: "kazoo", kind: "ReadLock",
+		server: zookeeperAddr, url: zkURL + "?dialect=kazoo", name: "kazoo-read"},
+	{store: "zookeeper dialect=kazoo", theirs: "kazoo WriteLock, our readers", program: python, library: "kazoo", kind: "WriteLock",
+		server: zookeeperAddr, url: zkURL + "?dialect=kazoo", ourKind: "read", name: "kazoo-our-read"},
+	{store: "zookeeper", theirs: "go-zookeeper Lock", program: golang, library: "go-zookeeper", kind: "-",
+		server: zookeeperAddr, url: zkURL, name: "go-zookeeper"},
+
+	{store: "redis strategy=redisson", theirs: "Redisson RLock, watchdog", program: java, library: "redisson", kind: "plain",
+		server: redisAddr, url: redissonURL, name: "redisson-plain"},
+	{store: "redis strategy=redisson", theirs: "Redisson RLock, reentrant", program: java, library: "redisson", kind: "reentrant",
+		server: redisAddr, url: redissonURL, name: "redisson-reentrant"},
+	{store: "redis strategy=redisson", theirs: "Redisson tryLock with a lease", program: java, library: "redisson", kind: "lease",
+		server: redisAddr, url: redissonURL, name: "redisson-lease", life: fixed},
+	{store: "redis strategy=setnx", theirs: "redis-py Lock", program: python, library: "redis-py", kind: "-",
+		server: redisAddr, url: setnxURL, name: "redis-py", life: fixed, pause: 5},
+	{store: "redis strategy=setnx", theirs: "redsync Mutex", program: golang, library: "redsync", kind: "-",
+		server: redisAddr, url: setnxURL, name: "redsync", life: fixed, pause: 5},
+	{store: "redis strategy=setnx", theirs: "bsm/redislock", program: golang, library: "bsm", kind: "-",
+		server: redisAddr, url: setnxURL, name: "bsm", life: fixed, pause: 5},
+	{store: "redis strategy=setnx", theirs: "node-redlock, one server", program: node, library: "redlock", kind: "-",
+		server: redisAddr, url: setnxURL, name: "node-redlock", life: fixed, pause: 5},
+	{store: "redlock, five servers", theirs: "redsync Mutex", program: golang, library: "redsync", kind: "-",
+		server: fiveRedisAddrs, url: "redlock://%s", name: "redsync-5", life: fixed, pause: 5},
+	{store: "redlock, five servers", theirs: "node-redlock", program: node, library: "redlock", kind: "-",
+		server: fiveRedisAddrs, url: "redlock://%s", name: "node-redlock-5", life: fixed, pause: 5},
+
+	{store: "etcd", theirs: "etcdctl lock", program: golang, library: "etcdctl", kind: "-",
+		server: etcdAddr, url: "etcd://%s", name: "etcdctl", theirOwn: "hasp/etcdctl"},
+	{store: "etcd", theirs: "concurrency.Mutex", program: golang, library: "concurrency", kind: "-",
+		server: etcdAddr, url: "etcd://%s", name: "concurrency", theirOwn: "hasp/concurrency"},
+
+	{store: "postgres strategy=advisory key=integer", theirs: "psql, pg_advisory_lock", program: golang, library: "psql", kind: "-",
+		server: postgresURL, url: postgres + "&key=integer", name: "42", life: bound},
+	{store: "postgres strategy=advisory key=migrate", theirs: "golang-migrate, pgx driver", program: golang, library: "migrate", kind: "-",
+		server: postgresURL, url: postgres + "&key=migrate", name: "/postgres/public/schema_migrations", life: bound},
+	{store: "postgres strategy=advisory key=rails", theirs: "psycopg, the rule of Rails' migrations", program: python, library: "psycopg", kind: "-",
+		server: postgresURL, url: postgres + "&key=rails", name: "postgres", life: bound},
+	{store: "mysql strategy=getlock names=plain", theirs: "mariadb, GET_LOCK", program: golang, library: "mariadb", kind: "-",
+		server: mariadbURL, url: "%s?strategy=getlock&names=plain&fence=off&tls=false", name: "getlock", life: bound},
+}
+
+// controls are broken on purpose. A run in which the judge does not catch each of them
+// proves nothing.
+var controls = []pair{
+	{store: "control: redis strategy=setnx", theirs: "redsync, another name", program: golang, library: "redsync", kind: "-",
+		server: redisAddr, url: setnxURL, name: "one-name", theirOwn: "another-name", life: fixed,
+		expect: []string{"exclusion", "tries", "theirs wake ours", "ours wake theirs"}},
+	{store: "control: redis strategy=setnx", theirs: "a client that does not lock", program: golang, library: "blind", kind: "-",
+		server: redisAddr, url: setnxURL, name: "blind", life: fixed,
+		expect: []string{"exclusion", "tries", "theirs wake ours", "ours wake theirs"}},
+	{store: "control: redis strategy=setnx", theirs: "a client that unlocks by DEL alone", program: golang, library: "blunt", kind: "-",
+		server: redisAddr, url: setnxURL, name: "blunt", life: fixed,
+		expect: []string{"theirs overrun"}},
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience is how long is waited for what must come. Only a fault takes that long.
+const patience = 90 * time.Second
+
+// process is a client that runs: see protocol.go for what is said to it.
+type process struct {
+	who     string // in messages
+	version string
+	cmd     *exec.Cmd
+	in      io.Writer
+	answers chan string // closed when it ends
+	stderr  *tail
+}
+
+// start starts a client in a process group of its own, so that a signal also reaches the
+// tools that it starts, and returns when it is connected.
+func start(who string, argv, env []string) (*process, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(cmd.Environ(), env...)
+	cmd.SysProcAttr = ownGroup()
+	p := &process{who: who, cmd: cmd, answers: make(chan string, 1), stderr: &tail{}}
+	cmd.Stderr = p.stderr
+	cmd.WaitDelay = time.Second // a tool that it leaves behind may hold the pipe
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	p.in = in
+	// The signal for a parent's death means the thread's that started the child. Go ends a
+	// thread only with a goroutine that is locked to it, and none is.
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", who, err)
+	}
+	go p.read(out)
+	line, err := p.await(patience)
+	if err == nil && !strings.HasPrefix(line, "ready ") {
+		err = fmt.Errorf("%s begins with %q", who, line)
+	}
+	if err != nil {
+		p.kill()
+		return nil, err
+	}
+	p.version = strings.TrimPrefix(line, "ready ")
+	return p, nil
+}
+
+func (p *process) read(out io.Reader) {
+	defer close(p.answers)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		p.answers <- lines.Text()
+	}
+}
+
+func (p *process) send(command ...any) error {
+	_, err := fmt.Fprintln(p.in, command...)
+	return err
+}
+
+// errNoAnswer: nothing came within the time.
+var errNoAnswer = errors.New("no answer")
+
+// await waits for one answer.
+func (p *process) await(d time.Duration) (string, error) {
+	select {
+	case line, ok := <-p.answers:
+		if !ok {
+			return "", fmt.Errorf("%s has ended: %s", p.who, p.stderr)
+		}
+		return line, nil
+	case <-time.After(d):
+		return "", fmt.Errorf("%s: %w within %s", p.who, errNoAnswer, d)
+	}
+}
+
+func (p *process) ask(command ...any) (string, error) {
+	if err := p.send(command...); err != nil {
+		return "", err
+	}
+	return p.await(patience)
+}
+
+// awaitTime waits for an answer that must be "ok MICROS".
+func (p *process) awaitTime(d time.Duration) (time.Time, error) {
+	line, err := p.await(d)
+	if err != nil {
+		return time.Time{}, err
+	}
+	text, ok := strings.CutPrefix(line, "ok ")
+	us, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil {
+		return time.Time{}, fmt.Errorf("%s answers %q", p.who, line)
+	}
+	return time.UnixMicro(us), nil
+}
+
+// do has a command done that must succeed.
+func (p *process) do(command ...any) (time.Time, error) {
+	if err := p.send(command...); err != nil {
+		return time.Time{}, err
+	}
+	at, err := p.awaitTime(patience)
+	if err != nil {
+		err = fmt.Errorf("%v: %w", command[0], err)
+	}
+	return at, err
+}
+
+// blocked fails if the client, which was asked for a lock, has it by now.
+func (p *process) blocked(d time.Duration, holder *process) error {
+	line, err := p.await(d)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return nil
+	case err != nil:
+		return err
+	}
+	return violation{1, fmt.Sprintf("%s answers %q while %s holds", p.who, line, holder.who)}
+}
+
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+
+func (p *process) stop()   { p.signal(syscall.SIGSTOP) }
+func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
+// kill ends it by SIGKILL, stopped or not.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	for range p.answers { // until the reader is done: Wait closes the pipe
+	}
+	_ = p.cmd.Wait()
+}
+
+// tail keeps the end of what a program complains of.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	const most = 2000
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-most):]
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.text))
+}
+
+// self is this program, which is also the client of what it has libraries for.
+func self() (string, error) { return os.Executable() }
