@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
+	heed(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -45,6 +47,16 @@ func TestScripts(t *testing.T) {
 			"close": cmdClose, "ends": cmdEnds, "until": cmdUntil, "gone": cmdGone, "quick": cmdQuick,
 		},
 	})
+}
+
+// heed has the processes that the scripts start die of signals that we ignore, as under
+// nohup or behind a shell's &: what is ignored is inherited, what is caught is not.
+func heed(sigs ...os.Signal) {
+	for _, s := range sigs {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }
 
 // patience is how long a script waits for what must happen. Only a failure takes it.
