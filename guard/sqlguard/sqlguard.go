@@ -117,9 +117,10 @@ func (g *Guard) EnsureTable(ctx context.Context, db *sql.DB) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		_, err := db.ExecContext(ctx, g.Schema())
 		// IF NOT EXISTS of PostgreSQL is no lock: of two who make the table at once, one
-		// fails in the catalog, and finds the table when it looks again.
+		// fails in the catalog, at the table, its type or their unique index, and finds the
+		// table when it looks again.
 		s := state(err)
-		exists := s == "23505" || s == "42P07"
+		exists := s == "23505" || s == "42P07" || s == "42710"
 		if err != nil {
 			err = fmt.Errorf("make table %s: %w", g.table, err)
 		}
