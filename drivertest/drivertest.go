@@ -43,6 +43,10 @@ type Harness struct {
 	// calls, which is the same thing only for a driver that renews nothing on its own.
 	Cut func(t testing.TB, b driver.Backend) (heal func())
 
+	// AtOnce is how many locks a test may hold at the same time: for stores in which each of
+	// them takes a connection of the server's. Default: a thousand.
+	AtOnce int
+
 	// FakeTime runs every test that needs no other process inside a testing/synctest
 	// bubble of its own: for stores that live in this process and use package time.
 	FakeTime bool

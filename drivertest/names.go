@@ -68,7 +68,13 @@ func testNamesRandom(e *env) {
 		}
 		names[n] = true
 	}
-	e.independent(slices.Collect(maps.Keys(names)))
+	atOnce := e.h.AtOnce
+	if atOnce == 0 {
+		atOnce = len(names)
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(names)), atOnce) {
+		e.independent(some)
+	}
 }
 
 // independent holds all names at once, and looks that each is shown and listed as it was
