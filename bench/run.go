@@ -17,6 +17,8 @@ type plan struct {
 	reps      int
 	brief     bool
 	progress  io.Writer
+
+	counters map[string]counter // by store and contestant
 }
 
 // outcome is one contestant's showing in one scenario.
@@ -81,22 +83,21 @@ func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (
 		reps = 1
 	}
 	var joined []contestant
+	var counters []counter
 	for _, c := range s.contestants(e) {
 		if c.joins(sc.name) && (!sc.once || c.role == ours) {
-			joined = append(joined, c)
+			count, err := p.counterOf(s, e, c)
+			if err != nil {
+				return t, err
+			}
+			joined, counters = append(joined, c), append(counters, count)
 			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Floor: c.floor})
 		}
 	}
 	for rep := range reps {
 		for i := range joined {
 			i = (i + rep) % len(joined)
-			m := &match{store: s, endpoint: e, who: joined[i], rep: p.number(), brief: p.brief}
-			if s.counter != nil {
-				var err error
-				if m.count, err = s.counter(e, joined[i]); err != nil {
-					return t, err
-				}
-			}
+			m := &match{store: s, endpoint: e, who: joined[i], count: counters[i], rep: p.number(), brief: p.brief}
 			f := sc.run(ctx, m)
 			if ctx.Err() != nil {
 				return t, ctx.Err()
@@ -109,6 +110,26 @@ func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (
 	}
 	t.compare()
 	return t, nil
+}
+
+// counterOf opens a contestant's counter at its first scenario: it keeps a connection, and
+// with one for each match the server would be full of them at the end.
+func (p *plan) counterOf(s store, e endpoint, c contestant) (counter, error) {
+	if s.counter == nil {
+		return nil, nil
+	}
+	key := s.name + "\x00" + c.name
+	if p.counters[key] == nil {
+		count, err := s.counter(e, c)
+		if err != nil {
+			return nil, err
+		}
+		if p.counters == nil {
+			p.counters = map[string]counter{}
+		}
+		p.counters[key] = count
+	}
+	return p.counters[key], nil
 }
 
 var last int

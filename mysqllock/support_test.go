@@ -59,19 +59,7 @@ func poolAt(t testing.TB, addr, database string) *sql.DB {
 // byHand is the control: a lock that somebody has written by hand, and still believes in.
 func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
 	t.Helper()
-	if err := handmade.Create(ctx(t), db); err != nil {
-		t.Fatal(err)
-	}
-	l, err := handmade.Lock(ctx(t), db, name, T)
-	if err != nil {
-		t.Fatalf("the control cannot lock: %v", err)
-	}
-	t.Cleanup(func() {
-		within, cancel := context.WithTimeout(context.Background(), T)
-		defer cancel()
-		_ = l.Release(within)
-	})
-	return l
+	return handmade.Hold(ctx(t), t, db, name, T)
 }
 
 // naiveGetLock is the control for locks that are bound to a connection: nobody looks at the

@@ -186,19 +186,7 @@ func sqlPool(t testing.TB, addr string) *sql.DB {
 // byHand is the control: a lock that somebody has written by hand, and still believes in.
 func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
 	t.Helper()
-	if err := handmade.Create(patience(t), db); err != nil {
-		t.Fatal(err)
-	}
-	l, err := handmade.Lock(patience(t), db, name, T)
-	if err != nil {
-		t.Fatalf("the control cannot lock: %v", err)
-	}
-	t.Cleanup(func() {
-		within, cancel := context.WithTimeout(context.Background(), T)
-		defer cancel()
-		_ = l.Release(within)
-	})
-	return l
+	return handmade.Hold(patience(t), t, db, name, T)
 }
 
 // private is a server of the test's own, where it may stop, exhaust and misconfigure.

@@ -144,7 +144,7 @@ func TestStorm(t *testing.T) {
 // the judges must see it, by the first hold that outlasts its TTL.
 func TestStormControl(t *testing.T) {
 	t.Parallel()
-	s := newStorm(t, lies)
+	s := newStorm(t, witness.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
 	defer cancel()
 	workers := s.work(ctx)
@@ -161,18 +161,3 @@ func TestStormControl(t *testing.T) {
 		t.Error("locks that were never renewed have passed the judges")
 	}
 }
-
-// liar is a driver whose KeepAlive does nothing and says that all is well.
-type liar struct{ driver.Backend }
-
-func (l liar) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := l.Backend.Open(ctx, o)
-	return lyingSession{s, granted}, granted, err
-}
-
-type lyingSession struct {
-	driver.Session
-	granted time.Duration
-}
-
-func (s lyingSession) KeepAlive(context.Context) (time.Duration, error) { return s.granted, nil }

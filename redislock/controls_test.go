@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/witness"
 )
 
 // The controls: drivers that are broken in one way each, under the faults of fault_test.go.
@@ -28,14 +29,12 @@ func flawed(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Back
 	return c
 }
 
-func lies(b driver.Backend) driver.Backend { return liar{b} }
-
 // Of TestKeyRemoved, TestServerRestarts and TestPartition: who does not ask the store is
 // not told, and believes in his lock beside the next one.
 func TestControlLoss(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	c, other := flawed(t, server.URL(), lies, hasp.WithTTL(calm)), client(t, server.URL())
+	c, other := flawed(t, server.URL(), witness.Liar, hasp.WithTTL(calm)), client(t, server.URL())
 	l := lock(t, c, "orders")
 	do(t, server, "DEL", "hasp:{orders}")
 	next := lock(t, other, "orders")
@@ -52,7 +51,7 @@ func TestControlDeaf(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
-	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{Backend: liar{b}} }, hasp.WithTTL(calm))
+	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{Backend: witness.Liar(b)} }, hasp.WithTTL(calm))
 	l := lock(t, c, "a")
 	got := waiting(t, other, "a")
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")

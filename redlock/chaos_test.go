@@ -192,7 +192,7 @@ func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
 // the judge must see it, by the first hold that outlasts its TTL.
 func TestStormControl(t *testing.T) {
 	t.Parallel()
-	s := newStorm(t, func(b driver.Backend) driver.Backend { return liar{b} })
+	s := newStorm(t, witness.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
 	workers := s.work(ctx)
@@ -211,18 +211,3 @@ func TestStormControl(t *testing.T) {
 		t.Error("locks that were never renewed have passed the judge")
 	}
 }
-
-// liar is a driver whose KeepAlive does nothing and says that all is well.
-type liar struct{ driver.Backend }
-
-func (l liar) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := l.Backend.Open(ctx, o)
-	return lyingSession{s, granted}, granted, err
-}
-
-type lyingSession struct {
-	driver.Session
-	granted time.Duration
-}
-
-func (s lyingSession) KeepAlive(context.Context) (time.Duration, error) { return s.granted, nil }

@@ -12,6 +12,7 @@ import (
 	"database/sql"
 	"fmt"
 	"sync/atomic"
+	"testing"
 	"time"
 )
 
@@ -19,6 +20,24 @@ import (
 func Create(ctx context.Context, db *sql.DB) error {
 	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS by_hand (name VARCHAR(100) PRIMARY KEY, owner VARCHAR(100) NOT NULL, expires BIGINT NOT NULL)")
 	return err
+}
+
+// Hold locks for a test, until the test ends at the latest, in a table that it makes.
+func Hold(ctx context.Context, t testing.TB, db *sql.DB, name string, ttl time.Duration) *Lease {
+	t.Helper()
+	if err := Create(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Lock(ctx, db, name, ttl)
+	if err != nil {
+		t.Fatalf("the control cannot lock: %v", err)
+	}
+	t.Cleanup(func() {
+		within, cancel := context.WithTimeout(context.Background(), ttl)
+		defer cancel()
+		_ = l.Release(within)
+	})
+	return l
 }
 
 // Lease is a lock that somebody believes to hold.
