@@ -1,15 +1,20 @@
 package redislock_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 )
 
 // calls returns how often the server has run commands whose name matches.
@@ -136,4 +141,44 @@ func TestRenewalCosts(t *testing.T) {
 	if us, _ := strconv.ParseInt(earliest, 10, 64); time.UnixMicro(us).Before(began.Add(calm)) {
 		t.Errorf("a lock that expires at %s was not renewed after %s", time.UnixMicro(us), began)
 	}
+}
+
+// A renewal overtakes the answer to the request that takes a free lock. The entry stays the
+// one field that it is: spread over a queue's fields, its release would cost more.
+func TestRenewalBeforeAnswer(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
+	must(t, err)
+	t.Cleanup(net.Close)
+	b := open(t, "redis://"+net.Addr())
+	defer b.Close()
+	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
+	must(t, err)
+	defer s.Close(context.WithoutCancel(t.Context()))
+
+	request := driver.Request{Name: "warm", ID: "id", Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
+	warm := s.Ticket(request) // so that the server knows the script, and the request is one chunk
+	_, err = warm.Enqueue(t.Context())
+	must(t, err)
+	must(t, warm.Leave(t.Context()))
+	request.Name = "a"
+	ticket := s.Ticket(request)
+	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
+	if v, err := ticket.Enqueue(t.Context()); err == nil {
+		t.Fatalf("%+v, although the answer is lost", v)
+	}
+	<-cut
+	if _, err := s.KeepAlive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fields := slices.Sorted(strings.SplitSeq(do(t, server, "HKEYS", "hasp:{a}"), "\n"))
+	if !slices.Equal(fields, []string{"hasp1", "one"}) {
+		t.Errorf("after the renewal the fields are %q", fields)
+	}
+	v, err := ticket.Enqueue(t.Context())
+	if seq := do(t, server, "HGET", "hasp:{a}", "hasp1"); err != nil || !v.Held || strconv.FormatUint(v.Token, 10) != seq {
+		t.Errorf("%+v, %v; the store's Seq is %s", v, err, seq)
+	}
+	must(t, ticket.Leave(t.Context()))
 }

@@ -65,7 +65,8 @@ func TestServerStopped(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const ttl = 4 * time.Second
-	s, other, name := newSite(t, ttl, nil, z), newSite(t, ttl, nil, z), uniqueName(t)
+	s, name := newSite(t, ttl, nil, z), uniqueName(t)
+	other := newSite(t, 10*time.Second, nil, z) // its session outlives the standstill
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	if err := z.Pause(); err != nil {

@@ -17,16 +17,17 @@ local function tidings(what)
 end
 
 -- extend: PEXPIRE comes first for the reason given at forget: a holder must be able to renew
--- when memory is full, and HSET alone would be refused.
+-- when memory is full, and HSET alone would be refused. alone is the Seq of one that nobody
+-- stands beside.
 local function extend(member)
-  local found = redis.pcall('HMGET', K, 'one', 'e:' .. member)
+  local found = redis.pcall('HMGET', K, 'one', 'e:' .. member, 'hasp1')
   if found.err then return false end -- another type at the key: not ours any more
   if found[1] then
     local owner, expiry, units, capacity, rest = parseOne(found[1])
     if owner ~= member or expiry <= now then return false end
     redis.call('PEXPIRE', K, retention)
     redis.call('HSET', K, 'one', member .. ' ' .. number(now + ttl) .. ' ' .. units .. ' ' .. capacity .. ' ' .. rest)
-    return true
+    return true, tonumber(found[3])
   end
   local s, units, expiry, place, rest = parse(found[2])
   if expiry <= now then return false end
@@ -56,8 +57,11 @@ for k = 1, #KEYS do
   for j = at + 1, last do
     count = count + 1
     local member = string.sub(ARGV[j], 2)
-    if not extend(member) then
+    local there, alone = extend(member)
+    if not there then
       tidings(0)
+    elseif alone and string.sub(ARGV[j], 1, 1) == 'w' then
+      tidings(alone) -- the answer to its request is under way; advance would spread it
     elseif string.sub(ARGV[j], 1, 1) == 'w' then
       waiting[#waiting + 1] = { count = count, id = member }
     end
