@@ -32,6 +32,7 @@ install: build ## install hasp below PREFIX (default /usr/local)
 .PHONY: test
 test: ## run every test on real servers; REQUIRE_BACKENDS=1 fails where one is missing
 	cd bench && go test ./...
+	cd interop && go test ./...
 	go test $(TESTFLAGS) $(PKGS)
 
 # The first is the one that Debian installs.

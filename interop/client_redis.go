@@ -15,6 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// patientClient waits for answers as long as a machine that is busy needs for them.
+func patientClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience})
+}
+
 // redsyncLock is redsync on one server or, Redlock, on several.
 type redsyncLock struct {
 	rs   *redsync.Redsync
@@ -25,13 +30,14 @@ type redsyncLock struct {
 func newRedsync(_ context.Context, _, address string, ttl time.Duration) (locker, string, error) {
 	var pools []redsyncredis.Pool
 	for addr := range strings.SplitSeq(address, ",") {
-		pools = append(pools, redsyncgo.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
+		pools = append(pools, redsyncgo.NewPool(patientClient(addr)))
 	}
 	return &redsyncLock{rs: redsync.New(pools...), ttl: ttl}, "redsync " + moduleVersion("github.com/go-redsync/redsync/v4"), nil
 }
 
 func (r *redsyncLock) take(name string, tries int) error {
-	m := r.rs.NewMutex(name, redsync.WithExpiry(r.ttl), redsync.WithTries(tries), redsync.WithRetryDelay(retryPause))
+	m := r.rs.NewMutex(name, redsync.WithExpiry(r.ttl), redsync.WithTries(tries), redsync.WithRetryDelay(retryPause),
+		redsync.WithTimeoutFactor(0.5)) // of the expiry for a request; 0.05 would be 150 ms
 	err := m.Lock()
 	if err == nil {
 		r.held = m
@@ -66,8 +72,7 @@ type bsmLock struct {
 }
 
 func newBSM(_ context.Context, _, address string, ttl time.Duration) (locker, string, error) {
-	c := redis.NewClient(&redis.Options{Addr: address})
-	return &bsmLock{client: bsm.New(c), ttl: ttl}, "bsm/redislock " + moduleVersion("github.com/bsm/redislock"), nil
+	return &bsmLock{client: bsm.New(patientClient(address)), ttl: ttl}, "bsm/redislock " + moduleVersion("github.com/bsm/redislock"), nil
 }
 
 func (b *bsmLock) lock(name string) error {
@@ -123,7 +128,7 @@ type blunt struct {
 }
 
 func newBlunt(_ context.Context, _, address string, ttl time.Duration) (locker, string, error) {
-	return &blunt{client: redis.NewClient(&redis.Options{Addr: address}), ttl: ttl}, "SET NX and DEL", nil
+	return &blunt{client: patientClient(address), ttl: ttl}, "SET NX and DEL", nil
 }
 
 func (b *blunt) lock(name string) error {

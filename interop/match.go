@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -15,29 +16,25 @@ type match struct {
 
 	ours, theirs *process // with calm leases
 	short        *process // the holder that dies or sleeps
+
+	shortest time.Duration // its lease at the first attempt
+	lease    time.Duration // and at this one
+	begun    int           // how often both sides have begun
 }
 
-// play runs the steps. After one that has failed both sides begin anew: somebody may wait
-// or hold where he should not.
-func (m *match) play() error {
-	defer func() { m.end() }()
+// play runs the steps. After one that has failed both sides begin anew.
+func (m *match) play() {
+	defer m.end()
 	for _, s := range steps {
 		if m.expect != nil && !slices.Contains(m.expect, s.name) {
 			continue
 		}
 		if err := m.begin(); err != nil {
-			return err
-		}
-		if err := s.run(m); err != nil {
 			m.note(err, s.name)
-			m.end()
+			return // and would not for the other steps: each takes its time to find that out
 		}
-		if m.short != nil {
-			m.short.kill()
-			m.short = nil
-		}
+		m.note(m.patiently(s), s.name)
 	}
-	return nil
 }
 
 // note keeps what a step has found, if anything.
@@ -52,23 +49,24 @@ func (m *match) note(err error, step string) {
 	m.r.Problems = append(m.r.Problems, problem{step, err.Error()})
 }
 
+// begin starts those who do not run.
 func (m *match) begin() (err error) {
-	if m.ours == nil {
-		if m.ours, err = m.start("hasp", true, calm); err != nil {
-			return err
-		}
+	if m.theirs != nil {
+		return nil
 	}
-	if m.theirs == nil {
-		m.theirs, err = m.start("the other", false, calm)
+	m.begun++
+	if m.ours, err = m.start("hasp", true, calm); err != nil {
+		return err
 	}
-	if err == nil {
+	if m.theirs, err = m.start("the other", false, calm); err == nil {
 		m.r.Version = m.theirs.version
 	}
 	return err
 }
 
 func (m *match) end() {
-	for _, p := range []**process{&m.ours, &m.theirs, &m.short} {
+	m.endShort()
+	for _, p := range []**process{&m.ours, &m.theirs} {
 		if *p != nil {
 			(*p).kill()
 			*p = nil
@@ -76,12 +74,26 @@ func (m *match) end() {
 	}
 }
 
-// nameOf is the lock's name for one of the sides.
-func (m *match) nameOf(ours bool) string {
-	if ours {
-		return m.name
+// endShort kills the holder with a short lease, if it still runs.
+func (m *match) endShort() {
+	if m.short != nil {
+		m.short.kill()
+		m.short = nil
 	}
-	return m.theirName()
+}
+
+// nameOf is the lock's name for one of the sides. Those who begin anew get a new one: what
+// the dead had may stand for as long as a calm lease. Names that mean something, such as a
+// database's, stay: their locks end with the connection.
+func (m *match) nameOf(ours bool) string {
+	name := m.name
+	if !ours {
+		name = m.theirName()
+	}
+	if m.begun > 1 && m.life != bound {
+		name = fmt.Sprintf("%s-%d", name, m.begun)
+	}
+	return name
 }
 
 func (m *match) lockBy(p *process) (time.Time, error) {

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// patience is how long is waited for what must come. Only a fault takes that long.
-const patience = 90 * time.Second
+// patience is how long is waited for what must come. Only a fault takes that long. Calm
+// leases are longer: what is had within it is not had by their end.
+const patience = 2 * time.Minute
 
 // process is a client that runs: see protocol.go for what is said to it.
 type process struct {
@@ -102,12 +103,21 @@ func (p *process) awaitTime(d time.Duration) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	at, ok := parseTime(line)
+	if !ok {
+		return at, fmt.Errorf("%s answers %q", p.who, line)
+	}
+	return at, nil
+}
+
+// parseTime reads "ok MICROS".
+func parseTime(line string) (at time.Time, ok bool) {
 	text, ok := strings.CutPrefix(line, "ok ")
 	us, err := strconv.ParseInt(text, 10, 64)
 	if !ok || err != nil {
-		return time.Time{}, fmt.Errorf("%s answers %q", p.who, line)
+		return time.Time{}, false
 	}
-	return time.UnixMicro(us), nil
+	return time.UnixMicro(us), true
 }
 
 // do has a command done that must succeed.
@@ -120,6 +130,23 @@ func (p *process) do(command ...any) (time.Time, error) {
 		err = fmt.Errorf("%v: %w", command[0], err)
 	}
 	return at, err
+}
+
+// saysLost reports whether a client says that what it has held is lost: when it is asked,
+// for which those libraries get some time that hear of it from their server, or when it
+// gives it back.
+func (p *process) saysLost() bool {
+	for end := time.Now().Add(hearsay); ; time.Sleep(50 * time.Millisecond) {
+		answer, err := p.ask("check")
+		if err != nil || strings.HasPrefix(answer, "lost") {
+			return err == nil
+		}
+		if answer != "held" || time.Now().After(end) {
+			break
+		}
+	}
+	answer, err := p.ask("unlock")
+	return err == nil && strings.HasPrefix(answer, "lost")
 }
 
 // blocked fails if the client, which was asked for a lock, has it by now.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ type result struct {
 	Store, Theirs, Version string
 	Acquisitions           int
 	Violations             int       // locks held by two, increments lost
+	Lapses                 int       `json:",omitempty"` // steps that were played again: see lapse.go
 	Problems               []problem `json:",omitempty"` // whatever failed, violations too
 	Missing                string    `json:",omitempty"` // why it could not be run
 	Control                bool      `json:",omitempty"` // broken on purpose
@@ -96,9 +98,32 @@ func table(w io.Writer, results []*result) {
 	}
 }
 
+// verdict is what the run's exit code says. Where nobody looks at the table (demanding, as
+// in CI), a pair that was not run fails it.
+func verdict(results []*result, demanding bool) error {
+	bad, missing := 0, 0
+	for _, r := range results {
+		if r.Missing != "" {
+			missing++
+		} else if !r.good() {
+			bad++
+		}
+	}
+	switch {
+	case len(results) == 0:
+		return errors.New("no pair has that name")
+	case bad > 0 || missing > 0 && demanding:
+		return fmt.Errorf("of %d pairs %d are bad and %d were not run: see above", len(results), bad, missing)
+	}
+	return nil
+}
+
 // complain writes what is wrong with a pair.
 func complain(w io.Writer, r *result) {
 	title := r.Store + " + " + r.Theirs
+	if r.Lapses > 0 {
+		fmt.Fprintf(w, "interop: %s: short leases lapsed before their time %d times\n", title, r.Lapses)
+	}
 	switch {
 	case r.Missing != "":
 		fmt.Fprintf(w, "interop: %s: could not be run: %s\n", title, r.Missing)

@@ -50,8 +50,8 @@ func (m *match) zkCli(server string) (err error) {
 		if strings.HasPrefix(answer, "lost") {
 			break
 		}
-		if time.Since(began) > slack {
-			return fmt.Errorf("%s after our entry was deleted we are told %q", slack, answer)
+		if time.Since(began) > patience {
+			return fmt.Errorf("%s after our entry was deleted we are told %q", patience, answer)
 		}
 		time.Sleep(time.Millisecond)
 	}

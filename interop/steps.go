@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,17 +11,15 @@ import (
 	"time"
 )
 
-// The leases. calm ones are to last whatever else the machine does, short ones are to end:
-// ZooKeeper's server grants 1 s and more, etcd's 2 s and more, in whole seconds.
 const (
-	calm  = 30 * time.Second
-	short = 3 * time.Second
-	// slack is how much later than its lease's end a dead holder's lock may be had. The
-	// table shows how much it was; only a fault takes this long.
-	slack = 20 * time.Second
-
 	settle = 100 * time.Millisecond // until a client that was asked for a lock waits for it
 	shakes = 9                      // hand-overs that are measured, each way
+
+	// hearsay is how long a library that hears of a loss from its server may take to say so.
+	hearsay = 10 * time.Second
+
+	// precision is what a server's clock, read now and then, may lag behind ours.
+	precision = 100 * time.Millisecond
 )
 
 // violation is that n locks were held by two, or n increments were lost.
@@ -63,7 +62,7 @@ func (m *match) exclusion() error {
 		}
 	}
 	for _, p := range []*process{m.theirs, m.ours} {
-		if _, err := p.awaitTime(patience); err != nil {
+		if err := counted(p, file); err != nil {
 			return err
 		}
 		m.r.Acquisitions += rounds
@@ -77,6 +76,27 @@ func (m *match) exclusion() error {
 		return violation{max(1, 2*rounds-n), fmt.Sprintf("the counter is %q after %d increments", text, 2*rounds)}
 	}
 	return nil
+}
+
+// counted waits for the end of a client's count for as long as the counter grows.
+func counted(p *process, file string) error {
+	before, grown := "", time.Now()
+	for {
+		_, err := p.awaitTime(time.Second)
+		if !errors.Is(err, errNoAnswer) {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if now := string(text); now != before {
+			before, grown = now, time.Now()
+		}
+		if time.Since(grown) > patience {
+			return fmt.Errorf("%s: the counter is still %q after %s", p.who, before, patience)
+		}
+	}
 }
 
 // tries has each side refused, without waiting, while the other holds.
@@ -120,7 +140,7 @@ func (m *match) wake(holder, waiter *process, median *millis) error {
 		if err != nil {
 			return err
 		}
-		got, err := waiter.awaitTime(calm + slack)
+		got, err := waiter.awaitTime(patience)
 		if err != nil {
 			return fmt.Errorf("the waiter after the release: %w", err)
 		}
@@ -138,39 +158,44 @@ func (m *match) wake(holder, waiter *process, median *millis) error {
 	return nil
 }
 
-// hold starts a client of one side with a short lease, which takes the lock, and has the
-// other side wait behind it.
-func (m *match) hold(ours bool) (waiter *process, err error) {
+// hold starts a client of one side with a short lease, which takes the lock after asked, and
+// has the other side wait behind it.
+func (m *match) hold(ours bool) (waiter *process, asked time.Time, err error) {
 	who, waiter := "the other, with a short lease,", m.ours
 	if ours {
 		who, waiter = "hasp, with a short lease,", m.theirs
 	}
-	if m.short, err = m.start(who, ours, short); err != nil {
-		return nil, err
+	if m.short, err = m.start(who, ours, m.lease); err == nil {
+		asked = time.Now()
+		_, err = m.short.do("lock", m.nameOf(ours))
 	}
-	if _, err := m.short.do("lock", m.nameOf(ours)); err != nil {
-		return nil, err
+	if err != nil {
+		// With a calm lease the same has just succeeded.
+		return nil, asked, lapse{fmt.Sprintf("with a lease of %s: %v", m.lease, err)}
 	}
-	return waiter, waiter.send("lock", m.nameOf(!ours))
+	return waiter, asked, waiter.send("lock", m.nameOf(!ours))
 }
 
 // killed has the holder die by SIGKILL. Whoever waits gets the lock when the holder's lease
 // has ended, or at once where the lock is bound to a connection.
 func (m *match) killed(ours bool, after *millis) error {
-	waiter, err := m.hold(ours)
+	waiter, _, err := m.hold(ours)
 	if err != nil {
 		return err
 	}
-	time.Sleep(settle)
+	if err := waiter.blocked(settle, m.short); err != nil {
+		return m.intruded(err)
+	}
 	dead := time.Now()
 	m.short.kill()
 	m.short = nil
-	got, err := waiter.awaitTime(short + slack)
+	got, err := waiter.awaitTime(patience)
 	if err != nil {
 		return fmt.Errorf("the waiter after the holder's death: %w", err)
 	}
 	if got.Before(dead) {
-		return violation{1, fmt.Sprintf("%s had it %s before the holder was killed", waiter.who, dead.Sub(got))}
+		// A lock that does not exclude would have been had before we looked.
+		return lapse{fmt.Sprintf("%s had it %s before the holder was killed", waiter.who, dead.Sub(got))}
 	}
 	*after = millis(got.Sub(dead))
 	m.r.Acquisitions += 2
@@ -182,18 +207,23 @@ func (m *match) killed(ours bool, after *millis) error {
 // nothing renews its lease anyway. The waiter then has the lock. When the holder goes on, we
 // must say that it is lost, and whoever gives it back late must not take it from the waiter.
 func (m *match) overrun(ours bool, told *string) error {
-	waiter, err := m.hold(ours)
+	waiter, asked, err := m.hold(ours)
 	if err != nil {
 		return err
 	}
-	if ours || m.life != fixed {
+	renewed := ours || m.life != fixed
+	if renewed {
 		m.short.stop()
 	}
 	if m.life == bound {
 		return m.kept(waiter, told)
 	}
-	if _, err := waiter.awaitTime(short + slack); err != nil {
+	got, err := waiter.awaitTime(patience)
+	if err != nil {
 		return fmt.Errorf("the waiter after the holder's lease: %w", err)
+	}
+	if early := asked.Add(m.lease - precision).Sub(got); !renewed && early > 0 {
+		return violation{1, fmt.Sprintf("%s has it %s before the lease of %s is over", waiter.who, early, m.short.who)}
 	}
 	m.r.Acquisitions += 2
 	m.short.resume()
@@ -206,7 +236,7 @@ func (m *match) overrun(ours bool, told *string) error {
 		return err
 	}
 	defer third.kill()
-	answer, err := third.ask("try", m.name)
+	answer, err := third.ask("try", m.nameOf(true))
 	if err != nil {
 		return err
 	}
@@ -215,8 +245,10 @@ func (m *match) overrun(ours bool, told *string) error {
 		if _, err := third.do("unlock"); err != nil {
 			return err
 		}
+	} else if strings.HasPrefix(answer, "ok") {
+		return violation{1, fmt.Sprintf("a third has it by a try after the late unlock, while %s holds", waiter.who)}
 	} else if answer != "busy" {
-		return violation{1, fmt.Sprintf("a third answers %q to a try after the late unlock, while %s holds", answer, waiter.who)}
+		return fmt.Errorf("a third that tries answers %q", answer)
 	}
 	_, err = waiter.do("unlock")
 	return err
@@ -225,12 +257,15 @@ func (m *match) overrun(ours bool, told *string) error {
 // asked notes what a holder that has lost its lock is told, when it asks and when it gives
 // back. Ours must be told at once.
 func (m *match) asked(ours bool, told *string) error {
-	when := "at once"
+	when, resumed := "at once", time.Now()
 	checked, err := m.short.ask("check")
-	if err == nil && checked == "held" {
-		when = "within a second"
-		time.Sleep(time.Second)
+	for !ours && err == nil && checked == "held" && time.Since(resumed) < hearsay {
+		time.Sleep(10 * time.Millisecond)
 		checked, err = m.short.ask("check")
+		when = "later"
+		if time.Since(resumed) < time.Second {
+			when = "within a second"
+		}
 	}
 	if err != nil {
 		return err
@@ -259,14 +294,14 @@ func (m *match) asked(ours bool, told *string) error {
 
 // kept is overrun where a holder that is merely stopped keeps the lock.
 func (m *match) kept(waiter *process, told *string) error {
-	if err := waiter.blocked(short+settle, m.short); err != nil {
+	if err := waiter.blocked(m.lease+settle, m.short); err != nil {
 		return err
 	}
 	m.short.resume()
 	if _, err := m.short.do("unlock"); err != nil {
 		return err
 	}
-	if _, err := waiter.awaitTime(slack); err != nil {
+	if _, err := waiter.awaitTime(patience); err != nil {
 		return fmt.Errorf("the waiter after the stopped holder's release: %w", err)
 	}
 	m.r.Acquisitions += 2

@@ -17,7 +17,7 @@ final class CuratorLocks implements Client.Locker {
 
     CuratorLocks(String kind, String address, int ttl) throws Exception {
         this.kind = kind;
-        client = CuratorFrameworkFactory.newClient(address, ttl, 10_000, new ExponentialBackoffRetry(50, 10));
+        client = CuratorFrameworkFactory.newClient(address, ttl, 60_000, new ExponentialBackoffRetry(50, 10));
         client.getConnectionStateListenable().addListener((c, state) -> {
             if (!state.isConnected()) {
                 told = state.name();

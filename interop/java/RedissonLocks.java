@@ -21,7 +21,8 @@ final class RedissonLocks implements Client.Locker {
         this.ttl = ttl;
         Config config = new Config();
         config.setLockWatchdogTimeout(ttl);
-        config.useSingleServer().setAddress("redis://" + address)
+        // Its 3 seconds for a request are too short for a machine that is busy.
+        config.useSingleServer().setAddress("redis://" + address).setTimeout(60_000)
                 .setConnectionPoolSize(4).setConnectionMinimumIdleSize(2);
         client = Redisson.create(config);
     }

@@ -54,7 +54,9 @@ class RedisPy:
 
         self.version = "redis-py " + redis.__version__
         host, port = address.split(":")
-        self.client, self.ttl, self.held = redis.Redis(host=host, port=int(port)), ttl, None
+        # Its 5 seconds for a request are too short for a machine that is busy.
+        self.client = redis.Redis(host=host, port=int(port), socket_timeout=60, socket_connect_timeout=60)
+        self.ttl, self.held = ttl, None
         self.client.ping()
 
     def take(self, name, wait):

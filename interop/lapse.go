@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Leases. Calm ones last whatever else the machine does, and no step takes one for lost: who
+// has lost it although it runs has failed. Short ones are to end, and so they may also end
+// when they should not: a machine that has no time for their holder during 3 seconds does
+// it. That says nothing about a lock, and the step is played again with a lease of twice
+// the length. Nothing is excused by that: the last attempt fails like every other step, and
+// whether two can hold one lock is seen with calm leases, too.
+const (
+	calm = 3 * time.Minute
+	// ZooKeeper's server grants 1 s and more, etcd's 2 s and more, in whole seconds.
+	short    = 3 * time.Second
+	attempts = 4 // 3, 6, 12, 24 seconds
+)
+
+// lapse is that a short lease seems to have ended before its time had come in the step.
+type lapse struct{ text string }
+
+func (l lapse) Error() string { return l.text }
+
+// patiently plays a step, and again as long as only a short lease has lapsed.
+func (m *match) patiently(s step) error {
+	for m.lease = m.shortest; ; m.lease *= 2 {
+		err := m.begin()
+		if err == nil {
+			err = s.run(m)
+		}
+		if err != nil {
+			m.end() // somebody may wait or hold where he should not
+		}
+		m.endShort()
+		if !errors.As(err, new(lapse)) || m.lease >= m.shortest<<(attempts-1) {
+			return err
+		}
+		m.r.Lapses++
+	}
+}
+
+// intruded judges an error of blocked behind the short lease's holder. That the waiter has
+// the lock is no violation if the holder's library says that the lease is lost.
+func (m *match) intruded(err error) error {
+	if errors.As(err, new(violation)) && m.short.saysLost() {
+		return lapse{fmt.Sprintf("%v, which says that its lease of %s is lost", err, m.lease)}
+	}
+	return err
+}

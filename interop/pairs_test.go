@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestChoose(t *testing.T) {
+	all := len(pairs) + len(specials) + len(controls)
+	for expression, want := range map[string]int{"": all, "no such pair": 0, "^control": len(controls), "flock": 1, "five servers \\+ redsync": 1} {
+		if got := choose(regexp.MustCompile(expression)); len(got) != want {
+			t.Errorf("%q chooses %d, want %d", expression, len(got), want)
+		}
+	}
+}
+
+// Pairs run at the same time: two on one name of one store would be in each other's way,
+// and two of one title could not be chosen or told apart.
+func TestPairsAreApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range choose(regexp.MustCompile("")) {
+		address, _, _ := strings.Cut(p.url, "?")
+		for _, key := range []string{"title " + p.title(), "name " + address + " " + p.name} {
+			if seen[key] {
+				t.Errorf("twice: %s", key)
+			}
+			seen[key] = true
+		}
+	}
+}
+
+// What a pair says is known to those who are to do it.
+func TestPairsAreComplete(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range steps {
+		known[s.name] = true
+	}
+	for _, p := range choose(regexp.MustCompile("")) {
+		if p.special != nil {
+			continue
+		}
+		if _, ok := clients[p.library]; p.program == golang && !ok {
+			t.Errorf("%s: no client %q", p.title(), p.library)
+		}
+		for _, s := range p.expect {
+			if !known[s] {
+				t.Errorf("%s: no step %q", p.title(), s)
+			}
+		}
+	}
+	all, err := versions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range []string{"java", "python", "node"} {
+		if len(all[language]) == 0 {
+			t.Errorf("no packages for %s", language)
+		}
+	}
+}
+
+// A folder has its name only when it is complete, and is made once.
+func TestFolder(t *testing.T) {
+	c := &cache{dir: filepath.Join(t.TempDir(), "not", "yet")}
+	cut := errors.New("cut off")
+	if dir, err := c.folder("python", func(string, map[string]string) error { return cut }); err != cut {
+		t.Fatalf("an installation that fails: %q, %v", dir, err)
+	}
+	if left, err := os.ReadDir(c.dir); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+	made := 0
+	var dirs []string
+	for range 2 {
+		dir, err := c.folder("python", func(dir string, packages map[string]string) error {
+			made++
+			if packages["kazoo"] == "" {
+				t.Errorf("packages %v", packages)
+			}
+			return os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	if made != 1 || dirs[0] != dirs[1] {
+		t.Errorf("made %d times, in %q", made, dirs)
+	}
+	for _, f := range []string{"installed", "client.py"} {
+		if _, err := os.Stat(filepath.Join(dirs[0], f)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Our own client, on the one store that needs no server.
+func TestOurs(t *testing.T) {
+	dir := "file://" + t.TempDir()
+	open := func(kind string) locker {
+		l, version, err := newOurs(t.Context(), kind, dir, calm)
+		if err != nil || version != "hasp" {
+			t.Fatal(version, err)
+		}
+		return l
+	}
+	a, b, reader, second := open(""), open(""), open("read"), open("read")
+	if err := a.lock("x"); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := a.check(); !held || err != nil {
+		t.Errorf("check: %v, %v", held, err)
+	}
+	for who, l := range map[string]locker{"another": b, "a reader": reader} {
+		if ok, err := l.try("x"); ok || err != nil {
+			t.Errorf("%s tries: %v, %v", who, ok, err)
+		}
+	}
+	if err := a.unlock(); err != nil {
+		t.Error(err)
+	}
+	if held, err := a.check(); held || !errors.Is(err, errLost) {
+		t.Errorf("check after the unlock: %v, %v", held, err)
+	}
+	if err := reader.lock("x"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := second.try("x"); !ok || err != nil {
+		t.Errorf("a second reader tries: %v, %v", ok, err)
+	}
+	if ok, err := b.try("x"); ok || err != nil {
+		t.Errorf("a writer beside readers tries: %v, %v", ok, err)
+	}
+}
+
+// Arguments that are none are refused before anything is opened.
+func TestBeClient(t *testing.T) {
+	for _, args := range [][]string{{}, {"hasp", "-", "file:///nowhere"}, {"no such library", "-", "x", "1000"}, {"blind", "-", "x", "soon"}} {
+		if err := beClient(args); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}
+
+// The leases and the patience stand in the relation that lapse.go and process.go rely on.
+func TestTimes(t *testing.T) {
+	if longest := short << (attempts - 1); calm <= patience || longest+30*time.Second > patience {
+		t.Errorf("calm %s, patience %s, short up to %s", calm, patience, longest)
+	}
+}
