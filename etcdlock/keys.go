@@ -20,6 +20,9 @@ import (
 //	P N / ~n~ L-S   permits of a semaphore of n
 //	P ~epoch/ L     see epoch.go
 //
+// L is that of the session that made the key. The lease that it hangs on may be another's,
+// who has adopted the entry (adopt.go).
+//
 // The order of a queue is that of the create revisions, whatever the keys are: that is
 // what `etcdctl lock PN` goes by. The marks exist because a transaction can compare and
 // read by range of keys, and by nothing else. With them it can refuse a semaphore among

@@ -270,7 +270,9 @@ var lateRequests = map[string]struct {
 			l.complain("published: %q", there[0].Value)
 		}
 	}},
-	"Downgrade": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateDowngrade},
+	"Downgrade":       {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateDowngrade},
+	"AdoptAfterLeave": {without: ofEpoch, run: lateAdopt},
+	"LeaveAfterAdopt": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateLeave},
 	// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
 	// nobody knows, while the client goes on to live and renew.
 	"CancelledLock": {without: ofEpoch, run: func(l *late) {

@@ -2,10 +2,12 @@ package etcdlock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/hasplock/hasp/driver"
@@ -31,11 +33,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	case rev == 0:
 		return fmt.Errorf("%w: it never entered", driver.ErrGone)
 	default:
-		resp, terr := t.session.txn(ctx, "leave", &pb.TxnRequest{
-			Compare: []*pb.Compare{createdAt(t.key, rev)},
-			Success: []*pb.RequestOp{remove(t.key)},
-		})
-		err = confirmed(resp, terr)
+		_, err = t.vacate(ctx)
 	}
 	done := err == nil || isGone(err)
 	t.session.owed.note(t, done)
@@ -45,48 +43,71 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return err
 }
 
+// vacate deletes our key as we know it, and does also, whether it is there or not.
+//
+// The create revision is not enough to know it by: it stays when another session adopts the
+// entry, whose key must stay, too. The mod revision tells. It also changes with a publication
+// of ours whose answer was lost; then the key still has our id, and the deletion is repeated.
+// Where we know no revision, the value tells our use of the key, since it has our id.
+func (t *ticket) vacate(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnResponse, error) {
+	for {
+		t.mu.Lock()
+		ours := contains(t.key, t.put)
+		if t.rev != 0 {
+			ours = modifiedAt(t.key, t.mod)
+		}
+		t.mu.Unlock()
+		resp, err := t.session.txn(ctx, "leave", &pb.TxnRequest{
+			Compare: []*pb.Compare{ours},
+			Success: append([]*pb.RequestOp{remove(t.key)}, also...),
+			Failure: append([]*pb.RequestOp{get(t.key)}, also...),
+		})
+		if err != nil || resp.Succeeded {
+			return resp, err
+		}
+		if !t.recognize(only(found(resp, 0))) {
+			return resp, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
+		}
+	}
+}
+
+// recognize returns whether what is at our key is the entry that we have put there, and
+// notes its last change, or that another has adopted it. A value that is no record of
+// hasp's, which somebody has put there by hand, takes nothing from us.
+func (t *ticket) recognize(kv *mvccpb.KeyValue) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if kv == nil || t.rev == 0 || kv.CreateRevision != t.rev {
+		return false
+	}
+	var r record
+	if json.Unmarshal(kv.Value, &r) == nil && r.ID != "" && r.ID != t.request.ID {
+		t.away = true
+		return false
+	}
+	t.mod = max(t.mod, kv.ModRevision)
+	return true
+}
+
 // withdraw deletes the key if it is there, and begins a new epoch, so that none of our
-// requests to enter can make it any more. Where the create revision is not known, the
-// value tells our use of the key, since it has our id: should this request itself arrive
+// requests to enter or to adopt can make it ours any more. Should this request itself arrive
 // late, when the key has been given back and taken again, it deletes nothing.
 func (t *ticket) withdraw(ctx context.Context) error {
 	e := &t.session.epoch
-	t.mu.Lock()
-	ours := contains(t.key, t.put)
-	if t.rev != 0 {
-		ours = createdAt(t.key, t.rev)
-	}
-	t.mu.Unlock()
-	move := e.move(t.session.lease)
-	resp, err := t.session.txn(ctx, "leave", &pb.TxnRequest{
-		Compare: []*pb.Compare{ours},
-		Success: []*pb.RequestOp{remove(t.key), move},
-		Failure: []*pb.RequestOp{move},
-	})
+	resp, err := t.vacate(ctx, e.move(t.session.lease))
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		// Nothing can be put, and so no epoch begun. Deleting is possible, and urgent: the
 		// lock may be ours without our knowing. It is not done with that: when there is space
 		// again, what is still on its way can still arrive.
-		_, _ = t.session.txn(ctx, "leave", &pb.TxnRequest{
-			Compare: []*pb.Compare{ours},
-			Success: []*pb.RequestOp{remove(t.key)},
-		})
+		_, _ = t.vacate(ctx)
 	}
-	if err != nil {
+	if resp == nil {
 		return err
 	}
 	e.reached(resp.Header.Revision)
 	t.mu.Lock()
 	t.open = 0 // there are no others: Leave was called, or Enqueue is still at it
 	t.mu.Unlock()
-	return confirmed(resp, nil)
-}
-
-// confirmed reads the answer to a deletion.
-func confirmed(resp *pb.TxnResponse, err error) error {
-	if err == nil && !resp.Succeeded {
-		return fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
-	}
 	return err
 }
 
@@ -98,6 +119,6 @@ func (t *ticket) giveBack(gone bool) {
 	if !t.kept || t.open > 0 || t.rev != 0 && !gone {
 		return
 	}
-	t.session.slots.free(t.queue.marked(&t.request), t)
+	t.session.slots.free(t.queue.marked(&t.request), t, !t.away)
 	t.kept = false
 }

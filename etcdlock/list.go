@@ -3,9 +3,11 @@ package etcdlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp/driver"
@@ -86,24 +88,30 @@ func (b *Backend) Watch(ctx context.Context, name string, changed func()) error 
 	return fmt.Errorf("etcd: the watch has ended")
 }
 
-// Evict removes an entry as it stands: by its key and create revision. Its session learns
-// of it by its own watch.
+// Evict removes an entry as it stands: by its key and mod revision, so that it does not take
+// an entry from one who adopts it meanwhile. If it has changed, it is looked at again. Its
+// session learns of it by its own watch.
 func (b *Backend) Evict(ctx context.Context, name, id string) error {
 	q := b.queue(name)
-	queued, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
-	if err != nil {
-		return err
-	}
-	for _, kv := range queued.Kvs {
-		if e, ok := q.entry(kv); !ok || e.ID != id {
-			continue
+	for {
+		queued, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
+		if err != nil {
+			return err
 		}
-		key := string(kv.Key)
+		i := slices.IndexFunc(queued.Kvs, func(kv *mvccpb.KeyValue) bool {
+			e, ok := q.entry(kv)
+			return ok && e.ID == id
+		})
+		if i < 0 {
+			return fmt.Errorf("%w: no entry %q under %q", driver.ErrGone, id, name)
+		}
+		key := string(queued.Kvs[i].Key)
 		resp, err := b.txn(ctx, patience, "evict", &pb.TxnRequest{
-			Compare: []*pb.Compare{createdAt(key, kv.CreateRevision)},
+			Compare: []*pb.Compare{modifiedAt(key, queued.Kvs[i].ModRevision)},
 			Success: []*pb.RequestOp{remove(key)},
 		})
-		return confirmed(resp, err)
+		if err != nil || resp.Succeeded {
+			return err
+		}
 	}
-	return fmt.Errorf("%w: no entry %q under %q", driver.ErrGone, id, name)
 }

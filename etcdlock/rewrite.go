@@ -59,7 +59,7 @@ func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content
 		mod = resp.Header.Revision
 		if !resp.Succeeded {
 			kv := only(found(resp, 0))
-			if kv == nil || kv.CreateRevision != rev {
+			if !t.recognize(kv) { // it has gone, or was handed on
 				return fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 			}
 			mod = kv.ModRevision

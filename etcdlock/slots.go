@@ -18,11 +18,18 @@ import (
 // create revision. A key may be taken again once the store has confirmed that the last
 // entry has left it, and that no request of that entry can still make it (see epoch.go).
 // What is never confirmed is never given back: it ends with the session.
+//
+// A key that another session has adopted is gone for us while it still exists, and nobody
+// tells us when it ends. No key of ours is called like it again: the next that are taken
+// have the number of the round behind theirs. That costs etcd's index a dead key for each name
+// in use and hand-off; to watch adopted keys would cost us memory for as long as they live.
 type slots struct {
 	lease string
 
-	mu   sync.Mutex
-	used map[string][]*ticket // by what is in front of the lease in the key
+	mu      sync.Mutex
+	used    map[string][]*ticket // by what is in front of the lease in the key
+	round   int
+	adopted map[string]*ticket // by id: entries at other sessions' keys
 }
 
 // take returns a key that is no other entry's.
@@ -40,13 +47,34 @@ func (s *slots) take(base string, t *ticket) string {
 	}
 	row[i] = t
 	s.used[base] = row
-	return base + s.lease + "-" + strconv.Itoa(i)
+	key := base + s.lease + "-" + strconv.Itoa(i)
+	if s.round > 0 {
+		key += "-" + strconv.Itoa(s.round)
+	}
+	return key
 }
 
-// free takes a ticket's key back.
-func (s *slots) free(base string, t *ticket) {
+// adopt notes a ticket whose key is another session's.
+func (s *slots) adopt(t *ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.adopted == nil {
+		s.adopted = map[string]*ticket{}
+	}
+	s.adopted[t.request.ID] = t
+}
+
+// free takes a ticket's key back; not to be used again if another session has it.
+func (s *slots) free(base string, t *ticket, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.adopted[t.request.ID] == t {
+		delete(s.adopted, t.request.ID)
+		return
+	}
+	if !again {
+		s.round++
+	}
 	row := s.used[base]
 	if i := slices.Index(row, t); i >= 0 {
 		row[i] = nil
@@ -65,6 +93,9 @@ func (s *slots) free(base string, t *ticket) {
 func (s *slots) find(id, base string) *ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t := s.adopted[id]; t != nil {
+		return t
+	}
 	for _, t := range s.used[base] {
 		if t != nil && t.request.ID == id {
 			return t

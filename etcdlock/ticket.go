@@ -19,7 +19,7 @@ type ticket struct {
 	signal  chan struct{} // holds one wake-up for Wait, which says all
 
 	mu   sync.Mutex
-	key  string // one of the session's slots, ours while kept
+	key  string // one of the session's slots, ours while kept; or adopted
 	kept bool
 	put  []byte // the value that was put there
 	left bool   // Leave was called: nothing may enter any more
@@ -29,6 +29,7 @@ type ticket struct {
 	now  content
 	held bool
 	gone bool // the key was deleted, and not by us
+	away bool // another session has adopted it
 	view view
 	own  *watch            // for the deletion of our key; see vigil.go
 	ring map[string]*watch // by key, for that of the blockers
@@ -108,20 +109,28 @@ func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
 	return x
 }
 
-// begin notes a request to enter before it is sent, and the epoch it is made in. Leave
-// sets left under the same lock: either it sees the request, or the request is not made.
+// begin notes a request to enter before it is sent, and the epoch it is made in.
 func (t *ticket) begin() (epoch int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.left || t.gone || t.session.ctx.Err() != nil {
-		return 0, fmt.Errorf("%w: the entry was given up", driver.ErrGone)
+	if err := t.sending(); err != nil {
+		return 0, err
 	}
 	if !t.kept {
 		t.key, t.kept = t.session.slots.take(t.queue.marked(&t.request), t), true
 		t.put = encode(&t.request)
 	}
-	t.open++
 	return t.session.epoch.now(), nil
+}
+
+// sending counts a request that puts our key. Leave sets left under the same lock: either
+// it sees the request, or the request is not made. The caller has mu.
+func (t *ticket) sending() error {
+	if t.left || t.gone || t.session.ctx.Err() != nil {
+		return fmt.Errorf("%w: the entry was given up", driver.ErrGone)
+	}
+	t.open++
+	return nil
 }
 
 // answered notes that a request to enter has come to an end that we know. Its late

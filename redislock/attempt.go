@@ -56,13 +56,14 @@ func (t *attempt) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	if err := t.register(keys); err != nil {
+	if err := t.register(keys, !r.NoWait); err != nil {
 		return driver.Verdict{}, err
 	}
 	return t.try(ctx)
 }
 
-func (t *attempt) register(keys []string) error {
+// register notes that a request for the key is about to be sent, and who waits for it.
+func (t *attempt) register(keys []string, waits bool) error {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (t *attempt) register(keys []string) error {
 	}
 	t.sent = true
 	s.tickets[t.request.ID] = t
-	if !t.waiting && !t.request.NoWait {
+	if waits && !t.waiting {
 		t.waiting = true
 		s.listenLocked(t)
 	}

@@ -12,7 +12,7 @@ import (
 // dialect is a format of other libraries: one key that is there while somebody holds, and
 // no queue. Whoever wants the lock tries, and tries again when it may be free.
 type dialect struct {
-	take, give, extend, peek *redisconn.Script
+	take, give, extend, peek, adopt *redisconn.Script
 
 	// me is how an entry calls itself at the key.
 	me func(t *attempt) string
@@ -45,6 +45,7 @@ var (
 		give:   setnx.Give,
 		extend: setnx.Extend,
 		peek:   setnx.Peek,
+		adopt:  setnx.Adopt,
 		// Others write some random text; ours also says who it is.
 		me:       func(t *attempt) string { return t.request.ID + " " + people(t.request) },
 		takeArgs: func(t *attempt) []string { return []string{t.member(), t.since} },
@@ -56,17 +57,21 @@ var (
 		give:   redisconn.NewScript(setnx.Common, lua("redisson/give")),
 		extend: redisconn.NewScript(lua("redisson/extend")),
 		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
+		adopt:  redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
 		// Redisson's own form: the client's UUID and a thread's number.
-		me: func(t *attempt) string { return t.session.uuid + ":" + t.number },
-		takeArgs: func(t *attempt) []string {
-			return []string{t.request.ID + " " + people(t.request), millis(t.session.store.opts.Retention)}
-		},
+		me:        func(t *attempt) string { return t.session.uuid + ":" + t.number },
+		takeArgs:  noted,
 		giveArgs:  func(_ *attempts, key, _ string) []string { return []string{redissonChannel(key)} },
 		announces: true,
 		foreign:   func(string) bool { return false },
 		lock:      redissonHolder,
 	}
 )
+
+// noted is what stands beside Redisson's key: who holds, and for how long it stays there.
+func noted(t *attempt) []string {
+	return []string{t.request.ID + " " + people(t.request), millis(t.session.store.opts.Retention)}
+}
 
 // ownValue is "ID since owner", as setNX.me writes it.
 var ownValue = regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `)

@@ -31,6 +31,7 @@ var Common = text("common")
 var (
 	Take    = redisconn.NewScript(Common, text("take"))
 	Give    = redisconn.NewScript(Common, text("give"))
+	Adopt   = redisconn.NewScript(Common, text("adopt"))
 	Publish = redisconn.NewScript(Common, text("publish"))
 	Peek    = redisconn.NewScript(Common, text("peek"))
 	Extend  = redisconn.NewScript(text("extend"))

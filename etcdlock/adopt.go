@@ -1,0 +1,125 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Adopt takes over another session's key by putting it anew, with our id and on our lease.
+// A key keeps its create revision however often it is put, and with it its place in the queue
+// and its token; those who wait watch for its deletion, and sleep on. The key is called after
+// the lease of its first owner, which means nothing to anybody (see slots.go for him).
+//
+// First the entry is read, with those ahead of it: it must hold. What holds goes on to hold
+// until it is deleted, so that is still true when the key is put, which is done only if it
+// has not changed since it was read. In etcd's order of transactions then
+//
+//   - the end of the exporter's lease, whether it expires or is revoked by Close, is before:
+//     there is no such key. Or it is behind: etcd has taken the key from that lease with the put,
+//     and leaves it alone. From here on it goes with our lease, and only with ours.
+//   - another's import is before: the key has another id. Or behind, and finds ours.
+//   - a Leave or a publication of the exporter's is before: the key has gone, or is read
+//     again. Or it arrives behind, however late: it compares the mod revision, and finds that
+//     the key is somebody else's (ticket.recognize).
+//   - our own request arrives when we have given up: the epoch has moved on (epoch.go), or the
+//     Leave that moves it comes behind, and deletes the key by our id.
+//
+// If the answer is lost, the next attempt reads our id at the key.
+//
+// The road not taken is that the importer keeps the exporter's lease alive: it is that of all
+// his other entries, which then would outlive him.
+func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	for {
+		kv, rev, err := t.offered(ctx, id, int64(seq))
+		if err != nil {
+			t.giveBack(false)
+			return driver.Verdict{}, err
+		}
+		e, _ := t.queue.entry(kv)
+		if e.ID == t.request.ID { // an earlier attempt has come through
+			return t.adopted(e, kv.ModRevision, rev)
+		}
+		x, err := t.claim(kv, e.Value)
+		if err != nil {
+			return driver.Verdict{}, err
+		}
+		resp, err := t.session.txn(ctx, "take over the entry", x)
+		t.answered(err)
+		if err != nil {
+			t.giveBack(false)
+			return driver.Verdict{}, err
+		}
+		if resp.Succeeded {
+			return t.adopted(e, resp.Header.Revision, resp.Header.Revision)
+		}
+		// The epoch has moved, or the key has changed: each time somebody got on.
+	}
+}
+
+// offered reads the key that is to be adopted, if it is what we take it for, or ours already.
+func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.KeyValue, rev int64, err error) {
+	s, r := t.session, &t.request
+	queued := byAge(t.queue.all(), pb.RangeRequest_ASCEND, 0)
+	queued.MaxCreateRevision = seq
+	resp, err := s.txn(ctx, "look for the entry to take over", &pb.TxnRequest{
+		Success: []*pb.RequestOp{get(s.epoch.key), read(queued)},
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if kv := only(found(resp, 0)); kv != nil {
+		s.epoch.reached(kv.ModRevision)
+	}
+	none := fmt.Errorf("%w: no such entry to take over", driver.ErrGone)
+	kvs := found(resp, 1).Kvs
+	if len(kvs) == 0 {
+		return nil, 0, none
+	}
+	last := len(kvs) - 1
+	kv = kvs[last]
+	e, ok := t.queue.entry(kv)
+	switch held, _ := driver.Decide(t.queue.entries(kvs[:last]), e.Request); {
+	case !ok, kv.CreateRevision != seq, !held, e.ID != id && e.ID != r.ID,
+		e.Units != r.Units, e.Capacity != r.Capacity:
+		return nil, 0, none
+	}
+	return kv, resp.Header.Revision, nil
+}
+
+// claim builds the transaction. What the entry publishes stays.
+func (t *ticket) claim(kv *mvccpb.KeyValue, value []byte) (*pb.TxnRequest, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.sending(); err != nil {
+		return nil, err
+	}
+	if !t.kept {
+		t.session.slots.adopt(t)
+		t.kept = true
+	}
+	r := t.request
+	r.Value = value
+	t.key, t.put = string(kv.Key), encode(&r)
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{modifiedAt(t.key, kv.ModRevision), t.session.epoch.is(t.session.epoch.now())},
+		Success: []*pb.RequestOp{put(t.key, t.put, t.session.lease)},
+	}, nil
+}
+
+// adopted takes note that the key is ours.
+func (t *ticket) adopted(e driver.Entry, mod, rev int64) (driver.Verdict, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rev, t.mod = int64(e.Seq), mod
+	t.now = content{e.Units, e.Value}
+	t.view = view{rev: rev, complete: true}
+	return t.verdict(), nil
+}

@@ -1,0 +1,14 @@
+-- adopt: ARGV me ttl old seq retention
+--
+-- Gives the lock of the holder whose ID is old to me, who begins with another ID, in one
+-- step: SET without NX leaves no moment in which anybody's SET NX would find the key free.
+-- 1: it is ours now, or was already. 0: old does not have it, or not with this token (where
+-- the counter is still remembered; the ID alone tells a holder from all others).
+local me, ttl = ARGV[1], ARGV[2]
+local holder = redis.call('GET', lock)
+if not mine(holder, me) then
+  local last = ARGV[5] ~= '0' and redis.call('GET', counter)
+  if not mine(holder, ARGV[3] .. ' ') or last and last ~= ARGV[4] then return 0 end
+end
+redis.call('SET', lock, me, 'PX', ttl)
+return 1

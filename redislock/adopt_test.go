@@ -1,0 +1,118 @@
+package redislock_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// handOn exports a lease and imports it at another client.
+func handOn(t *testing.T, l *hasp.Lease, to *hasp.Client) (*hasp.Lease, error) {
+	t.Helper()
+	text, err := l.Export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to.Import(t.Context(), text)
+}
+
+// Another library that tries all the while finds the key taken: by the exporter's value, then
+// by the importer's. What the exporter would delete by is not there any more; by what stands
+// there now, it would be: the control.
+func TestHandOnSetNX(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	url := server.URL() + "?strategy=setnx"
+	c, other := client(t, url), client(t, url)
+	for _, name := range []string{"a", "b"} {
+		l := lock(t, c, name)
+		old := do(t, server, "GET", name)
+		got, err := handOn(t, l, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := do(t, server, "GET", name)
+		if !strings.HasPrefix(value, got.ID()+" ") || got.Token() != l.Token() {
+			t.Errorf("the value is %q, imported was %s with token %d of %d", value, got.ID(), got.Token(), l.Token())
+		}
+		if out := do(t, server, "SET", name, "other", "PX", "60000", "NX"); out != "(nil)" {
+			t.Errorf("another library took it: %s", out)
+		}
+		if out := do(t, server, "EVAL", compareAndDelete, "1", name, old); out != "0" {
+			t.Errorf("deleted by the exporter's value: %s", out)
+		}
+		if name == "a" {
+			if err := got.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		} else if out := do(t, server, "EVAL", compareAndDelete, "1", name, value); out != "1" {
+			t.Errorf("not deleted by the importer's value: %s", out)
+		}
+		if do(t, server, "EXISTS", name) != "0" {
+			t.Error("the key is still there")
+		}
+	}
+}
+
+// Redisson's hash has one field all the while, and its message comes when the importer
+// releases.
+func TestHandOnRedisson(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	url := server.URL() + "?strategy=redisson"
+	c, other := client(t, url), client(t, url)
+	told := subscribe(t, server, "redisson_lock__channel:{a}")
+	l := lock(t, c, "a")
+	old := do(t, server, "HKEYS", "a")
+	got, err := handOn(t, l, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(do(t, server, "HGETALL", "a"))
+	field := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`)
+	if len(fields) != 2 || fields[0] == old || !field.MatchString(fields[0]) || fields[1] != "1" {
+		t.Errorf("the hash is %q, was %q", fields, old)
+	}
+	if err := got.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if message := told(); message != "0" || do(t, server, "EXISTS", "a") != "0" {
+		t.Errorf("released with message %q, and the key exists: %s", message, do(t, server, "EXISTS", "a"))
+	}
+}
+
+// Without a counter there is no token to hand on; between clients that disagree about that
+// nothing is handed on, lest one get a token of 0 that its store promises to grow.
+func TestHandOnFence(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	for _, strategy := range []string{"setnx", "redisson"} {
+		fenced, plain := server.URL()+"?strategy="+strategy, server.URL()+"?fence=off&strategy="+strategy
+		for _, x := range []struct {
+			from, to string
+			want     error
+		}{{plain, plain, nil}, {plain, fenced, hasp.ErrNotHeld}, {fenced, plain, hasp.ErrNotHeld}} {
+			c := client(t, x.from)
+			l := lock(t, c, strategy)
+			got, err := handOn(t, l, client(t, x.to))
+			if !errors.Is(err, x.want) {
+				t.Errorf("from %s to %s: %v, want %v", x.from, x.to, err, x.want)
+			}
+			if err == nil {
+				if got.Token() != 0 {
+					t.Errorf("token %d without a counter", got.Token())
+				}
+				err = got.Release(t.Context())
+			} else {
+				err = c.Close() // gives back what nobody has imported
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

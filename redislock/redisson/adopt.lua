@@ -1,0 +1,15 @@
+-- adopt: ARGV me ttl old seq retention people forget
+--
+-- As setnx/adopt.lua: the field of the holder whose ID is noted as old becomes me. The new
+-- field is there before the old one goes, so that the hash is never empty, and never free.
+local me, ttl = ARGV[1], ARGV[2]
+if redis.call('HEXISTS', lock, me) == 0 then
+  local last = ARGV[5] ~= '0' and redis.call('GET', counter)
+  if not mine(who(), ARGV[3] .. ' ') or last and last ~= ARGV[4] then return 0 end
+  local old = redis.call('HKEYS', lock)[1]
+  redis.call('HINCRBY', lock, me, 1)
+  redis.call('HDEL', lock, old)
+end
+redis.call('PEXPIRE', lock, ttl)
+redis.call('SET', KEYS[3], me .. ' ' .. ARGV[6], 'PX', ARGV[7])
+return 1
