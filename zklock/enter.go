@@ -135,9 +135,8 @@ func (t *ticket) together(ctx context.Context, c *creation) ([]string, error) {
 // because the session has moved. What was under way before that has reached the leader
 // before our sync does, and sync brings our server there.
 func (t *ticket) search(ctx context.Context) (node string, czxid int64, err error) {
-	s := t.session
-	if _, err := call(ctx, s.conn, func() (string, error) { return s.zk.Sync(t.parent) }); err != nil {
-		return "", 0, explain("sync", err)
+	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
+		return "", 0, err
 	}
 	names, err := t.list(ctx)
 	if err != nil {

@@ -155,9 +155,8 @@ func (t *nodeTicket) await(ctx context.Context) error {
 
 // search is grip.find; what ticket.search says of it is true here as well.
 func (t *nodeTicket) search(ctx context.Context) (node string, czxid int64, err error) {
-	s := t.session
-	if _, err := call(ctx, s.conn, func() (string, error) { return s.zk.Sync(t.path) }); err != nil {
-		return "", 0, explain("sync", err)
+	if err := t.session.conn.catchUp(ctx, t.path); err != nil {
+		return "", 0, err
 	}
 	czxid, err = t.lookAt(ctx, t.path)
 	if czxid == 0 {

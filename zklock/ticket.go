@@ -57,6 +57,10 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 
 // peek spares the store the node of a try that would be refused anyhow, and those who wait
 // from standing behind it for a moment. It costs a successful try one read.
+//
+// Our server may be behind, and show a holder who has long been told that he has left. That
+// is found out only where it would have us refuse: what stands in our way is looked at again
+// when the server has caught up. A lock that looks free is tried in any case.
 func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ error) {
 	t.mu.Lock()
 	begun, over := t.creating != nil || t.node != "", t.overLocked()
@@ -68,17 +72,36 @@ func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ er
 	if err != nil {
 		return driver.Verdict{}, false, err
 	}
-	if err := t.checkStrangers(names); err != nil {
+	if holder, err := t.inTheWay(names); holder == "" && err == nil {
+		return driver.Verdict{}, false, nil
+	}
+	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
 		return driver.Verdict{}, false, err
+	}
+	if names, err = t.list(ctx); err != nil {
+		return driver.Verdict{}, false, err
+	}
+	holder, err := t.inTheWay(names)
+	if holder == "" || err != nil {
+		return driver.Verdict{}, false, err
+	}
+	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+holder)}, true, nil
+}
+
+// inTheWay returns the first node of a queue behind which we would not hold, "" if there is
+// none, or why we may not enter it at all.
+func (t *ticket) inTheWay(names []string) (node string, err error) {
+	if err := t.checkStrangers(names); err != nil {
+		return "", err
 	}
 	ahead := entries(t.dialect().parseAll(names))
 	if err := driver.CheckKind(ahead, t.request); err != nil {
-		return driver.Verdict{}, false, err
+		return "", err
 	}
 	if held, _ := driver.Decide(ahead, t.request); held {
-		return driver.Verdict{}, false, nil
+		return "", nil
 	}
-	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+ahead[0].ID)}, true, nil
+	return ahead[0].ID, nil
 }
 
 func (t *ticket) dialect() Dialect { return t.session.backend.opts.Dialect }
