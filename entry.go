@@ -20,16 +20,17 @@ type entry struct {
 	request Request
 	batch   *batch // nil: the lock is not handed on within the process
 
-	mu     sync.Mutex
-	cancel context.CancelCauseFunc // of the acquisition or release under way; else nil
-	state  entryState
-	token  uint64
-	err    error     // why it is no longer held
-	since  instant   // when the lease of the moment was granted
-	limit  *limit    // nil: held for as long as it is not released
-	leases []*Lease  // those that are neither released nor lost, oldest first
-	first  Lease     // the one that nearly all entries have, and
-	room   [1]*Lease // the array of leases for it: one allocation for all of this
+	mu      sync.Mutex
+	cancel  context.CancelCauseFunc // of the acquisition or release under way; else nil
+	state   entryState
+	token   uint64
+	err     error     // why it is no longer held
+	since   instant   // when the lease of the moment was granted
+	leaveBy time.Time // when its release is given up; zero: nobody releases it
+	limit   *limit    // nil: held for as long as it is not released
+	leases  []*Lease  // those that are neither released nor lost, oldest first
+	first   Lease     // the one that nearly all entries have, and
+	room    [1]*Lease // the array of leases for it: one allocation for all of this
 }
 
 type entryState int
@@ -93,6 +94,13 @@ func (e *entry) again(parent context.Context) (*Lease, bool) {
 	return l, true
 }
 
+// leavesTooLong reports a release that has gone on for too long.
+func (e *entry) leavesTooLong() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.leaveBy.IsZero() && !time.Now().Before(e.leaveBy)
+}
+
 // interrupt ends a request under way from the session's side.
 func (e *entry) interrupt(cause error) {
 	e.mu.Lock()
@@ -148,8 +156,20 @@ func (e *entry) denied(err error) error {
 // leave removes the entry and tells whether it was valid to the end. After an unanswered
 // attempt it asks again, and an entry that is then gone was removed by us: as long as the
 // session is trusted the store removes it for nobody else.
+//
+// It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has an
+// expiry of its own, a session without entries has nothing to renew, and is renewed without
+// asking the store, however long that is out of reach: it would never end. The trust timer
+// sees to it (session.checkLeaving), since a context with a deadline would be half of what a
+// release costs.
 func (e *entry) leave(ctx context.Context) error {
 	s := e.session
+	by := s.leaveBy()
+	e.mu.Lock()
+	e.leaveBy = by
+	e.mu.Unlock()
+	s.leaving.Add(1)
+	defer s.leaving.Add(-1)
 	var b backoff
 	for asked := false; ; asked = true {
 		if ctx.Err() != nil {
@@ -165,6 +185,12 @@ func (e *entry) leave(ctx context.Context) error {
 		b.sleep(ctx)
 	}
 }
+
+// leaveTTLs is for how many TTLs a release is tried. After one the entry has expired in those
+// stores that it is for; the others may be slow, and yet renew the session.
+const leaveTTLs = 3
+
+var errLeaseOver = errors.New("the store has not confirmed it for so long that the lease would be over")
 
 // lostAtRelease is for the two ways in which only the release itself finds out: the
 // deadline passed while it was under way, or the store had no such entry.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -34,6 +35,8 @@ type session struct {
 	timer   *time.Timer   // the trust timer
 	lastErr error         // of the last failed renewal since then
 	entries map[string]*entry
+
+	leaving atomic.Int64 // releases under way
 }
 
 // endedError tells a waiter that its place in the queue went with the session. It wraps
@@ -113,10 +116,27 @@ func (s *session) checkTrust() {
 	if !s.trusted() {
 		return
 	}
+	s.checkLeaving()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endErr == nil {
 		s.timer.Reset(min(s.remainingLocked(), trustCheck))
+	}
+}
+
+// checkLeaving ends the releases that have gone on for too long. An entry is in s.entries
+// for as long as its release goes on.
+func (s *session) checkLeaving() {
+	if s.leaving.Load() == 0 {
+		return // nearly always; the entries may be many
+	}
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.entries))
+	s.mu.Unlock()
+	for _, e := range all {
+		if e.leavesTooLong() {
+			e.interrupt(errLeaseOver)
+		}
 	}
 }
 
@@ -267,6 +287,16 @@ func (s *session) deadline() time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(s.remainingLocked())
+}
+
+// leaveBy is when a release that begins now is given up; zero if entries last for ever.
+func (s *session) leaveBy() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.granted == driver.Forever {
+		return time.Time{}
+	}
+	return time.Now().Add(leaveTTLs * s.granted)
 }
 
 // confirmed is when the store last vouched for the session's entries.

@@ -140,8 +140,8 @@ func holding(ctx context.Context, c *Client, r *Request) *Lease {
 // store has confirmed that it is gone. Otherwise the error wraps
 //   - ErrLost: the lease was lost before; whatever is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
-//   - ErrUnknown: the store has not answered, until ctx or the lease ended. It may still
-//     hold the lock for us; hasp goes on releasing in the background.
+//   - ErrUnknown: the store has not answered, until ctx or the lease ended, or for three TTLs.
+//     It may still hold the lock for us; hasp goes on releasing in the background.
 //
 // From the moment of the call Held is false and Context is cancelled, whatever the result.
 // If ctx has ended already, the lock is released in the background and the result is

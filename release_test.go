@@ -125,20 +125,35 @@ func TestReleaseFindsTheLoss(t *testing.T) {
 	})
 }
 
-// A server that does not answer cannot hold Release longer than the lease lasts.
+// A server that does not answer cannot hold Release longer than the lease lasts; nor can one
+// whose driver renews nothing any more, and so without asking it, for ever.
 func TestReleaseIsBoundedByTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c, _ := pair(t)
-		l := lock(t, c, "a")
-		b.plan("leave", plan{err: errNetwork})
-		b.plan("keepalive", plan{err: errNetwork})
-		began := time.Now()
-		err := l.Release(context.Background())
-		wantErr(t, err, hasp.ErrUnknown)
-		if got := time.Since(began); got > T {
-			t.Errorf("returned after %s", got)
-		}
-	})
+	const hour = time.Hour
+	for name, x := range map[string]struct {
+		leave, keepalive plan
+		bound            time.Duration
+	}{
+		"all fails":                       {plan{err: errNetwork}, plan{err: errNetwork}, T},
+		"release fails, renewal succeeds": {plan{err: errNetwork}, plan{}, 3*T + time.Second},
+		"release hangs, renewal succeeds": {plan{before: hour}, plan{}, 3*T + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, c, _ := pair(t)
+				l := lock(t, c, "a")
+				b.plan("leave", x.leave)
+				b.plan("keepalive", x.keepalive)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), hour)
+				defer cancel()
+				wantErr(t, l.Release(ctx), hasp.ErrUnknown)
+				if got := time.Since(began); got > x.bound {
+					t.Errorf("returned after %s", got)
+				}
+				b.heal("leave")
+			})
+		})
+	}
 }
 
 func TestDo(t *testing.T) {
