@@ -41,10 +41,13 @@ func (d Deadlock) String() string {
 // Deadlocks looks for circles among all who wait on the store, each reported once, from
 // what their queues say: who holds, who waits. The queues are read one after the other;
 // what is found is read a second time, and reported if it is still there. Stores that
-// cannot list their names return ErrUnsupported.
+// cannot list their names, or do not show who waits, return ErrUnsupported.
 //
 // The cost is that of reading every queue of the store, some of them twice.
 func (c *Client) Deadlocks(ctx context.Context) ([]Deadlock, error) {
+	if !c.traits.FIFO {
+		return nil, c.wrap("look for deadlocks under prefix", "", errHidden)
+	}
 	var names []string
 	for name, err := range c.Names(ctx, "") {
 		if err != nil {
@@ -233,7 +236,8 @@ func Holding(ids ...string) LockOption {
 // locks: whoever holds nothing is in nobody's way. All who may meet in a circle should use
 // it. Each look costs what [Client.Deadlocks] does.
 //
-// It sees what stands in the store's queues. A goroutine that waits for its turn behind
+// It sees what stands in the store's queues; a store that does not show who waits refuses
+// the option with ErrUnsupported. A goroutine that waits for its turn behind
 // another of its own client for the same name does not stand there yet.
 func FailOnDeadlock(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("FailOnDeadlock", &c.deadlock, d) }

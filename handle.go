@@ -21,6 +21,9 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 		opt(&h.cfg)
 	}
 	h.err = errors.Join(h.cfg.err, h.cfg.limits.check())
+	if !c.traits.FIFO && (h.cfg.asks != "" || h.cfg.revoked != nil || h.cfg.deadlock > 0) {
+		h.err = errors.Join(h.err, errHidden)
+	}
 	if h.cfg.note != nil || h.cfg.asks != "" {
 		o := c.cfg.owner
 		o.Asks = h.cfg.asks
@@ -32,6 +35,11 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 	}
 	return h
 }
+
+// errHidden is for what goes by the waiters that a queue shows. Where there is no queue, a
+// request would stand nowhere, and a circle would not be found: whoever relies on the one or
+// the other must be told.
+var errHidden = fmt.Errorf("%w: it does not show who waits; nobody can be asked there, and no deadlock be found", ErrUnsupported)
 
 func (h *handle) ask(op string, units int64) *Request {
 	return &Request{

@@ -2,11 +2,14 @@ package hasp_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/memlock"
 )
 
 func TestEvict(t *testing.T) {
@@ -164,5 +167,43 @@ func TestDowngradeRefused(t *testing.T) {
 		gone := lock(t, c, "c")
 		evict(t, store, "c")
 		wantErr(t, gone.Downgrade(t.Context()), hasp.ErrLost)
+	})
+}
+
+// queueless is a store that grants in no order, and shows no waiters.
+type queueless struct {
+	driver.Backend
+	driver.Namer
+}
+
+func (q queueless) Traits() driver.Traits {
+	t := q.Backend.Traits()
+	t.FIFO = false
+	return t
+}
+
+// What goes by the waiters that a queue shows is refused where none are shown: a request that
+// nobody can see, and "no deadlock" where none can be seen, would be lies.
+func TestHiddenWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New().Backend()
+		c, seeing := client(t, queueless{b, b.(driver.Namer)}), client(t, b)
+		for what, opt := range map[string]hasp.LockOption{
+			"AskHolder": hasp.AskHolder("why"), "Revocable": hasp.Revocable(func(hasp.Owner) {}),
+			"FailOnDeadlock": hasp.FailOnDeadlock(time.Second),
+		} {
+			if _, err := c.Mutex("a", opt).TryLock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {
+				t.Errorf("%s: %v", what, err)
+			}
+			l, err := seeing.Mutex("a", opt).TryLock(t.Context())
+			if err != nil || l.Release(t.Context()) != nil {
+				t.Errorf("%s with a queue: %v", what, err)
+			}
+		}
+		_, err := c.Deadlocks(t.Context())
+		wantErr(t, err, hasp.ErrUnsupported)
+		if _, err := seeing.Deadlocks(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -81,7 +81,7 @@ func (l Liveness) String() string {
 
 // Traits are a driver's promises; drivertest holds it to each.
 type Traits struct {
-	FIFO     bool // grants follow Seq
+	FIFO     bool // grants follow Seq, and List shows those who wait
 	Shared   bool // read-write locks: Units < Capacity with Capacity == Whole
 	Counting bool // semaphores: any Capacity, any Units
 	Fencing  bool // Verdict.Token is Seq, and it grows in the order of grants

@@ -16,7 +16,8 @@ var holdingTests = []test{
 	{name: "DowngradeBehind", needs: both(both(needsShared, needsFIFO), needsDowngrader), run: testDowngradeBehind},
 	{name: "DowngradeKeeps", needs: both(needsShared, needsDowngrader), run: testDowngradeKeeps},
 	{name: "MinHold", run: testMinHold},
-	{name: "MaxHold", run: testMaxHold},
+	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.Overdue)},
+	{name: "StallAfter", run: testOverstay(hasp.StallAfter(200*time.Millisecond), hasp.Stalled)},
 	{name: "HandedOn", run: testHandedOn},
 }
 
@@ -135,23 +136,26 @@ func testMinHold(e *env) {
 	}
 }
 
-// A holder over its time is told, and only then does the next get the lock.
-func testMaxHold(e *env) {
-	name, c, other := e.name(), e.mortal(), e.client()
-	l := e.must(c.Mutex(name, hasp.MaxHold(200*time.Millisecond)).Lock(e.ctx()))
-	work := l.Context()
-	next := e.must(other.Mutex(name).Lock(e.ctx())) // no matter if it came before that time was over
-	if work.Err() == nil || l.Held() {
-		e.Error("S5: the next holds, and the old holder was not told")
+// A holder over its time, or without progress, is told, and only then does the next get the
+// lock.
+func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
+	return func(e *env) {
+		name, c, other := e.name(), e.mortal(), e.client()
+		l := e.must(c.Mutex(name, limit).Lock(e.ctx()))
+		work := l.Context()
+		next := e.must(other.Mutex(name).Lock(e.ctx())) // no matter if it came before that time was over
+		if work.Err() == nil || l.Held() {
+			e.Error("S5: the next holds, and the old holder was not told")
+		}
+		var lost *hasp.LostError
+		if !errors.As(l.Err(), &lost) || lost.Reason != reason {
+			e.Errorf("ended by %v, want %s", l.Err(), reason)
+		}
+		if e.traits.Fencing && next.Token() <= l.Token() {
+			e.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		e.release(next)
 	}
-	var lost *hasp.LostError
-	if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Overdue {
-		e.Errorf("ended by %v", l.Err())
-	}
-	if e.traits.Fencing && next.Token() <= l.Token() {
-		e.Errorf("token %d after %d", next.Token(), l.Token())
-	}
-	e.release(next)
 }
 
 // With Batch a lock goes from hand to hand within the process, is exclusive all the same,

@@ -17,6 +17,9 @@ STORES
     elect                   not with the same ones, except redlock and node
     HASP_TOKEN              not on redlock
     ls, release --force     not on redlock, nor with MySQL's getlock and row
+    deadlocks, --on-ask, release without --force
+                            not on redlock, nor with setnx, redisson, node,
+                            advisory, getlock, row: they do not show who waits
   In their place an error says so (78). docs/GUARANTEES.md has the table.
 
 FLAGS BY ENVIRONMENT
