@@ -1,8 +1,6 @@
 package promhasp_test
 
 import (
-	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,19 +14,6 @@ import (
 
 // The dashboard asks for what there is, and for all of it.
 func TestDashboard(t *testing.T) {
-	data, err := os.ReadFile("../docs/grafana/hasp.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(data, &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	there := map[string]bool{}
 	for _, c := range []prometheus.Collector{
 		promhasp.New(promhasp.Options{}), promhasp.Queues(client(t, memlock.New(), hasp.WithTTL(hasp.DefaultTTL)), 0),
@@ -40,7 +25,7 @@ func TestDashboard(t *testing.T) {
 			there[regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1]] = false
 		}
 	}
-	for _, p := range dashboard.Panels {
+	for _, p := range panels(t) {
 		for _, target := range p.Targets {
 			for _, name := range regexp.MustCompile(`hasp_\w+`).FindAllString(target.Expr, -1) {
 				name = strings.TrimSuffix(name, "_bucket")

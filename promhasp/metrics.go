@@ -1,11 +1,13 @@
 package promhasp
 
 import (
-	"errors"
+	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/metering"
 )
 
 // Options set what is counted. The zero value is right for most.
@@ -22,8 +24,6 @@ type Options struct {
 	Buckets []float64
 }
 
-var defaultBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-
 // Metrics is a hasp.Observer and a prometheus.Collector. One may serve any number of
 // clients; their stores are told apart by a label. Safe for use by many goroutines.
 type Metrics struct {
@@ -32,6 +32,8 @@ type Metrics struct {
 	acquisitions, lost, released, requeued, renewals *prometheus.CounterVec
 	wait, hold, renewal                              *prometheus.HistogramVec
 	held, margin                                     *prometheus.GaugeVec
+
+	begun sync.Map // label values, joined, for which begin has been called
 }
 
 // New makes the metrics. Register them once, and give them to each client with
@@ -41,7 +43,7 @@ func New(o Options) *Metrics {
 		o.Namespace = "hasp"
 	}
 	if o.Buckets == nil {
-		o.Buckets = defaultBuckets
+		o.Buckets = metering.Buckets
 	}
 	lock := []string{"store"} // of metrics about one lock
 	if o.Name != nil {
@@ -92,6 +94,36 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// begin has all series of a lock's labels, and of its store's, begin at 0. A counter that
+// comes into being with its first event is 1 at Prometheus's first reading, and rate and
+// increase, which compare readings, never see that event; and the first loss is the one
+// that somebody must be told of.
+//
+// It is done before the first event of these labels is counted by whoever sees them first;
+// a second goroutine that counts meanwhile makes the same series, and loses nothing.
+func (m *Metrics) begin(store string, lock []string, with func(string) []string) {
+	if _, done := m.begun.LoadOrStore(strings.Join(lock, "\x00"), nil); done {
+		return
+	}
+	for _, result := range metering.Acquisitions {
+		m.acquisitions.WithLabelValues(with(result)...)
+	}
+	for _, result := range metering.Releases {
+		m.released.WithLabelValues(with(result)...)
+	}
+	for _, reason := range metering.Losses {
+		m.lost.WithLabelValues(with(reason)...)
+	}
+	m.requeued.WithLabelValues(lock...)
+	m.wait.WithLabelValues(lock...)
+	m.hold.WithLabelValues(lock...)
+	m.held.WithLabelValues(lock...)
+	for _, result := range metering.Renewals {
+		m.renewals.WithLabelValues(store, result)
+	}
+	m.renewal.WithLabelValues(store)
+}
+
 // Observe is hasp.Observer's.
 func (m *Metrics) Observe(e hasp.Event) {
 	lock := []string{e.Backend}
@@ -99,50 +131,30 @@ func (m *Metrics) Observe(e hasp.Event) {
 		lock = append(lock, m.name(e.Name))
 	}
 	with := func(more string) []string { return append(lock[:len(lock):len(lock)], more) }
+	if e.Name != "" { // events of the session come after one of a lock that opened it
+		m.begin(e.Backend, lock, with)
+	}
+	outcome := metering.Outcome(e)
 	switch e.Kind {
-	case hasp.Acquired:
-		m.acquisitions.WithLabelValues(with("acquired")...).Inc()
-		m.wait.WithLabelValues(lock...).Observe(e.Wait.Seconds())
-		m.held.WithLabelValues(lock...).Inc()
-	case hasp.Busy:
-		m.acquisitions.WithLabelValues(with("busy")...).Inc()
-	case hasp.Failed:
-		m.acquisitions.WithLabelValues(with("failed")...).Inc()
+	case hasp.Acquired, hasp.Busy, hasp.Failed:
+		m.acquisitions.WithLabelValues(with(outcome)...).Inc()
+		if e.Kind == hasp.Acquired {
+			m.wait.WithLabelValues(lock...).Observe(e.Wait.Seconds())
+			m.held.WithLabelValues(lock...).Inc()
+		}
 	case hasp.Requeued:
 		m.requeued.WithLabelValues(lock...).Inc()
-	case hasp.Released:
-		m.released.WithLabelValues(with(released(e.Err))...).Inc()
-		m.hold.WithLabelValues(lock...).Observe(e.Hold.Seconds())
-		m.held.WithLabelValues(lock...).Dec()
-	case hasp.Lost:
-		m.lost.WithLabelValues(with(reason(e.Err))...).Inc()
+	case hasp.Released, hasp.Lost:
+		ended := m.released
+		if e.Kind == hasp.Lost {
+			ended = m.lost
+		}
+		ended.WithLabelValues(with(outcome)...).Inc()
 		m.hold.WithLabelValues(lock...).Observe(e.Hold.Seconds())
 		m.held.WithLabelValues(lock...).Dec()
 	case hasp.Renewed, hasp.RenewFailed:
-		result := "ok"
-		if e.Kind == hasp.RenewFailed {
-			result = "failed"
-		}
-		m.renewals.WithLabelValues(e.Backend, result).Inc()
+		m.renewals.WithLabelValues(e.Backend, outcome).Inc()
 		m.renewal.WithLabelValues(e.Backend).Observe(e.Took.Seconds())
 		m.margin.WithLabelValues(e.Backend).Set(e.Margin.Seconds())
 	}
-}
-
-func released(err error) string {
-	switch {
-	case err == nil:
-		return "confirmed"
-	case errors.Is(err, hasp.ErrLost):
-		return "lost"
-	}
-	return "unknown"
-}
-
-func reason(err error) string {
-	var lost *hasp.LostError
-	if errors.As(err, &lost) {
-		return string(lost.Reason)
-	}
-	return "unknown"
 }

@@ -88,16 +88,25 @@ hasp_hold_seconds_sum{store="mem://"} 5
 hasp_hold_seconds_count{store="mem://"} 2
 # HELP hasp_lost_total Leases lost before their release, by reason.
 # TYPE hasp_lost_total counter
+hasp_lost_total{reason="clock jump",store="mem://"} 0
+hasp_lost_total{reason="closed",store="mem://"} 0
 hasp_lost_total{reason="denied",store="mem://"} 1
+hasp_lost_total{reason="expired",store="mem://"} 0
+hasp_lost_total{reason="overdue",store="mem://"} 0
+hasp_lost_total{reason="session gone",store="mem://"} 0
+hasp_lost_total{reason="stalled",store="mem://"} 0
 # HELP hasp_releases_total Releases, by result: confirmed, unknown, lost.
 # TYPE hasp_releases_total counter
 hasp_releases_total{result="confirmed",store="mem://"} 1
+hasp_releases_total{result="lost",store="mem://"} 0
+hasp_releases_total{result="unknown",store="mem://"} 0
 `, "hasp_acquisitions_total", "hasp_held", "hasp_hold_seconds", "hasp_lost_total", "hasp_releases_total")
 
 		// Two renewals by now. A third fails, and says how much trust is left.
 		expect(t, m, `
 # HELP hasp_renewals_total Renewals of sessions, by result: ok, failed.
 # TYPE hasp_renewals_total counter
+hasp_renewals_total{result="failed",store="mem://"} 0
 hasp_renewals_total{result="ok",store="mem://"} 2
 `, "hasp_renewals_total")
 		heal := store.Cut()
@@ -152,8 +161,8 @@ func TestCardinality(t *testing.T) {
 			}
 		}
 		want := map[string]int{"none": 1, "first": 2}[name]
-		for _, metric := range []string{"hasp_acquisitions_total", "hasp_wait_seconds", "hasp_held"} {
-			if n := testutil.CollectAndCount(m, metric); n != want {
+		for metric, results := range map[string]int{"hasp_acquisitions_total": 3, "hasp_wait_seconds": 1, "hasp_held": 1} {
+			if n := testutil.CollectAndCount(m, metric); n != want*results {
 				t.Errorf("%s: %d series of %s", name, n, metric)
 			}
 		}

@@ -7,17 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/metering"
 )
 
 // Queues reads the queues of some locks whenever Prometheus asks: who waits for them on all
 // machines, not only here. Name the few that matter; each costs a request per scrape.
 //
-// A queue that cannot be read within timeout (0: 5 s) leaves hasp_queue_up at 0 and has no
-// numbers, rather than old ones.
+// A queue that cannot be read within timeout (0: 5 s), which is for all of them together,
+// leaves hasp_queue_up at 0 and has no numbers, rather than old ones.
 func Queues(c *hasp.Client, timeout time.Duration, names ...string) prometheus.Collector {
-	if timeout <= 0 {
-		timeout = 5 * time.Second
-	}
 	return &queues{client: c, timeout: timeout, names: names}
 }
 
@@ -44,25 +42,18 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is prometheus.Collector's.
 func (q *queues) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
-	defer cancel()
 	store := q.client.Backend().String()
-	for _, name := range q.names {
+	metering.Lengths(context.Background(), q.client, q.timeout, q.names, func(name string, l metering.Length, err error) {
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, store, name)
 		}
-		queue, err := q.client.Inspect(ctx, name)
 		if err != nil {
 			gauge(queueUp, 0)
-			continue
-		}
-		oldest := 0.0
-		if len(queue.Waiters) > 0 {
-			oldest = max(0, time.Since(queue.Waiters[0].Since).Seconds())
+			return
 		}
 		gauge(queueUp, 1)
-		gauge(queueHolders, float64(len(queue.Holders)))
-		gauge(queueWaiters, float64(len(queue.Waiters)))
-		gauge(queueOldest, oldest)
-	}
+		gauge(queueHolders, float64(l.Holders))
+		gauge(queueWaiters, float64(l.Waiters))
+		gauge(queueOldest, l.Oldest.Seconds())
+	})
 }

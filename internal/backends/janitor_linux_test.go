@@ -56,7 +56,7 @@ func killVictim(t *testing.T, pause string) {
 	if !strings.Contains(dir, "hasp-backends-") {
 		t.Fatalf("the server works in %s", dir)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(pollEvery) {
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(pollEvery) {
 		_, state := parentAndState(pid)
 		_, err := os.Stat(dir)
 		if (state == 0 || state == 'Z') && errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func killVictim(t *testing.T, pause string) {
 		}
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("10 s after its starter's death, server %d is in state %q, and stat of its data says: %v", pid, state, err)
+			t.Fatalf("%s after its starter's death, server %d is in state %q, and stat of its data says: %v", startLimit, pid, state, err)
 		}
 	}
 }

@@ -28,8 +28,9 @@ var (
 	postgresql   = &tool{name: "postgresql", debs: []string{"postgresql"}, files: []string{"/usr/lib/postgresql/*/bin/postgres", "/usr/lib/postgresql/*/bin/initdb"}}
 	mariadb      = &tool{name: "mariadb", debs: []string{"mariadb-server"}, files: []string{"/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db"}}
 	pgbouncer    = &tool{name: "pgbouncer", debs: []string{"pgbouncer"}, files: []string{"/usr/sbin/pgbouncer"}}
+	prometheus   = &tool{name: "prometheus", debs: []string{"prometheus"}, files: []string{"/usr/bin/prometheus"}}
 
-	allTools = []*tool{redisServer, javaVM, zookeeperJar, oldEtcd, etcdctl, postgresql, mariadb, pgbouncer, newEtcd}
+	allTools = []*tool{redisServer, javaVM, zookeeperJar, oldEtcd, etcdctl, postgresql, mariadb, pgbouncer, prometheus, newEtcd}
 )
 
 // find returns the paths of the tool's files, or an error that says what is missing.
