@@ -25,10 +25,11 @@ var mysqlStore = store{
 			c.floor = "floor (GET_LOCK)"
 			return c
 		}
+		table := e.URL + "?connections=64" // as many as the floor has
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: insertFloor(e.URL)},
-			haspOn("hasp table", e.URL),
-			batching(e.URL),
+			haspOn("hasp table", table),
+			batching(table),
 			{name: "floor (GET_LOCK)", role: floor, open: getLockFloor(e.URL)},
 			getlock("hasp getlock", ""),
 			getlock("hasp getlock, no token", "&fence=off"),

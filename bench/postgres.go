@@ -23,10 +23,11 @@ var postgresStore = store{
 			c.floor = "floor (advisory)"
 			return c
 		}
+		table := e.URL + "&prefix=bench_&connections=64" // as many as the floor has
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: rowFloor(e.URL)},
-			haspOn("hasp table", e.URL+"&prefix=bench_"),
-			batching(e.URL + "&prefix=bench_"),
+			haspOn("hasp table", table),
+			batching(table),
 			{name: "floor (advisory)", role: floor, open: advisoryFloor(e.URL)},
 			advisory("hasp advisory", ""),
 			advisory("hasp advisory, no token", "&fence=false"),

@@ -6,92 +6,149 @@ import (
 	sqldriver "database/sql/driver"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
 
-// alarmed is a connection that somebody always reads from, so that its end is noticed when
-// it happens and not when it is next used: a lock that is bound to it has ended with it.
+// alarmed is a connection whose end is noticed when it happens and not when it is next used:
+// a lock that is bound to it has ended with it.
 //
-// The client library has no place to ask for that, and reading beside it on the same socket
-// would take away what it waits for. So one goroutine reads, and the library is served from
-// what has been read.
+// The client library has no place to ask for that. So once a lock has been held for
+// guardAfter, a goroutine reads from the socket, and stands back whenever the library comes
+// to use it. Two that read at once would take from each other; one that always reads, and
+// hands on what the library asks for, costs each answer the way through a second goroutine.
 type alarmed struct {
 	net.Conn
 
 	mu     sync.Mutex
-	news   *sync.Cond
-	data   []byte
-	err    error  // what reading ended with
-	onLost func() // called once, if it is set when the reading ends
+	onLost func()        // set while a lock depends on the connection
+	post   *time.Timer   // has the guard begin
+	busy   bool          // the library is using the connection
+	guard  chan struct{} // closed when the guard has stood back; nil: there is none
+	data   []byte        // what the guard has read, which the library gets first
+	err    error         // what the guard's reading ended with: the end of the connection
+
+	onClose func()
 }
 
-// readAhead bounds what is kept for a library that does not fetch it.
+// guardAfter is how long nobody listens to a connection after its last use: most locks are
+// given back sooner. A loss is to be told within 50 ms.
+const guardAfter = 20 * time.Millisecond
+
+// readAhead bounds what is kept of a server that talks without being asked.
 const readAhead = 64 << 10
 
 func newAlarmed(c net.Conn) *alarmed {
 	a := &alarmed{Conn: c}
-	a.news = sync.NewCond(&a.mu)
-	go a.pump()
+	a.post = time.AfterFunc(guardAfter, a.stand)
+	a.post.Stop()
 	return a
 }
 
-// pump reads until the connection ends, at this side or the other.
-func (a *alarmed) pump() {
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := a.Conn.Read(buf)
-		a.mu.Lock()
-		a.data = append(a.data, buf[:n]...)
-		a.err = err
-		lost := a.onLost
-		a.news.Broadcast()
-		for err == nil && len(a.data) > readAhead {
-			a.news.Wait()
-		}
+// stand reads until the connection ends, at this side or the other, or the library comes.
+func (a *alarmed) stand() {
+	a.mu.Lock()
+	if a.onLost == nil || a.busy || a.guard != nil || a.err != nil {
 		a.mu.Unlock()
-		if err != nil {
-			if lost != nil {
-				lost()
-			}
-			return
-		}
+		return // the timer fired while it was being stopped
+	}
+	guard := make(chan struct{})
+	a.guard = guard
+	a.mu.Unlock()
+	var data []byte // a server may say why, before it ends the connection
+	var err error
+	for buf := make([]byte, 512); err == nil && len(data) < readAhead; {
+		var n int
+		n, err = a.Conn.Read(buf)
+		data = append(data, buf[:n]...)
+	}
+	var lost func()
+	a.mu.Lock()
+	a.data, a.guard = append(a.data, data...), nil
+	if err != nil && !timedOut(err) {
+		a.err, lost = err, a.onLost
+	}
+	a.mu.Unlock()
+	close(guard)
+	if lost != nil {
+		lost()
+	}
+}
+
+// timedOut reports that the guard was called back.
+func timedOut(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// use keeps the guard away for one call of the library's, and calls him back if he reads. The
+// deadline is ours to set: no configuration of ours has the library set one.
+func (a *alarmed) use() (done func()) {
+	a.mu.Lock()
+	a.busy = true
+	guard := a.guard
+	a.mu.Unlock()
+	if guard != nil {
+		_ = a.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that it is closed, which ends the reading too
+		<-guard
+		_ = a.Conn.SetReadDeadline(time.Time{})
+	}
+	return a.used
+}
+
+func (a *alarmed) used() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.busy = false
+	if a.onLost != nil {
+		a.post.Reset(guardAfter)
 	}
 }
 
 func (a *alarmed) Read(p []byte) (int, error) {
+	defer a.use()()
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for len(a.data) == 0 && a.err == nil {
-		a.news.Wait()
+	n, err := copy(p, a.data), a.err
+	a.data = a.data[n:]
+	a.mu.Unlock()
+	if n > 0 {
+		return n, nil
 	}
-	if len(a.data) == 0 {
-		return 0, a.err
+	if err != nil {
+		return 0, err
 	}
-	n := copy(p, a.data)
-	if a.data = a.data[n:]; len(a.data) == 0 {
-		a.data = nil
-	}
-	a.news.Broadcast()
-	return n, nil
+	return a.Conn.Read(p)
 }
 
-// Close ends the pump, which may wait for somebody to fetch what it has read.
+func (a *alarmed) Write(p []byte) (int, error) {
+	defer a.use()()
+	return a.Conn.Write(p)
+}
+
+// Close ends the guard's reading as well.
 func (a *alarmed) Close() error {
 	err := a.Conn.Close()
 	a.mu.Lock()
-	a.data = nil
-	a.news.Broadcast()
+	closed := a.onClose
 	a.mu.Unlock()
+	if closed != nil {
+		closed()
+	}
 	return err
 }
 
-// watch has fn called when the connection ends; nil ends that. It reports false if it has
-// ended already.
+// watch has fn called when the connection ends; nil ends that. It reports false if it is
+// known to have ended already.
 func (a *alarmed) watch(fn func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onLost = fn
+	if fn == nil {
+		a.post.Stop()
+	} else {
+		a.post.Reset(guardAfter)
+	}
 	return a.err == nil
 }
 
@@ -122,15 +179,16 @@ func newAlarms(cfg *mysql.Config) (*alarms, error) {
 	return &alarms{Connector: c}, err
 }
 
-// Connect remembers which socket belongs to a connection, for as long as the socket lives.
+// Connect remembers which socket belongs to a connection, until the library closes it, as it
+// does with every connection that it gives up.
 func (s *alarms) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	var a *alarmed
 	c, err := s.Connector.Connect(context.WithValue(ctx, dialedKey{}, &a))
 	if err == nil && a != nil {
+		a.mu.Lock()
+		a.onClose = func() { s.conns.Delete(c) }
+		a.mu.Unlock()
 		s.conns.Store(c, a)
-		if !a.watch(func() { s.conns.Delete(c) }) {
-			s.conns.Delete(c)
-		}
 	}
 	return c, err
 }
@@ -143,17 +201,9 @@ func (s *alarms) set(c *sql.Conn, fn func()) (standing bool) {
 		return true
 	}
 	err := c.Raw(func(conn any) error {
-		v, ok := s.conns.Load(conn)
-		if !ok {
-			return nil
+		if v, ok := s.conns.Load(conn); ok {
+			standing = v.(*alarmed).watch(fn)
 		}
-		forget := func() { s.conns.Delete(conn) }
-		standing = v.(*alarmed).watch(func() {
-			forget()
-			if fn != nil {
-				fn()
-			}
-		})
 		return nil
 	})
 	return err == nil && standing

@@ -26,8 +26,9 @@ const (
 	defaultPort        = "3306"
 	defaultDialTimeout = 5 * time.Second
 
-	// Connections at rest in the pool that are left open between one burst and the next.
-	idleConnections = 8
+	// restMost is for how long a connection is left open that nobody uses. Fewer at rest than
+	// are used at a time would have a burst dial all the while.
+	restMost = time.Minute
 )
 
 // openURL connects to
@@ -182,7 +183,8 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 
 func limit(db *sql.DB, connections int) {
 	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(min(connections, idleConnections))
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(restMost)
 }
 
 // nobody is who the client library may tell its troubles: each is also an error.

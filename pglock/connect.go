@@ -110,12 +110,15 @@ func (d *dialer) link(ctx context.Context) (link, error) {
 
 // settings are those of our own connections. Requests are bounded by their contexts; an
 // idle connection is not idle but listens or holds a lock; READ COMMITTED is what the
-// functions are written for; the notice of hasp_await must come; and the server must notice
-// when we are gone, also while it has us wait for a lock.
+// functions are written for; the notice of hasp_await must come; every statement of ours has
+// one good plan, so that making five others first, as the server does to compare, is work for
+// nothing, and on a connection that is used a few times most of the work; and the server must
+// notice when we are gone, also while it has us wait for a lock.
 const settings = `SELECT set_config(v.name, v.value, false) FROM (VALUES
 	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
 	('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
 	('default_transaction_isolation', 'read committed'), ('client_min_messages', 'notice'),
+	('plan_cache_mode', 'force_generic_plan'),
 	('tcp_keepalives_idle', '6'), ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'),
 	('client_connection_check_interval', '5s')) v(name, value)
 	WHERE current_setting(v.name, true) IS NOT NULL`

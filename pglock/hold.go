@@ -2,7 +2,10 @@ package pglock
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // hold is a connection that holds a lock. In between requests a goroutine reads from it,
@@ -18,7 +21,11 @@ type hold struct {
 	turn    chan struct{}
 	stop    func()        // of the reader, started or not
 	stopped chan struct{} // closed when it has returned, or never will start
+	over    bool          // the connection is not ours any more: it may hold another's lock by now
 }
+
+// errOver is for a renewal, or a second release, whose turn comes after the lock was given back.
+var errOver = fmt.Errorf("%w: it has been given back", driver.ErrGone)
 
 // readAfter is how long a lock is held before somebody reads: most are given back sooner,
 // and starting and interrupting a reader costs a quarter of a lock and unlock. A loss is
@@ -57,7 +64,7 @@ func (h *hold) read() {
 }
 
 // use interrupts the reader for a request. What do leaves broken is lost; what it ends
-// (last) is not read from again.
+// (last) is not used or read from again.
 func (h *hold) use(ctx context.Context, last bool, do func(context.Context, *pgxLink) error) error {
 	select {
 	case h.turn <- struct{}{}:
@@ -65,6 +72,10 @@ func (h *hold) use(ctx context.Context, last bool, do func(context.Context, *pgx
 		return ctx.Err()
 	}
 	defer func() { <-h.turn }()
+	if h.over {
+		return errOver
+	}
+	h.over = last
 	h.stop()
 	<-h.stopped
 	err := do(ctx, h.link)

@@ -22,17 +22,12 @@ const (
 // out for the time of a transaction breaks whatever belongs to a connection. LISTEN is
 // then heard by nobody, a prepared statement is missing, and an advisory lock is held by
 // a stranger.
-func (d *dialer) examine(ctx context.Context, o Options) error {
-	conn, err := d.dial(ctx, nil)
-	if err != nil {
-		return explain(ctx, err)
-	}
-	defer (&pgxLink{conn: conn}).close()
+func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	r := pgxRunner{conn, pgx.QueryExecModeExec}
 	var pid int64
 	var replica bool
 	if err := one(ctx, r, "SELECT pg_backend_pid()::bigint, pg_is_in_recovery(), current_database()", nil, &pid, &replica, &d.seen.database); err != nil {
-		return explain(ctx, err)
+		return err
 	}
 	if err := refuseReplica(replica); err != nil {
 		return err
@@ -41,7 +36,7 @@ func (d *dialer) examine(ctx context.Context, o Options) error {
 	if uint32(pid) != conn.PgConn().PID() {
 		// Whoever greeted us is not who answers.
 		if err := d.examinePooler(ctx, conn); err != nil {
-			return explain(ctx, err)
+			return err
 		}
 	}
 	if o.NoListen {

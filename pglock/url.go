@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,10 +63,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		return nil, err
 	}
 	d := &dialer{cfg: cfg, own: true}
-	if err := d.examine(ctx, opts); err != nil {
-		return nil, err
-	}
-	pool, err := d.pool(opts.Connections)
+	pool, err := d.pool(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +126,39 @@ const dialTimeout = 5 * time.Second
 // seconds instead of Go's two minutes: the locks of Advisory and Row end with theirs.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 6 * time.Second, Interval: 3 * time.Second, Count: 3}
 
-func (d *dialer) pool(most int) (*pgxpool.Pool, error) {
+// pool makes the pool, and looks at the server by its first connection: who opens a store for
+// a single lock would otherwise connect three times.
+func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig("sslmode=disable") // the pool's own defaults; the connection's settings are ours
 	if err != nil {
 		return nil, badURL(err)
 	}
-	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(most)
-	cfg.AfterConnect = d.settle
-	return pgxpool.NewWithConfig(context.Background(), cfg) // its context is not the pool's life
+	var examined atomic.Bool
+	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(o.Connections)
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if !examined.Load() {
+			return nil // whether it may have our settings is not known yet
+		}
+		return d.settle(ctx, conn)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg) // its context is not the pool's life
+	if err != nil {
+		return nil, err
+	}
+	c, err := pool.Acquire(ctx)
+	if err == nil {
+		err = d.examine(ctx, c.Conn(), o)
+		examined.Store(true)
+		if err == nil && d.seen.pooler == "" {
+			err = d.settle(ctx, c.Conn())
+		} else {
+			(&pgxLink{conn: c.Conn()}).close() // behind a pooler the looking leaves a LISTEN there
+		}
+		c.Release()
+	}
+	if err != nil {
+		pool.Close()
+		return nil, explain(ctx, err)
+	}
+	return pool, nil
 }

@@ -1,0 +1,95 @@
+package mysqllock
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+)
+
+// connected is both ends of a connection, ours with an alarm.
+func connected(t *testing.T) (ours *alarmed, theirs net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	ours = newAlarmed(c)
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	return ours, theirs
+}
+
+// What is asked and answered arrives whole and in order, whether the guard has begun to read
+// or not; and then the end is told, once.
+func TestAlarmStandsBack(t *testing.T) {
+	t.Parallel()
+	ours, theirs := connected(t)
+	go io.Copy(theirs, theirs) // an echo
+	lost := make(chan struct{}, 2)
+	if !ours.watch(func() { lost <- struct{}{} }) {
+		t.Fatal("it has ended before it was used")
+	}
+	guarded := 0
+	for i := range 60 {
+		time.Sleep(rand.N(2 * guardAfter))
+		ours.mu.Lock()
+		if ours.guard != nil {
+			guarded++
+		}
+		ours.mu.Unlock()
+		sent := []byte{byte(i), 1, 2, byte(i)}
+		if _, err := ours.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(2 * guardAfter)) // the guard may read the answer
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(ours, got); err != nil || string(got) != string(sent) {
+			t.Fatalf("answer %d: %v, %v; want %v", i, got, err, sent)
+		}
+	}
+	if guarded == 0 {
+		t.Fatal("the guard has never read")
+	}
+	theirs.Close()
+	select {
+	case <-lost:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody told of the end")
+	}
+	if _, err := ours.Read(make([]byte, 1)); err == nil {
+		t.Error("reading from a connection that has ended succeeds")
+	}
+	if ours.watch(func() { lost <- struct{}{} }) {
+		t.Error("an ended connection can be watched")
+	}
+	time.Sleep(3 * guardAfter)
+	if len(lost) > 0 {
+		t.Error("told twice")
+	}
+}
+
+// Nobody reads from a connection that no lock depends on: the library may leave it at rest.
+func TestAlarmOff(t *testing.T) {
+	t.Parallel()
+	ours, theirs := connected(t)
+	ours.watch(func() { t.Error("told of a connection that nothing depends on") })
+	ours.watch(nil)
+	if _, err := theirs.Write([]byte("later")); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	time.Sleep(3 * guardAfter)
+	got, err := io.ReadAll(ours)
+	if string(got) != "later" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
