@@ -35,7 +35,9 @@ var reasons = map[string]string{
 	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
 	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlguard's dialect on; tests only",
 	"go.opentelemetry.io/otel":            "otelhasp: what it traces for",
+	"go.opentelemetry.io/otel/metric":     "otelhasp: what it counts for",
 	"go.opentelemetry.io/otel/sdk":        "keeps spans; tests only",
+	"go.opentelemetry.io/otel/sdk/metric": "reads metrics; tests only",
 	"go.opentelemetry.io/otel/trace":      "otelhasp: what it traces for",
 	"google.golang.org/grpc":              "etcdlock: how etcd's client connects can only be said in its terms",
 	"golang.org/x/sys":                    "flock, inotify, clocks and process control that package syscall lacks",
@@ -83,9 +85,11 @@ var mayImport = map[string][]string{
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
 
 	// What users may add to a client, each with one library of theirs.
-	"./promhasp":   {".", "github.com/prometheus/client_golang"},
-	"./otelhasp":   {".", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace"},
+	"./promhasp":   {".", "./internal/metering", "github.com/prometheus/client_golang"},
+	"./otelhasp":   {".", "./internal/metering", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 	"./gocronhasp": {".", "github.com/go-co-op/gocron/v2"},
+
+	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":           {"./internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redlock", "./pglock", "./mysqllock"},

@@ -1,12 +1,3 @@
-// Package otelhasp traces what a hasp client does, for OpenTelemetry: a span for each
-// acquisition, with the waiting as an event in it.
-//
-//	tracing := otelhasp.New(otelhasp.Options{})
-//	client, err := hasp.Open(ctx, url, tracing.Options()...)
-//
-// The span ends when the lock is had, or is not to be had; it is a child of the span in the
-// caller's context. A loss is an event of the span that was current when the lock was taken,
-// if that is still being recorded.
 package otelhasp
 
 import (
@@ -20,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/metering"
 )
 
 // Options set what is traced. The zero value is right for most.
@@ -44,7 +36,7 @@ func New(o Options) *Tracing {
 	if o.Provider == nil {
 		o.Provider = otel.GetTracerProvider()
 	}
-	return &Tracing{tracer: o.Provider.Tracer("github.com/hasplock/hasp/otelhasp"), names: o.Names}
+	return &Tracing{tracer: o.Provider.Tracer(scope), names: o.Names}
 }
 
 // Options are what a client needs to be traced.
@@ -93,12 +85,8 @@ func (t *Tracing) Observe(e hasp.Event) {
 	case hasp.Requeued:
 		span.AddEvent("queued again", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
 	case hasp.Lost:
-		var lost *hasp.LostError
-		reason := "unknown"
-		if errors.As(e.Err, &lost) {
-			reason = string(lost.Reason)
-		}
 		span.AddEvent("lock lost", trace.WithAttributes(
-			attribute.String("hasp.store", e.Backend), attribute.String("hasp.reason", reason), attribute.String("hasp.token", strconv.FormatUint(e.Token, 10))))
+			attribute.String("hasp.store", e.Backend), attribute.String("hasp.reason", metering.Outcome(e)),
+			attribute.String("hasp.token", strconv.FormatUint(e.Token, 10))))
 	}
 }

@@ -40,7 +40,7 @@ func events(s sdk.ReadOnlySpan) (names []string) {
 	return names
 }
 
-func attribute(s sdk.ReadOnlySpan, key string) string {
+func valueOf(s sdk.ReadOnlySpan, key string) string {
 	for _, a := range s.Attributes() {
 		if string(a.Key) == key {
 			return a.Value.String()
@@ -79,7 +79,7 @@ func TestSpan(t *testing.T) {
 		if !slices.Equal(events(s), []string{"waiting"}) || !s.Events()[0].Time.Equal(began) {
 			t.Errorf("events %v", s.Events())
 		}
-		if attribute(s, "hasp.name") != "a" || attribute(s, "hasp.token") != fmt.Sprint(l.Token()) {
+		if valueOf(s, "hasp.name") != "a" || valueOf(s, "hasp.token") != fmt.Sprint(l.Token()) {
 			t.Errorf("attributes %v", s.Attributes())
 		}
 		if got := trace.SpanFromContext(l.Context()); got != parent {
@@ -116,14 +116,14 @@ func TestFailures(t *testing.T) {
 			t.Fatalf("%d spans", len(ended))
 		}
 		busy, failed := ended[1], ended[2]
-		if busy.Name() != "hasp try lock" || busy.Status().Code == codes.Error || attribute(busy, "hasp.busy") != "true" {
+		if busy.Name() != "hasp try lock" || busy.Status().Code == codes.Error || valueOf(busy, "hasp.busy") != "true" {
 			t.Errorf("busy: %v, %v", busy.Status(), busy.Attributes())
 		}
 		if failed.Status().Code != codes.Error || !slices.Equal(events(failed), []string{"waiting", "exception"}) {
 			t.Errorf("failed: %v, %v", failed.Status(), failed.Events())
 		}
 		for _, s := range ended {
-			if attribute(s, "hasp.name") != "" {
+			if valueOf(s, "hasp.name") != "" {
 				t.Error("the name is in the span")
 			}
 		}

@@ -1,0 +1,69 @@
+package metering_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/metering"
+)
+
+// What an event comes to is one of the values its counter begins with.
+func TestOutcome(t *testing.T) {
+	wrapped := fmt.Errorf("release: %w", hasp.ErrLost)
+	for _, c := range []struct {
+		event hasp.Event
+		want  string
+		of    []string
+	}{
+		{hasp.Event{Kind: hasp.Acquired}, "acquired", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.Busy, Err: hasp.ErrBusy}, "busy", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.Failed, Err: hasp.ErrClosed}, "failed", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.Released}, "confirmed", metering.Releases},
+		{hasp.Event{Kind: hasp.Released, Err: wrapped}, "lost", metering.Releases},
+		{hasp.Event{Kind: hasp.Released, Err: hasp.ErrUnknown}, "unknown", metering.Releases},
+		{hasp.Event{Kind: hasp.Lost, Err: &hasp.LostError{Reason: hasp.ClockJump}}, "clock jump", metering.Losses},
+		{hasp.Event{Kind: hasp.Renewed}, "ok", metering.Renewals},
+		{hasp.Event{Kind: hasp.RenewFailed, Err: errors.New("no answer")}, "failed", metering.Renewals},
+		{hasp.Event{Kind: hasp.Waiting}, "", []string{""}},
+		{hasp.Event{Kind: hasp.Requeued}, "", []string{""}},
+	} {
+		if got := metering.Outcome(c.event); got != c.want || !slices.Contains(c.of, got) {
+			t.Errorf("%s, %v: %q, want %q of %q", c.event.Kind, c.event.Err, got, c.want, c.of)
+		}
+	}
+}
+
+// Losses are all the reasons that hasp declares: one that is missing begins with its first
+// event, and nobody is told of that.
+func TestLosses(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Reason" {
+			text, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared = append(declared, text)
+		}
+		return true
+	})
+	losses := slices.Sorted(slices.Values(metering.Losses))
+	if slices.Sort(declared); len(declared) == 0 || !slices.Equal(declared, losses) {
+		t.Errorf("errors.go declares %q, Losses has %q", declared, losses)
+	}
+}

@@ -1,0 +1,54 @@
+// Package metering is what packages promhasp and otelhasp have in common, said in the terms
+// of neither library: what an event came to, and how long a queue is. It is here once so
+// that a reason of a loss has the same name in both, and a new one cannot be in one only.
+package metering
+
+import (
+	"errors"
+
+	"github.com/hasplock/hasp"
+)
+
+// What Outcome returns for the events that one counter counts. The counters begin with all
+// of these at 0: see both packages for why.
+var (
+	Acquisitions = []string{string(hasp.Acquired), string(hasp.Busy), string(hasp.Failed)}
+	Releases     = []string{"confirmed", "unknown", "lost"}
+	Renewals     = []string{"ok", "failed"}
+	Losses       = []string{
+		string(hasp.Expired), string(hasp.Denied), string(hasp.SessionGone), string(hasp.Closed),
+		string(hasp.ClockJump), string(hasp.Overdue), string(hasp.Stalled),
+	}
+)
+
+// Buckets are the upper bounds of those of durations, in seconds: from what a store in the
+// next rack takes to how long people wait.
+var Buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// Outcome says what the event came to, in few words and few different ones: never a name,
+// never an error's text. It is "" for events that are not the end of anything.
+func Outcome(e hasp.Event) string {
+	switch e.Kind {
+	case hasp.Acquired, hasp.Busy, hasp.Failed:
+		return string(e.Kind)
+	case hasp.Released:
+		switch {
+		case e.Err == nil:
+			return "confirmed"
+		case errors.Is(e.Err, hasp.ErrLost):
+			return "lost"
+		}
+		return "unknown"
+	case hasp.Lost:
+		var lost *hasp.LostError
+		if errors.As(e.Err, &lost) {
+			return string(lost.Reason)
+		}
+		return "unknown"
+	case hasp.Renewed:
+		return "ok"
+	case hasp.RenewFailed:
+		return "failed"
+	}
+	return ""
+}

@@ -1,0 +1,207 @@
+package otelhasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/metering"
+)
+
+// MetricsOptions set what is measured. The zero value is right for most. There are none for
+// histogram buckets, or to leave a metric out: a View of the provider does both.
+type MetricsOptions struct {
+	// Provider makes the instruments. Default: the global one.
+	Provider metric.MeterProvider
+
+	// Name makes an attribute, hasp.name, of a lock's name, "" to have one for all others.
+	// Return few different values: strings.Cut(name, "/") gives "orders" for "orders/42".
+	// It is called for every event of a lock, by many goroutines. nil: no such attribute.
+	Name func(lock string) string
+}
+
+// Metrics is a hasp.Observer. One may serve any number of clients; their stores are told
+// apart by an attribute. Safe for use by many goroutines.
+type Metrics struct {
+	meter metric.Meter
+	name  func(string) string
+
+	acquisitions, released, lost, requeued, renewals metric.Int64Counter
+	wait, hold, renewal                              metric.Float64Histogram
+
+	locks   sync.Map // lockKey → *lock
+	margins sync.Map // store, a string → time.Duration, of its last renewal
+}
+
+// lockKey is what tells one series about locks from another.
+type lockKey struct{ store, name string }
+
+// lock is what is measured under one key.
+type lock struct {
+	attributes []attribute.KeyValue // clipped, so that no two goroutines append in the same place
+	held       atomic.Int64
+}
+
+// with are the attributes of a measurement, and one more.
+func (l *lock) with(key, value string) metric.MeasurementOption {
+	return metric.WithAttributes(append(l.attributes, attribute.String(key, value))...)
+}
+
+func (l *lock) all() metric.MeasurementOption { return metric.WithAttributes(l.attributes...) }
+
+func ofStore(store string) attribute.KeyValue { return attribute.String("hasp.store", store) }
+
+// NewMetrics makes the instruments. Make it once for a provider, for as long as that lives,
+// and give it to each client with hasp.WithObserver. The error is the provider's, which a
+// View of its may cause: then nothing is measured.
+func NewMetrics(o MetricsOptions) (*Metrics, error) {
+	if o.Provider == nil {
+		o.Provider = otel.GetMeterProvider()
+	}
+	m := &Metrics{meter: o.Provider.Meter(scope), name: o.Name}
+	var errs []error
+	counter := func(name, unit, help string) metric.Int64Counter {
+		c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
+	histogram := func(name, help string) metric.Float64Histogram {
+		h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
+			metric.WithExplicitBucketBoundaries(metering.Buckets...)) // the SDK's own are of milliseconds
+		errs = append(errs, err)
+		return h
+	}
+	m.acquisitions = counter("hasp.acquisitions", "{acquisition}", "Acquisitions that ended, by result: acquired, busy (a try), failed.")
+	m.released = counter("hasp.releases", "{release}", "Releases, by result: confirmed, unknown, lost.")
+	m.lost = counter("hasp.lost", "{lease}", "Leases lost before their release, by reason.")
+	m.requeued = counter("hasp.requeued", "{waiter}", "Waiters whose place was lost with their session, and who queued again.")
+	m.renewals = counter("hasp.renewals", "{renewal}", "Renewals of sessions, by result: ok, failed.")
+	m.wait = histogram("hasp.wait", "How long acquisitions took that got the lock.")
+	m.hold = histogram("hasp.hold", "How long locks were held, to their release or loss.")
+	m.renewal = histogram("hasp.renewal", "How long renewals took.")
+	if err := errors.Join(append(errs, m.observable())...); err != nil {
+		return nil, fmt.Errorf("otelhasp: making the instruments: %w", err)
+	}
+	return m, nil
+}
+
+// observable makes the two that are read when they are wanted: what is held, and the margin.
+//
+// They could be told at each event too, but the API lets a program set its provider after it
+// has opened its clients, and drops what was measured before. A counter is too low then, as
+// everybody's is; but a lease that was taken before and released after would count as -1 for
+// ever. And a margin told at each renewal is missing from every reading between two of them
+// where the exporter wants deltas.
+func (m *Metrics) observable() error {
+	// Held is a sum, not a gauge: that of all stores, processes and names means something.
+	held, err := m.meter.Int64ObservableUpDownCounter("hasp.held", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases held at the moment."))
+	margin, err2 := m.meter.Float64ObservableGauge("hasp.renewal_margin", metric.WithUnit("s"),
+		metric.WithDescription("Trust that was left at the end of the last renewal: at 0 the locks are lost."))
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	_, err = m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		for _, l := range m.locks.Range {
+			to.ObserveInt64(held, l.(*lock).held.Load(), l.(*lock).all())
+		}
+		for store, d := range m.margins.Range {
+			to.ObserveFloat64(margin, d.(time.Duration).Seconds(), metric.WithAttributes(ofStore(store.(string))))
+		}
+		return nil
+	}, held, margin)
+	return err
+}
+
+// lock returns what the event's lock is measured under. Whoever comes first under a key has
+// its counters begin at 0, and those of its store.
+//
+// OpenTelemetry itself does not need that: a counter's every reading says since when it
+// counts, so that a first value of 1 is an increase. But Prometheus, where many of them end,
+// does not look at that by default: it compares readings, and a counter that comes into
+// being with its first event never shows it. The first loss is the one that somebody must be
+// told of. A histogram has no such beginning: there is no recording nothing.
+//
+// Another goroutine that counts meanwhile makes the same series, and loses nothing.
+func (m *Metrics) lock(e hasp.Event) *lock {
+	key := lockKey{store: e.Backend}
+	attributes := []attribute.KeyValue{ofStore(e.Backend)}
+	if m.name != nil {
+		key.name = m.name(e.Name)
+		attributes = append(attributes, attribute.String("hasp.name", key.name))
+	}
+	if have, ok := m.locks.Load(key); ok {
+		return have.(*lock)
+	}
+	l := &lock{attributes: slices.Clip(attributes)}
+	if have, loaded := m.locks.LoadOrStore(key, l); loaded { // else what another holds by it would be nobody's
+		return have.(*lock)
+	}
+	ctx := context.Background()
+	for _, result := range metering.Acquisitions {
+		m.acquisitions.Add(ctx, 0, l.with("hasp.result", result))
+	}
+	for _, result := range metering.Releases {
+		m.released.Add(ctx, 0, l.with("hasp.result", result))
+	}
+	for _, reason := range metering.Losses {
+		m.lost.Add(ctx, 0, l.with("hasp.reason", reason))
+	}
+	m.requeued.Add(ctx, 0, l.all())
+	for _, result := range metering.Renewals {
+		m.renewals.Add(ctx, 0, ofRenewal(e.Backend, result))
+	}
+	return l
+}
+
+func ofRenewal(store, result string) metric.MeasurementOption {
+	return metric.WithAttributes(ofStore(store), attribute.String("hasp.result", result))
+}
+
+// Observe is hasp.Observer's.
+func (m *Metrics) Observe(e hasp.Event) {
+	if e.Kind == hasp.Renewed || e.Kind == hasp.RenewFailed {
+		m.renewed(e)
+		return
+	}
+	ctx, l, outcome := e.Context, m.lock(e), metering.Outcome(e)
+	switch e.Kind {
+	case hasp.Acquired:
+		m.wait.Record(ctx, e.Wait.Seconds(), l.all())
+		l.held.Add(1)
+		fallthrough
+	case hasp.Busy, hasp.Failed:
+		m.acquisitions.Add(ctx, 1, l.with("hasp.result", outcome))
+	case hasp.Requeued:
+		m.requeued.Add(ctx, 1, l.all())
+	case hasp.Released:
+		m.released.Add(ctx, 1, l.with("hasp.result", outcome))
+		m.ended(e, l)
+	case hasp.Lost:
+		m.lost.Add(ctx, 1, l.with("hasp.reason", outcome))
+		m.ended(e, l)
+	}
+}
+
+// ended counts a lease out, whichever way it went.
+func (m *Metrics) ended(e hasp.Event, l *lock) {
+	m.hold.Record(e.Context, e.Hold.Seconds(), l.all())
+	l.held.Add(-1)
+}
+
+// renewed counts a renewal of a session, or an attempt at one.
+func (m *Metrics) renewed(e hasp.Event) {
+	ctx := context.Background() // nobody's call, and so in nobody's trace
+	m.renewals.Add(ctx, 1, ofRenewal(e.Backend, metering.Outcome(e)))
+	m.renewal.Record(ctx, e.Took.Seconds(), metric.WithAttributes(ofStore(e.Backend)))
+	m.margins.Store(e.Backend, e.Margin)
+}
