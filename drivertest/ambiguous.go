@@ -132,17 +132,24 @@ func testLeaveUnanswered(e *env) {
 }
 
 // S5: the answer to one renewal is lost. The next one comes in time, and nothing is lost
-// but an answer.
+// but an answer. On a machine that stands still for most of a TTL it does not come in time:
+// that is told from a driver which is lost with one answer by trying again.
 func testKeepAliveAnswerLost(e *env) {
-	name, c := e.name(), e.mortal()
-	l := e.must(c.Mutex(name).Lock(e.ctx()))
-	c.loses(callKeepAlive, 1)
-	before := c.tap.count(callKeepAlive)
-	e.eventually("three more renewals", func() bool { return c.tap.count(callKeepAlive) >= before+3 })
-	if !l.Held() {
-		e.Errorf("lost with one answer: %v", l.Err())
+	const tries = 4
+	for try := 1; ; try++ {
+		name, c := e.name(), e.mortal()
+		l := e.must(c.Mutex(name).Lock(e.ctx()))
+		c.loses(callKeepAlive, 1)
+		before := c.tap.count(callKeepAlive)
+		e.eventually("three more renewals", func() bool { return c.tap.count(callKeepAlive) >= before+3 || !l.Held() })
+		if l.Held() {
+			e.release(l)
+			return
+		}
+		if try == tries {
+			e.Fatalf("lost with one answer, %d times: %v", tries, l.Err())
+		}
 	}
-	e.release(l)
 }
 
 // The answer to a publication is lost: that is an error, but no loss, and publishing the
