@@ -84,6 +84,7 @@ func testCounter(e *env, l *locker) {
 	e.contend(e.clients(4), 4, 15, &f, func(c *client, ctx context.Context) (*hasp.Lease, error) {
 		return l.lock(c)(ctx)
 	})
+	l.steady(e)
 	e.exclusive(&f)
 	l.left(e, e.backend(), 0)
 }
