@@ -205,7 +205,7 @@ func TestCompaction(t *testing.T) {
 }
 
 // The disk quota is used up: new locks are refused with the reason and the cure, those
-// held are renewed, and can be released.
+// held are renewed, and can be released; or taken away, although no note can be kept of it.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{Config: map[string]any{"quota-backend-bytes": 1 << 20}})
@@ -213,6 +213,7 @@ func TestNoSpace(t *testing.T) {
 	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady), hasp.WithObserver(renewals))
 	raw := client(t, e.Addr)
 	l := must[*hasp.Lease](t)(c.Mutex("space").Lock(ctx(t)))
+	stuck := must[*hasp.Lease](t)(c.Mutex("space-3").Lock(ctx(t)))
 	b, p := spoiled(t, e)
 	unsure := session(t, b, calm, nil).Ticket(whole("space-0", "space-0-a"))
 	p.set(nil, puts("space-0-a"))
@@ -238,6 +239,10 @@ func TestNoSpace(t *testing.T) {
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "alarm disarm") {
 		t.Errorf("lock without space: %v", err)
 	}
+	if err := c.Evict(ctx(t), "space-3", stuck.ID(), "no space"); err != nil {
+		t.Errorf("evict: %v", err)
+	}
+	await(t, "the evicted holder is told", stuck.Lost())
 	renewals.renewed(t, 2)
 	if !l.Held() {
 		t.Errorf("lost: %v", l.Err())

@@ -19,6 +19,10 @@ import (
 //	P N / ~r~ L-S   readers
 //	P N / ~n~ L-S   permits of a semaphore of n
 //	P ~epoch/ L     see epoch.go
+//	P ~evicted/ N   see evict.go
+//
+// No encoded name has a '~', so that the last two are in no name's range: nobody's request
+// compares or reads them beside entries, no watch tells of them, and Names passes over them.
 //
 // L is that of the session that made the key. The lease that it hangs on may be another's,
 // who has adopted the entry (adopt.go).
@@ -55,6 +59,12 @@ func (q queue) anySems() span { return span{q.base + "~0", q.base + "~:"} } // '
 func (q queue) sems(n int64) span {
 	mark := q.base + "~" + strconv.FormatInt(n, 10)
 	return span{mark + "~", mark + afterMark}
+}
+
+// evicted is where the note about the last eviction from a name is kept.
+func (b *Backend) evicted(name string) string {
+	encoded, _ := driver.EncodeName(name, maxEncoded)
+	return b.prefix + "~evicted/" + encoded
 }
 
 func isSemaphore(r *driver.Request) bool { return r.Capacity != driver.Whole }

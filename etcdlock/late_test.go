@@ -272,6 +272,7 @@ var lateRequests = map[string]struct {
 	}},
 	"Downgrade":       {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateDowngrade},
 	"AdoptAfterLeave": {without: ofEpoch, run: lateAdopt},
+	"Evict":           {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateEvict},
 	"LeaveAfterAdopt": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateLeave},
 	// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
 	// nobody knows, while the client goes on to live and renew.

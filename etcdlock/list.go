@@ -3,11 +3,9 @@ package etcdlock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp/driver"
@@ -86,32 +84,4 @@ func (b *Backend) Watch(ctx context.Context, name string, changed func()) error 
 		return err
 	}
 	return fmt.Errorf("etcd: the watch has ended")
-}
-
-// Evict removes an entry as it stands: by its key and mod revision, so that it does not take
-// an entry from one who adopts it meanwhile. If it has changed, it is looked at again. Its
-// session learns of it by its own watch.
-func (b *Backend) Evict(ctx context.Context, name, id string) error {
-	q := b.queue(name)
-	for {
-		queued, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(queued.Kvs, func(kv *mvccpb.KeyValue) bool {
-			e, ok := q.entry(kv)
-			return ok && e.ID == id
-		})
-		if i < 0 {
-			return fmt.Errorf("%w: no entry %q under %q", driver.ErrGone, id, name)
-		}
-		key := string(queued.Kvs[i].Key)
-		resp, err := b.txn(ctx, patience, "evict", &pb.TxnRequest{
-			Compare: []*pb.Compare{modifiedAt(key, queued.Kvs[i].ModRevision)},
-			Success: []*pb.RequestOp{remove(key)},
-		})
-		if err != nil || resp.Succeeded {
-			return err
-		}
-	}
 }

@@ -45,11 +45,7 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 		// Rounding would be a promise that the user did not ask for.
 		return nil, 0, fmt.Errorf("%w: etcd counts TTLs in whole seconds from %s on, not %s", driver.ErrInvalid, minTTL, o.TTL)
 	}
-	var resp *pb.LeaseGrantResponse
-	err := b.attempt(ctx, patience, "grant a lease", func(ctx context.Context) (err error) {
-		resp, err = b.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: int64(o.TTL / time.Second)}, b.call...)
-		return err
-	})
+	resp, err := b.grant(ctx, o.TTL)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -66,6 +62,15 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	s.epoch.key = b.prefix + "~epoch/" + s.slots.lease
 	b.sessions.Store(s, nil)
 	return s, granted, nil
+}
+
+// grant takes a lease of whole seconds.
+func (b *Backend) grant(ctx context.Context, ttl time.Duration) (resp *pb.LeaseGrantResponse, err error) {
+	err = b.attempt(ctx, patience, "grant a lease", func(ctx context.Context) (err error) {
+		resp, err = b.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: int64(ttl / time.Second)}, b.call...)
+		return err
+	})
+	return resp, err
 }
 
 func (s *session) Ticket(r driver.Request) driver.Ticket {

@@ -1,0 +1,110 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// remembered is how long the note about an eviction is kept. etcd remembers nothing of a
+// name that has no entries, so it is not the name's own time that it could go by.
+const remembered = 24 * time.Hour
+
+// unkept are refusals that may be the note's fault: a full quota forbids to put and to grant
+// a lease, but not to delete; a role may reach no further than the entries of some names; and
+// somebody may have revoked the lease. All of them are answers that nothing was done (see
+// refusals), and an operator is to get on without a note. An older one stays: it says of
+// itself which entry it is about, and when.
+var unkept = []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound}
+
+// Evict removes an entry as it stands: by its key and mod revision, so that it does not take
+// an entry from one who adopts it meanwhile. If it has changed, it is looked at again. Its
+// session learns of it by its own watch.
+func (b *Backend) Evict(ctx context.Context, name, id string) error {
+	return b.evict(ctx, b.queue(name), id)
+}
+
+// EvictFor evicts, and puts the note in the same transaction, so that there is none without
+// an eviction. The note hangs on a lease of its own, and etcd forgets it whatever becomes of
+// us and of the name. Step by step:
+//
+//   - Nothing is granted before an entry was seen, so that evicting nobody leaves nothing.
+//   - If we die behind the grant, if its answer is lost, or if the entry goes meanwhile, a
+//     lease without keys remains until it runs out. It is not revoked: after a comparison
+//     that failed we cannot be sure that the client has not sent the transaction twice (see
+//     Backend), and that the first has not put the note on this very lease.
+//   - If the answer to the transaction is lost, it was done as a whole or not at all. Called
+//     again, it finds the entry, or nothing; then LastEviction tells what became of it.
+//   - Arriving late, it finds the mod revision changed, or evicts; or its lease has run out
+//     by then, and etcd refuses all of it.
+//   - A newer note is put on a lease of its own, and with that etcd takes the key from the
+//     older one, which runs out later without any harm.
+//
+// The road not taken is to keep the older lease alive and to put the newer note on that: it
+// may run out in between, for the sake of some hundred bytes for a day.
+func (b *Backend) EvictFor(ctx context.Context, name, id, note string) error {
+	q := b.queue(name)
+	if _, err := b.standing(ctx, q, id); err != nil {
+		return err
+	}
+	lease, err := b.grant(ctx, remembered)
+	if err == nil {
+		err = b.evict(ctx, q, id, put(b.evicted(name), []byte(note), lease.ID))
+	}
+	if isAny(err, unkept) {
+		return b.evict(ctx, q, id)
+	}
+	return err
+}
+
+// evict deletes the entry, and does also, in one transaction.
+func (b *Backend) evict(ctx context.Context, q queue, id string, also ...*pb.RequestOp) error {
+	for {
+		kv, err := b.standing(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		key := string(kv.Key)
+		resp, err := b.txn(ctx, patience, "evict", &pb.TxnRequest{
+			Compare: []*pb.Compare{modifiedAt(key, kv.ModRevision)},
+			Success: append([]*pb.RequestOp{remove(key)}, also...),
+		})
+		if err != nil || resp.Succeeded {
+			return err
+		}
+	}
+}
+
+// standing looks for the key of the entry with this id.
+func (b *Backend) standing(ctx context.Context, q queue, id string) (*mvccpb.KeyValue, error) {
+	queued, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(queued.Kvs, func(kv *mvccpb.KeyValue) bool {
+		e, ok := q.entry(kv)
+		return ok && e.ID == id
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("%w: no entry %q under %q", driver.ErrGone, id, q.name)
+	}
+	return queued.Kvs[i], nil
+}
+
+// LastEviction reads the note.
+func (b *Backend) LastEviction(ctx context.Context, name string) (string, error) {
+	resp, err := b.read(ctx, "look for evictions", &pb.RangeRequest{Key: []byte(b.evicted(name))})
+	if err != nil {
+		return "", err
+	}
+	return string(only(resp).GetValue()), nil
+}
+
+var _ driver.Recorder = (*Backend)(nil)

@@ -1,0 +1,185 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/etcdlock"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// noted returns the key of the note, or nil.
+func noted(t testing.TB, c *clientv3.Client, name string) *mvccpb.KeyValue {
+	t.Helper()
+	resp := must[*clientv3.GetResponse](t)(c.Get(ctx(t), "hasp/~evicted/"+name))
+	if len(resp.Kvs) == 0 {
+		return nil
+	}
+	return resp.Kvs[0]
+}
+
+func lastEviction(t testing.TB, b *etcdlock.Backend, name, want string) {
+	t.Helper()
+	if note, err := b.LastEviction(ctx(t), name); note != want || err != nil {
+		t.Errorf("last eviction: %q, %v, want %q", note, err, want)
+	}
+}
+
+// The note is in nobody's way, etcdctl's included, and no name's.
+func TestEvictionNoteIsNoEntry(t *testing.T) {
+	t.Parallel()
+	e := backends.SharedEtcd(t)
+	c, raw := locks(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	l := must[*hasp.Lease](t)(c.Mutex("evict-1").Lock(ctx(t)))
+	if err := c.Evict(ctx(t), "evict-1", l.ID(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	kv := noted(t, raw, "evict-1")
+	if kv == nil {
+		t.Fatal("no note")
+	}
+	ttl := must[*clientv3.LeaseTimeToLiveResponse](t)(raw.TimeToLive(ctx(t), clientv3.LeaseID(kv.Lease)))
+	if left := time.Duration(ttl.TTL) * time.Second; left > 24*time.Hour || left < 23*time.Hour {
+		t.Errorf("the note is kept for %s", left)
+	}
+	for name, err := range c.Names(ctx(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "evict-1" || strings.Contains(name, "evicted") {
+			t.Errorf("a name that nobody uses: %q", name)
+		}
+	}
+	// A semaphore compares all there is under the name before it enters, etcdctl waits for it.
+	release(t, must[*hasp.Lease](t)(c.Semaphore("evict-1", 3).Acquire(ctx(t), 3)))
+	held, _ := etcdctlLock(t, e.Addr, "hasp/evict-1")
+	await(t, "etcdctl holds, with nobody but the note there", held)
+}
+
+// A change of the note wakes nobody who follows the name. The key in the name's range that
+// is put after it is the control: that one is told of, and nothing before it.
+func TestEvictionNoteWakesNobody(t *testing.T) {
+	t.Parallel()
+	e := backends.SharedEtcd(t)
+	b, raw := backend(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	following, stop := context.WithCancel(ctx(t))
+	var told atomic.Int32
+	done := make(chan error, 1)
+	go func() { done <- b.Watch(following, "evict-2", func() { told.Add(1) }) }()
+	eventually(t, "the watch stands", func() bool { return told.Load() == 1 })
+	for _, key := range []string{"hasp/~evicted/evict-2", "hasp/evict-2/control"} {
+		must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "x"))
+		defer raw.Delete(context.Background(), key)
+	}
+	eventually(t, "told of the control", func() bool { return told.Load() > 1 })
+	if n := told.Load(); n != 2 {
+		t.Errorf("told %d times", n)
+	}
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("watch: %v", err)
+	}
+}
+
+// A note goes with its own lease, and not with that of the note before it.
+func TestEvictionNoteGoesWithItsLease(t *testing.T) {
+	t.Parallel()
+	e := backends.SharedEtcd(t)
+	b, raw := backend(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	s := session(t, b, calm, nil)
+	var leases []clientv3.LeaseID
+	for _, id := range []string{"evict-3-a", "evict-3-b"} {
+		held(t, s.Ticket(whole("evict-3", id)))
+		if err := b.EvictFor(ctx(t), "evict-3", id, "note of "+id); err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, clientv3.LeaseID(noted(t, raw, "evict-3").Lease))
+	}
+	for i, want := range []string{"note of evict-3-b", ""} {
+		must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), leases[i]))
+		lastEviction(t, b, "evict-3", want)
+	}
+}
+
+// The answer to the eviction is lost: it was done all the same, with its note, and is not
+// done again.
+func TestEvictionAnswerLost(t *testing.T) {
+	t.Parallel()
+	b, p := spoiled(t, backends.SharedEtcd(t))
+	held(t, session(t, b, calm, nil).Ticket(whole("evict-4", "evict-4-a")))
+	p.set(nil, puts("~evicted/"))
+	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errPost) {
+		t.Fatalf("evict: %v", err)
+	}
+	p.set(nil, nil)
+	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "second"); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("evict again: %v", err)
+	}
+	lastEviction(t, b, "evict-4", "first")
+}
+
+// S6: an eviction arrives when its author has given up and the entry has changed since, as
+// it does when another adopts it: it takes nothing away, and leaves no note.
+func lateEvict(l *late) {
+	id := l.name + "-a"
+	k := l.s.Ticket(whole(l.name, id))
+	l.holds(k)
+	l.p.set(puts("~evicted/"), nil)
+	if err := l.b.EvictFor(ctx(l), l.name, id, "too late"); !errors.Is(err, errPost) {
+		l.Fatalf("evict: %v", err)
+	}
+	l.p.set(nil, nil)
+	if err := k.(driver.Publisher).Publish(ctx(l), []byte("x")); err != nil {
+		l.Fatal(err)
+	}
+	l.arrive(id)
+	if note, err := l.b.LastEviction(ctx(l), l.name); note != "" || err != nil {
+		l.complain("last eviction: %q, %v", note, err)
+	}
+}
+
+// A role that reaches no further than one name's entries and the epochs can evict, and no
+// note is kept; nor can it read one.
+func TestEvictWithoutPermissionForNotes(t *testing.T) {
+	t.Parallel()
+	e := guarded(t)
+	as := func(user string) *clientv3.Client {
+		c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
+			Endpoints: []string{"http://" + e.Addr}, Username: user, Password: secret,
+			Logger: clientv3.NewCtxClient(ctx(t)).GetLogger(), // to nowhere
+		}))
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	root := as("root")
+	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx(t), "few"))
+	for _, of := range []string{"hasp/few/", "hasp/~epoch/"} {
+		must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx(t), "few", of,
+			clientv3.GetPrefixRangeEnd(of), clientv3.PermissionType(clientv3.PermReadWrite)))
+	}
+	must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(ctx(t), "few", secret))
+	must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(ctx(t), "few", "few"))
+
+	holder := locks(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
+	l := must[*hasp.Lease](t)(holder.Mutex("few").Lock(ctx(t)))
+	b := must[*etcdlock.Backend](t)(etcdlock.Open(as("few"), nil))
+	if err := b.EvictFor(ctx(t), "few", l.ID(), "note"); err != nil {
+		t.Fatalf("evict: %v", err)
+	}
+	await(t, "the evicted holder is told", l.Lost())
+	if _, err := b.LastEviction(ctx(t), "few"); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("last eviction: %v", err)
+	}
+	if got, err := holder.LastEviction(ctx(t), "few"); got != nil || err != nil {
+		t.Errorf("last eviction, for one who may read it: %+v, %v", got, err)
+	}
+}
