@@ -15,6 +15,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+const note = "what was noted"
+
 // crashJob does an operation and is killed before its Times-th write, or does it to the
 // end and says so. The operation comes in j.File.
 func crashJob(j job) error {
@@ -63,7 +65,7 @@ func crashJob(j job) error {
 	case "publish":
 		err = t.(driver.Publisher).Publish(context.Background(), make([]byte, maxValue))
 	case "evict":
-		err = b.(*backend).Evict(context.Background(), j.Name, "behind")
+		err = b.(*backend).EvictFor(context.Background(), j.Name, "behind", note)
 	}
 	if err != nil {
 		return err
@@ -141,8 +143,22 @@ func killedAt(t *testing.T, op, crowd string, names []string, step int) (finishe
 	}
 	finished = p.says() == "done"
 	p.kill()
+	if op == "evict" {
+		c.noted(step, finished)
+	}
 	c.consistent(step, op == "evict")
 	return finished
+}
+
+// noted checks that there is a note of an eviction that came to its end, and none of one that
+// was not done.
+func (c *scene) noted(step int, finished bool) {
+	c.t.Helper()
+	got, err := openBackend(c.t, c.s.store.path).LastEviction(patient(c.t), c.name)
+	stands := slices.Contains(listIDs(c.t, c.s, c.name), "behind")
+	if err != nil || got != "" && (got != note || stands) || finished && got == "" {
+		c.t.Errorf("killed at write %d: note %q, %v; the entry stands: %t", step, got, err, stands)
+	}
 }
 
 // consistent checks that the queue has our entries and nothing of the dead, and goes on.

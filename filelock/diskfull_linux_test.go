@@ -3,6 +3,7 @@ package filelock
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +11,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A full disk refuses entries that need space, and not the release of those there are.
+// A full disk refuses entries that need space, and neither the release of those there are
+// nor an eviction, of which no note is kept then.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("hasp-test", dir, "tmpfs", 0, "size=512k"); err != nil {
@@ -20,6 +22,10 @@ func TestDiskFull(t *testing.T) {
 	s := openTestSession(t, dir+"/store")
 	before := s.Ticket(mutexRequest("name", "before")).(*ticket)
 	if _, err := before.Enqueue(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	stuck := s.Ticket(mutexRequest("stuck", "stuck")).(*ticket)
+	if _, err := stuck.Enqueue(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Create(dir + "/filler")
@@ -40,6 +46,10 @@ func TestDiskFull(t *testing.T) {
 	if _, err := e.Enqueue(patient(t)); !errors.Is(err, driver.ErrRefused) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("an entry on a full disk: %v", err)
 	}
+	if err := openBackend(t, dir+"/store").EvictFor(patient(t), "stuck", "stuck", strings.Repeat("n", maxNote)); err != nil {
+		t.Errorf("an eviction on a full disk: %v", err)
+	}
+	wantNote(t, dir+"/store", "stuck", "")
 	leave(t, before)
 	if err := os.Remove(dir + "/filler"); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ package filelock
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -150,57 +149,4 @@ func (q *queueFile) tails(visit func(tail uint32, r *record) error) error {
 		}
 	}
 	return nil
-}
-
-// Evict removes somebody's entry. Its owner and those it concerns are rung before that,
-// while they cannot see the queue: were we to die in between, nobody would be told,
-// because nobody watches us.
-func (b *backend) Evict(ctx context.Context, name, id string) error {
-	s, err := b.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	k := newKey(name)
-	q := s.file(k)
-	if err := q.lock(ctx); err != nil {
-		return err
-	}
-	defer q.unlock()
-	tail, _, err := q.find(k)
-	if err != nil {
-		return err
-	}
-	slot, r, err := q.byID(tail, id)
-	if err != nil {
-		return err
-	}
-	if slot == 0 {
-		return fmt.Errorf("%w: no entry %s", driver.ErrGone, id)
-	}
-	_, err = q.expel(slot, r, k, func(who []party) {
-		for _, p := range append(who, party{r.session, r.ticket}) {
-			s.post.ring(p)
-		}
-	})
-	return err
-}
-
-// byID looks for an entry in a queue.
-func (q *queueFile) byID(tail uint32, id string) (found uint32, rec record, err error) {
-	var bad error
-	err = q.walk(tail, func(slot uint32, r *record) bool {
-		if r.state == left {
-			return true
-		}
-		var d driver.Request
-		if d, bad = q.details(slot, r); bad == nil && d.ID == id {
-			found, rec = slot, *r
-		}
-		return bad == nil && found == 0
-	})
-	if err == nil {
-		err = bad
-	}
-	return found, rec, err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What is in a store directory.
+// What is in a store directory, but for the notes (notes.go).
 const (
 	queuesDir  = "q"      // the queue files, 00 to 3f
 	livesDir   = "s"      // a file for each session
@@ -60,6 +60,8 @@ func prepare(root int, path string) error {
 	for _, name := range names {
 		_ = unix.Unlinkat(lives, name, 0) // litter, at worst
 	}
+	// Nobody else is in any critical section. Notes, too, are litter at worst.
+	_ = forgetNotes(root, func(_ int, do func()) error { do(); return nil })
 	return writeFormat(root, path)
 }
 
@@ -79,7 +81,7 @@ func checkOwn(root int, path string) error {
 	}
 	for _, name := range names {
 		// Our own are there if somebody died while making the store.
-		if name != queuesDir && name != livesDir && name != formatFile {
+		if name != queuesDir && name != livesDir && name != notesDir && name != formatFile {
 			return fmt.Errorf("%w: %s contains %q and is not a store; a store needs a directory of its own",
 				driver.ErrInvalid, path, name)
 		}

@@ -12,7 +12,8 @@ import (
 
 // The dead leave entries and a session file. Whoever meets an entry removes it, and the
 // first to have the store to itself removes everything (prepare). What is left is a store
-// in use for months, with names that nobody asks for again: sweep is for that.
+// in use for months, with names that nobody asks for again: sweep is for that. So it is with
+// notes of evictions.
 
 const (
 	sweepEvery = 10 * time.Minute
@@ -30,6 +31,15 @@ func (s *store) sweepSometimes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepBound)
 	defer cancel()
 	_ = s.sweep(ctx) // the next one goes on
+	_ = forgetNotes(s.root, func(file int, do func()) error {
+		q := s.files[file]
+		if err := q.lock(ctx); err != nil {
+			return err
+		}
+		defer q.unlock()
+		do()
+		return nil
+	})
 }
 
 // sweep removes the entries of all sessions that have died, and then their files: in this

@@ -1,0 +1,97 @@
+//go:build linux || darwin || freebsd
+
+package filelock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Evict removes somebody's entry and keeps no note of it.
+func (b *backend) Evict(ctx context.Context, name, id string) error {
+	return b.EvictFor(ctx, name, id, "")
+}
+
+// EvictFor removes somebody's entry. Its owner and those it concerns are rung before that,
+// while they cannot see the queue: were we to die in between, nobody would be told,
+// because nobody watches us.
+//
+// The note, if there is one, is all written before the removal, becomes the name's by a
+// rename after it, and both happen in one critical section, which everybody must wait for
+// who looks at the queue. If we are killed between the two, the entry has gone and an older
+// note stays; the other way round the killed would leave a note of what was never done. If
+// there is no space for it, say, or no file, the operator gets on without.
+func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
+	if len(note) > maxNote {
+		return fmt.Errorf("%w: a note may have %d bytes", driver.ErrInvalid, maxNote)
+	}
+	s, err := b.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	k := newKey(name)
+	q := s.file(k)
+	if err := q.lock(ctx); err != nil {
+		return err
+	}
+	defer q.unlock()
+	tail, _, err := q.find(k)
+	if err != nil {
+		return err
+	}
+	slot, r, err := q.byID(tail, id)
+	if err != nil {
+		return err
+	}
+	if slot == 0 {
+		return fmt.Errorf("%w: no entry %s", driver.ErrGone, id)
+	}
+	unkept := writeNote(s.root, k, note)
+	_, err = q.expel(slot, r, k, func(who []party) {
+		for _, p := range append(who, party{r.session, r.ticket}) {
+			s.post.ring(p)
+		}
+	})
+	if err == nil && unkept == nil {
+		_ = keepNote(s.root, k)
+	}
+	return err
+}
+
+// byID looks for an entry in a queue.
+func (q *queueFile) byID(tail uint32, id string) (found uint32, rec record, err error) {
+	var bad error
+	err = q.walk(tail, func(slot uint32, r *record) bool {
+		if r.state == left {
+			return true
+		}
+		var d driver.Request
+		if d, bad = q.details(slot, r); bad == nil && d.ID == id {
+			found, rec = slot, *r
+		}
+		return bad == nil && found == 0
+	})
+	if err == nil {
+		err = bad
+	}
+	return found, rec, err
+}
+
+// LastEviction reads the note. It needs no critical section: a note is replaced as a whole.
+func (b *backend) LastEviction(ctx context.Context, name string) (string, error) {
+	s, err := b.use(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer s.leave()
+	note, err := readNote(s.root, newKey(name))
+	if err != nil {
+		return "", fmt.Errorf("read a note in %s/%s: %w", s.path, notesDir, err)
+	}
+	return note, nil
+}
+
+var _ driver.Recorder = (*backend)(nil)

@@ -1,0 +1,156 @@
+//go:build linux || darwin || freebsd
+
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Who evicted last and why is kept for a day, in a file for each name: evictions are rare,
+// and a note of up to 4 KB has no place in a queue file, where an entry is all there is of
+// a name. Nothing depends on these files. Everything is done in the critical section of the
+// name's queue file, whose number its file's name begins with:
+//
+//	NN-NAME  a note
+//	NN+      one that is being written; its author may have died
+const (
+	notesDir    = "e" // made with the first note
+	remembered  = 24 * time.Hour
+	maxNote     = 4096
+	maxNoteName = 200 // of the 255 bytes that a file's name may have
+)
+
+func noteName(k key) string {
+	encoded, _ := driver.EncodeName(k.name, maxNoteName)
+	return fmt.Sprintf("%02x-%s", fileOf(k.hash), encoded)
+}
+
+func freshNote(k key) string { return fmt.Sprintf("%02x+", fileOf(k.hash)) }
+
+// noted says that a file belongs to the notes, and in whose critical section.
+func noted(name string) (file int, ok bool) {
+	if len(name) < 3 || name[2] != '-' && name[2] != '+' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(name[:2], 16, 8)
+	return int(n), err == nil && n < queueFiles
+}
+
+var errNoNote = errors.New("there is no note")
+
+// writeNote prepares a note. It does not replace an older one yet.
+func writeNote(root int, k key, note string) error {
+	if note == "" {
+		return errNoNote
+	}
+	if err := unix.Mkdirat(root, notesDir, 0o700); err != nil && err != unix.EEXIST {
+		return err
+	}
+	dir, err := openDir(root, notesDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	fresh := freshNote(k)
+	if err := unix.Unlinkat(dir, fresh, 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	noteProbe()
+	fd, err := openFile(dir, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Pwrite(fd, []byte(note), 0)
+	if err == nil && n < len(note) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// keepNote makes what writeNote has prepared the note of the name.
+func keepNote(root int, k key) error {
+	dir, err := openDir(root, notesDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	noteProbe()
+	return unix.Renameat(dir, freshNote(k), dir, noteName(k))
+}
+
+// noteProbe counts as a write for tests that die at each (see probe).
+func noteProbe() {
+	if f := probe.Load(); f != nil {
+		(*f)(true)
+	}
+}
+
+// readNote returns "" if there is none, or an old one that is only still to be removed.
+func readNote(root int, k key) (string, error) {
+	dir, err := openDir(root, notesDir)
+	if err == nil {
+		defer unix.Close(dir)
+		var fd int
+		if fd, err = openFile(dir, noteName(k), unix.O_RDONLY); err == nil {
+			defer unix.Close(fd)
+			var st unix.Stat_t
+			if err = unix.Fstat(fd, &st); err == nil && !isOld(&st) {
+				b := make([]byte, maxNote)
+				n, err := pread(fd, b, 0)
+				return string(b[:n]), err
+			}
+		}
+	}
+	if err == unix.ENOENT {
+		err = nil
+	}
+	return "", err
+}
+
+// isOld goes by the wall clock. If that is set, a note stays for longer or shorter.
+func isOld(st *unix.Stat_t) bool { return time.Since(time.Unix(st.Mtim.Unix())) > remembered }
+
+// forgetNotes removes old notes, and what has never become one. section runs do in the
+// critical section of a queue file: whoever evicts may replace the old note at this moment,
+// and the new one must stay.
+func forgetNotes(root int, section func(file int, do func()) error) error {
+	dir, err := openDir(root, notesDir)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	names, err := readDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		file, ok := noted(name)
+		old := func() bool {
+			var st unix.Stat_t
+			return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isOld(&st)
+		}
+		if !ok || !old() {
+			continue
+		}
+		if err := section(file, func() {
+			if old() {
+				_ = unix.Unlinkat(dir, name, 0) // the next one tries again
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
