@@ -250,12 +250,13 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := s.under(t, func() error { return s.b.Evict(t.Context(), name, held.ID()) }); err != nil {
-		t.Errorf("Evict: %v", err)
+	evict := func() error { return queueBackend{s.b}.EvictFor(t.Context(), name, held.ID(), "note") }
+	if err := s.under(t, evict); err != nil {
+		t.Errorf("EvictFor: %v", err)
 	}
 	lost(t, held, hasp.Denied)
-	if err := s.under(t, func() error { return s.b.Evict(t.Context(), name, held.ID()) }); !errors.Is(err, driver.ErrGone) {
-		t.Errorf("Evict of nobody: %v", err)
+	if err := s.under(t, evict); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("EvictFor of nobody: %v", err)
 	}
 }
 

@@ -34,7 +34,19 @@ const ownTimeout = 10 * time.Second
 // There is no way to hand it a zk.Conn: a session of hasp must be able to end alone, and
 // what the library does not tell is read off the connection.
 func New(servers []string, o *Options) (driver.Backend, error) {
-	return open(servers, o)
+	b, err := open(servers, o)
+	if err != nil {
+		return nil, err
+	}
+	return b.complete(), nil
+}
+
+// complete is the backend with what its strategy can do besides.
+func (b *backend) complete() driver.Backend {
+	if b.opts.Strategy == Queue {
+		return queueBackend{b}
+	}
+	return b
 }
 
 func open(servers []string, o *Options) (*backend, error) {

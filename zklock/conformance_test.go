@@ -62,7 +62,7 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 	return drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
 		URL:  storeURL,
-		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(*proxied).cut() },
+		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(interface{ cut() func() }).cut() },
 		TTL:  4 * time.Second, // eight ticks of the test servers
 		Ops: func() (n int64) {
 			for _, z := range servers {
@@ -106,7 +106,13 @@ type proxied struct {
 	net []*faultnet.Proxy
 }
 
-func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) *proxied {
+// proxiedQueue keeps notes of evictions, too, which only strategy queue does.
+type proxiedQueue struct {
+	*proxied
+	driver.Recorder
+}
+
+func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) driver.Backend {
 	t.Helper()
 	p := &proxied{}
 	var hosts []string
@@ -124,6 +130,9 @@ func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) *pr
 	p.Namer = p.Backend.(driver.Namer)
 	p.Evicter = p.Backend.(driver.Evicter)
 	p.Diagnoser = p.Backend.(driver.Diagnoser)
+	if r, ok := p.Backend.(driver.Recorder); ok {
+		return proxiedQueue{p, r}
+	}
 	return p
 }
 

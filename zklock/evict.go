@@ -1,0 +1,163 @@
+package zklock
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Evict deletes the node of an entry. Its owner is told by the watch on it.
+func (b *backend) Evict(ctx context.Context, name, id string) error {
+	return b.evict(ctx, name, id, func(c *conn, _, victim string) error { return c.delete(ctx, victim) })
+}
+
+func (c *conn) delete(ctx context.Context, node string) error {
+	// With strategy Node another may have come since the look; its holder is told, too.
+	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, c.zk.Delete(node, -1) })
+	return err
+}
+
+// evict looks for the entry and has remove delete it, in the lock's node.
+func (b *backend) evict(ctx context.Context, name, id string, remove func(c *conn, node, victim string) error) error {
+	node, err := b.opts.path(name)
+	if err != nil {
+		return err
+	}
+	asked := false
+	_, err = through(ctx, b, func(c *conn) (struct{}, error) {
+		none := struct{}{}
+		if err := c.catchUp(ctx, node); err != nil {
+			return none, err
+		}
+		victim, err := b.find(ctx, c, node, id)
+		if err != nil {
+			return none, err
+		}
+		if victim != "" {
+			if err = remove(c, node, victim); err != zk.ErrNoNode {
+				asked = true
+				return none, explain("evict", err)
+			}
+		}
+		if asked { // by a conn that ended before the answer came
+			return none, nil
+		}
+		return none, errNobody
+	})
+	return err
+}
+
+// find returns the node of an entry under a lock's node; "" if there is none.
+func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, error) {
+	if b.opts.Strategy == Node {
+		e, err := b.read(ctx, c, node)
+		if err != nil || e.Seq == 0 || e.ID != id {
+			return "", err
+		}
+		return node, nil
+	}
+	standing, err := b.entries(ctx, c, node)
+	for _, e := range standing {
+		if e.guid == guidOf(id) || e.guid.uuid() == id {
+			return path.Join(node, e.name), nil
+		}
+	}
+	return "", err
+}
+
+// queueBackend is a backend with strategy Queue, which has a place for a note about the last
+// eviction: the data of the lock's node, which nobody else uses (Curator and kazoo's locks
+// leave it empty; a semaphore of kazoo's writes a number there, which stays). The note
+// vanishes with the node. With strategy Node all there is of a lock goes with its holder.
+type queueBackend struct{ *backend }
+
+// noted is that data.
+type noted struct {
+	Evicted string `json:"evicted"` // the note
+}
+
+// noteOf reads the data of a lock's node. free says that it is ours to write.
+func noteOf(data []byte) (note string, free bool) {
+	var n noted
+	if len(data) == 0 {
+		return "", true
+	}
+	free = json.Unmarshal(data, &n) == nil && n.Evicted != ""
+	return n.Evicted, free
+}
+
+// EvictFor deletes the node of an entry and sets the note in one transaction: if the answer
+// is lost both were done, or neither. The note replaces the data as it was read, so that
+// what somebody else puts there meanwhile stays; entries come and go without changing its
+// version. Where the data is not ours to write, or we may not, the eviction is done without.
+func (q queueBackend) EvictFor(ctx context.Context, name, id, note string) error {
+	data, err := json.Marshal(noted{note})
+	if err != nil {
+		return err
+	}
+	return q.evict(ctx, name, id, func(c *conn, node, victim string) error {
+		for {
+			now, version, err := c.data(ctx, node)
+			if err != nil {
+				return err
+			}
+			if _, free := noteOf(now); !free {
+				return c.delete(ctx, victim)
+			}
+			done, err := call(ctx, c, func() ([]zk.MultiResponse, error) {
+				return c.zk.Multi(
+					&zk.DeleteRequest{Path: victim, Version: -1},
+					&zk.SetDataRequest{Path: node, Data: data, Version: version},
+				)
+			})
+			switch {
+			case err == zk.ErrBadVersion: // of the node; the entry's was not asked for
+			case err == zk.ErrNoAuth && len(done) == 2 && done[0].Error == nil: // for the note alone
+				return c.delete(ctx, victim)
+			default:
+				return err
+			}
+		}
+	})
+}
+
+// data reads a node's data, and which version it is.
+func (c *conn) data(ctx context.Context, node string) (data []byte, version int32, err error) {
+	type content struct {
+		data    []byte
+		version int32
+	}
+	got, err := call(ctx, c, func() (content, error) {
+		data, stat, err := c.zk.Get(node)
+		if err != nil {
+			return content{}, err
+		}
+		return content{data, stat.Version}, nil
+	})
+	return got.data, got.version, err
+}
+
+// LastEviction reads the note.
+func (q queueBackend) LastEviction(ctx context.Context, name string) (string, error) {
+	node, err := q.opts.path(name)
+	if err != nil {
+		return "", err
+	}
+	return through(ctx, q.backend, func(c *conn) (string, error) {
+		if err := c.catchUp(ctx, node); err != nil {
+			return "", err
+		}
+		data, _, err := c.data(ctx, node)
+		if err == zk.ErrNoNode {
+			return "", nil
+		}
+		note, _ := noteOf(data)
+		return note, explain("look for evictions", err)
+	})
+}
+
+var _ driver.Recorder = queueBackend{}
