@@ -99,14 +99,14 @@ func (z *ZooKeeper) Ask(command string) (string, error) {
 }
 
 func (z *ZooKeeper) dial() (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", z.Addr, time.Second)
+	conn, err := net.DialTimeout("tcp", z.Addr, patience)
 	if err != nil {
 		return nil, err
 	}
 	if z.TLS != nil {
 		conn = tls.Client(conn, z.TLS)
 	}
-	return conn, conn.SetDeadline(time.Now().Add(2 * time.Second))
+	return conn, conn.SetDeadline(time.Now().Add(patience))
 }
 
 // serving complains unless the server takes requests. "ruok" would not tell: a server

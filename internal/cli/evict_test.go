@@ -9,19 +9,29 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/memlock"
 )
+
+// unrecorded is a store that evicts, and keeps no record of it.
+type unrecorded struct {
+	driver.Backend
+	driver.Evicter
+}
 
 // What release --force was for is shown by who, after the lock has been given on and when it
 // is free; on a store that keeps no record, who says nothing of it.
 func TestEvictionIsShown(t *testing.T) {
-	for url, kept := range map[string]bool{"mem://": true, "file://" + t.TempDir(): false} {
+	for url, kept := range map[string]bool{"mem://": true, "mem://?unrecorded": false, "file://" + t.TempDir(): true} {
 		store := memlock.New()
 		connect := func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error) {
-			if url != "mem://" {
-				return hasp.Open(ctx, url, opts...)
+			switch b := store.Backend(); url {
+			case "mem://":
+				return hasp.New(b, opts...)
+			case "mem://?unrecorded":
+				return hasp.New(unrecorded{b, b.(driver.Evicter)}, opts...)
 			}
-			return hasp.New(store.Backend(), opts...)
+			return hasp.Open(ctx, url, opts...)
 		}
 		run := func(args ...string) string {
 			t.Helper()
