@@ -160,8 +160,8 @@ func (e *entry) denied(err error) error {
 // It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has an
 // expiry of its own, a session without entries has nothing to renew, and is renewed without
 // asking the store, however long that is out of reach: it would never end. The trust timer
-// sees to it (session.checkLeaving), since a context with a deadline would be half of what a
-// release costs.
+// sees to it (session.checkLeaving), since a context with a deadline would cost each release
+// seven allocations.
 func (e *entry) leave(ctx context.Context) error {
 	s := e.session
 	by := s.leaveBy()

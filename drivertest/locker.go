@@ -12,8 +12,7 @@ import (
 // run through each: they are one queue in the store, and must be one in every respect.
 type locker struct {
 	name     string
-	standing []string      // the IDs of entries that are in front anyhow
-	drains   []*hasp.Lease // theirs
+	standing []*hasp.Lease // what is in front anyhow
 
 	lock func(*client) acquire
 	try  func(*client) acquire // nil: the form has no try
@@ -74,8 +73,7 @@ func (e *env) drained() *locker {
 	name, drain := e.name(), e.clientOn(e.h.Open(e), nil, 3*e.calm())
 	l := &locker{name: name}
 	for _, k := range []int64{1, 2, 1} {
-		lease := e.must(drain.Semaphore(name, 5).Acquire(e.ctx(), k))
-		l.drains, l.standing = append(l.drains, lease), append(l.standing, lease.ID())
+		l.standing = append(l.standing, e.must(drain.Semaphore(name, 5).Acquire(e.ctx(), k)))
 	}
 	l.lock = func(c *client) acquire {
 		return func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, 5).Acquire(ctx, 1) }
@@ -90,7 +88,7 @@ func (e *env) drained() *locker {
 // still for longer than its TTL: several may hold then, and rightly.
 func (l *locker) steady(e *env) {
 	e.Helper()
-	for _, d := range l.drains {
+	for _, d := range l.standing {
 		if !d.Held() {
 			e.Fatalf("what drains the semaphore was lost, and this has tested nothing: %v", d.Err())
 		}
@@ -102,14 +100,17 @@ func (l *locker) steady(e *env) {
 func (l *locker) left(e *env, b driver.Backend, n int) {
 	e.Helper()
 	l.steady(e)
-	stand := len(l.standing)
+	var front []string
+	for _, d := range l.standing {
+		front = append(front, d.ID())
+	}
 	if !e.traits.FIFO {
 		n = min(n, 1) // who waits stands in no queue
 	}
 	e.eventually("the entries that were given up are gone", func() bool {
-		return len(e.list(b, l.name)) == stand+n
+		return len(e.list(b, l.name)) == len(front)+n
 	})
-	if got := ids(e.list(b, l.name)); len(got) < stand || !slices.Equal(got[:stand], l.standing) {
-		e.Errorf("in front stand %v, want %v", got, l.standing)
+	if got := ids(e.list(b, l.name)); len(got) < len(front) || !slices.Equal(got[:len(front)], front) {
+		e.Errorf("in front stand %v, want %v", got, front)
 	}
 }

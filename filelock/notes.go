@@ -97,23 +97,30 @@ func noteProbe() {
 // readNote returns "" if there is none, or an old one that is only still to be removed.
 func readNote(root int, k key) (string, error) {
 	dir, err := openDir(root, notesDir)
-	if err == nil {
-		defer unix.Close(dir)
-		var fd int
-		if fd, err = openFile(dir, noteName(k), unix.O_RDONLY); err == nil {
-			defer unix.Close(fd)
-			var st unix.Stat_t
-			if err = unix.Fstat(fd, &st); err == nil && !isOld(&st) {
-				b := make([]byte, maxNote)
-				n, err := pread(fd, b, 0)
-				return string(b[:n]), err
-			}
-		}
+	if err != nil {
+		return "", unlessMissing(err)
 	}
+	defer unix.Close(dir)
+	fd, err := openFile(dir, noteName(k), unix.O_RDONLY)
+	if err != nil {
+		return "", unlessMissing(err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || isOld(&st) {
+		return "", err
+	}
+	b := make([]byte, maxNote)
+	n, err := pread(fd, b, 0)
+	return string(b[:n]), err
+}
+
+// unlessMissing is nil where there is no such file.
+func unlessMissing(err error) error {
 	if err == unix.ENOENT {
-		err = nil
+		return nil
 	}
-	return "", err
+	return err
 }
 
 // isOld goes by the wall clock. If that is set, a note stays for longer or shorter.
@@ -124,11 +131,8 @@ func isOld(st *unix.Stat_t) bool { return time.Since(time.Unix(st.Mtim.Unix())) 
 // and the new one must stay.
 func forgetNotes(root int, section func(file int, do func()) error) error {
 	dir, err := openDir(root, notesDir)
-	if err == unix.ENOENT {
-		return nil
-	}
 	if err != nil {
-		return err
+		return unlessMissing(err)
 	}
 	defer unix.Close(dir)
 	names, err := readDir(dir)
