@@ -105,31 +105,38 @@ func (t *ticket) takeCall(me, waiter, yield string) redisconn.Call {
 var claimOf = [...]claim{none: free, denied: free, granted: mine, unclear: maybe}
 
 // answered notes a vote and reports that it comes too late: the attempt is over, or the
-// lock was left, and what was granted must be given back.
+// lock was left, and what was granted must be given back. So must the place among the
+// waiters that a refusal came with, if we have left: a release would wake nobody by it, and
+// newcomers leave a free lock to it.
 func (t *ticket) answered(me string, b ballot) (back bool) {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
 	now := claimOf[b.vote]
-	if b.vote == granted {
+	place := t.left && t.noted[b.node] && b.vote == denied
+	if b.vote == granted || place {
 		t.noted[b.node] = false
 	}
 	if t.me != me || t.over {
-		return now != free
+		return now != free || place
 	}
 	if now != free && t.left {
 		t.claims[b.node] = leaving
 		return true
 	}
 	t.claims[b.node] = now
-	return false
+	return place
 }
 
-// giveBack returns a late grant. What is not certain, or is not answered either, is owed.
+// giveBack returns a late grant, or a place among the waiters. What is not certain, or is
+// not answered either, is owed. A server whose key was ours until we left has not woken
+// anybody yet for that, and does it now.
 func (s *session) giveBack(ctx context.Context, t *ticket, b ballot, me string) {
-	key := debt{keys: t.keys, me: me, since: time.Now()}
+	s.mu.Lock()
+	key := t.debtLocked(me, t.was && t.me == me)
+	s.mu.Unlock()
 	var r redisconn.Reply
-	if b.vote == granted {
-		r = s.store.nodes[b.node].eval(ctx, setnx.Give, giveCall(key.keys, me, t.member(), false))
+	if b.vote != unclear {
+		r = s.store.nodes[b.node].eval(ctx, setnx.Give, key.call())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +155,7 @@ func (s *session) giveBack(ctx context.Context, t *ticket, b ballot, me string) 
 // owed from here on, and what is still under way is when it has been answered.
 func (t *ticket) giveUpLocked(wake bool) {
 	for i, c := range t.claims {
-		key := debt{keys: t.keys, me: t.me, wake: wake, since: time.Now()}
+		key := t.debtLocked(t.me, wake)
 		switch c {
 		case mine:
 			t.session.oweLocked(i, key)

@@ -13,10 +13,11 @@ import (
 // debt is a key that may be at a server and must not stay: of an attempt that came to
 // nothing, or of a lock whose release the server has not confirmed.
 type debt struct {
-	keys  []string
-	me    string
-	wake  bool // tell a waiter
-	since time.Time
+	keys   []string
+	me     string
+	waiter string // who waits there no more; may be empty
+	wake   bool   // tell one who does
+	since  time.Time
 
 	// doubts is how often the server may yet say that the key is not there without being
 	// believed: the request that sets it may still be on its way, on a connection that broke.
@@ -97,7 +98,7 @@ func (s *session) payAll(i int, due []debt) []debt {
 	defer cancel()
 	calls := make([]redisconn.Call, len(due))
 	for j, d := range due {
-		calls[j] = giveCall(d.keys, d.me, "", d.wake)
+		calls[j] = d.call()
 	}
 	var left []debt
 	for j, r := range s.store.nodes[i].evalAll(ctx, setnx.Give, calls) {
@@ -113,15 +114,24 @@ func (s *session) payAll(i int, due []debt) []debt {
 	return left
 }
 
-// giveCall deletes the key if it is me's, forgets the waiter and, with wake, wakes the
-// next. An attempt that came to nothing was never the holder whose release somebody waits
-// for, so it only has the first look a little later, in case nobody else tells it.
-func giveCall(keys []string, me, waiter string, wake bool) redisconn.Call {
+// debtLocked is what a server is owed of the attempt that is me's. Who has left waits no more.
+func (t *ticket) debtLocked(me string, wake bool) debt {
+	d := debt{keys: t.keys, me: me, wake: wake, since: time.Now()}
+	if t.left {
+		d.waiter = t.member()
+	}
+	return d
+}
+
+// call deletes the key if it is me's, forgets the waiter and, with wake, wakes the next.
+// An attempt that came to nothing was never the holder whose release somebody waits for, so
+// it only has the first look a little later, in case nobody else tells it.
+func (d debt) call() redisconn.Call {
 	most := "0"
-	if wake {
+	if d.wake {
 		most = "8" // in a row that nobody listens for
 	}
-	return redisconn.Call{Keys: keys, Args: []string{me, waiter, setnx.ChannelPrefix, most}}
+	return redisconn.Call{Keys: d.keys, Args: []string{d.me, d.waiter, setnx.ChannelPrefix, most}}
 }
 
 // endedRequests counts down what open has counted, when all that follows from it is noted.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 )
 
 // away are the ways in which servers are away, and how they come back.
@@ -246,4 +247,27 @@ func TestClientKill(t *testing.T) {
 	release(t, l)
 	release(t, takes(t, got, 0))
 	release(t, kept)
+}
+
+// L2, L4: two servers refuse an attempt that the others grant, and their answers arrive when
+// the lock has been released. That somebody waits, which they have noted, is taken back then:
+// a release would wake nobody by it, and newcomers leave a free lock to it. Left alone it
+// would stay for two minutes.
+func TestLatePlace(t *testing.T) {
+	t.Parallel()
+	n := behindProxies(t)
+	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
+	warm(t, c, n.nodes)
+	for i, p := range n.proxies[3:] {
+		do(t, n.nodes[3+i], "SET", "a", "somebody else's", "PX", "60000")
+		p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+	}
+	l := lock(t, c, "a")
+	places := func() int { return having(t, n.nodes, "hasp:lock:w:{a}") }
+	eventually(t, "both servers have noted it", 0, func() bool { return places() == 2 })
+	release(t, l)
+	for _, p := range n.proxies {
+		p.Heal()
+	}
+	eventually(t, "the places are taken back", 0, func() bool { return places() == 0 })
 }

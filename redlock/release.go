@@ -23,8 +23,8 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	s := t.session
 	s.mu.Lock()
-	key := debt{keys: t.keys, me: t.me, wake: t.was, since: time.Now()}
 	t.leftLocked()
+	key := t.debtLocked(t.me, t.was)
 	delete(s.tickets, t.request.ID)
 	var at []int
 	for i, c := range t.claims {
@@ -46,8 +46,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if len(at) > 0 {
-		call := giveCall(key.keys, key.me, t.member(), key.wake)
-		s.tell(ctx, setnx.Give, call, at, func(i int, r redisconn.Reply) { t.gaveBack(i, key, r) })
+		s.tell(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.gaveBack(i, key, r) })
 	}
 	err := t.verdictOfLeave()
 	if err != nil && !errors.Is(err, driver.ErrGone) && ctx.Err() != nil {

@@ -20,14 +20,16 @@ const (
 // waking counts the servers that have told of one release.
 type waking struct {
 	told  uint64 // one bit for each server
-	spent bool   // an attempt has been made on it; who tells still, tells of the same
 	round uint64 // of timers: those of an earlier one do nothing
 	later bool   // a look is due already
 }
 
-// begin is called when an attempt is made.
+// begin is called when an attempt is made. Who tells from now on, tells of what the attempt
+// may have come too early for: it may have found the lock free at the server that told first,
+// and taken at all others. So it counts anew. What is told of a release that the attempt has
+// seen everywhere costs one attempt more, unless this one has won.
 func (w *waking) begin() {
-	w.spent = w.told != 0
+	w.told = 0
 	w.round++
 }
 
@@ -50,13 +52,10 @@ func (t *ticket) toldLocked(i int) {
 	w, s := &t.wake, t.session
 	bit := uint64(1) << i
 	if w.told&bit != 0 { // of another release
-		w.told, w.spent = 0, false
+		w.told = 0
 		w.round++
 	}
 	w.told |= bit
-	if w.spent {
-		return
-	}
 	n := 0
 	for j := range s.store.nodes {
 		n += int(w.told >> j & 1)

@@ -1,0 +1,40 @@
+package redlock
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// L2: a waiter looks for a reason of its own between the first server that tells it of a
+// release and the others. It finds the lock taken there, is noted again, and woken: it must
+// try again, however few they are. (It once took them for the rest of what it knew.)
+func TestToldWhileTrying(t *testing.T) {
+	for rest := 1; rest <= 4; rest++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := &ticket{bell: make(chan struct{}, 1)}
+			s := &session{store: &store{nodes: make([]*node, 5), quorum: 3}, tickets: map[string]*ticket{"w": w}}
+			w.session = s
+			s.told(0, "w")
+			s.mu.Lock()
+			w.wake.begin()
+			s.mu.Unlock()
+			time.Sleep(2 * momentOfFirst) // the first one's timer is that of an attempt that is over
+			select {
+			case <-w.bell:
+				t.Fatal("woken by what the attempt has seen")
+			default:
+			}
+			for i := range rest {
+				s.told(1+i, "w")
+			}
+			time.Sleep(momentOfFirst)
+			synctest.Wait()
+			select {
+			case <-w.bell:
+			default:
+				t.Errorf("told by %d servers after the attempt, and asleep", rest)
+			}
+		})
+	}
+}
