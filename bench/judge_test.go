@@ -128,3 +128,35 @@ func TestTargetsExist(t *testing.T) {
 		}
 	}
 }
+
+// A target is met, missed or, where the repetitions disagree, unknown; and what was not
+// measured is not judged.
+func TestTargets(t *testing.T) {
+	warm := table{Store: "s", Scenario: "S1", Outcomes: []outcome{
+		outcomeOf("floor", floor, 100, 100, 100), outcomeOf("ours", ours, 110, 110, 110),
+	}}
+	cold := table{Store: "s", Scenario: "S1n", Outcomes: []outcome{
+		outcomeOf("floor", floor, 100, 100, 100), outcomeOf("ours", ours, 100, 300, 220),
+	}}
+	tables := []table{warm, cold}
+	for i := range tables {
+		tables[i].compare()
+	}
+	for _, c := range []struct {
+		target          target
+		figure, verdict string
+	}{
+		{target{"s", "ours", "S1", toFloor, 1.1, false}, "1.10", "met"},
+		{target{"s", "ours", "S1", toFloor, 1.2, true}, "1.10", "missed"},
+		{target{"s", "ours", "S1n", toFloor, 1.1, false}, "repetitions disagree", "unknown"},
+		{target{"s", "ours", "S1n", toWarm, 1.5, false}, "2.00", "missed"},
+		{target{"s", "ours", "S1", inversions, 0, false}, "0", "met"},
+		{target{"s", "ours", "S2", toFloor, 1, false}, "", ""},
+		{target{"s", "theirs", "S1", toFloor, 1, false}, "", ""},
+	} {
+		figure, verdict, measured := c.target.check(tables)
+		if figure != c.figure || verdict != c.verdict || measured != (c.verdict != "") {
+			t.Errorf("%s %s %s: %q, %q, %t; want %q, %q", c.target.who, c.target.scenario, c.target.what.name, figure, verdict, measured, c.figure, c.verdict)
+		}
+	}
+}

@@ -61,6 +61,7 @@ var redlockStore = store{
 	},
 	contestants: func(e endpoint) []contestant {
 		return []contestant{
+			{name: "floor (go-redis)", sends: setAndScripts, role: floor, told: true, open: goRedisFloor(e.Addrs...)},
 			{name: "floor (rueidis)", sends: setAndScripts, role: floor, told: true, open: rueidisFloor(e.Addrs...)},
 			haspOn("hasp", e.URL),
 			{name: "redsync", sends: setAndScripts, role: peer, open: redsyncOn(e.Addrs...)},
@@ -69,26 +70,30 @@ var redlockStore = store{
 	counter: func(e endpoint, c contestant) (counter, error) { return redisCounter(e.Addrs, c.sends) },
 }
 
-func goRedisFloor(addr string) func(context.Context) (client, error) {
+// goRedisFloor is the floor on one server, or on several at once.
+func goRedisFloor(addrs ...string) func(context.Context) (client, error) {
 	return func(context.Context) (client, error) {
-		c := redis.NewClient(&redis.Options{Addr: addr})
+		var all servers[*redis.Client]
+		for _, addr := range addrs {
+			all = append(all, redis.NewClient(&redis.Options{Addr: addr}))
+		}
 		script := redis.NewScript(deleteOwn)
-		return client{
-			lock: func(ctx context.Context, name string) (func() error, error) {
-				if ok, err := c.SetNX(ctx, name, "me", ttl).Result(); err != nil || !ok {
-					return nil, fmt.Errorf("%q is not free: %v", name, err)
-				}
-				return func() error { return script.Run(context.WithoutCancel(ctx), c, []string{name}, "me").Err() }, nil
-			},
-			close: func() { c.Close() },
-		}, nil
+		return all.client(func(ctx context.Context, c *redis.Client, name string) error {
+			ok, err := c.SetNX(ctx, name, "me", ttl).Result()
+			if err == nil && !ok {
+				err = fmt.Errorf("%q is not free", name)
+			}
+			return err
+		}, func(ctx context.Context, c *redis.Client, name string) error {
+			return script.Run(ctx, c, []string{name}, "me").Err()
+		}, func(c *redis.Client) { c.Close() }), nil
 	}
 }
 
-// rueidisFloor is the floor on one server, or on several at once.
+// rueidisFloor is the same with the client library that hasp uses.
 func rueidisFloor(addrs ...string) func(context.Context) (client, error) {
 	return func(context.Context) (client, error) {
-		var all []rueidis.Client
+		var all servers[rueidis.Client]
 		for _, addr := range addrs {
 			c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 			if err != nil {
@@ -97,28 +102,35 @@ func rueidisFloor(addrs ...string) func(context.Context) (client, error) {
 			all = append(all, c)
 		}
 		script := rueidis.NewLuaScript(deleteOwn)
-		return client{
-			lock: func(ctx context.Context, name string) (func() error, error) {
-				err := onEach(all, func(c rueidis.Client) error {
-					return c.Do(ctx, c.B().Set().Key(name).Value("me").Nx().Px(ttl).Build()).Error()
-				})
-				return func() error {
-					return onEach(all, func(c rueidis.Client) error {
-						return script.Exec(context.WithoutCancel(ctx), c, []string{name}, []string{"me"}).Error()
-					})
-				}, err
-			},
-			close: func() {
-				for _, c := range all {
-					c.Close()
-				}
-			},
-		}, nil
+		return all.client(func(ctx context.Context, c rueidis.Client, name string) error {
+			return c.Do(ctx, c.B().Set().Key(name).Value("me").Nx().Px(ttl).Build()).Error()
+		}, func(ctx context.Context, c rueidis.Client, name string) error {
+			return script.Exec(ctx, c, []string{name}, []string{"me"}).Error()
+		}, rueidis.Client.Close), nil
 	}
 }
 
-// onEach calls do for all clients at once, and in place for a single one.
-func onEach(all []rueidis.Client, do func(rueidis.Client) error) error {
+// servers are what a floor asks, all at once.
+type servers[C any] []C
+
+func (all servers[C]) client(lock, unlock func(context.Context, C, string) error, done func(C)) client {
+	return client{
+		lock: func(ctx context.Context, name string) (func() error, error) {
+			err := all.each(func(c C) error { return lock(ctx, c, name) })
+			return func() error {
+				return all.each(func(c C) error { return unlock(context.WithoutCancel(ctx), c, name) })
+			}, err
+		},
+		close: func() {
+			for _, c := range all {
+				done(c)
+			}
+		},
+	}
+}
+
+// each calls do for all at once, and in place for a single one.
+func (all servers[C]) each(do func(C) error) error {
 	if len(all) == 1 {
 		return do(all[0])
 	}

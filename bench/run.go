@@ -29,6 +29,8 @@ type outcome struct {
 	Median  figures   `json:"median"`
 	Floor   string    `json:"floor,omitempty"` // whom ToFloor compares with
 	ToFloor *span     `json:"to_floor,omitempty"`
+	RateTo  *span     `json:"rate_to_floor,omitempty"`
+	CPUTo   *span     `json:"client_cpu_to_floor,omitempty"`
 	Peer    string    `json:"best_peer,omitempty"`
 	ToPeer  *span     `json:"to_best_peer,omitempty"`
 }
@@ -139,9 +141,6 @@ func (p *plan) number() int { last++; return last }
 
 // value is the figure that a scenario compares.
 func (t *table) value(f figures) float64 {
-	if f.Error != "" {
-		return 0
-	}
 	if t.rate {
 		return f.Rate
 	}
@@ -163,10 +162,13 @@ func (t *table) compare() {
 		}
 		j := t.first(func(f outcome) bool { return f.Role == floor && (o.Floor == "" || f.Who == o.Floor) })
 		if j >= 0 {
-			o.Floor, o.ToFloor = t.Outcomes[j].Who, t.ratio(*o, t.Outcomes[j])
+			f := t.Outcomes[j]
+			o.Floor, o.ToFloor = f.Who, ratio(*o, f, t.value)
+			o.RateTo = ratio(*o, f, func(f figures) float64 { return f.Rate })
+			o.CPUTo = ratio(*o, f, func(f figures) float64 { return f.CPU })
 		}
 		if o.Role == ours && best >= 0 {
-			o.Peer, o.ToPeer = t.Outcomes[best].Who, t.ratio(*o, t.Outcomes[best])
+			o.Peer, o.ToPeer = t.Outcomes[best].Who, ratio(*o, t.Outcomes[best], t.value)
 		}
 	}
 }
@@ -178,7 +180,7 @@ func (t *table) best(r role) int {
 	found := -1
 	for i, o := range t.Outcomes {
 		v := t.value(o.Median)
-		if o.Role != r || v == 0 {
+		if o.Role != r || v == 0 || o.Median.Error != "" {
 			continue
 		}
 		if found < 0 || (v < t.value(t.Outcomes[found].Median)) != t.rate {
@@ -188,10 +190,13 @@ func (t *table) best(r role) int {
 	return found
 }
 
-func (t *table) ratio(a, b outcome) *span {
+func ratio(a, b outcome, value func(figures) float64) *span {
 	var all []float64
 	for i := range min(len(a.Reps), len(b.Reps)) {
-		if x, y := t.value(a.Reps[i]), t.value(b.Reps[i]); x > 0 && y > 0 {
+		if a.Reps[i].Error != "" || b.Reps[i].Error != "" {
+			continue
+		}
+		if x, y := value(a.Reps[i]), value(b.Reps[i]); x > 0 && y > 0 {
 			all = append(all, x/y)
 		}
 	}
