@@ -120,6 +120,18 @@ type conn struct {
 	addr   string
 	since  time.Time
 	failed atomic.Bool // from the other side; rueidis also closes connections it has no use for
+	ended  atomic.Bool // by Close, and not a byte can be written any more
+}
+
+// errEnded is the error of a write of which nothing was sent, because we had closed the
+// connection before. It is a dead one found, and says nothing about the server.
+var errEnded = errors.New("the connection has been given up")
+
+func (c *conn) Write(p []byte) (int, error) {
+	if c.ended.Load() {
+		return 0, errEnded
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -134,6 +146,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Close() error {
+	c.ended.Store(true)
 	c.dialer.closed(c)
 	c.dialer.broke()
 	return c.Conn.Close()

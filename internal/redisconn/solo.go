@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -52,6 +53,12 @@ func (s *solo) eval(ctx context.Context, script *Script, call Call) Reply {
 		}()
 	}
 	r := evalOnce(context.Background(), s.client, script, call)
+	if errors.Is(r.Err, errEnded) && ctx.Err() == nil {
+		// The one before us was cancelled just when it had its answer, or somebody has given
+		// up all connections: rueidis learns of it by this request, of which nothing was sent.
+		// (A whole command was not: a server does nothing about a part of one.)
+		r = evalOnce(context.Background(), s.client, script, call)
+	}
 	if r.Err != nil && Answered(r.Err) == "" && ctx.Err() != nil {
 		r.Err = ctx.Err()
 	}

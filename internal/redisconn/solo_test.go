@@ -1,0 +1,44 @@
+package redisconn_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// A connection that we have closed ourselves, because somebody else's context ended just
+// when his answer had arrived or because it seemed to hang, costs the next request a dial. It
+// once cost it an error, so that a try failed on a store that was in order.
+func TestNextRequestDials(t *testing.T) {
+	server := backends.SharedRedis(t)
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	call := redisconn.Call{Keys: []string{"k"}}
+	eval := func(when string) {
+		t.Helper()
+		if r := c.Eval(t.Context(), one, call, 0); r.Err != nil || r.Value != int64(1) {
+			t.Fatalf("%s: %+v", when, r)
+		}
+	}
+	eval("at first")
+	for range 20 {
+		c.Redial()
+		eval("after giving up the connections")
+	}
+	answered, cancelled := 0, 0
+	for i := range 2000 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%200)*time.Microsecond)
+		if r := c.Eval(ctx, one, call, 0); r.Err == nil {
+			answered++
+		} else {
+			cancelled++
+		}
+		cancel()
+		eval("after a request whose context ended")
+	}
+	if answered == 0 || cancelled == 0 {
+		t.Errorf("%d answered and %d cancelled: no context ended when it mattered", answered, cancelled)
+	}
+}
