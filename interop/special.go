@@ -10,11 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/hasplock/hasp"
 )
 
 // What shares no lock with us but touches our stores, and what the documentation says of
 // that, tried.
 var specials = []pair{
+	{store: "zookeeper", theirs: "Curator InterProcessMutex, after an eviction", program: java, library: "curator", kind: "mutex",
+		server: zookeeperAddr, url: zkURL, name: "curator-evicted", special: (*match).afterEviction},
 	{store: "zookeeper", theirs: "zkCli", library: "java", server: zookeeperAddr, url: zkURL, name: "orders/42", special: (*match).zkCli},
 	{store: "file", theirs: "flock(1)", library: "flock", server: tempDir, url: "file://%s", name: "orders/42", special: (*match).flock},
 }
@@ -64,6 +68,44 @@ func (m *match) zkCli(server string) (err error) {
 	}
 	m.r.Acquisitions = 2
 	return nil
+}
+
+// afterEviction keeps a note of an eviction where zklock keeps it, in the data of the lock's
+// node, and has both sides contend there: that data is nobody's business but ours.
+func (m *match) afterEviction(server string) error {
+	const why = "its host is gone"
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := hasp.Open(ctx, fmt.Sprintf(m.url, server))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l, err := c.Mutex(m.name).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Evict(ctx, m.name, l.ID(), why); err != nil {
+		return err
+	}
+	noted := func() error {
+		out, err := zkCli(server, "get", "/locks/"+m.name)
+		if err == nil && !strings.Contains(out, why) {
+			err = fmt.Errorf("the lock's node does not have the note:\n%s", out)
+		}
+		return err
+	}
+	if err := noted(); err != nil {
+		return err
+	}
+	defer m.end()
+	for _, s := range steps[:4] { // those without deaths
+		if err := m.patiently(s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	m.r.Version += ", contends where the lock's node has a note of ours"
+	return noted()
 }
 
 // zkCli runs one command of ZooKeeper's shell, by the jars that the server is started from.
