@@ -195,6 +195,18 @@ func (c *client) Observe(ev hasp.Event) {
 	c.more = make(chan struct{})
 }
 
+// saw returns the events of a kind so far.
+func (c *client) saw(kind hasp.EventKind) (all []hasp.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ev := range c.events {
+		if ev.Kind == kind {
+			all = append(all, ev)
+		}
+	}
+	return all
+}
+
 // await waits until n events of the kind have been told in all.
 func (c *client) await(kind hasp.EventKind, n int) {
 	c.env.Helper()
@@ -202,13 +214,9 @@ func (c *client) await(kind hasp.EventKind, n int) {
 	defer timeout.Stop()
 	for {
 		c.mu.Lock()
-		seen, more := 0, c.more
-		for _, ev := range c.events {
-			if ev.Kind == kind {
-				seen++
-			}
-		}
+		more := c.more
 		c.mu.Unlock()
+		seen := len(c.saw(kind))
 		if seen >= n {
 			return
 		}

@@ -3,6 +3,8 @@ package drivertest
 import (
 	"slices"
 	"sync"
+
+	"github.com/hasplock/hasp"
 )
 
 var fifoTests = slices.Concat(
@@ -11,12 +13,14 @@ var fifoTests = slices.Concat(
 )
 
 // L5: who stands in the queue first is served first, through separate clients. No
-// inversion is allowed.
+// inversion is allowed, but of those whose session was lost: on a machine that stands still
+// for longer than that lasts, a waiter loses its place and says so.
 func testOrder(e *env, l *locker) {
 	const n = 8
 	holder := e.must(l.lock(e.client())(e.ctx()))
 	var waiting []*attempt
-	for _, c := range e.clients(n) {
+	clients := e.clients(n)
+	for _, c := range clients {
 		waiting = append(waiting, c.queue(l.lock(c)))
 	}
 	var mu sync.Mutex
@@ -40,8 +44,15 @@ func testOrder(e *env, l *locker) {
 	e.settle()
 	e.release(holder)
 	wg.Wait()
-	if len(order) != n || !slices.IsSorted(order) {
-		e.Errorf("served in the order %v", order)
+	kept := slices.DeleteFunc(slices.Clone(order), func(i int) bool {
+		requeued := clients[i].saw(hasp.Requeued)
+		if len(requeued) > 0 {
+			e.Logf("waiter %d has lost its place: %v", i, requeued[0].Err)
+		}
+		return len(requeued) > 0
+	})
+	if len(order) != n || len(kept) < n/2 || !slices.IsSorted(kept) {
+		e.Errorf("served in the order %v, and %v have kept their places", order, kept)
 	}
 }
 
