@@ -47,9 +47,13 @@ type contestant struct {
 	// it within the process, and it then releases and acquires one after the other.
 	told  bool
 	sends string // the commands it sends, where the server counts by name
-	only  string // scenarios that it is measured in, "" for all
+	only  string // scenarios that it is measured in, "" for all: a run has half an hour
 	open  func(ctx context.Context) (client, error)
 }
+
+// essentials are the scenarios of a contestant that stands beside another one: a second floor,
+// or a strategy that is not the store's first.
+const essentials = "S1 S2 S3-64 S4 S6"
 
 // client is one with a connection of its own, or a pool, as its kind has it.
 type client struct {

@@ -17,7 +17,7 @@ func holding(ctx context.Context, m *match) (fig figures) {
 	if m.who.role != ours {
 		return fig
 	}
-	n, span := held, m.lasts(30*time.Second)
+	n, span := held, m.lasts(20*time.Second)
 	c, err := m.who.open(ctx)
 	if err != nil {
 		return figures{Error: err.Error()}
@@ -71,7 +71,7 @@ func growth(ctx context.Context, m *match) (fig figures) {
 	}
 	defer c.close()
 	var first float64
-	used, until := 0, time.Now().Add(m.lasts(20*time.Second))
+	used, until := 0, time.Now().Add(m.lasts(10*time.Second))
 	for _, upTo := range []int{1, 1000, 10_000, 100_000, 1_000_000} {
 		for used < upTo && time.Now().Before(until) { // a slow store does not get to the end
 			batch := min(1000, upTo-used)

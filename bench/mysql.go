@@ -20,9 +20,9 @@ var mysqlStore = store{
 		return endpoint{URL: s.URL(), Addrs: []string{s.Addr}}
 	},
 	contestants: func(e endpoint) []contestant {
-		getlock := func(name, params string) contestant {
+		getlock := func(name, only, params string) contestant {
 			c := haspOn(name, e.URL+"?connections=64&strategy=getlock"+params)
-			c.floor = "floor (GET_LOCK)"
+			c.floor, c.only = "floor (GET_LOCK)", only
 			return c
 		}
 		table := e.URL + "?connections=64" // as many as the floor has
@@ -31,8 +31,8 @@ var mysqlStore = store{
 			haspOn("hasp table", table),
 			batching(table),
 			{name: "floor (GET_LOCK)", role: floor, open: getLockFloor(e.URL)},
-			getlock("hasp getlock", ""),
-			getlock("hasp getlock, no token", "&fence=off"),
+			getlock("hasp getlock", essentials+" S1n S3-8 S3-512", ""),
+			getlock("hasp getlock, no token", essentials, "&fence=off"),
 		}
 	},
 	counter: func(e endpoint, _ contestant) (counter, error) {

@@ -18,9 +18,9 @@ var postgresStore = store{
 		return endpoint{URL: s.URL(), Addrs: []string{s.Addr}}
 	},
 	contestants: func(e endpoint) []contestant {
-		advisory := func(name, params string) contestant {
+		advisory := func(name, only, params string) contestant {
 			c := haspOn(name, e.URL+"&prefix=bench_&connections=64&strategy=advisory"+params)
-			c.floor = "floor (advisory)"
+			c.floor, c.only = "floor (advisory)", only
 			return c
 		}
 		table := e.URL + "&prefix=bench_&connections=64" // as many as the floor has
@@ -29,8 +29,8 @@ var postgresStore = store{
 			haspOn("hasp table", table),
 			batching(table),
 			{name: "floor (advisory)", role: floor, open: advisoryFloor(e.URL)},
-			advisory("hasp advisory", ""),
-			advisory("hasp advisory, no token", "&fence=false"),
+			advisory("hasp advisory", essentials+" S1n S3-8 S3-512", ""),
+			advisory("hasp advisory, no token", essentials, "&fence=false"),
 		}
 	},
 	counter: func(e endpoint, _ contestant) (counter, error) {

@@ -32,11 +32,13 @@ var redisStore = store{
 	},
 	contestants: func(e endpoint) []contestant {
 		addr := e.Addrs[0]
+		setnx := haspOn("hasp setnx", e.URL+"&strategy=setnx")
+		setnx.only = essentials + " S1n S3-8 S3-512"
 		return []contestant{
 			{name: "floor (go-redis)", sends: setAndScripts, role: floor, told: true, open: goRedisFloor(addr)},
-			{name: "floor (rueidis)", sends: setAndScripts, role: floor, told: true, open: rueidisFloor(addr)},
+			{name: "floor (rueidis)", only: essentials, sends: setAndScripts, role: floor, told: true, open: rueidisFloor(addr)},
 			haspOn("hasp queue", e.URL),
-			haspOn("hasp setnx", e.URL+"&strategy=setnx"),
+			setnx,
 			batching(e.URL),
 			{name: "redsync", sends: setAndScripts, role: peer, open: redsyncOn(addr)},
 			{name: "bsm/redislock", role: peer, open: redislockOn(addr)},
@@ -62,7 +64,7 @@ var redlockStore = store{
 	contestants: func(e endpoint) []contestant {
 		return []contestant{
 			{name: "floor (go-redis)", sends: setAndScripts, role: floor, told: true, open: goRedisFloor(e.Addrs...)},
-			{name: "floor (rueidis)", sends: setAndScripts, role: floor, told: true, open: rueidisFloor(e.Addrs...)},
+			{name: "floor (rueidis)", only: essentials, sends: setAndScripts, role: floor, told: true, open: rueidisFloor(e.Addrs...)},
 			haspOn("hasp", e.URL),
 			{name: "redsync", sends: setAndScripts, role: peer, open: redsyncOn(e.Addrs...)},
 		}

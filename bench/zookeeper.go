@@ -41,7 +41,7 @@ var zookeeperStore = store{
 // simple is the scheme of one node that everybody waits for, beside the queue.
 func simple(storeURL string) contestant {
 	c := haspOn("hasp node", storeURL+"-node?strategy=node")
-	c.only = "S1 S3-8 S3-64 S3-512 herd"
+	c.only = "S1 S3-64 herd"
 	return c
 }
 
