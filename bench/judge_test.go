@@ -2,6 +2,8 @@ package main
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +100,7 @@ func TestSpanLeavesOutAQuarter(t *testing.T) {
 
 // Rates are better when higher.
 func TestBest(t *testing.T) {
-	tab := table{rate: true, Outcomes: []outcome{
+	tab := table{Rates: true, Outcomes: []outcome{
 		{Who: "slow", Role: peer, Median: figures{Rate: 10}},
 		{Who: "quick", Role: peer, Median: figures{Rate: 20}},
 		{Who: "failed", Role: peer, Median: figures{Error: "no"}},
@@ -158,5 +160,41 @@ func TestTargets(t *testing.T) {
 		if figure != c.figure || verdict != c.verdict || measured != (c.verdict != "") {
 			t.Errorf("%s %s %s: %q, %q, %t; want %q, %q", c.target.who, c.target.scenario, c.target.what.name, figure, verdict, measured, c.figure, c.verdict)
 		}
+	}
+}
+
+// The page of a run can be written anew from its figures.
+func TestPageFromFigures(t *testing.T) {
+	fast := func(who string, r role, rate float64) outcome {
+		return outcome{Who: who, Role: r, Reps: []figures{{Rate: rate}, {Rate: rate}, {Rate: rate}}}
+	}
+	tables := []table{
+		{Store: "s", Scenario: "S2", Title: "title", Rates: true, Outcomes: []outcome{
+			fast("floor", floor, 100), fast("hasp", ours, 50), fast("quick", peer, 80),
+		}},
+		{Store: "s", Scenario: "S1", Title: "title", Outcomes: []outcome{
+			outcomeOf("floor", floor, 100, 100, 100), outcomeOf("hasp", ours, 110, 120, 110), outcomeOf("slow", peer, 300, 200, 900),
+		}},
+	}
+	for i := range tables {
+		tables[i].compare()
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	if err := (&report{Machine: "a machine", When: "today", Reps: 3, Tables: tables}).write(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "bench.json"), "-out", dirs[1]}); err != nil {
+		t.Fatal(err)
+	}
+	var pages [2]string
+	for i, dir := range dirs {
+		page, err := os.ReadFile(filepath.Join(dir, "PERFORMANCE.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[i] = string(page)
+	}
+	if pages[0] != pages[1] || !strings.Contains(pages[0], "has 0.62 times the rate of quick") {
+		t.Errorf("written by the run:\n%s\nand from its figures:\n%s", pages[0], pages[1])
 	}
 }

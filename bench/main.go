@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,12 +26,16 @@ func command(args []string) error {
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
 	dir := f.String("out", "", "directory for PERFORMANCE.md, and below it bench/ for figures and charts; the tables go to standard output anyway")
+	figures := f.String("figures", "", "bench.json of an earlier run: write its page anew, and measure nothing")
 	workerJob := f.String("worker", "", "for bench itself")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if *workerJob != "" {
 		return work(*workerJob)
+	}
+	if *figures != "" {
+		return rewrite(*figures, *dir)
 	}
 	if f.NArg() > 0 {
 		return fmt.Errorf("%q is not understood: everything is a flag", f.Args())
@@ -64,6 +69,22 @@ func command(args []string) error {
 	return r.write(*dir)
 }
 
+// rewrite makes the page of an earlier run, in other words perhaps.
+func rewrite(figures, dir string) error {
+	if dir == "" {
+		return errors.New("-figures needs -out")
+	}
+	text, err := os.ReadFile(figures)
+	if err != nil {
+		return err
+	}
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("%s: %w", figures, err)
+	}
+	return r.write(dir)
+}
+
 // write leaves the page, and in bench/ the figures and a chart for each store.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "bench"), 0o755); err != nil {
@@ -73,7 +94,7 @@ func (r *report) write(dir string) error {
 	for i := 0; i < len(r.Tables); {
 		j, timed := i, []table(nil)
 		for ; j < len(r.Tables) && r.Tables[j].Store == r.Tables[i].Store; j++ {
-			if t := r.Tables[j]; !t.rate && t.Scenario != "S5" && t.Scenario != "growth" {
+			if t := r.Tables[j]; !t.Rates && t.Scenario != "S5" && t.Scenario != "growth" {
 				timed = append(timed, t)
 			}
 		}

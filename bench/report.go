@@ -80,7 +80,7 @@ func (r *report) peersWin(w io.Writer) {
 				continue
 			}
 			behind, what := o.ToPeer.Median > 1.05, "takes %s times as long as"
-			if t.rate {
+			if t.Rates {
 				behind, what = o.ToPeer.Median < 0.95, "has %s times the rate of"
 			}
 			if behind {

@@ -42,7 +42,7 @@ type table struct {
 	Scenario string    `json:"scenario"`
 	Title    string    `json:"title"`
 	Outcomes []outcome `json:"outcomes"`
-	rate     bool
+	Rates    bool      `json:"rates,omitempty"` // the ratios are of rates, not of times
 }
 
 // run measures store by store, so that only one store's servers run at a time.
@@ -79,7 +79,7 @@ func (p *plan) run(ctx context.Context) (tables []table, err error) {
 // scenario has the contestants take turns, in another order each time: what disturbs the
 // machine for a while disturbs all.
 func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (table, error) {
-	t := table{Store: s.name, Unit: s.unit, Scenario: sc.name, Title: sc.title, rate: sc.rate}
+	t := table{Store: s.name, Unit: s.unit, Scenario: sc.name, Title: sc.title, Rates: sc.rate}
 	reps := p.reps * max(1, sc.times)
 	if sc.once {
 		reps = 1
@@ -141,7 +141,7 @@ func (p *plan) number() int { last++; return last }
 
 // value is the figure that a scenario compares.
 func (t *table) value(f figures) float64 {
-	if t.rate {
+	if t.Rates {
 		return f.Rate
 	}
 	return f.P50
@@ -183,7 +183,7 @@ func (t *table) best(r role) int {
 		if o.Role != r || v == 0 || o.Median.Error != "" {
 			continue
 		}
-		if found < 0 || (v < t.value(t.Outcomes[found].Median)) != t.rate {
+		if found < 0 || (v < t.value(t.Outcomes[found].Median)) != t.Rates {
 			found = i
 		}
 	}
