@@ -55,6 +55,9 @@ type contestant struct {
 // or a strategy that is not the store's first.
 const essentials = "S1 S2 S3-64 S4 S6"
 
+// throughout are all scenarios but those that show a strategy of ours by itself.
+const throughout = essentials + " S1n S3-8 S3-512"
+
 // client is one with a connection of its own, or a pool, as its kind has it.
 type client struct {
 	lock  func(ctx context.Context, name string) (unlock func() error, err error)

@@ -60,8 +60,8 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 	}
 	// Everybody has had a chance to enter the queue before counting begins. Of 8 and 64 each
 	// gets several turns; of 512, on a slow store, one.
-	warm := m.lasts(400*time.Millisecond + time.Duration(n)*time.Millisecond/2)
-	span := m.lasts(time.Second + time.Duration(2*n)*time.Millisecond)
+	warm := m.lasts(400*time.Millisecond + time.Duration(4*n)*time.Millisecond)
+	span := m.lasts(time.Second + time.Duration(3*n)*time.Millisecond)
 	from := now() + int64(50*time.Millisecond)
 	for _, w := range workers {
 		if err := w.begin(from, from+int64(warm+span)); err != nil {

@@ -183,7 +183,7 @@ func TestPageFromFigures(t *testing.T) {
 	if err := (&report{Machine: "a machine", When: "today", Reps: 3, Tables: tables}).write(dirs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "bench.json"), "-out", dirs[1]}); err != nil {
+	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "bench.json"), "-runs", "0", "-out", dirs[1]}); err != nil {
 		t.Fatal(err)
 	}
 	var pages [2]string
@@ -196,5 +196,29 @@ func TestPageFromFigures(t *testing.T) {
 	}
 	if pages[0] != pages[1] || !strings.Contains(pages[0], "has 0.62 times the rate of quick") {
 		t.Errorf("written by the run:\n%s\nand from its figures:\n%s", pages[0], pages[1])
+	}
+}
+
+// Reasons are given for somebody who is measured, and only where a target was missed.
+func TestReasons(t *testing.T) {
+	for _, reason := range reasons {
+		found := false
+		for _, target := range targets() {
+			found = found || target.store == reason.store && target.who == reason.who
+		}
+		if !found {
+			t.Errorf("nothing is asked of %s, %s", reason.store, reason.who)
+		}
+	}
+	for p50, want := range map[float64]bool{100: false, 200: true} {
+		tab := table{Store: "etcd", Scenario: "S1", Outcomes: []outcome{
+			outcomeOf("floor", floor, 100, 100, 100), outcomeOf("hasp", ours, p50, p50, p50),
+		}}
+		tab.compare()
+		var page strings.Builder
+		(&report{Tables: []table{tab}}).because(&page)
+		if strings.Contains(page.String(), "**etcd, hasp.**") != want {
+			t.Errorf("at %.0f µs of 100:\n%s", p50, &page)
+		}
 	}
 }

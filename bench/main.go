@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func command(args []string) error {
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
 	dir := f.String("out", "", "directory for PERFORMANCE.md, and below it bench/ for figures and charts; the tables go to standard output anyway")
-	figures := f.String("figures", "", "bench.json of an earlier run: write its page anew, and measure nothing")
+	figures := f.String("figures", "", "bench.json of an earlier run, whose page is written anew: what is measured now takes its place there; with -runs=0 nothing is")
 	workerJob := f.String("worker", "", "for bench itself")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -34,11 +34,15 @@ func command(args []string) error {
 	if *workerJob != "" {
 		return work(*workerJob)
 	}
-	if *figures != "" {
-		return rewrite(*figures, *dir)
-	}
 	if f.NArg() > 0 {
 		return fmt.Errorf("%q is not understood: everything is a flag", f.Args())
+	}
+	r, err := earlier(*figures)
+	if err != nil {
+		return err
+	}
+	if r != nil && *reps == 0 {
+		return r.give(*dir)
 	}
 	if *reps < 3 && !*brief {
 		return fmt.Errorf("-runs=%d: at least 3 tell whether they agree", *reps)
@@ -61,28 +65,50 @@ func command(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &report{Machine: machine(), When: today(), Reps: *reps, Tables: tables}
-	r.markdown(os.Stdout, nil)
-	if *dir == "" {
-		return nil
+	if r == nil {
+		r = &report{Machine: machine(), When: today(), Reps: *reps, Tables: tables}
+	} else {
+		r.replace(tables)
 	}
-	return r.write(*dir)
+	return r.give(*dir)
 }
 
-// rewrite makes the page of an earlier run, in other words perhaps.
-func rewrite(figures, dir string) error {
+// give prints the page, and leaves it in a directory if there is one to be.
+func (r *report) give(dir string) error {
+	r.markdown(os.Stdout, nil)
 	if dir == "" {
-		return errors.New("-figures needs -out")
-	}
-	text, err := os.ReadFile(figures)
-	if err != nil {
-		return err
-	}
-	var r report
-	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("%s: %w", figures, err)
+		return nil
 	}
 	return r.write(dir)
+}
+
+// earlier reads the figures of an earlier run, if there is to be one.
+func earlier(file string) (*report, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// replace puts tables that were measured again in the place of those of the run.
+func (r *report) replace(tables []table) {
+	for _, t := range tables {
+		t.Again = today()
+		i := slices.IndexFunc(r.Tables, func(old table) bool { return old.Store == t.Store && old.Scenario == t.Scenario })
+		if i < 0 {
+			r.Tables = append(r.Tables, t)
+		} else {
+			r.Tables[i] = t
+		}
+	}
 }
 
 // write leaves the page, and in bench/ the figures and a chart for each store.

@@ -31,7 +31,7 @@ var mysqlStore = store{
 			haspOn("hasp table", table),
 			batching(table),
 			{name: "floor (GET_LOCK)", role: floor, open: getLockFloor(e.URL)},
-			getlock("hasp getlock", essentials+" S1n S3-8 S3-512", ""),
+			getlock("hasp getlock", throughout, ""),
 			getlock("hasp getlock, no token", essentials, "&fence=off"),
 		}
 	},

@@ -29,7 +29,7 @@ var postgresStore = store{
 			haspOn("hasp table", table),
 			batching(table),
 			{name: "floor (advisory)", role: floor, open: advisoryFloor(e.URL)},
-			advisory("hasp advisory", essentials+" S1n S3-8 S3-512", ""),
+			advisory("hasp advisory", throughout, ""),
 			advisory("hasp advisory, no token", essentials, "&fence=false"),
 		}
 	},

@@ -33,7 +33,7 @@ var redisStore = store{
 	contestants: func(e endpoint) []contestant {
 		addr := e.Addrs[0]
 		setnx := haspOn("hasp setnx", e.URL+"&strategy=setnx")
-		setnx.only = essentials + " S1n S3-8 S3-512"
+		setnx.only = throughout
 		return []contestant{
 			{name: "floor (go-redis)", sends: setAndScripts, role: floor, told: true, open: goRedisFloor(addr)},
 			{name: "floor (rueidis)", only: essentials, sends: setAndScripts, role: floor, told: true, open: rueidisFloor(addr)},

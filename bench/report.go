@@ -57,6 +57,7 @@ func (r *report) markdown(w io.Writer, charts []string) {
 	fmt.Fprintf(w, preface, r.When, r.Machine, r.Reps, 100*disagreement)
 	r.peersWin(w)
 	r.targets(w)
+	r.because(w)
 	for _, c := range charts {
 		fmt.Fprintf(w, "![times of %s](%s)\n\n", strings.TrimSuffix(filepath.Base(c), ".svg"), filepath.ToSlash(c))
 	}
@@ -185,7 +186,11 @@ func (t *table) markdown(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "### %s: %s\n\n| |", t.Scenario, t.Title)
+	fmt.Fprintf(w, "### %s: %s\n\n", t.Scenario, t.Title)
+	if t.Again != "" {
+		fmt.Fprintf(w, "Measured again on %s, after the rest.\n\n", t.Again)
+	}
+	fmt.Fprint(w, "| |")
 	for _, c := range shown {
 		fmt.Fprintf(w, " %s |", c.title)
 	}

@@ -41,6 +41,7 @@ type table struct {
 	Unit     string    `json:"unit,omitempty"`
 	Scenario string    `json:"scenario"`
 	Title    string    `json:"title"`
+	Again    string    `json:"again,omitempty"` // when it was measured in the place of the run's
 	Outcomes []outcome `json:"outcomes"`
 	Rates    bool      `json:"rates,omitempty"` // the ratios are of rates, not of times
 }

@@ -26,11 +26,11 @@ var zookeeperStore = store{
 	contestants: func(e endpoint) []contestant {
 		addr := e.Addrs[0]
 		return []contestant{
-			{name: "floor", role: floor, told: true, open: nodeFloor(addr)},
+			{name: "floor", only: throughout, role: floor, told: true, open: nodeFloor(addr)},
 			haspOn("hasp queue", e.URL),
 			simple(e.URL),
 			batching(e.URL),
-			{name: "go-zookeeper", role: peer, open: zkLock(addr)},
+			{name: "go-zookeeper", only: throughout, role: peer, open: zkLock(addr)},
 		}
 	},
 	counter: func(e endpoint, _ contestant) (counter, error) {

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// reasons say why a contestant does not reach what was set, as far as it is known: from
+// counts, profiles and the servers' own statistics. They are printed where a target was
+// missed, so that nobody takes a figure for a fault that is still to be found.
+var reasons = []struct{ store, who, text string }{
+	{"redis", "hasp queue", "Lock and unlock are two scripts of 12 µs each of the server's only thread, where the floor has a SET of 1 µs and one short script: " +
+		"the script reads the clock, keeps the queue and draws the token. At S2 the server and the clients share two cores, so what the server takes the clients lack. " +
+		"At S3 the floor is told its turn inside its process; here a message goes through the server to another process, which wakes up for it. " +
+		"At S5 each of 10,000 locks is extended every third of its TTL, 350 in a call."},
+	{"redis", "hasp setnx", "As the queue's, with 18 µs a script: to share the format it keeps the token's counter and the waiters at keys of their own. " +
+		"Who is woken has to ask for the lock: a third request for each contended acquisition."},
+	{"redlock", "hasp", "Five servers and their clients on two cores: a request more to each of them weighs here, and would travel in parallel elsewhere. " +
+		"An acquisition that waits is refused by five servers before it is granted by five: fifteen requests, where the floor, which is told its turn, has ten. " +
+		"Of 512 contenders most have asked and not been served yet when counting ends, and their requests are counted. " +
+		"At S5 each of five servers is asked for all locks, 256 in a call."},
+	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and nobody to look for. A contended acquisition adds a watch and its event. " +
+		"With 64 and more, the lists grow with the queue. Of 512 contenders many have entered and not been served yet when counting ends."},
+	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
+		"Of 512 contenders many have entered and not been served yet when counting ends."},
+	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
+		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, whomever it is meant for: " +
+		"with 64 clients 2 ms for each hand-over on two cores. 512 clients that ask at once queue up at the name's row, and the releases behind them: take few clients with many waiters each, which listen once. " +
+		"Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
+	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
+		"without tokens (`fence=false`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there."},
+	{"mysql", "hasp table", "A stored procedure with a transaction of several tables, where the floor inserts a row. MySQL cannot push: a statement of each client that waits looks at its own number " +
+		"in the server, 0.4 ms after the last look if it is next, and takes processor time from those who are served. 512 clients that ask at once queue up at the name's row, and the releases behind them."},
+	{"mysql", "hasp getlock", "As PostgreSQL's advisory locks: the token is a committed row. A contended acquisition looks first, so that the caller is told that it waits, and then waits: " +
+		"three statements for two."},
+	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +
+		"a hand-over between processes rings a bell (a named pipe), and its cost is the sleeping process's wake-up on a machine without a free core. Who waits for a flock is woken by the kernel itself, in no order."},
+}
+
+// because prints the reasons of those who have missed something.
+func (r *report) because(w io.Writer) {
+	missed := map[[2]string]bool{}
+	for _, t := range targets() {
+		if _, verdict, _ := t.check(r.Tables); verdict == "missed" {
+			missed[[2]string{t.store, t.who}] = true
+		}
+	}
+	first := true
+	for _, reason := range reasons {
+		if !missed[[2]string{reason.store, reason.who}] {
+			continue
+		}
+		if first {
+			fmt.Fprint(w, "## Why they were missed\n\n")
+			first = false
+		}
+		fmt.Fprintf(w, "- **%s, %s.** %s\n", reason.store, reason.who, reason.text)
+	}
+	if !first {
+		fmt.Fprintln(w)
+	}
+}
