@@ -222,3 +222,16 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+// What is measured again takes the place of what it was, and what is new stands with its store.
+func TestReplace(t *testing.T) {
+	r := &report{Tables: []table{{Store: "a", Scenario: "S1"}, {Store: "a", Scenario: "S2"}, {Store: "b", Scenario: "S1"}}}
+	r.replace([]table{{Store: "a", Scenario: "S1", Title: "new"}, {Store: "a", Scenario: "S3"}, {Store: "c", Scenario: "S1"}})
+	var got []string
+	for _, t := range r.Tables {
+		got = append(got, t.Store+t.Scenario+t.Title)
+	}
+	if want := "aS1new aS2 aS3 bS1 cS1"; strings.Join(got, " ") != want || r.Tables[0].Again == "" || r.Tables[1].Again != "" {
+		t.Errorf("%v, want %s, and the new ones dated: %+v", got, want, r.Tables)
+	}
+}

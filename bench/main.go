@@ -102,11 +102,16 @@ func earlier(file string) (*report, error) {
 func (r *report) replace(tables []table) {
 	for _, t := range tables {
 		t.Again = today()
-		i := slices.IndexFunc(r.Tables, func(old table) bool { return old.Store == t.Store && old.Scenario == t.Scenario })
-		if i < 0 {
-			r.Tables = append(r.Tables, t)
-		} else {
+		at := len(r.Tables)
+		for i, old := range r.Tables {
+			if old.Store == t.Store {
+				at = i + 1 // a store's tables stand together
+			}
+		}
+		if i := slices.IndexFunc(r.Tables, func(old table) bool { return old.Store == t.Store && old.Scenario == t.Scenario }); i >= 0 {
 			r.Tables[i] = t
+		} else {
+			r.Tables = slices.Insert(r.Tables, at, t)
 		}
 	}
 }

@@ -5,9 +5,8 @@ import (
 	"io"
 )
 
-// reasons say why a contestant does not reach what was set, as far as it is known: from
-// counts, profiles and the servers' own statistics. They are printed where a target was
-// missed, so that nobody takes a figure for a fault that is still to be found.
+// reasons say why a contestant does not reach what was set, as far as it is known. They are
+// printed where a target was missed, so that what is known need not be found again.
 var reasons = []struct{ store, who, text string }{
 	{"redis", "hasp queue", "Lock and unlock are two scripts of 12 µs each of the server's only thread, where the floor has a SET of 1 µs and one short script: " +
 		"the script reads the clock, keeps the queue and draws the token. At S2 the server and the clients share two cores, so what the server takes the clients lack. " +
@@ -51,7 +50,8 @@ func (r *report) because(w io.Writer) {
 			continue
 		}
 		if first {
-			fmt.Fprint(w, "## Why they were missed\n\n")
+			fmt.Fprint(w, "## Why they were missed\n\nKnown from counts and from the servers' statistics, of Redis and the databases also from profiles. "+
+				"Of ZooKeeper, etcd and the file store it is what their requests let expect: they were not profiled.\n\n")
 			first = false
 		}
 		fmt.Fprintf(w, "- **%s, %s.** %s\n", reason.store, reason.who, reason.text)

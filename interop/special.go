@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// What shares no lock with us but touches our stores, and what the documentation says of
-// that, tried.
+// What the documentation says beside the pairs, tried: of a client that meets our note of an
+// eviction, and of tools that share no lock with us but touch our stores.
 var specials = []pair{
 	{store: "zookeeper", theirs: "Curator InterProcessMutex, after an eviction", program: java, library: "curator", kind: "mutex",
 		server: zookeeperAddr, url: zkURL, name: "curator-evicted", special: (*match).afterEviction},
