@@ -38,12 +38,15 @@ func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, t
 }
 
 func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait bool) (held bool, err error) {
+	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1 FOR UPDATE"
-	if !wait {
+	if wait { // behind few others: schema/4.sql says why. The slot is ours for as long as the lock.
+		begin += b.naming.sql("; SELECT hasp_slot(hashtextextended(" + quote(name) + " COLLATE \"C\", 0), 64)")
+	} else {
 		stmt += " NOWAIT"
 	}
 	for range 2 {
-		if err := c.script(ctx, "BEGIN ISOLATION LEVEL READ COMMITTED"); err != nil {
+		if err := c.script(ctx, begin); err != nil {
 			return false, err
 		}
 		err = c.each(ctx, b.naming.sql(stmt), []any{name}, func(scan func(...any) error) error {

@@ -14,7 +14,7 @@ import (
 var schemaFiles embed.FS
 
 // latest is the version of the tables that this driver needs: the number of files.
-const latest = 3
+const latest = 4
 
 // naming puts the schema and the prefix where our statements say "hasp_". Both have been
 // checked; the schema is quoted because it may be a reserved word.

@@ -71,10 +71,10 @@ func TestMigrate(t *testing.T) {
 	b := open(t, storeURL(t, "prefix=migrate_"))
 	defer b.Close()
 	m := b.(driver.Migrator)
-	if from, to, err := m.Migrate(t.Context()); from != 0 || to != 3 || err != nil {
+	if from, to, err := m.Migrate(t.Context()); from != 0 || to != 4 || err != nil {
 		t.Errorf("the first migration: from %d to %d, %v", from, to, err)
 	}
-	if from, to, err := m.Migrate(t.Context()); from != 3 || to != 3 || err != nil {
+	if from, to, err := m.Migrate(t.Context()); from != 4 || to != 4 || err != nil {
 		t.Errorf("the second migration: from %d to %d, %v", from, to, err)
 	}
 	do(t, backends.SharedPostgres(t).URL(), "INSERT INTO locks.migrate_schema VALUES (99)")

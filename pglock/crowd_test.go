@@ -1,0 +1,135 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp"
+)
+
+// The server looks for circles in a time that grows with the third power of the longest
+// queue for one of its locks, and stands still meanwhile. So a crowd never makes a long one:
+// of a hundred that wait no more than slots wait for the lock itself, and the rest for the
+// slots. Everybody is served nevertheless. The control is a crowd that waits as people write
+// it by hand.
+func TestCrowdsMakeShortQueues(t *testing.T) {
+	t.Parallel()
+	server := private(t, "max_connections = 500")
+	for _, x := range []struct {
+		strategy string
+		slots    int
+	}{
+		{"advisory", 64},
+		{"row", 64 + 1}, // whoever came first waits for the transaction, not for the row
+	} {
+		t.Run(x.strategy, func(t *testing.T) {
+			storeURL := with(server.URL(), "strategy="+x.strategy)
+			held := lock(t, client(t, storeURL), "popular")
+			served := crowd(t, locks(t, storeURL))
+			eventually(t, "a hundred that wait", func() bool { return ask[int](t, server.URL(), waiting) == 100 })
+			if n := ask[int](t, server.URL(), longest); n > x.slots {
+				t.Errorf("%d wait for one lock, want at most %d", n, x.slots)
+			}
+			release(t, held)
+			served()
+		})
+	}
+	t.Run("table", func(t *testing.T) { crowdAtTable(t, server.URL()) })
+	t.Run("control", func(t *testing.T) {
+		conn, err := pgx.Connect(t.Context(), server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock(1)"); err != nil {
+			t.Fatal(err)
+		}
+		served := crowd(t, func(ctx context.Context) error {
+			own, err := pgx.Connect(ctx, server.URL())
+			if err != nil {
+				return err
+			}
+			defer own.Close(context.Background()) // which releases
+			_, err = own.Exec(ctx, "SELECT pg_advisory_lock(1)")
+			return err
+		})
+		eventually(t, "a hundred that wait", func() bool { return ask[int](t, server.URL(), waiting) == 100 })
+		if n := ask[int](t, server.URL(), longest); n != 100 {
+			t.Errorf("%d wait for one lock: this test does not see queues", n)
+		}
+		conn.Close(t.Context())
+		served()
+	})
+}
+
+// The queue of a table is as long as it likes; what must be short is the server's, of those
+// who change it at the same moment. A release passes them: it is behind those who wait for
+// the name's turn, not behind those who wait for a slot.
+func crowdAtTable(t *testing.T, serverURL string) {
+	held := lock(t, client(t, serverURL), "popular")
+	blocker, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Close(context.Background())
+	if _, err := blocker.Exec(t.Context(), "BEGIN; SELECT FROM hasp_names WHERE name = 'popular' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	served := crowd(t, locks(t, serverURL))
+	eventually(t, "a hundred that wait", func() bool { return ask[int](t, serverURL, waiting) == 100 })
+	released := make(chan error, 1)
+	go func() { released <- held.Release(patience(t)) }()
+	eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == 101 })
+	if n := ask[int](t, serverURL, longest); n > 16+1 {
+		t.Errorf("%d wait for one lock, want the release and at most 16", n)
+	}
+	if _, err := blocker.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-released; err != nil {
+		t.Error(err)
+	}
+	served()
+}
+
+// locks locks and unlocks, each time as a client of its own.
+func locks(t *testing.T, storeURL string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := hasp.Open(ctx, storeURL, hasp.WithTTL(calm))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.Do(ctx, "popular", func(context.Context) error { return nil })
+	}
+}
+
+// crowd has a hundred goroutines do something; the returned function waits until they have.
+func crowd(t *testing.T, do func(context.Context) error) (served func()) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			if err := do(ctx); err != nil {
+				t.Error(fmt.Errorf("number %d of the crowd: %w", i, err))
+			}
+		})
+	}
+	return func() {
+		began := time.Now()
+		wg.Wait()
+		cancel()
+		t.Logf("served within %s", time.Since(began))
+	}
+}
+
+const (
+	waiting = "SELECT count(DISTINCT pid)::int FROM pg_locks WHERE NOT granted"
+	longest = `SELECT coalesce(max(n), 0)::int FROM (SELECT count(*) AS n FROM pg_locks WHERE NOT granted
+		GROUP BY locktype, database, relation, page, tuple, transactionid, classid, objid, objsubid) q`
+)
