@@ -14,24 +14,24 @@ import (
 
 // The server looks for circles in a time that grows with the third power of the longest
 // queue for one of its locks, and stands still meanwhile. So a crowd never makes a long one:
-// of a hundred that wait no more than slots wait for the lock itself, and the rest for the
-// slots. Everybody is served nevertheless. The control is a crowd that waits as people write
+// of those who wait no more than there are slots wait for the lock itself, and the rest for
+// the slots. Everybody is served nevertheless. The control is a crowd that waits as people write
 // it by hand.
 func TestCrowdsMakeShortQueues(t *testing.T) {
 	t.Parallel()
-	server := private(t, "max_connections = 500")
+	server := private(t, "max_connections = 1000")
 	for _, x := range []struct {
 		strategy string
 		slots    int
 	}{
-		{"advisory", 64},
-		{"row", 64 + 1}, // whoever came first waits for the transaction, not for the row
+		{"advisory", 128},
+		{"row", 128 + 1}, // whoever came first waits for the transaction, not for the row
 	} {
 		t.Run(x.strategy, func(t *testing.T) {
 			storeURL := with(server.URL(), "strategy="+x.strategy)
 			held := lock(t, client(t, storeURL), "popular")
 			served := crowd(t, locks(t, storeURL))
-			eventually(t, "a hundred that wait", func() bool { return ask[int](t, server.URL(), waiting) == 100 })
+			eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
 			if n := ask[int](t, server.URL(), longest); n > x.slots {
 				t.Errorf("%d wait for one lock, want at most %d", n, x.slots)
 			}
@@ -58,8 +58,8 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 			_, err = own.Exec(ctx, "SELECT pg_advisory_lock(1)")
 			return err
 		})
-		eventually(t, "a hundred that wait", func() bool { return ask[int](t, server.URL(), waiting) == 100 })
-		if n := ask[int](t, server.URL(), longest); n != 100 {
+		eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
+		if n := ask[int](t, server.URL(), longest); n != many {
 			t.Errorf("%d wait for one lock: this test does not see queues", n)
 		}
 		conn.Close(t.Context())
@@ -81,10 +81,10 @@ func crowdAtTable(t *testing.T, serverURL string) {
 		t.Fatal(err)
 	}
 	served := crowd(t, locks(t, serverURL))
-	eventually(t, "a hundred that wait", func() bool { return ask[int](t, serverURL, waiting) == 100 })
+	eventually(t, "a crowd that waits", func() bool { return ask[int](t, serverURL, waiting) == many })
 	released := make(chan error, 1)
 	go func() { released <- held.Release(patience(t)) }()
-	eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == 101 })
+	eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == many+1 })
 	if n := ask[int](t, serverURL, longest); n > 16+1 {
 		t.Errorf("%d wait for one lock, want the release and at most 16", n)
 	}
@@ -109,11 +109,14 @@ func locks(t *testing.T, storeURL string) func(context.Context) error {
 	}
 }
 
-// crowd has a hundred goroutines do something; the returned function waits until they have.
+// many are more than there are slots.
+const many = 200
+
+// crowd has so many goroutines do something; the returned function waits until they have.
 func crowd(t *testing.T, do func(context.Context) error) (served func()) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
 	var wg sync.WaitGroup
-	for i := range 100 {
+	for i := range many {
 		wg.Go(func() {
 			if err := do(ctx); err != nil {
 				t.Error(fmt.Errorf("number %d of the crowd: %w", i, err))

@@ -41,7 +41,7 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait b
 	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1 FOR UPDATE"
 	if wait { // behind few others: schema/4.sql says why. The slot is ours for as long as the lock.
-		begin += b.naming.sql("; SELECT hasp_slot(hashtextextended(" + quote(name) + " COLLATE \"C\", 0), 64)")
+		begin += b.naming.sql("; SELECT hasp_slot(hashtextextended(" + quote(name) + " COLLATE \"C\", 0), 128)")
 	} else {
 		stmt += " NOWAIT"
 	}

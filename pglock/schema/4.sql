@@ -44,7 +44,7 @@ CREATE OR REPLACE FUNCTION hasp_await(p_name text, p_key bigint, p_id text, p_ow
 BEGIN
   IF NOT pg_try_advisory_lock(p_key) THEN
     RAISE NOTICE 'hasp: taken';
-    PERFORM hasp_slot(p_key, 64);
+    PERFORM hasp_slot(p_key, 128);
     PERFORM pg_advisory_lock(p_key);
   END IF;
   RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
