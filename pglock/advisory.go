@@ -35,12 +35,12 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	var seq *int64
 	var holder *string
 	if taken == nil {
-		err = one(ctx, c, b.naming.sql("SELECT * FROM hasp_advise(false, $1, $2, $3, $4, $5)"),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder)
+		err = one(ctx, c, b.naming.sql("SELECT a.*, $3::text FROM hasp_advise(false, $1, $2, $3, $4, $5) a"),
+			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder, echo(r.ID))
 	} else {
 		c.taken = taken
-		err = one(ctx, c, b.naming.sql("SELECT hasp_await($1, $2, $3, $4, $5)"),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq)
+		err = one(ctx, c, b.naming.sql("SELECT hasp_await($1, $2, $3, $4, $5), $3::text"),
+			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, echo(r.ID))
 		c.taken = nil
 	}
 	if sqlState(err) == "23505" {

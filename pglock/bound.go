@@ -170,7 +170,7 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 }
 
 func (b *bound) scan(ctx context.Context, query string, args []any, name string, one func(e driver.Entry, pid int64)) error {
-	return b.pool.each(ctx, b.naming.sql(query), args, func(scan func(...any) error) error {
+	return b.pool.each(ctx, b.naming.sql(query), args, anyNumber, func(scan func(...any) error) error {
 		var pid, seq, since int64
 		e := driver.Entry{Request: driver.Request{Name: name, Units: driver.Whole, Capacity: driver.Whole}}
 		err := scan(&pid, &seq, &e.ID, &e.Owner, &since)

@@ -90,7 +90,15 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-func (d *dialer) link(ctx context.Context) (link, error) {
+func (d *dialer) link(ctx context.Context) (l link, err error) {
+	err = insist(func() error {
+		l, err = d.linkOnce(ctx)
+		return err
+	})
+	return l, err
+}
+
+func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 	l := &pgxLink{}
 	conn, err := d.dial(ctx, l.noticed)
 	if err != nil {
@@ -128,10 +136,13 @@ func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
 	if d.seen.pooler == transactionPooler {
 		return nil
 	}
-	rows, err := conn.Query(ctx, settings, pgx.QueryExecModeExec)
-	if err == nil {
-		rows.Close()
-		err = rows.Err()
+	n := 0
+	err := pgxRunner{conn, pgx.QueryExecModeExec}.each(ctx, settings, nil, anyNumber, func(scan func(...any) error) error {
+		n++
+		return scan(new(string))
+	})
+	if err == nil && n == 0 {
+		err = errOutOfStep
 	}
 	return err
 }
@@ -206,8 +217,8 @@ type dbLink struct {
 
 // each notes errors that are not the server's answer: what they leave of the connection
 // only its driver knows, which looks at it when it is back in the pool.
-func (l *dbLink) each(ctx context.Context, stmt string, args []any, one func(func(...any) error) error) error {
-	err := l.sqlRunner.each(ctx, stmt, args, one)
+func (l *dbLink) each(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
+	err := l.sqlRunner.each(ctx, stmt, args, rows, one)
 	if err != nil && sqlState(err) == "" {
 		l.failed = true
 	}

@@ -87,7 +87,7 @@ func (x *examination) settings() error {
 	err := x.pool.each(x.ctx, `SELECT name, coalesce(reset_val, '') FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',
 			'full_page_writes', 'default_transaction_isolation', 'default_transaction_read_only', 'server_encoding', 'synchronous_standby_names')
 		UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
-		UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication`, nil, func(scan func(...any) error) error {
+		UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication`, nil, anyNumber, func(scan func(...any) error) error {
 		var name, value string
 		err := scan(&name, &value)
 		s[name] = value

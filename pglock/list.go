@@ -16,7 +16,7 @@ func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	var list []driver.Entry
 	err := t.pool.each(ctx, t.naming.sql(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, e.since, e.value
 		FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
-		WHERE e.name = $1 AND s.expires > hasp_now() ORDER BY e.seq`), []any{name},
+		WHERE e.name = $1 AND s.expires > hasp_now() ORDER BY e.seq`), []any{name}, anyNumber,
 		func(scan func(...any) error) error {
 			var seq, since int64
 			e := driver.Entry{Request: driver.Request{Name: name}}
@@ -41,7 +41,7 @@ func (t *table) Names(ctx context.Context, prefix string, yield func(string) boo
 // use the connection we have.
 func (t *tables) eachName(ctx context.Context, query, prefix string, yield func(string) bool) error {
 	var names []string
-	err := t.pool.each(ctx, t.naming.sql(query), []any{prefix}, func(scan func(...any) error) error {
+	err := t.pool.each(ctx, t.naming.sql(query), []any{prefix}, anyNumber, func(scan func(...any) error) error {
 		var name string
 		err := scan(&name)
 		names = append(names, name)

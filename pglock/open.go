@@ -127,12 +127,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, 
 	}
 	cfg := pool.Config()
 	d := &dialer{cfg: cfg.ConnConfig, before: cfg.BeforeConnect}
-	conn, err := d.dial(ctx, nil) // not one of the pool's, which may all be in use
-	if err != nil {
-		return nil, explain(ctx, err)
-	}
-	defer (&pgxLink{conn: conn}).close()
-	if err := d.examine(ctx, conn, opts); err != nil {
+	if err := insist(func() error { return d.meet(ctx, opts) }); err != nil {
 		return nil, explain(ctx, err)
 	}
 	return newBackend(d, pgxRunner{pool, d.mode()}, func() {}, opts), nil

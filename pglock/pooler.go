@@ -18,6 +18,16 @@ const (
 	transactionPooler = "transaction"
 )
 
+// meet examines the server on a connection of its own: those of a pool may all be in use.
+func (d *dialer) meet(ctx context.Context, o Options) error {
+	conn, err := d.dial(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer (&pgxLink{conn: conn}).close()
+	return d.examine(ctx, conn, o)
+}
+
 // examine looks at the server and at what stands before it: a pool that hands a connection
 // out for the time of a transaction breaks whatever belongs to a connection. LISTEN is
 // then heard by nobody, a prepared statement is missing, and an advisory lock is held by

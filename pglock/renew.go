@@ -26,12 +26,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	there := map[string]string{} // names of the entries, by ID
 	err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
-		err := one(ctx, r, n.sql("SELECT * FROM hasp_renew($1, $2)"), []any{s.id, s.opts.TTL.Microseconds()}, &alive, &entries, &places)
+		err := one(ctx, r, n.sql("SELECT r.*, $1::text FROM hasp_renew($1, $2) r"), []any{s.id, s.opts.TTL.Microseconds()},
+			&alive, &entries, &places, echo(s.id))
 		if err != nil || !alive || entries == int64(len(known.confirmed)) && places == known.places {
 			there = nil
 			return err
 		}
-		return r.each(ctx, n.sql("SELECT e.id, e.name FROM hasp_entries e WHERE e.session = $1"), []any{s.id},
+		return r.each(ctx, n.sql("SELECT e.id, e.name FROM hasp_entries e WHERE e.session = $1"), []any{s.id}, anyNumber,
 			func(scan func(...any) error) error {
 				var id, name string
 				err := scan(&id, &name)

@@ -49,7 +49,7 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait b
 		if err := c.script(ctx, begin); err != nil {
 			return false, err
 		}
-		err = c.each(ctx, b.naming.sql(stmt), []any{name}, func(scan func(...any) error) error {
+		err = c.each(ctx, b.naming.sql(stmt), []any{name}, anyNumber, func(scan func(...any) error) error {
 			held = true
 			return scan(new(string))
 		})

@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -13,39 +14,71 @@ import (
 // database/sql. The statements are ours and their arguments plain (strings, int64, bool,
 // []byte), so that every library sends them the same.
 type runner interface {
-	// each runs a statement and calls one for each row of its answer.
-	each(ctx context.Context, stmt string, args []any, one func(scan func(into ...any) error) error) error
+	// each runs a statement and calls one for each row of its answer, of which there are so
+	// many, or any number.
+	each(ctx context.Context, stmt string, args []any, rows int, one func(scan func(into ...any) error) error) error
 	// script runs statements without arguments or answer, in one transaction.
 	script(ctx context.Context, text string) error
 	// atomically runs do in one transaction.
 	atomically(ctx context.Context, do func(runner) error) error
 }
 
-// one runs a statement that answers with exactly one row.
-func one(ctx context.Context, r runner, stmt string, args []any, into ...any) error {
-	rows := 0
-	err := r.each(ctx, stmt, args, func(scan func(...any) error) error {
-		rows++
-		return scan(into...)
-	})
-	if err == nil && rows != 1 {
-		err = fmt.Errorf("%d rows where there is always one", rows)
+const anyNumber = -1
+
+// errOutOfStep is for an answer that cannot be that of our statement: it has other columns,
+// or another number of rows. Poolers have mixed answers up (a client of PgBouncer 1.18
+// got an empty one while others cancelled theirs; pgbouncer issue 141 tells of such), and then
+// each later answer is that of the request before: the connection must not be used again.
+var errOutOfStep = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
+
+// echo is a destination that takes nothing but this: what a request has sent for the purpose,
+// to know its answer by. The answers that say who holds have one.
+type echo string
+
+// Scan implements sql.Scanner.
+func (e echo) Scan(v any) error {
+	if got, ok := v.(string); ok && got == string(e) {
+		return nil
+	}
+	if got, ok := v.([]byte); ok && string(got) == string(e) {
+		return nil
+	}
+	return fmt.Errorf("it is for %v, and ours was for %s", v, string(e))
+}
+
+// insist asks again, by another connection, where the answer was not to the question.
+func insist(ask func() error) error {
+	err := ask()
+	for again := 0; again < 2 && errors.Is(err, errOutOfStep); again++ {
+		err = ask()
 	}
 	return err
 }
 
+// one runs a statement that answers with exactly one row.
+func one(ctx context.Context, r runner, stmt string, args []any, into ...any) error {
+	return r.each(ctx, stmt, args, 1, func(scan func(...any) error) error { return scan(into...) })
+}
+
 // eachRow goes through an answer of either library.
-func eachRow(rows interface {
+func eachRow(answer interface {
 	Next() bool
 	Scan(into ...any) error
 	Err() error
-}, one func(func(...any) error) error) error {
-	for rows.Next() {
-		if err := one(rows.Scan); err != nil {
-			return err
+}, rows int, one func(func(...any) error) error) error {
+	n := 0
+	for ; answer.Next(); n++ {
+		if err := one(answer.Scan); err != nil {
+			return fmt.Errorf("%w: %w", errOutOfStep, err)
 		}
 	}
-	return rows.Err()
+	if err := answer.Err(); err != nil {
+		return err
+	}
+	if rows != anyNumber && n != rows {
+		return fmt.Errorf("%w: it has %d rows", errOutOfStep, n)
+	}
+	return nil
 }
 
 // pgxRunner is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
@@ -58,14 +91,21 @@ type pgxRunner struct {
 	mode pgx.QueryExecMode
 }
 
-func (r pgxRunner) each(ctx context.Context, stmt string, args []any, one func(func(...any) error) error) error {
+func (r pgxRunner) each(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
 	all := make([]any, 0, 12) // enter has eleven
-	rows, err := r.on.Query(ctx, stmt, append(append(all, r.mode), args...)...)
+	answer, err := r.on.Query(ctx, stmt, append(append(all, r.mode), args...)...)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	return eachRow(rows, one)
+	defer answer.Close()
+	socket := answer.Conn().PgConn().Conn()
+	err = eachRow(answer, rows, one)
+	if errors.Is(err, errOutOfStep) {
+		// By its socket: a pool has the connection back by now, and whoever gets it finds it
+		// broken, before or after sending. Either is asked again.
+		_ = socket.Close()
+	}
+	return err
 }
 
 func (r pgxRunner) script(ctx context.Context, text string) error {
@@ -85,13 +125,13 @@ type sqlRunner struct {
 	}
 }
 
-func (r sqlRunner) each(ctx context.Context, stmt string, args []any, one func(func(...any) error) error) error {
-	rows, err := r.on.QueryContext(ctx, stmt, args...)
+func (r sqlRunner) each(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
+	answer, err := r.on.QueryContext(ctx, stmt, args...)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	return eachRow(rows, one)
+	defer answer.Close()
+	return eachRow(answer, rows, one)
 }
 
 func (r sqlRunner) script(ctx context.Context, text string) error {

@@ -58,8 +58,8 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		return v, nil
 	}
 	var a answer
-	err := s.table.ask(ctx, "SELECT * FROM hasp_enter($1, $2, hasp_turn($3, 16), $4, $5, $6, $7, $8, $9, $10)", t.arguments(),
-		&a.state, &a.seq, &a.retry, &a.ahead, &a.holder)
+	err := s.table.ask(ctx, "SELECT e.*, $4::text FROM hasp_enter($1, $2, hasp_turn($3, 16), $4, $5, $6, $7, $8, $9, $10) e", t.arguments(),
+		&a.state, &a.seq, &a.retry, &a.ahead, &a.holder, echo(t.request.ID))
 	if err != nil {
 		if noSchema(err) {
 			return driver.Verdict{}, s.dead()
@@ -233,7 +233,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 }
 
 func (t *tables) leave(ctx context.Context, name, session, id string) (there bool, err error) {
-	err = t.ask(ctx, "SELECT hasp_leave(hasp_turn($1, 0), $2, $3)", []any{name, session, id}, &there)
+	err = t.ask(ctx, "SELECT hasp_leave(hasp_turn($1, 0), $2, $3), $3::text", []any{name, session, id}, &there, echo(id))
 	return there, err
 }
 

@@ -145,17 +145,20 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := pool.Acquire(ctx)
-	if err == nil {
+	err = insist(func() error {
+		c, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Release()
 		err = d.examine(ctx, c.Conn(), o)
 		examined.Store(true)
 		if err == nil && d.seen.pooler == "" {
-			err = d.settle(ctx, c.Conn())
-		} else {
-			(&pgxLink{conn: c.Conn()}).close() // behind a pooler the looking leaves a LISTEN there
+			return d.settle(ctx, c.Conn())
 		}
-		c.Release()
-	}
+		(&pgxLink{conn: c.Conn()}).close() // behind a pooler the looking leaves a LISTEN there
+		return err
+	})
 	if err != nil {
 		pool.Close()
 		return nil, explain(ctx, err)
