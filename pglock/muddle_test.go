@@ -159,10 +159,10 @@ func (m *muddler) tell(answer []byte) {
 	}
 }
 
-// Write notes a grant that passes: the answer to a prepared statement, "2" and a row, in
-// which there is an ID.
+// Write notes a grant that passes: the answer to a prepared statement, "2", and a row of three
+// columns or more. A release has two.
 func (m *muddler) Write(answer []byte) (int, error) {
-	if bytes.HasPrefix(answer, []byte("2\x00\x00\x00\x04D")) && len(answer) > 60 {
+	if len(answer) > 12 && bytes.HasPrefix(answer, []byte("2\x00\x00\x00\x04D")) && binary.BigEndian.Uint16(answer[10:]) >= 3 {
 		m.mu.Lock()
 		m.grant = bytes.Clone(answer)
 		m.mu.Unlock()
