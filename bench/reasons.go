@@ -19,9 +19,10 @@ var reasons = []struct{ store, who, text string }{
 		"Of 512 contenders most have asked and not been served yet when counting ends, and their requests are counted. " +
 		"At S5 each of five servers is asked for all locks, 256 in a call."},
 	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and nobody to look for. A contended acquisition adds a watch and its event. " +
-		"With 64 and more, the lists grow with the queue. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"With 64 and more, the lists grow with the queue. " +
+		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: it is the third packet. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
-		"Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; all but a tenth of ours is gRPC's and the protocol's encoding, and half of that tenth the value's JSON. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, whomever it is meant for: " +
 		"with 64 clients 2 ms for each hand-over on two cores, with 512 some 18 ms: take few clients with many waiters each, which listen once. " +
@@ -34,7 +35,8 @@ var reasons = []struct{ store, who, text string }{
 	{"mysql", "hasp getlock", "As PostgreSQL's advisory locks: the token is a committed row. A contended acquisition looks first, so that the caller is told that it waits, and then waits: " +
 		"three statements for two."},
 	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +
-		"a hand-over between processes rings a bell (a named pipe), and its cost is the sleeping process's wake-up on a machine without a free core. Who waits for a flock is woken by the kernel itself, in no order."},
+		"a hand-over between processes rings a bell (a named pipe), and its cost is the sleeping process's wake-up on a machine without a free core. " +
+		"At S2 half of the time is in eight system calls, of which the two reads of the queue's page are a fifth; mapped into memory they would cost nothing, but a file that somebody truncates would end the process. Who waits for a flock is woken by the kernel itself, in no order."},
 }
 
 // because prints the reasons of those who have missed something.
@@ -51,8 +53,7 @@ func (r *report) because(w io.Writer) {
 			continue
 		}
 		if first {
-			fmt.Fprint(w, "## Why they were missed\n\nKnown from counts and from the servers' statistics, of Redis and the databases also from profiles. "+
-				"Of ZooKeeper, etcd and the file store it is what their requests let expect: they were not profiled.\n\n")
+			fmt.Fprint(w, "## Why they were missed\n\nKnown from counts, from the servers' statistics, and from profiles of clients and servers that were made apart from this run.\n\n")
 			first = false
 		}
 		fmt.Fprintf(w, "- **%s, %s.** %s\n", reason.store, reason.who, reason.text)
