@@ -117,8 +117,12 @@ func (c *chaos) run(over func() bool, limit time.Duration) (wrong []string) {
 	}
 	for i := range chaosNames {
 		var left []driver.Entry
-		if !waitFor(limit, func() bool { left = entries(c.t, c.parties[0].Backend(), c.lockName(i)); return len(left) == 0 }) {
-			wrong = append(wrong, fmt.Sprintf("left under %s: %+v", c.lockName(i), left))
+		var err error
+		if !waitFor(limit, func() bool { // a connection may have been lost just now, and be found so by us
+			left, err = c.parties[0].Backend().List(ctx(c.t), c.lockName(i))
+			return err == nil && len(left) == 0
+		}) {
+			wrong = append(wrong, fmt.Sprintf("left under %s: %+v, %v", c.lockName(i), left, err))
 		}
 	}
 	return append(wrong, violations(c.t, c.rec)...)

@@ -296,3 +296,21 @@ func TestCloseAnsweredLate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A connection that broke is no news to a caller who has given up; an answer is.
+func TestEndedFirst(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("use of closed network connection")
+	for _, c := range []struct {
+		ctx       context.Context
+		err, want error
+	}{
+		{t.Context(), broken, broken}, {over, broken, context.Canceled},
+		{over, zk.ErrNoNode, zk.ErrNoNode}, {over, nil, nil},
+	} {
+		if got := endedFirst(c.ctx, c.err); got != c.want {
+			t.Errorf("%v with %v: %v", c.err, c.ctx.Err(), got)
+		}
+	}
+}

@@ -41,12 +41,21 @@ func launch[T any](ctx context.Context, c *conn, fn func() (T, error)) (T, error
 		if over := c.over(); r.err != nil && over != nil {
 			return none, over // what the library says then is only how it was closed
 		}
-		return r.v, r.err
+		return r.v, endedFirst(ctx, r.err)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	case <-c.ended:
 		return none, c.over()
 	}
+}
+
+// endedFirst is err, or the end of ctx where that is the news: a connection broke, but the
+// caller has given up meanwhile.
+func endedFirst(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !answered(err) {
+		return ctx.Err()
+	}
+	return err
 }
 
 // connected waits for a connection.

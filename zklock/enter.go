@@ -112,7 +112,7 @@ func (t *ticket) together(ctx context.Context, c *creation) ([]string, error) {
 		return nil, err
 	}
 	if c.err != nil {
-		return nil, c.err
+		return nil, endedFirst(ctx, c.err)
 	}
 	if listErr != nil {
 		return nil, listErr
