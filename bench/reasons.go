@@ -20,12 +20,12 @@ var reasons = []struct{ store, who, text string }{
 		"At S5 each of five servers is asked for all locks, 256 in a call."},
 	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and nobody to look for. A contended acquisition adds a watch and its event. " +
 		"With 64 and more, the lists grow with the queue. " +
-		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: it is the third packet. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712; the third packet is what it has more. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
-		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; all but a tenth of ours is gRPC's and the protocol's encoding, and half of that tenth the value's JSON. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; a sixth of the client's is hasp's own code, a quarter of that the value's JSON, and the rest gRPC, its encoding and the runtime. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, whomever it is meant for: " +
-		"with 64 clients 2 ms for each hand-over on two cores, with 512 some 18 ms: take few clients with many waiters each, which listen once. " +
+		"with 64 clients 2 ms for each hand-over on two cores, with 512 by that reckoning 18 ms: take few clients with many waiters each, which listen once. " +
 		"Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
 		"without tokens (`fence=false`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
@@ -36,7 +36,7 @@ var reasons = []struct{ store, who, text string }{
 		"three statements for two."},
 	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +
 		"a hand-over between processes rings a bell (a named pipe), and its cost is the sleeping process's wake-up on a machine without a free core. " +
-		"At S2 half of the time is in eight system calls, of which the two reads of the queue's page are a fifth; mapped into memory they would cost nothing, but a file that somebody truncates would end the process. Who waits for a flock is woken by the kernel itself, in no order."},
+		"At S2 nearly half of the time is in nine system calls; the two reads of the queue's page among them take a fifth of the time; mapped into memory they would cost nothing, but a file that somebody truncates would end the process. Who waits for a flock is woken by the kernel itself, in no order."},
 }
 
 // because prints the reasons of those who have missed something.

@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// The server looks for circles in a time that grows with the third power of the longest
-// queue for one of its locks, and stands still meanwhile. So a crowd never makes a long one:
+// The server looks for circles in a time that grows steeply with the longest queue
+// for one of its locks, and stands still meanwhile. So a crowd never makes a long one:
 // of those who wait no more than there are slots wait for the lock itself, and the rest for
 // the slots. Everybody is served nevertheless. The control is a crowd that waits as people write
 // it by hand.

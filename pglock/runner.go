@@ -26,13 +26,13 @@ type runner interface {
 const anyNumber = -1
 
 // errOutOfStep is for an answer that cannot be that of our statement: it has other columns,
-// or another number of rows. Poolers have mixed answers up (a client of PgBouncer 1.18
-// got an empty one while others cancelled theirs; pgbouncer issue 141 tells of such), and then
-// each later answer is that of the request before: the connection must not be used again.
+// or another number of rows. Poolers have mixed answers up (pgbouncer issue 141 tells of
+// such, and one of our clients got an empty answer through PgBouncer 1.18), and then each later answer is that of the request before: the connection must not be used again.
 var errOutOfStep = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
 
 // echo is a destination that takes nothing but this: what a request has sent for the purpose,
-// to know its answer by. The answers that say who holds have one.
+// to know its answer by. The answers of the functions that say who holds have one; that of
+// hasp_grant for strategy row, and of the server's own pg_advisory functions, have none.
 type echo string
 
 // Scan implements sql.Scanner.

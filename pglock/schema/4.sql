@@ -2,7 +2,7 @@
 --
 -- Who waits for a lock of the server's for longer than deadlock_timeout (1 s by default) looks
 -- whether it is part of a circle: once, and with the whole lock table closed to everybody.
--- That takes time with the third power of how many wait for the same lock: 512 on one lock
+-- That takes the longer, and steeply so, the more wait for the same lock: 512 on one lock
 -- stopped the server for seconds at a time. So no lock of ours has a long queue. Whoever finds
 -- it taken first takes one of a few slots, and waits behind those who wait for that slot: the
 -- queues are short, and so are the looks.
