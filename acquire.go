@@ -145,7 +145,8 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 	e := &entry{
-		session: s, id: s.client.newID(), request: *r, batch: r.batch, limit: newLimit(r.limits), cancel: cancel,
+		session: s, id: s.client.newID(), name: r.name, units: int32(r.units), capacity: int32(r.capacity),
+		batch: r.batch, limit: newLimit(r.limits), cancel: cancel,
 	}
 	if err := s.add(e); err != nil {
 		return nil, false, err
@@ -161,7 +162,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 			queued = true
 			s.client.event(Event{Kind: Waiting, Context: caller, Name: r.name})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
-				go s.client.watchDeadlock(ctx, e, cancel) // ends with ctx
+				go s.client.watchDeadlock(ctx, e.id, r.deadlock, cancel) // ends with ctx
 			}
 		}
 		v, err = s.wait(ctx, e, v.Retry, &failures)

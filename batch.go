@@ -51,7 +51,8 @@ type batch struct {
 	name string
 
 	// Guarded by all.mu.
-	leases  int // of the entry of the moment
+	bound   batching // as whoever acquired the entry of the moment has it
+	leases  int      // of that entry
 	waiters []*batchWaiter
 }
 
@@ -78,12 +79,19 @@ func (c *Client) batched(ctx context.Context, r *Request) (*Lease, error) {
 			return nil, contextError(ctx)
 		}
 	}
-	r.batch = b
+	b.charge(r)
 	l, err := c.gated(ctx, r)
 	if err != nil {
 		b.next()
 	}
 	return l, err
+}
+
+// charge makes a request that of whoever is in charge.
+func (b *batch) charge(r *Request) {
+	b.all.mu.Lock()
+	defer b.all.mu.Unlock()
+	r.batch, b.bound = b, r.batching
 }
 
 // join makes the caller the one in charge of the name (no waiter is returned), or queues
@@ -154,9 +162,8 @@ func (b *batch) handOn(l *Lease) bool {
 	}
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	bound := e.request.batching
 	elapsed, _ := since(e.first.since)
-	if len(b.waiters) == 0 || b.leases+1 >= bound.most || elapsed >= bound.time {
+	if len(b.waiters) == 0 || b.leases+1 >= b.bound.most || elapsed >= b.bound.time {
 		return false
 	}
 	e.mu.Lock()
@@ -177,8 +184,7 @@ func (b *batch) handOn(l *Lease) bool {
 	next := new(Lease)
 	e.leases = e.leases[:0]
 	e.addLocked(next, w.ctx)
-	e.since = next.since
-	e.startLimitLocked()
+	e.startLimitLocked(next.since)
 	w.turn <- next
 	return true
 }

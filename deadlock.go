@@ -243,15 +243,16 @@ func FailOnDeadlock(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("FailOnDeadlock", &c.deadlock, d) }
 }
 
-// watchDeadlock fails the entry's waiting if it is the youngest of a deadlock.
-func (c *Client) watchDeadlock(ctx context.Context, e *entry, fail context.CancelCauseFunc) {
-	for sleep(ctx, e.request.deadlock) {
+// watchDeadlock looks again and again, and fails an entry's waiting if it is the youngest of a
+// deadlock.
+func (c *Client) watchDeadlock(ctx context.Context, id string, every time.Duration, fail context.CancelCauseFunc) {
+	for sleep(ctx, every) {
 		found, err := c.Deadlocks(ctx)
 		if err != nil {
 			continue // somebody else will tell of a store that does not answer
 		}
 		for _, d := range found {
-			if d.Certain && d.youngest() == e.id {
+			if d.Certain && d.youngest() == id {
 				fail(fmt.Errorf("%w: %s", ErrDeadlock, d))
 				return
 			}

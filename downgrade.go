@@ -37,7 +37,7 @@ func (l *Lease) downgrade(ctx context.Context) error {
 	switch err := l.Err(); {
 	case err != nil:
 		return err
-	case e.request.capacity != driver.Whole:
+	case int64(e.capacity) != driver.Whole:
 		return fmt.Errorf("%w: permits of a semaphore are released, not downgraded", ErrUnsupported)
 	case !ok || !e.session.client.traits.Shared:
 		return fmt.Errorf("%w: it cannot make a writer a reader in place", ErrUnsupported)
@@ -57,7 +57,7 @@ func (l *Lease) downgrade(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	e.mu.Lock()
-	e.request.units = 1
+	e.units = 1
 	e.mu.Unlock()
 	return l.Err()
 }

@@ -17,15 +17,19 @@ type entry struct {
 	session *session
 	ticket  driver.Ticket
 	id      string
-	request Request
+	name    string
 	batch   *batch // nil: the lock is not handed on within the process
+
+	// driver.Whole at most. An entry has the size that it has with care: people hold ten
+	// thousand, and the allocator rounds up in steps of 32 bytes here.
+	capacity int32
+	units    int32 // guarded by mu; less after a Downgrade
 
 	mu      sync.Mutex
 	cancel  context.CancelCauseFunc // of the acquisition or release under way; else nil
 	state   entryState
 	token   uint64
 	err     error     // why it is no longer held
-	since   instant   // when the lease of the moment was granted
 	leaveBy time.Time // when its release is given up; zero: nobody releases it
 	limit   *limit    // nil: held for as long as it is not released
 	leases  []*Lease  // those that are neither released nor lost, oldest first
@@ -69,8 +73,7 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	e.state, e.token, e.cancel = held, token, nil
 	e.leases = e.room[:0]
 	e.addLocked(&e.first, parent)
-	e.since = e.first.since
-	e.startLimitLocked()
+	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }
 
@@ -121,7 +124,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 		return was
 	}
 	le := &LostError{
-		Name: e.request.name, Backend: c.backend.String(), Token: e.token,
+		Name: e.name, Backend: c.backend.String(), Token: e.token,
 		Reason: reason, Since: time.Now(), Confirmed: confirmed, Err: err,
 	}
 	e.state, e.err = lost, le
@@ -200,7 +203,7 @@ func (e *entry) lostAtRelease(err error) error {
 		reason = Expired
 	}
 	return &LostError{
-		Name: e.request.name, Backend: e.session.client.backend.String(), Token: e.token,
+		Name: e.name, Backend: e.session.client.backend.String(), Token: e.token,
 		Reason: reason, Since: time.Now(), Confirmed: e.session.confirmed(), Err: err,
 	}
 }

@@ -77,7 +77,7 @@ func (l *Lease) export() (string, error) {
 	e.leases = nil
 	e.state, e.err = released, errExported
 	e.stopLimitLocked()
-	x := exported{Name: e.request.name, ID: e.id, Token: e.token, Units: e.request.units, Capacity: e.request.capacity}
+	x := exported{Name: e.name, ID: e.id, Token: e.token, Units: int64(e.units), Capacity: int64(e.capacity)}
 	e.mu.Unlock()
 
 	if e.batch != nil {
@@ -175,7 +175,10 @@ func (c *Client) importing(ctx context.Context, r *Request, x exported) (*Lease,
 func (s *session) adopt(caller context.Context, r *Request, x exported) (*Lease, error) {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
-	e := &entry{session: s, id: s.client.newID(), request: *r, limit: newLimit(r.limits), cancel: cancel}
+	e := &entry{
+		session: s, id: s.client.newID(), name: r.name, units: int32(r.units), capacity: int32(r.capacity),
+		limit: newLimit(r.limits), cancel: cancel,
+	}
 	e.ticket = s.drv.Ticket(driver.Request{
 		Name: r.name, ID: e.id, Units: r.units, Capacity: r.capacity, Owner: r.owner, Since: r.began,
 	})

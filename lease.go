@@ -24,7 +24,7 @@ type Lease struct {
 }
 
 // Name returns the lock's name.
-func (l *Lease) Name() string { return l.entry.request.name }
+func (l *Lease) Name() string { return l.entry.name }
 
 // ID returns the id of the entry in the store, as Inspect shows it.
 func (l *Lease) ID() string { return l.entry.id }
@@ -128,8 +128,8 @@ func holding(ctx context.Context, c *Client, r *Request) *Lease {
 		if !ok {
 			return nil
 		}
-		have := &l.entry.request
-		if l.entry.session.client == c && have.name == r.name && have.capacity == r.capacity && l.Held() {
+		have := l.entry
+		if have.session.client == c && have.name == r.name && int64(have.capacity) == r.capacity && l.Held() {
 			return l
 		}
 		ctx = l.parent
@@ -157,7 +157,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err // a LostError names lock and store itself
 	}
-	return l.entry.session.client.wrap("release", l.entry.request.name, err)
+	return l.entry.session.client.wrap("release", l.entry.name, err)
 }
 
 func (l *Lease) release(caller context.Context) error {
@@ -194,7 +194,7 @@ func (l *Lease) release(caller context.Context) error {
 func (l *Lease) told(ctx context.Context, err error) {
 	e := l.entry
 	e.session.client.event(Event{
-		Kind: Released, Context: ctx, Name: e.request.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+		Kind: Released, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
 	})
 }
 

@@ -67,9 +67,10 @@ func (l *Lease) Progress() {
 	}
 }
 
-// limit is the limits of an entry at work. progress and timer are guarded by entry.mu.
+// limit is the limits of an entry at work, which but for the limits entry.mu guards.
 type limit struct {
 	limits
+	since    instant // when the lease of the moment was granted
 	progress instant
 	timer    *time.Timer
 }
@@ -87,7 +88,7 @@ func newLimit(l limits) *limit {
 func (e *entry) leftLocked() (left time.Duration, reason Reason) {
 	left = driver.Forever
 	if e.limit.max > 0 {
-		elapsed, _ := since(e.since)
+		elapsed, _ := since(e.limit.since)
 		left, reason = e.limit.max-elapsed, Overdue
 	}
 	if e.limit.stall > 0 {
@@ -146,11 +147,11 @@ func (e *entry) expel(reason Reason) {
 
 // startLimitLocked begins to count for a new holder: at a grant, and when the lock is
 // handed on within the process.
-func (e *entry) startLimitLocked() {
+func (e *entry) startLimitLocked(granted instant) {
 	if e.limit == nil {
 		return
 	}
-	e.limit.progress = e.since
+	e.limit.since, e.limit.progress = granted, granted
 	if left, reason := e.leftLocked(); reason != "" {
 		e.stopLimitLocked()
 		e.limit.timer = time.AfterFunc(min(left, trustCheck), e.checkLimit)
@@ -183,7 +184,7 @@ func (e *entry) sitOut(ctx context.Context) error {
 		return nil
 	}
 	rest := func() time.Duration {
-		elapsed, _ := since(e.since)
+		elapsed, _ := since(e.limit.since)
 		return e.limit.min - elapsed
 	}
 	if sleep(ctx, rest()) {

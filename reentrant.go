@@ -22,7 +22,7 @@ func Reentrant() LockOption {
 // again is what a request comes to whose context holds the name already.
 func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
 	l.entry.mu.Lock()
-	units := l.entry.request.units // less after a Downgrade
+	units := int64(l.entry.units)
 	l.entry.mu.Unlock()
 	switch {
 	case !r.reentrant:

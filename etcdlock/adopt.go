@@ -43,7 +43,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 			t.giveBack(false)
 			return driver.Verdict{}, err
 		}
-		e, _ := t.queue.entry(kv)
+		e, _ := t.queue().entry(kv)
 		if e.ID == t.request.ID { // an earlier attempt has come through
 			return t.adopted(e, kv.ModRevision, rev)
 		}
@@ -67,7 +67,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 // offered reads the key that is to be adopted, if it is what we take it for, or ours already.
 func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.KeyValue, rev int64, err error) {
 	s, r := t.session, &t.request
-	queued := byAge(t.queue.all(), pb.RangeRequest_ASCEND, 0)
+	queued := byAge(t.queue().all(), pb.RangeRequest_ASCEND, 0)
 	queued.MaxCreateRevision = seq
 	resp, err := s.txn(ctx, "look for the entry to take over", &pb.TxnRequest{
 		Success: []*pb.RequestOp{get(s.epoch.key), read(queued)},
@@ -85,8 +85,8 @@ func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.
 	}
 	last := len(kvs) - 1
 	kv = kvs[last]
-	e, ok := t.queue.entry(kv)
-	switch held, _ := driver.Decide(t.queue.entries(kvs[:last]), e.Request); {
+	e, ok := t.queue().entry(kv)
+	switch held, _ := driver.Decide(t.queue().entries(kvs[:last]), e.Request); {
 	case !ok, kv.CreateRevision != seq, !held, e.ID != id && e.ID != r.ID,
 		e.Units != r.Units, e.Capacity != r.Capacity:
 		return nil, 0, none

@@ -119,6 +119,6 @@ func (t *ticket) giveBack(gone bool) {
 	if !t.kept || t.open > 0 || t.rev != 0 && !gone {
 		return
 	}
-	t.session.slots.free(t.queue.marked(&t.request), t, !t.away)
+	t.session.slots.free(t.queue().marked(&t.request), t, !t.away)
 	t.kept = false
 }

@@ -63,7 +63,7 @@ func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content
 				return fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 			}
 			mod = kv.ModRevision
-			if e, ok := t.queue.entry(kv); ok {
+			if e, ok := t.queue().entry(kv); ok {
 				c = content{e.Units, e.Value}
 			}
 		}

@@ -76,7 +76,7 @@ func (b *Backend) grant(ctx context.Context, ttl time.Duration) (resp *pb.LeaseG
 func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{
 		session: s, request: r, now: content{r.Units, r.Value},
-		queue: s.backend.queue(r.Name), signal: make(chan struct{}, 1),
+		base: s.backend.queue(r.Name).base,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 )
 
 // ticket is one entry's key. How it enters is in this file, how it waits in wait.go, how
@@ -15,25 +16,27 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	queue   queue
-	signal  chan struct{} // holds one wake-up for Wait, which says all
+	base    string    // of its queue
+	bell    bell.Bell // for Wait
 
 	mu   sync.Mutex
 	key  string // one of the session's slots, ours while kept; or adopted
-	kept bool
 	put  []byte // the value that was put there
-	left bool   // Leave was called: nothing may enter any more
-	open int    // requests to enter whose outcome we do not know; see epoch.go
-	rev  int64  // create revision of the key, the place in the queue; 0: not known to be there
-	mod  int64  // mod revision; with what was put there: see rewrite.go
-	now  content
+	open int32  // requests to enter whose outcome we do not know; see epoch.go
+	kept bool
+	left bool // Leave was called: nothing may enter any more
 	held bool
-	gone bool // the key was deleted, and not by us
-	away bool // another session has adopted it
+	gone bool  // the key was deleted, and not by us
+	away bool  // another session has adopted it
+	rev  int64 // create revision of the key, the place in the queue; 0: not known to be there
+	mod  int64 // mod revision; with what was put there: see rewrite.go
+	now  content
 	view view
 	own  *watch            // for the deletion of our key; see vigil.go
 	ring map[string]*watch // by key, for that of the blockers
 }
+
+func (t *ticket) queue() queue { return queue{name: t.request.Name, base: t.base} }
 
 // Enqueue enters, or asks again if the place in the queue is known already.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
@@ -84,7 +87,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 // entering builds the transaction. It reads those ahead before it puts the key, so that
 // the answer does not carry our own. If it fails, a try is told at once who is there.
 func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
-	r, q, s := &t.request, t.queue, t.session
+	r, q, s := &t.request, t.queue(), t.session
 	deniers := q.deniers(r)
 	x := &pb.TxnRequest{Compare: []*pb.Compare{createdAt(t.key, 0), s.epoch.is(epoch)}}
 	if since == 0 {
@@ -117,7 +120,7 @@ func (t *ticket) begin() (epoch int64, err error) {
 		return 0, err
 	}
 	if !t.kept {
-		t.key, t.kept = t.session.slots.take(t.queue.marked(&t.request), t), true
+		t.key, t.kept = t.session.slots.take(t.queue().marked(&t.request), t), true
 		t.put = encode(&t.request)
 	}
 	return t.session.epoch.now(), nil
@@ -154,7 +157,7 @@ func (t *ticket) placed(resp *pb.TxnResponse) (driver.Verdict, error) {
 	} else {
 		ahead := found(resp, 0)
 		t.see(ahead, rev)
-		t.view.depth = ahead.Count
+		t.view.depth = int32(min(ahead.Count, longQueue+1))
 	}
 	return t.verdict(), nil
 }
@@ -177,7 +180,7 @@ func (t *ticket) obstacle(ctx context.Context, resp *pb.TxnResponse) (since int6
 	}
 	s := t.session
 	resp, err = s.txn(ctx, "look who is there", &pb.TxnRequest{
-		Success: []*pb.RequestOp{get(s.epoch.key), read(byAge(t.queue.all(), pb.RangeRequest_ASCEND, 0))},
+		Success: []*pb.RequestOp{get(s.epoch.key), read(byAge(t.queue().all(), pb.RangeRequest_ASCEND, 0))},
 	})
 	if err != nil {
 		return 0, nil, err
@@ -203,7 +206,7 @@ func (t *ticket) against(seen *pb.RangeResponse, rev int64) (pure bool, busy *dr
 			return true, nil, nil
 		}
 	}
-	ahead := t.queue.entries(seen.Kvs)
+	ahead := t.queue().entries(seen.Kvs)
 	if err := driver.CheckKind(ahead, t.request); err != nil {
 		return true, nil, err
 	}

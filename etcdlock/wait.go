@@ -18,9 +18,9 @@ type view struct {
 	rev      int64 // of the read; deletions up to it are in the view, later ones come from watches
 	ahead    []driver.Entry
 	keys     []string // of ahead
-	complete bool     // nobody else was ahead; else there may be, older than these
-	depth    int64    // how many there were, where the read told; else 0
 	watched  int64    // the latest revision at which a watch began
+	depth    int32    // how many there were, where the read told, counted to longQueue+1; else 0
+	complete bool     // nobody else was ahead; else there may be, older than these
 	deaf     bool     // some watch does not stand
 	deleted  map[string]bool
 }
@@ -39,7 +39,7 @@ func (t *ticket) see(r *pb.RangeResponse, rev int64) {
 		if v.deleted[key] {
 			continue
 		}
-		if e, ok := t.queue.entry(kv); ok {
+		if e, ok := t.queue().entry(kv); ok {
 			v.ahead, v.keys = append(v.ahead, e), append(v.keys, key)
 		}
 	}
@@ -85,7 +85,7 @@ func (t *ticket) look(ctx context.Context) (driver.Verdict, error) {
 		rev := t.rev
 		t.view.deaf = false // before the request: what is told from here on counts again
 		t.mu.Unlock()
-		ahead := byAge(t.queue.deniers(r), pb.RangeRequest_DESCEND, limit)
+		ahead := byAge(t.queue().deniers(r), pb.RangeRequest_DESCEND, limit)
 		ahead.MaxCreateRevision = rev - 1
 		resp, err := t.session.txn(ctx, "look who is ahead", &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(t.key, rev)},
@@ -143,7 +143,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			continue
 		}
 		select {
-		case <-t.signal:
+		case <-t.bell.Rings():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()
 		case <-t.session.ctx.Done():
@@ -220,13 +220,6 @@ func (t *ticket) hold() {
 	t.held = true
 }
 
-func (t *ticket) wake() {
-	select {
-	case t.signal <- struct{}{}:
-	default:
-	}
-}
-
 // standing, deleted, changed and deaf make the ticket a listener.
 
 func (t *ticket) standing(_ *watch, rev int64) {
@@ -240,7 +233,7 @@ func (t *ticket) standing(_ *watch, rev int64) {
 		return
 	}
 	t.view.watched = max(t.view.watched, rev)
-	t.wake()
+	t.bell.Ring()
 }
 
 func (t *ticket) deleted(w *watch) {
@@ -262,7 +255,7 @@ func (t *ticket) deleted(w *watch) {
 		t.view.keys = slices.Delete(t.view.keys, i, i+1)
 		t.view.ahead = slices.Delete(t.view.ahead, i, i+1)
 	}
-	t.wake()
+	t.bell.Ring()
 	t.mu.Unlock()
 }
 
@@ -274,12 +267,12 @@ func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(t.view.keys, w.key)
-	e, ok := t.queue.entry(now)
+	e, ok := t.queue().entry(now)
 	if t.left || i < 0 || !ok || e.Seq != t.view.ahead[i].Seq || e.Units >= t.view.ahead[i].Units {
 		return
 	}
 	t.view.ahead[i].Units = e.Units
-	t.wake()
+	t.bell.Ring()
 }
 
 func (t *ticket) deaf(*watch) {
@@ -287,7 +280,7 @@ func (t *ticket) deaf(*watch) {
 	defer t.mu.Unlock()
 	if !t.held {
 		t.view.deaf = true
-		t.wake()
+		t.bell.Ring()
 	}
 }
 
@@ -296,7 +289,7 @@ func (t *ticket) lost() {
 	t.mu.Lock()
 	t.gone = true
 	left := t.left
-	t.wake()
+	t.bell.Ring()
 	t.mu.Unlock()
 	t.giveBack(true)
 	if !left {

@@ -91,7 +91,7 @@ func (c *changes) read(buf []byte) {
 			for d, users := range c.users {
 				if d == wd || mask&unix.IN_Q_OVERFLOW != 0 {
 					for w := range users {
-						w.signal()
+						w.bell.Ring()
 					}
 				}
 			}

@@ -315,6 +315,6 @@ func (p *post) dropLocked(o *peer) {
 	delete(p.byFD, o.fd)
 	hangUp(o.fd)
 	for w := range o.waiting {
-		w.signal()
+		w.bell.Ring()
 	}
 }

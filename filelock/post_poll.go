@@ -55,7 +55,7 @@ func (p *post) run() {
 			return
 		}
 		for w := range p.waiting {
-			w.signal()
+			w.bell.Ring()
 		}
 		p.mu.Unlock()
 	}

@@ -107,7 +107,7 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	number := s.number
 	s.mu.Unlock()
 	return &ticket{
-		waiter: newWaiter(), session: s, request: r, key: k, file: s.store.file(k), number: number,
+		session: s, request: r, key: k, file: s.store.file(k), number: number,
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *session) wake(number uint64) {
 	}
 	s.mu.Unlock()
 	if t != nil {
-		t.signal()
+		t.bell.Ring()
 	}
 	if inspect {
 		// Not here: the lock of the queue file may be in the hands of a stopped process,

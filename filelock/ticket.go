@@ -213,7 +213,7 @@ func (t *ticket) present() (rec record, here bool, err error) {
 // Wait sleeps until somebody rings, and looks.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	select {
-	case <-t.bell:
+	case <-t.bell.Rings():
 		return t.Enqueue(ctx)
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()

@@ -25,7 +25,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 		return err
 	}
 	defer s.leave()
-	w := newWaiter()
+	var w waiter
 	poll, stop := s.post.watchFile(&w, fileOf(newKey(name).hash))
 	defer stop()
 	defer s.post.unwatch(&w)
@@ -71,7 +71,7 @@ func (w *waiter) next(ctx context.Context, poll, retry time.Duration) error {
 	late := time.NewTimer(every)
 	defer late.Stop()
 	select {
-	case <-w.bell:
+	case <-w.bell.Rings():
 	case <-late.C:
 	case <-ctx.Done():
 	}

@@ -126,7 +126,7 @@ func (s *session) grant(granted map[string]uint64) {
 		// One that is not confirmed yet learns it by its own answer.
 		if t := s.tickets[id]; t != nil && t.confirmed && t.seq == seq {
 			t.held = true
-			t.ring()
+			t.bell.Ring()
 		}
 	}
 }

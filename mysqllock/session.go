@@ -67,7 +67,7 @@ func (s *session) forgetLocked(t *ticket) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone = true
 	s.forgetLocked(t)
-	t.ring()
+	t.bell.Ring()
 }
 
 // Close removes the session with all its entries. It may be called again after an error.
@@ -89,7 +89,7 @@ func (s *session) Close(ctx context.Context) error {
 
 // Ticket prepares an entry.
 func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return &ticket{session: s, request: r, bell: make(chan struct{}, 1)}
+	return &ticket{session: s, request: r}
 }
 
 // retry is when a waiter asks although it was told nothing. The listening misses nothing

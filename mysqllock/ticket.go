@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 )
 
 // ticket is the grip on one entry.
 type ticket struct {
 	session *session
 	request driver.Request
-	bell    chan struct{} // one pending signal says all
+	bell    bell.Bell
 
 	// Guarded by session.mu.
 	sent      bool   // there may be an entry
@@ -19,14 +20,6 @@ type ticket struct {
 	left      bool   // Leave was called: a late Enqueue must not make an orphan
 	gone      bool   // the store has no such entry any more
 	seq       uint64 // of the confirmed entry
-}
-
-// ring wakes Wait.
-func (t *ticket) ring() {
-	select {
-	case t.bell <- struct{}{}:
-	default:
-	}
 }
 
 // state is what is known without asking.
@@ -107,7 +100,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			return v, nil
 		}
 		select {
-		case <-t.bell:
+		case <-t.bell.Rings():
 		case <-t.session.done.Done():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()

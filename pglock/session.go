@@ -64,7 +64,7 @@ func (s *session) message(text string) {
 	}
 	if seq > 0 {
 		t.granted = seq
-		t.ring()
+		t.bell.Ring()
 		s.mu.Unlock()
 		return
 	}
@@ -82,7 +82,7 @@ func (s *session) message(text string) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone, t.sent = true, false
 	delete(s.tickets, t.request.ID)
-	t.ring()
+	t.bell.Ring()
 }
 
 // lookUp has every waiter ask, because the connection has been down and with it whatever
@@ -93,7 +93,7 @@ func (s *session) lookUp() {
 	for _, t := range s.tickets {
 		if t.confirmed && !t.held {
 			t.missed = true
-			t.ring()
+			t.bell.Ring()
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	for _, t := range s.tickets {
-		t.ring()
+		t.bell.Ring()
 	}
 	clear(s.tickets)
 	s.mu.Unlock()

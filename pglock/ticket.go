@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 )
 
 // ticket is the grip on one entry.
@@ -15,27 +16,16 @@ type ticket struct {
 	request driver.Request
 
 	// Guarded by session.mu.
-	sent      bool          // there may be an entry
-	confirmed bool          // the store has answered that there is: it must not be made again
-	held      bool          // and that it holds
-	left      bool          // Leave was called: a late Enqueue must not make an orphan
-	gone      bool          // the store has no such entry any more
-	missed    bool          // notifications may have been lost: ask
-	seq       int64         // of the confirmed entry
-	granted   int64         // the seq that a message granted, perhaps before our request was answered
-	ahead     int64         // how many waited in front at the last answer, counted to four
-	bell      chan struct{} // made by the first Wait; one pending signal says all
-}
-
-// ring wakes Wait; the caller has session.mu.
-func (t *ticket) ring() {
-	if t.bell == nil {
-		return
-	}
-	select {
-	case t.bell <- struct{}{}:
-	default:
-	}
+	sent      bool  // there may be an entry
+	confirmed bool  // the store has answered that there is: it must not be made again
+	held      bool  // and that it holds
+	left      bool  // Leave was called: a late Enqueue must not make an orphan
+	gone      bool  // the store has no such entry any more
+	missed    bool  // notifications may have been lost: ask
+	seq       int64 // of the confirmed entry
+	granted   int64 // the seq that a message granted, perhaps before our request was answered
+	ahead     int64 // how many waited in front at the last answer, counted to four
+	bell      bell.Bell
 }
 
 // answer is what hasp_enter says.
@@ -182,14 +172,10 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			s.mu.Unlock()
 			return driver.Verdict{Retry: time.Millisecond + rand.N(50*time.Millisecond)}, nil // not all at once
 		}
-		if t.bell == nil {
-			t.bell = make(chan struct{}, 1)
-		}
-		bell := t.bell
 		poll, stop := t.pollLocked()
 		s.mu.Unlock()
 		select {
-		case <-bell:
+		case <-t.bell.Rings():
 		case <-poll:
 			return t.Enqueue(ctx)
 		case <-s.done.Done():

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
@@ -16,9 +17,9 @@ type attempt struct {
 	session *attemptSession
 	request driver.Request
 	number  string
-	keys    []string      // set by the first Enqueue
-	since   string        // the store's time of our first try, which orders our own waiters
-	bell    chan struct{} // one pending signal: try again
+	keys    []string  // set by the first Enqueue
+	since   string    // the store's time of our first try, which orders our own waiters
+	bell    bell.Bell // try again
 
 	// Guarded by session.mu.
 	sent    bool // the key may be ours
@@ -26,13 +27,6 @@ type attempt struct {
 	waiting bool // counted in session.names
 	left    bool // a late Enqueue must not take anything
 	gone    bool
-}
-
-func (t *attempt) ring() {
-	select {
-	case t.bell <- struct{}{}:
-	default:
-	}
 }
 
 // member is how the waiter is noted at the store, if it can be woken there.
@@ -114,7 +108,7 @@ func (s *attemptSession) ringName(key string) {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waiting && t.keys[0] == key {
-			t.ring()
+			t.bell.Ring()
 		}
 	}
 }
@@ -190,7 +184,7 @@ func (t *attempt) refused(holder string, left time.Duration) driver.Verdict {
 func (t *attempt) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.bell:
+	case <-t.bell.Rings():
 	case <-s.done.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():

@@ -128,7 +128,7 @@ func (s *attemptSession) Ticket(r driver.Request) driver.Ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made++
-	return &attempt{session: s, request: r, number: strconv.Itoa(s.made), bell: make(chan struct{}, 1)}
+	return &attempt{session: s, request: r, number: strconv.Itoa(s.made)}
 }
 
 // later is when the one behind the woken waiter looks whether that one has taken its turn:
@@ -145,9 +145,9 @@ func (s *attemptSession) woken(text string) {
 	switch {
 	case t == nil:
 	case how == "later":
-		time.AfterFunc(later+rand.N(later/4), t.ring)
+		time.AfterFunc(later+rand.N(later/4), t.bell.Ring)
 	default:
-		t.ring()
+		t.bell.Ring()
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *attemptSession) ringAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
-		t.ring()
+		t.bell.Ring()
 	}
 }
 
@@ -231,7 +231,7 @@ func (s *attemptSession) lost(k heldKey) {
 	if gone {
 		k.gone, k.sent = true, false
 		delete(s.tickets, k.request.ID)
-		k.ring()
+		k.bell.Ring()
 	}
 	s.mu.Unlock()
 	if gone {

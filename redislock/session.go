@@ -69,7 +69,7 @@ func (s *session) message(text string) {
 	}
 	if seq > 0 {
 		t.granted = uint64(seq)
-		t.ring()
+		t.bell.Ring()
 		s.mu.Unlock()
 		return
 	}
@@ -87,7 +87,7 @@ func (s *session) message(text string) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone, t.sent = true, false
 	delete(s.tickets, t.request.ID)
-	t.ring()
+	t.bell.Ring()
 }
 
 // Close removes all entries. It goes on where it failed when it is called again.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
@@ -25,18 +26,7 @@ type ticket struct {
 	granted   uint64        // the Seq that a message granted, perhaps before our request was answered
 	retry     time.Duration // news for Wait: ask after this long
 	watching  bool          // the core has been asked to ask: it keeps the time
-	bell      chan struct{} // made by the first Wait; one pending signal says all
-}
-
-// ring wakes Wait; the caller has session.mu.
-func (t *ticket) ring() {
-	if t.bell == nil {
-		return
-	}
-	select {
-	case t.bell <- struct{}{}:
-	default:
-	}
+	bell      bell.Bell
 }
 
 // Enqueue makes the entry, or asks for it once it has been confirmed.
@@ -136,13 +126,9 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			s.mu.Unlock()
 			return v, nil
 		}
-		if t.bell == nil {
-			t.bell = make(chan struct{}, 1)
-		}
-		bell := t.bell
 		s.mu.Unlock()
 		select {
-		case <-bell:
+		case <-t.bell.Rings():
 		case <-s.done.Done():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()

@@ -63,7 +63,6 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{
 		session: s, request: r, value: r.Value, version: 1,
 		claims: make([]claim, len(s.store.nodes)), noted: make([]bool, len(s.store.nodes)),
-		bell: make(chan struct{}, 1),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
 	"github.com/hasplock/hasp/internal/setnx"
 )
@@ -15,7 +16,7 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	bell    chan struct{} // one pending signal: try again
+	bell    bell.Bell // try again
 
 	// Guarded by session.mu.
 	keys    []string // set by the first Enqueue
@@ -39,7 +40,7 @@ type ticket struct {
 }
 
 // claim is what is known of our key at one server.
-type claim int
+type claim uint8
 
 const (
 	free    claim = iota // it is not there
@@ -60,13 +61,6 @@ func (t *ticket) count(claims ...claim) int {
 		}
 	}
 	return n
-}
-
-func (t *ticket) ring() {
-	select {
-	case t.bell <- struct{}{}:
-	default:
-	}
 }
 
 // member is how a waiter is noted at the servers, if it waits.
@@ -142,7 +136,7 @@ func (t *ticket) forget() {
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.bell:
+	case <-t.bell.Rings():
 	case <-s.open.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():

@@ -63,7 +63,7 @@ func (t *ticket) toldLocked(i int) {
 	switch round := w.round; n {
 	case len(s.store.nodes):
 		w.round++ // the timers are of no more use
-		t.ring()
+		t.bell.Ring()
 	case s.store.quorum:
 		time.AfterFunc(momentOfMajority, func() { t.ringIf(round) })
 	case 1:
@@ -77,7 +77,7 @@ func (t *ticket) ringIf(round uint64) {
 	defer t.session.mu.Unlock()
 	if t.wake.round == round {
 		t.wake.round++
-		t.ring()
+		t.bell.Ring()
 	}
 }
 
@@ -94,7 +94,7 @@ func (t *ticket) lookLaterLocked() {
 		t.session.mu.Lock()
 		t.wake.later = false
 		t.session.mu.Unlock()
-		t.ring()
+		t.bell.Ring()
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 func TestToldWhileTrying(t *testing.T) {
 	for rest := 1; rest <= 4; rest++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := &ticket{bell: make(chan struct{}, 1)}
+			w := &ticket{}
 			s := &session{store: &store{nodes: make([]*node, 5), quorum: 3}, tickets: map[string]*ticket{"w": w}}
 			w.session = s
 			s.told(0, "w")
@@ -21,7 +21,7 @@ func TestToldWhileTrying(t *testing.T) {
 			s.mu.Unlock()
 			time.Sleep(2 * momentOfFirst) // the first one's timer is that of an attempt that is over
 			select {
-			case <-w.bell:
+			case <-w.bell.Rings():
 				t.Fatal("woken by what the attempt has seen")
 			default:
 			}
@@ -31,7 +31,7 @@ func TestToldWhileTrying(t *testing.T) {
 			time.Sleep(momentOfFirst)
 			synctest.Wait()
 			select {
-			case <-w.bell:
+			case <-w.bell.Rings():
 			default:
 				t.Errorf("told by %d servers after the attempt, and asleep", rest)
 			}

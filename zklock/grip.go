@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
 )
 
 // grip is what the tickets of both strategies are made of: the hold on one ephemeral node,
@@ -31,7 +32,7 @@ type grip struct {
 	find  func(context.Context) (node string, czxid int64, err error)
 	erase func(node string) error
 
-	wake chan struct{} // one slot: something has happened to a blocker or to us
+	bell bell.Bell // something has happened to a blocker or to us
 
 	mu       sync.Mutex
 	left     bool      // Leave was called; nothing may be made any more
@@ -230,22 +231,14 @@ func (g *grip) vanished() error {
 	g.uncountLocked()
 	g.mu.Unlock()
 	g.session.opts.Gone(g.request.ID, gone)
-	g.ring()
+	g.bell.Ring()
 	return gone
-}
-
-// ring wakes the waiter.
-func (g *grip) ring() {
-	select {
-	case g.wake <- struct{}{}:
-	default: // it has been woken and not yet looked
-	}
 }
 
 // rung waits for a ring.
 func (g *grip) rung(ctx context.Context) error {
 	select {
-	case <-g.wake:
+	case <-g.bell.Rings():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

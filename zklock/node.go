@@ -26,7 +26,7 @@ func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 	}
 	t := &nodeTicket{}
 	t.grip = grip{
-		session: s, request: r, bad: err, wake: make(chan struct{}, 1),
+		session: s, request: r, bad: err,
 		path: path, flags: zk.FlagEphemeral, acl: s.nodeACL(),
 		look: t.lookAt, find: t.search,
 	}
@@ -144,7 +144,7 @@ func (t *nodeTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 
 // await returns when the node has gone, or may have.
 func (t *nodeTicket) await(ctx context.Context) error {
-	l := &listener{wake: func(bool) { t.ring() }}
+	l := &listener{wake: func(bool) { t.bell.Ring() }}
 	defer t.session.watches.remove(t.path, l)
 	exists, err := t.session.watch(ctx, t.path, l)
 	if err != nil || !exists {

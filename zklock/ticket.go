@@ -25,7 +25,7 @@ func newTicket(s *session, r driver.Request) *ticket {
 	parent, err := o.path(r.Name)
 	t := &ticket{parent: parent}
 	t.grip = grip{
-		session: s, request: r, bad: err, wake: make(chan struct{}, 1),
+		session: s, request: r, bad: err,
 		path: parent + "/" + o.Dialect.prefix(&r), flags: zk.FlagEphemeralSequential, acl: o.acl(),
 		look: t.lookAt, find: t.search,
 		// The name of the node is ours alone for ever: whatever is deleted is ours.

@@ -81,7 +81,7 @@ func (t *ticket) noted(name string, deleted bool) {
 		t.departed = append(t.departed, name)
 		t.mu.Unlock()
 	}
-	t.ring()
+	t.bell.Ring()
 }
 
 // nextLocked reports whether the leaving of this blocker is all that is waited for.

@@ -70,13 +70,16 @@ var mayImport = map[string][]string{
 
 	// A driver links its own store's client and no other's.
 	"./memlock":   {"./driver"},
-	"./filelock":  {"./driver", "golang.org/x/sys"},
-	"./zklock":    {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
-	"./etcdlock":  {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
-	"./redlock":   {"./driver", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
-	"./pglock":    {"./driver", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./filelock":  {"./driver", "./internal/bell", "golang.org/x/sys"},
+	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
+	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
+	"./pglock":    {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock": {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+
+	// How drivers wake whoever waits.
+	"./internal/bell": {},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
