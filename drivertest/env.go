@@ -223,7 +223,9 @@ func (c *client) await(kind hasp.EventKind, n int) {
 		select {
 		case <-more:
 		case <-timeout.C:
-			c.env.Fatalf("saw %d of %d events %q", seen, n, kind)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.env.Fatalf("saw %d of %d events %q; all there were: %+v", seen, n, kind, c.events)
 		}
 	}
 }

@@ -79,6 +79,9 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 			return nil, err
 		}
 	}
+	if d.seen.pooler != "" {
+		spare(cfg)
+	}
 	if theirs := cfg.OnNotice; noticed != nil {
 		cfg.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
 			noticed(n.Message)

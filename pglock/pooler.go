@@ -3,11 +3,15 @@ package pglock
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -125,4 +129,33 @@ func arrives(ctx context.Context, listener *pgx.Conn, sender runner) (bool, erro
 func refusePooler(strategy string) error {
 	return fmt.Errorf("%w: strategy=%s needs connections of its own, and here stands a pool that hands them out for the time of a transaction: the lock would be held by a stranger; connect to the server itself, to a pool in session mode, or use strategy=table",
 		driver.ErrInvalid, strategy)
+}
+
+var errNoCancel = errors.New("a request is not cancelled through a pooler")
+
+// spare has a connection to be made with these settings, behind a pooler, cancel nothing. pgx
+// asks the server to cancel a statement whose caller has given up, over another connection;
+// if that one ends before its answer, as it does when the program exits or the network goes,
+// PgBouncer ends itself, and with it everybody's connections (its issue 801, seen with 1.18).
+// The pooler ends the server's connection when ours goes away amid a statement. What we leave
+// running there is short (a turn and a row's lock, which others hold for a statement), or is
+// noticed by client_connection_check_interval.
+//
+// pgx has no setting for it, but dials for it as for the connection itself: after that, never.
+func spare(cfg *pgx.ConnConfig) {
+	var made atomic.Bool
+	dial, after := cfg.DialFunc, cfg.AfterConnect
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if made.Load() {
+			return nil, errNoCancel
+		}
+		return dial(ctx, network, addr)
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		made.Store(true)
+		if after == nil {
+			return nil
+		}
+		return after(ctx, conn)
+	}
 }

@@ -135,6 +135,12 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	}
 	var examined atomic.Bool
 	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(o.Connections)
+	cfg.BeforeConnect = func(_ context.Context, cfg *pgx.ConnConfig) error {
+		if examined.Load() && d.seen.pooler != "" {
+			spare(cfg)
+		}
+		return nil
+	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if !examined.Load() {
 			return nil // whether it may have our settings is not known yet
