@@ -48,6 +48,7 @@ type contestant struct {
 	told  bool
 	sends string // the commands it sends, where the server counts by name
 	only  string // scenarios that it is measured in, "" for all: a run has half an hour
+	url   string // of hasp's store
 	open  func(ctx context.Context) (client, error)
 }
 

@@ -20,7 +20,7 @@ const ttl = 10 * time.Second
 
 // haspOn is hasp, as its README says, at a store's URL.
 func haspOn(name, storeURL string, opts ...hasp.LockOption) contestant {
-	return contestant{name: name, role: ours, open: func(ctx context.Context) (client, error) {
+	return contestant{name: name, role: ours, url: storeURL, open: func(ctx context.Context) (client, error) {
 		c, err := hasp.Open(ctx, storeURL, hasp.WithTTL(ttl))
 		if err != nil {
 			return client{}, err

@@ -23,7 +23,8 @@ func holding(ctx context.Context, m *match) (fig figures) {
 		return figures{Error: err.Error()}
 	}
 	defer c.close()
-	if err := c.cycle(ctx, m.name("s5-warm", 0)); err != nil {
+	// As many as will take locks at once: whoever has a pool of connections has filled it then.
+	if err := inParallel(64, func(i int) error { return c.cycle(ctx, m.name("s5-warm", i)) }); err != nil {
 		return figures{Error: err.Error()}
 	}
 	heap, goroutines := inUse(), runtime.NumGoroutine()
@@ -57,45 +58,6 @@ func holding(ctx context.Context, m *match) (fig figures) {
 		}
 		return nil
 	})
-	return fig
-}
-
-// growth uses more and more names, and then looks at what a cycle costs.
-func growth(ctx context.Context, m *match) (fig figures) {
-	if m.who.role != ours {
-		return fig
-	}
-	c, err := m.who.open(ctx)
-	if err != nil {
-		return figures{Error: err.Error()}
-	}
-	defer c.close()
-	var first float64
-	used, until := 0, time.Now().Add(m.lasts(10*time.Second))
-	for _, upTo := range []int{1, 1000, 10_000, 100_000, 1_000_000} {
-		for used < upTo && time.Now().Before(until) { // a slow store does not get to the end
-			batch := min(1000, upTo-used)
-			if err := inParallel(batch, func(i int) error { return c.cycle(ctx, m.name("grown", used+i)) }); err != nil {
-				return figures{Error: err.Error()}
-			}
-			used += batch
-		}
-		if used < upTo && used < 2*fig.Acquisitions {
-			break // too little has come since the last look
-		}
-		look := alone(ctx, &match{store: m.store, endpoint: m.endpoint, who: m.who, rep: m.rep, brief: m.brief},
-			func(i int) string { return m.name("grown", i%16) })
-		if look.Error != "" {
-			return look
-		}
-		if first == 0 {
-			first = look.P50
-		}
-		fig = figures{Acquisitions: used, P50: look.P50, P95: look.P95, P99: look.P99, Growth: look.P50 / first}
-		if used < upTo {
-			break
-		}
-	}
 	return fig
 }
 

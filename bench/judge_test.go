@@ -235,3 +235,22 @@ func TestReplace(t *testing.T) {
 		t.Errorf("%v, want %s, and the new ones dated: %+v", got, want, r.Tables)
 	}
 }
+
+// Growth is told step by step, and in all from the first to the last.
+func TestGrown(t *testing.T) {
+	var fig figures
+	fig.grown(1, figures{P50: 20, Commands: 2})
+	fig.grown(1000, figures{P50: 50, Commands: 3})
+	if fig.Growth != 2.5 || fig.P50 != 50 || fig.Commands != 3 || fig.Acquisitions != 1000 {
+		t.Errorf("%+v", fig)
+	}
+	var page strings.Builder
+	tab := table{Store: "s", Scenario: "queue", Outcomes: []outcome{{Who: "hasp", Role: ours, Reps: []figures{fig}}, {Who: "none", Role: ours, Reps: []figures{{Error: "why"}}}}}
+	tab.compare()
+	tab.markdown(&page)
+	for _, want := range []string{"1: 20.0, 1000: 50.0 | 2.50 |", "| none | no figures: why |"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &page)
+		}
+	}
+}

@@ -125,7 +125,7 @@ func (r *report) write(dir string) error {
 	for i := 0; i < len(r.Tables); {
 		j, timed := i, []table(nil)
 		for ; j < len(r.Tables) && r.Tables[j].Store == r.Tables[i].Store; j++ {
-			if t := r.Tables[j]; !t.Rates && t.Scenario != "S5" && t.Scenario != "growth" {
+			if t := r.Tables[j]; !t.Rates && !ofOursAlone(t.Scenario) {
 				timed = append(timed, t)
 			}
 		}

@@ -149,21 +149,24 @@ func (t *table) columns() []column {
 			}
 			return fmt.Sprint(o.Median.Inversions)
 		}},
-		figure("heap B/lock", func(f figures) float64 { return f.Heap }),
-		figure("goroutines/lock", func(f figures) float64 { return f.Goroutines }),
+		figure("heap B each", func(f figures) float64 { return f.Heap }),
+		figure("goroutines each", func(f figures) float64 { return f.Goroutines }),
 		figure(unit+" per s", func(f figures) float64 { return f.PerSecond }),
 		figure("CPU s/30 s", func(f figures) float64 { return f.CPU30 }),
 		figure("lost", func(f figures) float64 { return float64(f.Lost) }),
-		{"names used", func(o outcome) string {
-			if o.Median.Growth == 0 {
-				return ""
-			}
-			return fmt.Sprint(o.Median.Acquisitions)
-		}},
-		figure("x one name", func(f figures) float64 { return f.Growth }),
+		{"p50 µs with so many", func(o outcome) string { return stepsText(o.Median.Steps) }},
+		figure("last x first", func(f figures) float64 { return f.Growth }),
 		{"x floor", func(o outcome) string { return ratioText(o.ToFloor, o.Floor) }},
 		{"x best peer", func(o outcome) string { return ratioText(o.ToPeer, o.Peer) }},
 	}
+}
+
+func stepsText(steps []step) string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, fmt.Sprintf("%d: %s", s.N, number(s.P50)))
+	}
+	return strings.Join(all, ", ")
 }
 
 func ratioText(s *span, of string) string {
@@ -185,6 +188,9 @@ func (t *table) markdown(w io.Writer) {
 				break
 			}
 		}
+	}
+	if len(shown) == 0 {
+		shown = t.columns()[:1] // which says why there are none
 	}
 	fmt.Fprintf(w, "### %s: %s\n\n", t.Scenario, t.Title)
 	if t.Again != "" {

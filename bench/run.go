@@ -228,6 +228,7 @@ func medianOf(all []figures) (m figures) {
 		return int(of(func(f figures) float64 { return float64(field(f)) }))
 	}
 	return figures{
+		Steps:        good[0].Steps, // growth is measured once
 		Acquisitions: whole(func(f figures) int { return f.Acquisitions }),
 		Rate:         of(func(f figures) float64 { return f.Rate }),
 		P50:          of(func(f figures) float64 { return f.P50 }),

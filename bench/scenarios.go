@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,14 @@ var scenarios = []scenario{
 	{name: "S4", title: "64 goroutines of one client on one name, held for nothing", run: oneName, rate: true},
 	{name: "S6", title: "two clients in turns, held 10 ms, neither asks again before the other has it", run: turns, times: 2},
 	{name: "S5", title: "10,000 locks of one client, held", run: holding, once: true},
-	{name: "growth", title: "lock + unlock after so many other names were used", run: growth, once: true},
+	{name: "names", title: "lock + unlock after so many other names were used", run: manyNames, once: true},
+	{name: "waiters", title: "a hand-over with so many goroutines of one client behind it, of which one stands in the store's queue", run: manyWaiters, once: true},
+	{name: "queue", title: "a hand-over with so many entries of one session behind it in the store's queue", run: manyEntries, once: true},
+}
+
+// ofOursAlone reports whether a scenario compares nobody.
+func ofOursAlone(name string) bool {
+	return slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name && s.once })
 }
 
 // match is one repetition of one scenario by one contestant.

@@ -30,9 +30,17 @@ type figures struct {
 	CPU30      float64 `json:"client_cpu_s_per_30s,omitempty"`
 	Lost       int     `json:"lost,omitempty"`
 
-	Growth float64 `json:"growth,omitempty"` // p50 over that with one name
+	// Of growth.
+	Steps  []step  `json:"steps,omitempty"`
+	Growth float64 `json:"growth,omitempty"` // p50 of the last step over that of the first
 
 	Error string `json:"error,omitempty"` // why there are no figures
+}
+
+// step is a p50, in microseconds, where there are so many of what grows.
+type step struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50_us"`
 }
 
 // timings sets the percentiles.

@@ -38,6 +38,7 @@ var (
 	fairness       = ofMedian("Jain", func(f figures) float64 { return f.Jain })
 	inversions     = ofMedian("grants out of order", func(f figures) float64 { return float64(f.Inversions) })
 	heapPerLock    = ofMedian("bytes of heap per lock", func(f figures) float64 { return f.Heap })
+	heapPerWaiter  = ofMedian("bytes of heap per waiter", func(f figures) float64 { return f.Heap })
 	perSecond      = ofMedian("commands per second", func(f figures) float64 { return f.PerSecond })
 	cpu30          = ofMedian("s of client CPU in 30 s", func(f figures) float64 { return f.CPU30 })
 	micros         = ofMedian("µs", func(f figures) float64 { return f.P50 })
@@ -139,7 +140,9 @@ func everywhere() (all []target) {
 			target{t.store, t.who, "S1n", toWarm, t.newName, false},
 			target{t.store, t.who, "S5", perSecond, 10, false},
 			target{t.store, t.who, "S5", cpu30, 0.3, false},
-			target{t.store, t.who, "S5", heapPerLock, 1024, false})
+			target{t.store, t.who, "S5", heapPerLock, 1024, false},
+			target{t.store, t.who, "waiters", heapPerWaiter, 2048, false},
+			target{t.store, t.who, "queue", heapPerWaiter, 2048, false})
 		if t.fifo {
 			all = append(all,
 				target{t.store, t.who, "S3-64", fairness, 0.99, true},
