@@ -183,8 +183,12 @@ func (b *batch) handOn(l *Lease) bool {
 	l.endLocked(errReleased)
 	next := new(Lease)
 	e.leases = e.leases[:0]
-	e.addLocked(next, w.ctx)
-	e.startLimitLocked(next.since)
+	begins := instant{at: time.Now()} // for Hold; the boot clock costs a system call, which only limits need
+	if e.limit != nil {
+		begins = now()
+	}
+	e.addLocked(next, w.ctx, begins)
+	e.startLimitLocked(begins)
 	w.turn <- next
 	return true
 }

@@ -72,13 +72,13 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	}
 	e.state, e.token, e.cancel = held, token, nil
 	e.leases = e.room[:0]
-	e.addLocked(&e.first, parent)
+	e.addLocked(&e.first, parent, now())
 	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }
 
-func (e *entry) addLocked(l *Lease, parent context.Context) {
-	l.entry, l.parent, l.since = e, parent, now()
+func (e *entry) addLocked(l *Lease, parent context.Context, since instant) {
+	l.entry, l.parent, l.since = e, parent, since
 	e.leases = append(e.leases, l)
 }
 
@@ -93,7 +93,7 @@ func (e *entry) again(parent context.Context) (*Lease, bool) {
 		return nil, false
 	}
 	l := new(Lease)
-	e.addLocked(l, parent)
+	e.addLocked(l, parent, now())
 	return l, true
 }
 

@@ -167,15 +167,14 @@ func (l *Lease) release(caller context.Context) error {
 	if caller == nil {
 		caller = nilContext
 	}
-	// Ends with the caller's context or with the session: without trust there is nothing
-	// left to confirm.
-	ctx, cancel := context.WithCancelCause(caller)
-	defer cancel(nil)
-
 	if e.batch != nil && e.batch.handOn(l) {
 		l.told(caller, nil)
 		return nil
 	}
+	// Ends with the caller's context or with the session: without trust there is nothing
+	// left to confirm.
+	ctx, cancel := context.WithCancelCause(caller)
+	defer cancel(nil)
 	last, err := l.end(cancel)
 	if err != nil || !last {
 		return err
