@@ -24,6 +24,7 @@ type store struct {
 	// counter returns what counts the server's commands for locks so far; nil: it cannot.
 	counter func(e endpoint, c contestant) (counter, error)
 	unit    string // what is counted
+	quick   bool   // a crowd gets into its queue in no time
 }
 
 // counter counts what a server was asked for, without its own asking.

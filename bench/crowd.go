@@ -61,7 +61,7 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 	// Everybody has had a chance to enter the queue before counting begins, or where turns are
 	// told, to use its connection. Of 8 and 64 each gets several turns; of 512, on a slow store, one.
 	each := 6 * time.Millisecond
-	if m.who.told {
+	if m.who.told || m.store.quick {
 		each /= 2
 	}
 	warm := m.lasts(400*time.Millisecond + time.Duration(n)*each)

@@ -13,7 +13,7 @@ import (
 )
 
 var fileStore = store{
-	name: "file",
+	name: "file", quick: true,
 	start: func(p *backends.Program) endpoint {
 		dir, err := os.MkdirTemp("", "hasp-bench-")
 		if err != nil {

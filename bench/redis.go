@@ -24,7 +24,7 @@ const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.ca
 const setAndScripts = "set|eval|evalsha"
 
 var redisStore = store{
-	name: "redis",
+	name: "redis", quick: true,
 	unit: "commands",
 	start: func(p *backends.Program) endpoint {
 		s := backends.StartRedis(p, backends.RedisOptions{Config: []string{"maxclients 20000"}})
