@@ -183,12 +183,8 @@ func (b *batch) handOn(l *Lease) bool {
 	l.endLocked(errReleased)
 	next := new(Lease)
 	e.leases = e.leases[:0]
-	begins := instant{at: time.Now()} // for Hold; the boot clock costs a system call, which only limits need
-	if e.limit != nil {
-		begins = now()
-	}
-	e.addLocked(next, w.ctx, begins)
-	e.startLimitLocked(begins)
+	e.addLocked(next, w.ctx)
+	e.startLimitLocked(next.since)
 	w.turn <- next
 	return true
 }

@@ -72,13 +72,18 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	}
 	e.state, e.token, e.cancel = held, token, nil
 	e.leases = e.room[:0]
-	e.addLocked(&e.first, parent, now())
+	e.addLocked(&e.first, parent)
 	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }
 
-func (e *entry) addLocked(l *Lease, parent context.Context, since instant) {
-	l.entry, l.parent, l.since = e, parent, since
+// addLocked adds a lease that begins now. The boot clock costs a system call, and is only for
+// those that are bounded: by limits, or the first of a batch.
+func (e *entry) addLocked(l *Lease, parent context.Context) {
+	l.entry, l.parent, l.since.at = e, parent, time.Now()
+	if e.limit != nil || e.batch != nil && l == &e.first {
+		l.since.boot = bootTime()
+	}
 	e.leases = append(e.leases, l)
 }
 
@@ -93,7 +98,7 @@ func (e *entry) again(parent context.Context) (*Lease, bool) {
 		return nil, false
 	}
 	l := new(Lease)
-	e.addLocked(l, parent, now())
+	e.addLocked(l, parent)
 	return l, true
 }
 

@@ -14,7 +14,7 @@ import (
 type Lease struct {
 	entry  *entry
 	parent context.Context // the caller's, for its values
-	since  instant         // when it was granted
+	since  instant         // when it was granted; its boot time only if that is bounded
 
 	// Guarded by entry.mu.
 	err    error         // why it is no longer held, once that is so
