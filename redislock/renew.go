@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -71,41 +73,52 @@ func redialAfter(ctx context.Context, conn redisconn.Conn) {
 	}
 }
 
-// batches groups the tickets by name and the names by call.
+// batches groups the tickets by name and the names by call. By sorting: a map of the names took
+// half of the client's time for ten thousand locks.
 func (s *session) batches(which func(*ticket) bool) ([]*batch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errSessionClosed
 	}
-	names := map[string][]*ticket{}
+	tickets := make([]*ticket, 0, len(s.tickets))
 	for _, t := range s.tickets {
 		if which(t) {
-			names[t.key] = append(names[t.key], t)
+			tickets = append(tickets, t)
 		}
 	}
+	slices.SortFunc(tickets, func(a, b *ticket) int { return strings.Compare(a.key, b.key) })
 	most := namesPerCall
 	if s.queue.conn.Topology() == redisconn.Cluster {
 		most = 1
 	}
 	var all []*batch
-	for key, tickets := range names {
+	for len(tickets) > 0 {
+		of := 1 // the name of the first
+		for of < len(tickets) && tickets[of].key == tickets[0].key {
+			of++
+		}
 		if len(all) == 0 || len(all[len(all)-1].call.Keys) == most {
 			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.queue.retention}}})
 		}
-		b := all[len(all)-1]
-		b.call.Keys = append(b.call.Keys, key)
-		b.call.Args = append(b.call.Args, strconv.Itoa(len(tickets)))
-		for _, t := range tickets {
-			believed := "w"
-			if t.held {
-				believed = "h"
-			}
-			b.call.Args = append(b.call.Args, believed+t.request.ID)
-			b.tickets = append(b.tickets, known{t, t.confirmed})
-		}
+		all[len(all)-1].add(tickets[:of])
+		tickets = tickets[of:]
 	}
 	return all, nil
+}
+
+// add adds a name with its tickets. The caller has session.mu.
+func (b *batch) add(tickets []*ticket) {
+	b.call.Keys = append(b.call.Keys, tickets[0].key)
+	b.call.Args = append(b.call.Args, strconv.Itoa(len(tickets)))
+	for _, t := range tickets {
+		believed := "w"
+		if t.held {
+			believed = "h"
+		}
+		b.call.Args = append(b.call.Args, believed+t.request.ID)
+		b.tickets = append(b.tickets, known{t, t.confirmed})
+	}
 }
 
 // apply reads the news: pairs of a ticket's number and what became of its entry.
