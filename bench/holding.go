@@ -17,7 +17,7 @@ func holding(ctx context.Context, m *match) (fig figures) {
 	if m.who.role != ours {
 		return fig
 	}
-	n, span := held, m.lasts(14*time.Second)
+	n, span := held, m.lasts(12*time.Second)
 	c, err := m.who.open(ctx)
 	if err != nil {
 		return figures{Error: err.Error()}

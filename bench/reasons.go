@@ -17,16 +17,16 @@ var reasons = []struct{ store, who, text string }{
 	{"redlock", "hasp", "Five servers and their clients on two cores: a request more to each of them weighs here, and would travel in parallel elsewhere. " +
 		"An acquisition that waits is refused by five servers before it is granted by five: fifteen requests, where the floor, which is told its turn, has ten. " +
 		"Of 512 contenders most have asked and not been served yet when counting ends, and their requests are counted. " +
-		"At S5 each of five servers is asked for all locks, 256 in a call."},
+		"At S5 each of five servers is asked for all locks, 256 in a call; a ticket notes what it may have at each of them, and which attempt that was."},
 	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and nobody to look for. A contended acquisition adds a watch and its event. " +
 		"With 64 and more, the lists grow with the queue. " +
-		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712; the third packet is what it has more. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712; the third packet is what it has more. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
-		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; a sixth of the client's is hasp's own code, a quarter of that the value's JSON, and the rest gRPC, its encoding and the runtime. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; a sixth of the client's is hasp's own code, a quarter of that the value's JSON, and the rest gRPC, its encoding and the runtime. At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, whomever it is meant for: " +
 		"with 64 clients 2 ms for each hand-over on two cores, with 512 by that reckoning 18 ms: take few clients with many waiters each, which listen once. " +
-		"Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
+		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
 		"without tokens (`fence=false`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
 		"With 512 each waiter passes two queues of the server's, lest one becomes so long that its looking for deadlocks stops the server."},

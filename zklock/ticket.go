@@ -16,7 +16,7 @@ type ticket struct {
 	parent string // the lock's node
 
 	// Guarded by grip.mu.
-	ahead    []driver.Entry // by the last list; the IDs are names of nodes
+	ahead    []driver.Entry // enough of the last list; the IDs are names of nodes
 	departed []string       // of those, found to be gone since
 }
 
@@ -161,7 +161,7 @@ func (t *ticket) judge(ctx context.Context, names []string) (driver.Verdict, err
 		return driver.Verdict{}, err
 	}
 	t.mu.Lock()
-	t.ahead, t.departed = ahead, nil
+	t.ahead, t.departed = enough(ahead, t.request), nil
 	t.mu.Unlock()
 	held, _ := driver.Decide(ahead, t.request)
 	if !held && t.request.NoWait {
