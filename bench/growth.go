@@ -15,7 +15,7 @@ func manyNames(ctx context.Context, m *match) (fig figures) {
 		return figures{Error: err.Error()}
 	}
 	defer c.close()
-	used, until := 0, time.Now().Add(m.lasts(6*time.Second))
+	used, until := 0, m.grows(6*time.Second)
 	for _, upTo := range []int{1, 1000, 10_000, 100_000, 1_000_000} {
 		for used < upTo && time.Now().Before(until) { // a slow store does not get to the end
 			batch := min(1000, upTo-used)

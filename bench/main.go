@@ -25,6 +25,7 @@ func command(args []string) error {
 	scenarioList := f.String("scenario", "all", "which scenarios, comma-separated; handoff is S3 and S6")
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
+	long := f.Bool("long", false, "growth goes to its end on slow stores, too: a million names take minutes")
 	dir := f.String("out", "", "directory for PERFORMANCE.md, and below it bench/ for figures and charts; the tables go to standard output anyway")
 	figures := f.String("figures", "", "bench.json of an earlier run, whose page is written anew: what is measured now takes its place there; with -runs=0 nothing is")
 	workerJob := f.String("worker", "", "for bench itself")
@@ -60,7 +61,7 @@ func command(args []string) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	p := &plan{stores: chosenStores, scenarios: chosen, reps: *reps, brief: *brief, progress: os.Stderr}
+	p := &plan{stores: chosenStores, scenarios: chosen, reps: *reps, brief: *brief, long: *long, progress: os.Stderr}
 	tables, err := p.run(ctx)
 	if err != nil {
 		return err

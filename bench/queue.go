@@ -77,7 +77,7 @@ func (q *queue) run(ctx context.Context, m *match, open func(ctx context.Context
 	}
 	q.passed = q.joined.Load()
 	heap, goroutines := inUse(), runtime.NumGoroutine()
-	until := time.Now().Add(m.lasts(6 * time.Second))
+	until := m.grows(6 * time.Second)
 	for _, upTo := range []int{1, 10, 100, 1000, 10_000} {
 		for q.n < upTo && time.Now().Before(until) {
 			if err := q.grow(ctx, min(upTo-q.n, max(50, q.n/4))); err != nil {

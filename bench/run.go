@@ -16,6 +16,7 @@ type plan struct {
 	scenarios []scenario
 	reps      int
 	brief     bool
+	long      bool
 	progress  io.Writer
 
 	counters map[string]counter // by store and contestant
@@ -100,7 +101,7 @@ func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (
 	for rep := range reps {
 		for i := range joined {
 			i = (i + rep) % len(joined)
-			m := &match{store: s, endpoint: e, who: joined[i], count: counters[i], rep: p.number(), brief: p.brief}
+			m := &match{store: s, endpoint: e, who: joined[i], count: counters[i], rep: p.number(), brief: p.brief, long: p.long}
 			f := sc.run(ctx, m)
 			if ctx.Err() != nil {
 				return t, ctx.Err()

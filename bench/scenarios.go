@@ -51,6 +51,7 @@ type match struct {
 	count    counter // nil: the store has none
 	rep      int
 	brief    bool // only to see that everything works
+	long     bool // growth has all the time it wants
 }
 
 // lasts is how long a scenario is measured.
@@ -59,6 +60,14 @@ func (m *match) lasts(d time.Duration) time.Duration {
 		return d / 10
 	}
 	return d
+}
+
+// grows is when growing ends, after d in a run that has half an hour for everything.
+func (m *match) grows(d time.Duration) time.Time {
+	if m.long {
+		d = time.Hour
+	}
+	return time.Now().Add(m.lasts(d))
 }
 
 // names are this match's alone.

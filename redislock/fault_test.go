@@ -3,7 +3,6 @@ package redislock_test
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -103,9 +102,15 @@ func TestScriptFlush(t *testing.T) {
 	got := waiting(t, other, "a")
 	do(t, server, "SCRIPT", "FLUSH")
 	renewed(t, l)
-	do(t, server, "SCRIPT", "FLUSH")
-	if n := regexp.MustCompile(`number_of_cached_scripts:(\d+)`).FindStringSubmatch(do(t, server, "INFO", "memory")); len(n) < 2 || n[1] != "0" {
-		t.Fatalf("the server still knows scripts: %v", n)
+	flushed := false
+	for range 10 { // a renewal may bring one back before we look
+		do(t, server, "SCRIPT", "FLUSH")
+		if flushed = strings.Contains(do(t, server, "INFO", "memory"), "number_of_cached_scripts:0\r\n"); flushed {
+			break
+		}
+	}
+	if !flushed {
+		t.Fatal("the server still knows scripts")
 	}
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
