@@ -21,7 +21,7 @@ const wallSlack = 5 * time.Millisecond
 // since returns the time from t to now, never less than the real one, and how much of it
 // the machine spent suspended.
 //
-// The boot clock costs a system call, about 300 ns, for each lease and each question whether it is held.
+// The boot clock costs a system call, about 300 ns, for each question whether a lease is held.
 // It is read only when there is reason: at a resume the kernel moves the wall clock and
 // the boot clock forward by the same amount, so that a sleep shows as a difference between
 // wall and monotonic time, and Go reads these two without a system call. What this

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -15,29 +16,45 @@ func manyNames(ctx context.Context, m *match) (fig figures) {
 		return figures{Error: err.Error()}
 	}
 	defer c.close()
-	used, until := 0, m.grows(6*time.Second)
-	for _, upTo := range []int{1, 1000, 10_000, 100_000, 1_000_000} {
-		for used < upTo && time.Now().Before(until) { // a slow store does not get to the end
-			batch := min(1000, upTo-used)
-			if err := inParallel(batch, func(i int) error { return c.cycle(ctx, m.name("grown", used+i)) }); err != nil {
-				return figures{Error: err.Error()}
-			}
-			used += batch
-		}
-		if used < upTo && used < 2*fig.Acquisitions {
-			break // too little has come since the last look
-		}
-		look := alone(ctx, &match{store: m.store, endpoint: m.endpoint, who: m.who, rep: m.rep, brief: m.brief},
+	err = fig.climb(m.grows(6*time.Second), []int{1, 1000, 10_000, 100_000, 1_000_000}, func(used, upTo int) (int, error) {
+		more := min(1000, upTo-used)
+		return more, inParallel(more, func(i int) error { return c.cycle(ctx, m.name("grown", used+i)) })
+	}, func() figures {
+		return alone(ctx, &match{store: m.store, endpoint: m.endpoint, who: m.who, rep: m.rep, brief: m.brief},
 			func(i int) string { return m.name("grown", i%16) })
-		if look.Error != "" {
-			return look
-		}
-		fig.grown(used, look)
-		if used < upTo {
-			break
-		}
+	})
+	if err != nil {
+		return figures{Error: err.Error()}
 	}
 	return fig
+}
+
+// climb looks after each of the steps that is reached until the time is over, and where it is
+// over if there are at least twice as many by then as at the last look. add adds some on the
+// way from n to a step, and says how many.
+func (f *figures) climb(until time.Time, steps []int, add func(n, upTo int) (int, error), look func() figures) error {
+	n := 0
+	for _, upTo := range steps {
+		for n < upTo && time.Now().Before(until) { // a slow store does not get to the end
+			more, err := add(n, upTo)
+			if err != nil {
+				return err
+			}
+			n += more
+		}
+		if n < upTo && n < 2*f.Acquisitions {
+			return nil
+		}
+		seen := look()
+		if seen.Error != "" {
+			return errors.New(seen.Error)
+		}
+		f.grown(n, seen)
+		if n < upTo {
+			return nil
+		}
+	}
+	return nil
 }
 
 // grown notes a look.

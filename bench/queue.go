@@ -43,6 +43,9 @@ func growQueue(ctx context.Context, m *match, open func(ctx context.Context, ent
 	return fig
 }
 
+// patient is how long is waited for what must come.
+const patient = 30 * time.Second
+
 // queue is one name with many who wait for it.
 type queue struct {
 	client  client
@@ -54,7 +57,7 @@ type queue struct {
 	waiting sync.WaitGroup
 }
 
-// grant is a lock that somebody in the queue has got.
+// grant is a lock that somebody has got who waited for it.
 type grant struct {
 	unlock func() error
 	at     time.Time
@@ -77,30 +80,21 @@ func (q *queue) run(ctx context.Context, m *match, open func(ctx context.Context
 	}
 	q.passed = q.joined.Load()
 	heap, goroutines := inUse(), runtime.NumGoroutine()
-	until := m.grows(6 * time.Second)
-	for _, upTo := range []int{1, 10, 100, 1000, 10_000} {
-		for q.n < upTo && time.Now().Before(until) {
-			if err := q.grow(ctx, min(upTo-q.n, max(50, q.n/4))); err != nil {
-				return fig, err
-			}
-		}
-		if q.n < upTo && q.n < 2*fig.Acquisitions {
-			break // too little has come since the last look
-		}
-		var look figures
-		if look, held, err = q.look(ctx, m, held); err != nil {
-			return fig, err
-		}
-		fig.grown(q.n, look)
-		if q.n < upTo {
-			break
-		}
+	err = fig.climb(m.grows(6*time.Second), []int{1, 10, 100, 1000, 10_000}, func(n, upTo int) (int, error) {
+		more := min(upTo-n, max(50, n/4))
+		return more, q.grow(ctx, more)
+	}, func() (look figures) {
+		look, held = q.look(ctx, m, held)
+		return look
+	})
+	if err == nil {
+		err = q.idle(m, &fig, heap, goroutines)
 	}
-	return fig, q.idle(m, &fig, heap, goroutines)
+	return fig, err
 }
 
 // look hands over for half a second, or two hundred times.
-func (q *queue) look(ctx context.Context, m *match, held func() error) (fig figures, last func() error, err error) {
+func (q *queue) look(ctx context.Context, m *match, held func() error) (fig figures, last func() error) {
 	var gaps []time.Duration
 	fig = m.measure(func() (int, error) {
 		until := time.Now().Add(m.lasts(500 * time.Millisecond))
@@ -113,11 +107,8 @@ func (q *queue) look(ctx context.Context, m *match, held func() error) (fig figu
 		}
 		return len(gaps), nil
 	})
-	if fig.Error != "" {
-		return fig, held, errors.New(fig.Error)
-	}
 	fig.timings(gaps)
-	return fig, held, nil
+	return fig, held
 }
 
 // idle has all wait for nothing.
@@ -147,12 +138,12 @@ func (q *queue) grow(ctx context.Context, more int) error {
 
 // complete returns when all stand in the queue who are to.
 func (q *queue) complete(ctx context.Context) error {
-	for end := time.Now().Add(30 * time.Second); q.joined.Load()-q.passed < int64(q.n); time.Sleep(50 * time.Microsecond) {
+	for end := time.Now().Add(patient); q.joined.Load()-q.passed < int64(q.n); time.Sleep(50 * time.Microsecond) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case time.Now().After(end):
-			return fmt.Errorf("%d of %d get into the queue within 30 s", q.joined.Load()-q.passed, q.n)
+			return fmt.Errorf("%d of %d get into the queue within %s", q.joined.Load()-q.passed, q.n, patient)
 		}
 	}
 	return nil
@@ -179,7 +170,14 @@ func (q *queue) pass(ctx context.Context, unlock func() error) (time.Duration, f
 	if err := unlock(); err != nil {
 		return 0, nil, err
 	}
-	next := <-q.grants
+	var next grant
+	select {
+	case next = <-q.grants:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	case <-time.After(patient):
+		return 0, nil, fmt.Errorf("none of %d was served within %s", q.n, patient)
+	}
 	if next.err != nil {
 		return 0, nil, next.err
 	}

@@ -213,11 +213,6 @@ func turns(ctx context.Context, m *match) figures {
 		}
 		cs[i] = c
 	}
-	type grant struct {
-		unlock func() error
-		at     time.Time
-		err    error
-	}
 	var took []time.Duration
 	until := time.Now().Add(m.lasts(700 * time.Millisecond))
 	fig := m.measure(func() (int, error) {

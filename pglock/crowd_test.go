@@ -72,29 +72,21 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 // the name's turn, not behind those who wait for a slot.
 func crowdAtTable(t *testing.T, serverURL string) {
 	held := lock(t, client(t, serverURL), "popular")
-	blocker, err := pgx.Connect(t.Context(), serverURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blocker.Close(context.Background())
-	if _, err := blocker.Exec(t.Context(), "BEGIN; SELECT FROM hasp_names WHERE name = 'popular' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
-	served := crowd(t, locks(t, serverURL))
-	eventually(t, "a crowd that waits", func() bool { return ask[int](t, serverURL, waiting) == many })
 	released := make(chan error, 1)
-	go func() { released <- held.Release(patience(t)) }()
-	eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == many+1 })
-	if n := ask[int](t, serverURL, longest+" WHERE NOT slot"); n > 16+1 {
-		t.Errorf("%d wait for one lock, want the release and at most 16", n)
-	}
-	// Who stands behind which slot is chance: eleven on average, and twenty rarely.
-	if n := ask[int](t, serverURL, longest+" WHERE slot"); n == 0 || n > many/4 {
-		t.Errorf("%d wait for one slot of 16", n)
-	}
-	if _, err := blocker.Exec(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	var served func()
+	holds(t, serverURL, "popular", func() {
+		served = crowd(t, locks(t, serverURL))
+		eventually(t, "a crowd that waits", func() bool { return ask[int](t, serverURL, waiting) == many })
+		go func() { released <- held.Release(patience(t)) }()
+		eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == many+1 })
+		if n := ask[int](t, serverURL, longest+" WHERE NOT slot"); n > 16+1 {
+			t.Errorf("%d wait for one lock, want the release and at most 16", n)
+		}
+		// Who stands behind which slot is chance: eleven on average, and twenty rarely.
+		if n := ask[int](t, serverURL, longest+" WHERE slot"); n == 0 || n > many/4 {
+			t.Errorf("%d wait for one slot of 16", n)
+		}
+	})
 	if err := <-released; err != nil {
 		t.Error(err)
 	}

@@ -25,7 +25,7 @@ func TestNothingCancelledThroughPooler(t *testing.T) {
 		release(t, lock(t, c, mode))
 
 		before := gone()
-		holds(t, server, mode, func() {
+		holds(t, server.URL(), mode, func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 			defer cancel()
 			if _, err := c.Mutex(mode).Lock(ctx); err == nil {
@@ -53,9 +53,9 @@ func TestNothingCancelledThroughPooler(t *testing.T) {
 }
 
 // holds keeps a name's row for as long as do takes.
-func holds(t *testing.T, server *backends.Postgres, name string, do func()) {
+func holds(t *testing.T, serverURL, name string, do func()) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), server.URL())
+	conn, err := pgx.Connect(t.Context(), serverURL)
 	if err != nil {
 		t.Fatal(err)
 	}
