@@ -78,7 +78,7 @@ func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock
 func (c *Client) circles(ctx context.Context, names []string) ([]Deadlock, error) {
 	var g waitGraph
 	for _, name := range names {
-		entries, err := c.backend.List(ctx, name)
+		entries, err := c.backend.List(ctx, name, 0)
 		if err != nil {
 			return nil, c.wrap("look for deadlocks at", name, err)
 		}

@@ -124,9 +124,9 @@ type deaf struct {
 	err error
 }
 
-func (d *deaf) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (d *deaf) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	return d.Backend.List(ctx, name)
+	return d.Backend.List(ctx, name, limit)
 }

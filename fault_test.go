@@ -229,7 +229,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 // evict removes who holds a name, as an operator would.
 func evict(t *testing.T, b *spoiled, name string) {
 	t.Helper()
-	list, err := b.Backend.List(t.Context(), name)
+	list, err := b.Backend.List(t.Context(), name, 0)
 	if err == nil && len(list) == 0 {
 		err = errors.New("nobody is there")
 	}

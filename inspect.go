@@ -49,7 +49,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if c.isClosed() {
 		return q, c.wrap("inspect", name, ErrClosed)
 	}
-	entries, err := c.backend.List(ctx, name)
+	entries, err := c.backend.List(ctx, name, 0)
 	if err != nil {
 		return q, c.wrap("inspect", name, err)
 	}

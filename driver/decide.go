@@ -36,3 +36,12 @@ func CheckKind(ahead []Entry, me Request) error {
 	}
 	return nil
 }
+
+// First returns the first limit entries, or all if limit is 0: what List is asked for, for
+// drivers that read a queue as a whole.
+func First(entries []Entry, limit int) []Entry {
+	if limit > 0 && limit < len(entries) {
+		return entries[:limit]
+	}
+	return entries
+}

@@ -88,6 +88,12 @@ type Traits struct {
 	Values   bool // Request.Value is stored, and tickets implement Publisher
 	Push     bool // Wait is told by the store, without polling it
 
+	// Forgets: the store may lose an entry that it has confirmed, although nobody removed
+	// it and its time is not over (a restart without persistence, an eviction of keys, a
+	// failover to a replica that lags). An entry that is missing proves nothing then: the
+	// core does not take ErrGone, after a Leave without an answer, for that Leave's success.
+	Forgets bool
+
 	Liveness Liveness
 	MinTTL   time.Duration // the core refuses a shorter TTL; 0: no floor of its own
 }
@@ -120,9 +126,11 @@ type Backend interface {
 	// ctx bounds this call, not the life of the session.
 	Open(ctx context.Context, o SessionOptions) (Session, time.Duration, error)
 
-	// List returns the entries of a name, oldest first, those of other clients and,
-	// where formats are shared, of other libraries included. An unknown name has none.
-	List(ctx context.Context, name string) ([]Entry, error)
+	// List returns the first entries of a name, oldest first, those of other clients and,
+	// where formats are shared, of other libraries included: at most limit, or all of them
+	// if limit is 0. An unknown name has none. Who leads is the first entry's to tell, so
+	// that a limit of 1 should not cost what a long queue costs.
+	List(ctx context.Context, name string, limit int) ([]Entry, error)
 
 	// Close releases what the Backend itself opened, never a client handed to it.
 	// Sessions have been closed before.
@@ -139,6 +147,12 @@ type Session interface {
 	// SessionOptions.Gone with id "": the core then opens another.
 	// A single entry that turns out to be missing is told by SessionOptions.Gone; an
 	// error that wraps ErrGone means the session itself.
+	//
+	// A store that renews its entries one by one keeps what it has achieved when ctx ends:
+	// the next call goes on with those that were renewed longest ago, and the duration
+	// returned is that of the entry for which least is left. If some entries cannot be
+	// renewed while others are (one node of a cluster is silent), the error is a
+	// *PartialRenewal.
 	KeepAlive(ctx context.Context) (time.Duration, error)
 
 	// Ticket prepares an entry. It does no I/O.
@@ -148,6 +162,27 @@ type Session interface {
 	// own expiry finishes the job.
 	Close(ctx context.Context) error
 }
+
+// PartialRenewal is the error of a KeepAlive that has renewed some entries and not others.
+// The core goes on to trust those that were renewed, and each of the others for as long as
+// its own time lasts.
+type PartialRenewal struct {
+	// Granted is what the call would have returned without those that are late.
+	Granted time.Duration
+
+	// Late has what is left for each entry that was not renewed, by its ID, counted like
+	// Granted from before the call.
+	Late map[string]time.Duration
+
+	Err error // why; never nil
+}
+
+func (e *PartialRenewal) Error() string {
+	return fmt.Sprintf("%d entries were not renewed: %v", len(e.Late), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *PartialRenewal) Unwrap() error { return e.Err }
 
 // Ticket is the owner's grip on one entry. The core makes one call at a time on it,
 // except that Leave may overtake a call whose context has ended.
@@ -210,6 +245,18 @@ type Watcher interface {
 	// the name's entries or values (several may be folded into one), until ctx ends or
 	// the watch breaks. changed returns at once.
 	Watch(ctx context.Context, name string, changed func()) error
+}
+
+// Identifier is a Backend that can tell its store from every other. Without it, two
+// Backends are taken for two stores.
+type Identifier interface {
+	// Identity returns the same text, of at most 200 bytes, for all Backends, in any
+	// process, whose entries of one name contend with each other, however their URLs are
+	// spelled; and another text for all others (another database, prefix or strategy).
+	// Locks of several stores are taken in the order of these texts. It should come from
+	// the store itself, not from its address. The core calls it when it first needs to
+	// tell two stores apart, and keeps the answer.
+	Identity(ctx context.Context) (string, error)
 }
 
 // Namer is a Backend that can list the names that have entries.

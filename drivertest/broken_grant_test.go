@@ -153,7 +153,7 @@ func (t *doubleGrant) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	v, err := t.grip.Enqueue(ctx)
 	if err == nil && !v.Held {
 		v = driver.Verdict{Held: true, Token: 1}
-		entries, _ := t.b.List(ctx, t.r.Name)
+		entries, _ := t.b.List(ctx, t.r.Name, 0)
 		if i := slices.IndexFunc(entries, func(e driver.Entry) bool { return e.ID == t.r.ID }); i >= 0 {
 			v.Token = entries[i].Seq
 		}
@@ -198,7 +198,7 @@ func (t *recounted) token(v driver.Verdict, err error) (driver.Verdict, error) {
 	if t.c.base == nil {
 		t.c.base = map[string]uint64{}
 	}
-	entries, _ := t.b.List(context.Background(), t.r.Name)
+	entries, _ := t.b.List(context.Background(), t.r.Name, 0)
 	if first := len(entries) == 1 && t.c.whenEmpty; first || t.c.base[t.r.Name] == 0 {
 		t.c.base[t.r.Name] = v.Token - 1
 	}

@@ -86,7 +86,7 @@ type plainDelete struct {
 }
 
 func (t *plainDelete) Leave(ctx context.Context) error {
-	entries, err := t.b.List(ctx, t.r.Name)
+	entries, err := t.b.List(ctx, t.r.Name, 0)
 	if err != nil || len(entries) == 0 {
 		return errors.Join(err, driver.ErrGone)
 	}

@@ -174,9 +174,9 @@ type counted struct {
 	served *atomic.Int64
 }
 
-func (c counted) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	c.served.Add(1)
-	return c.full.List(ctx, name)
+	return c.full.List(ctx, name, limit)
 }
 
 // flawed is a backend with a flaw.
@@ -227,8 +227,8 @@ func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
 	return b.flaw.evict(b.full, ctx, name, id, note)
 }
 
-func (b *flawed) List(ctx context.Context, name string) ([]driver.Entry, error) {
-	return b.full.List(ctx, b.inner(driver.Request{Name: name}).Name)
+func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	return b.full.List(ctx, b.inner(driver.Request{Name: name}).Name, limit)
 }
 
 func (b *flawed) inner(r driver.Request) driver.Request {

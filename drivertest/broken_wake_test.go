@@ -157,7 +157,7 @@ func (t *waiter) changes(ctx context.Context, n int) error {
 }
 
 func (t *waiter) entries(ctx context.Context) []string {
-	entries, _ := t.b.List(ctx, t.r.Name)
+	entries, _ := t.b.List(ctx, t.r.Name, 0)
 	return ids(entries)
 }
 

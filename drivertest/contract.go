@@ -84,6 +84,9 @@ func testSeqGrows(e *env) {
 		held, v := e.enter(s, r)
 		waiting, _ := e.enter(other, e.whole(name))
 		list := e.list(b, name)
+		if first, err := b.List(e.ctx(), name, 1); err != nil || len(first) != 1 || first[0].Seq != list[0].Seq {
+			e.Fatalf("the first of %+v is %+v, %v", list, first, err)
+		}
 		for i, entry := range list {
 			if entry.Seq <= last {
 				e.Fatalf("entry %d has Seq %d after %d", i, entry.Seq, last)
@@ -240,7 +243,7 @@ func testEndedContext(e *env) {
 	if e.traits.Liveness == driver.Leased { // others may have nothing to ask the store
 		e.wantErr("KeepAlive", err, context.Canceled)
 	}
-	_, err = b.List(ended, name)
+	_, err = b.List(ended, name, 0)
 	e.wantErr("List", err, context.Canceled)
 	if s, _, err := b.Open(ended, driver.SessionOptions{TTL: e.h.TTL, Gone: func(string, error) {}}); err == nil {
 		_ = s.Close(e.ctx()) // it is the next line that fails the test

@@ -322,7 +322,7 @@ func (e *env) release(l *hasp.Lease) {
 // list reads a queue.
 func (e *env) list(b driver.Backend, name string) []driver.Entry {
 	e.Helper()
-	entries, err := b.List(e.ctx(), name)
+	entries, err := b.List(e.ctx(), name, 0)
 	if err != nil {
 		e.Fatalf("list %q: %v", name, err)
 	}

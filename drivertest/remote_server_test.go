@@ -144,7 +144,7 @@ func (s *Server) Publish(q Ask, a *Answer) error {
 // List lists.
 func (s *Server) List(q Ask, a *Answer) (err error) {
 	s.calls.Add(1)
-	a.Entries, err = s.store.List(context.Background(), q.Request.Name)
+	a.Entries, err = s.store.List(context.Background(), q.Request.Name, 0)
 	return a.fail(err)
 }
 

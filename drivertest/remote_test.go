@@ -195,9 +195,9 @@ func (b *remote) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 	return s, a.Granted + b.boast, err
 }
 
-func (b *remote) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *remote) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	a, err := b.call(ctx, "List", Ask{Request: driver.Request{Name: name}})
-	return a.Entries, err
+	return driver.First(a.Entries, limit), err
 }
 
 func (b *remote) Names(ctx context.Context, prefix string, yield func(string) bool) error {

@@ -119,7 +119,7 @@ func (c *chaos) run(over func() bool, limit time.Duration) (wrong []string) {
 		var left []driver.Entry
 		var err error
 		if !waitFor(limit, func() bool { // a connection may have been lost just now, and be found so by us
-			left, err = c.parties[0].Backend().List(ctx(c.t), c.lockName(i))
+			left, err = c.parties[0].Backend().List(ctx(c.t), c.lockName(i), 0)
 			return err == nil && len(left) == 0
 		}) {
 			wrong = append(wrong, fmt.Sprintf("left under %s: %+v, %v", c.lockName(i), left, err))

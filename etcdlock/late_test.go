@@ -112,7 +112,7 @@ func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *post) {
 
 func entries(t *testing.T, b driver.Backend, name string) []driver.Entry {
 	t.Helper()
-	return must[[]driver.Entry](t)(b.List(ctx(t), name))
+	return must[[]driver.Entry](t)(b.List(ctx(t), name, 0))
 }
 
 // alive renews the session, on whose lease an orphan would live for ever.

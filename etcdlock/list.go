@@ -12,13 +12,13 @@ import (
 )
 
 // List reads a queue in one linearizable read.
-func (b *Backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *Backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	q := b.queue(name)
 	resp, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
 	if err != nil {
 		return nil, err
 	}
-	return q.entries(resp.Kvs), nil
+	return driver.First(q.entries(resp.Kvs), limit), nil
 }
 
 // namesAtOnce is how many keys one read of Names returns.

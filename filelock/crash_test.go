@@ -225,7 +225,7 @@ func listIDs(t *testing.T, s *session, name string) []string {
 	t.Helper()
 	b := openBackend(t, s.store.path)
 	defer b.Close()
-	list, err := b.List(patient(t), name)
+	list, err := b.List(patient(t), name, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ type sight struct {
 }
 
 // List returns the entries of a name whose owners live.
-func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	s, err := b.use(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,8 @@ func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error)
 	if err != nil {
 		return nil, err
 	}
-	return s.entries(seen)
+	list, err := s.entries(seen)
+	return driver.First(list, limit), err
 }
 
 // entries leaves out the dead, whose entries are only still to be removed.

@@ -223,7 +223,7 @@ func (m *model) check() {
 	m.t.Helper()
 	for _, name := range m.names {
 		q := m.queues[name]
-		list, err := m.backend.List(context.Background(), name)
+		list, err := m.backend.List(context.Background(), name, 0)
 		if err != nil {
 			m.t.Fatal(err)
 		}

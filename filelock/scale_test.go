@@ -180,7 +180,7 @@ func TestLargestEntry(t *testing.T) {
 		if err := e.(driver.Publisher).Publish(patient(t), value); err != nil {
 			t.Fatal(err)
 		}
-		list, err := b.List(patient(t), r.Name)
+		list, err := b.List(patient(t), r.Name, 0)
 		if err != nil || len(list) != i+1 {
 			t.Fatal(len(list), err)
 		}

@@ -76,7 +76,7 @@ func TestPrepare(t *testing.T) {
 	p := start(t, job{Do: "hold", Dir: dir, Name: "name"})
 	p.must("holds")
 	b := openBackend(t, dir)
-	list, err := b.List(patient(t), "name")
+	list, err := b.List(patient(t), "name", 0)
 	if err != nil || len(list) != 1 {
 		t.Fatal("opened beside another process, the entries are", list, err)
 	}

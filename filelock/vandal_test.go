@@ -251,7 +251,7 @@ func TestSessionFileRemovedThenKilled(t *testing.T) {
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "session file") {
 		t.Fatalf("waiting for a mystery: %v", err)
 	}
-	list, err := b.List(patient(t), "name")
+	list, err := b.List(patient(t), "name", 0)
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}

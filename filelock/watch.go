@@ -30,7 +30,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	defer stop()
 	defer s.post.unwatch(&w)
 	for {
-		list, err := b.List(ctx, name)
+		list, err := b.List(ctx, name, 0)
 		if err != nil {
 			return err
 		}

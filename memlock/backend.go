@@ -39,13 +39,13 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	return s, o.TTL, nil
 }
 
-func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := b.store.arrive(ctx); err != nil {
 		return nil, err
 	}
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
-	return b.store.list(name), nil
+	return driver.First(b.store.list(name), limit), nil
 }
 
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {

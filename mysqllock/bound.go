@@ -83,7 +83,7 @@ func (b *bound) ready(ctx context.Context) error {
 }
 
 // List tells the holder. Who waits is known to the server alone.
-func (b *bound) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (b *bound) List(ctx context.Context, name string) ([]driver.Entry, error) {
 
 // holder is for people who are told that a lock is taken; "" if it is not known.
 func (b *bound) holder(ctx context.Context, name string) string {
-	list, err := b.List(ctx, name)
+	list, err := b.List(ctx, name, 0)
 	if err != nil || len(list) == 0 {
 		return ""
 	}

@@ -122,7 +122,7 @@ func TestAnswerLostControl(t *testing.T) {
 	if v, err := s.Ticket(request("twice", "second")).Enqueue(ctx(t)); err != nil || v.Held {
 		t.Fatalf("another id: %+v, %v; want it to wait", v, err)
 	}
-	if list, err := b.List(ctx(t), "twice"); err != nil || len(list) != 2 {
+	if list, err := b.List(ctx(t), "twice", 0); err != nil || len(list) != 2 {
 		t.Errorf("%d entries, %v; want two", len(list), err)
 	}
 }
@@ -154,13 +154,13 @@ func TestLateEnqueue(t *testing.T) {
 	}
 	// This is what the network had kept.
 	exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
-	if list, err := b.List(ctx(t), "late"); err != nil || len(list) != 1 {
+	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
 	}
 	if _, err := s.KeepAlive(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := b.List(ctx(t), "late"); err != nil || len(list) != 0 {
+	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 0 {
 		t.Errorf("an entry of a ticket that left: %+v, %v", list, err)
 	}
 }

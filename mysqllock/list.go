@@ -11,7 +11,7 @@ import (
 
 // List reads a queue. Entries of sessions that have expired are left out, although they are
 // removed only when somebody comes by.
-func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := t.fit(ctx); err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	if missing(err) {
 		return nil, nil // dropped a moment ago
 	}
-	return list, err
+	return driver.First(list, limit), err
 }
 
 // Names reads the names that have living entries, a page at a time.

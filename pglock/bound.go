@@ -141,7 +141,7 @@ func (b *bound) dropIdle() {
 
 // List returns who holds. Waiters are the server's secret: its lock table has their
 // processes, but not their names.
-func (b *bound) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (b *bound) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
 		list = append(list, e)
 	})
-	return list, err
+	return driver.First(list, limit), err
 }
 
 func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.Entry, pid int64)) error {

@@ -9,7 +9,7 @@ import (
 
 // List reads a queue. Entries that have expired are left out, although they are removed
 // only when somebody comes by.
-func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (t *table) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	if noSchema(err) {
 		return nil, ctx.Err() // nobody has used it yet
 	}
-	return list, explain(ctx, err)
+	return driver.First(list, limit), explain(ctx, err)
 }
 
 // Names lists the names that have living entries.

@@ -120,7 +120,7 @@ func overtaken(t *testing.T, prefix string) int {
 }
 
 func look(t *testing.T, b driver.Backend, name, id string) (own uint64, all map[uint64]bool) {
-	list, err := b.List(t.Context(), name)
+	list, err := b.List(t.Context(), name, 0)
 	if err != nil {
 		t.Error(err)
 	}

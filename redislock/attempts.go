@@ -34,7 +34,7 @@ func newAttempts(conn redisconn.Conn, o Options, d *dialect) *attempts {
 func (a *attempts) String() string { return a.conn.String() }
 
 func (a *attempts) Traits() driver.Traits {
-	return driver.Traits{Fencing: a.opts.Fence != FenceOff, Push: true, Liveness: driver.Leased, MinTTL: minTTL}
+	return driver.Traits{Fencing: a.opts.Fence != FenceOff, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
 }
 
 func (a *attempts) Close() error {

@@ -15,7 +15,7 @@ import (
 
 // List reads a queue. Entries that have expired are left out, although the store removes
 // them only when somebody comes by.
-func (q *queue) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (q *queue) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
 	if r.Err != nil {
 		return nil, identify(ctx, q.conn, q.key(name), wrongType(name, r.Err))
@@ -24,7 +24,8 @@ func (q *queue) List(ctx context.Context, name string) ([]driver.Entry, error) {
 	if isForeign(hash) {
 		return nil, identify(ctx, q.conn, q.key(name), foreign(name))
 	}
-	return entries(name, now, hash)
+	list, err := entries(name, now, hash)
+	return driver.First(list, limit), err
 }
 
 // contents takes the answer of listScript apart: the server's time, and the fields.

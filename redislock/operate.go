@@ -48,7 +48,7 @@ func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driv
 }
 
 // List shows the holder. Who waits is nowhere to be seen.
-func (a *attempts) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (a *attempts) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	_, e, me, err := a.peek(ctx, name)
 	if err != nil || me == "" {
 		return nil, err

@@ -57,7 +57,7 @@ const minTTL = 200 * time.Millisecond
 func (q *queue) Traits() driver.Traits {
 	return driver.Traits{
 		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: true,
-		Liveness: driver.Leased, MinTTL: minTTL,
+		Forgets: true, Liveness: driver.Leased, MinTTL: minTTL,
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // List shows who is on a majority, or may be with the servers that do not answer; whatever
 // wrote the key. Who waits is nowhere to be seen.
-func (b *store) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *store) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ const minTTL = 500 * time.Millisecond
 // Traits promises nothing that a majority of independent keys cannot keep; the package's
 // documentation says why.
 func (b *store) Traits() driver.Traits {
-	return driver.Traits{Values: true, Push: true, Liveness: driver.Leased, MinTTL: minTTL}
+	return driver.Traits{Values: true, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
 }
 
 // Close ends what is still going on in the background, and the connections of our own.

@@ -192,7 +192,7 @@ func TestNodeOfAnother(t *testing.T) {
 		if err := old.Leave(t.Context()); !errors.Is(err, driver.ErrGone) {
 			t.Errorf("release of another's node: %v", err)
 		}
-		es, err := b.List(t.Context(), name)
+		es, err := b.List(t.Context(), name, 0)
 		if err != nil || len(es) != 1 || es[0].ID != "next" || len(es[0].Value) != 0 || es[0].Seq != v.Token {
 			t.Errorf("listed %+v, %v", es, err)
 		}

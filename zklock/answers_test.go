@@ -199,7 +199,7 @@ func TestReturnsWithContext(t *testing.T) {
 		}},
 		{"Wait", func(ctx context.Context) error { _, err := waits.Wait(ctx); return err }},
 		{"Publish", func(ctx context.Context) error { return held.(*ticket).Publish(ctx, nil) }},
-		{"List", func(ctx context.Context) error { _, err := s.b.List(ctx, name); return err }},
+		{"List", func(ctx context.Context) error { _, err := s.b.List(ctx, name, 0); return err }},
 		{"Names", func(ctx context.Context) error { return s.b.Names(ctx, "", func(string) bool { return true }) }},
 		{"Watch", func(ctx context.Context) error { return s.b.Watch(ctx, name, func() {}) }},
 		{"Evict", func(ctx context.Context) error { return s.b.Evict(ctx, name, "held") }},
@@ -230,7 +230,7 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 	held := other.lock(t, name)
 	for what, do := range map[string]func() error{
 		"List": func() error {
-			es, err := s.b.List(t.Context(), name)
+			es, err := s.b.List(t.Context(), name, 0)
 			if err == nil && len(es) != 1 {
 				err = fmt.Errorf("listed %+v", es)
 			}

@@ -211,7 +211,7 @@ func TestKindsListed(t *testing.T) {
 			if v, err := k.Enqueue(t.Context()); err != nil || !v.Held {
 				t.Fatalf("%s %v: %+v, %v", d, c, v, err)
 			}
-			es, err := b.List(t.Context(), r.Name)
+			es, err := b.List(t.Context(), r.Name, 0)
 			if err != nil || len(es) != 1 || es[0].Units != c[0] || es[0].Capacity != c[1] || es[0].ID != r.ID {
 				t.Errorf("%s %v: listed %+v, %v", d, c, es, err)
 			}

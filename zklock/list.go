@@ -16,7 +16,7 @@ import (
 const atOnce = 32
 
 // List reads the children and then the data of each: for people, not for deciding.
-func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error) {
+func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	node, err := b.opts.path(name)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (b *backend) List(ctx context.Context, name string) ([]driver.Entry, error)
 		if err := c.catchUp(ctx, node); err != nil {
 			return nil, err
 		}
-		return b.list(ctx, c, name, node)
+		return b.list(ctx, c, name, node, limit)
 	})
 }
 
@@ -37,7 +37,7 @@ func (c *conn) catchUp(ctx context.Context, node string) error {
 	return explain("sync", err)
 }
 
-func (b *backend) list(ctx context.Context, c *conn, name, node string) (_ []driver.Entry, err error) {
+func (b *backend) list(ctx context.Context, c *conn, name, node string, limit int) (_ []driver.Entry, err error) {
 	var standing []child
 	if b.opts.Strategy == Node {
 		standing = []child{{units: driver.Whole, capacity: driver.Whole}}
@@ -59,7 +59,8 @@ func (b *backend) list(ctx context.Context, c *conn, name, node string) (_ []dri
 		return nil, err
 	}
 	// Who has left since the children were listed has no data any more.
-	return slices.DeleteFunc(entries, func(e driver.Entry) bool { return e.Seq == 0 }), nil
+	entries = slices.DeleteFunc(entries, func(e driver.Entry) bool { return e.Seq == 0 })
+	return driver.First(entries, limit), nil
 }
 
 // entries lists those under a lock's node, oldest first.

@@ -82,7 +82,7 @@ func (s *site) queue(t testing.TB, name string) <-chan *hasp.Lease {
 
 func (s *site) entries(t testing.TB, name string) []driver.Entry {
 	t.Helper()
-	es, err := s.b.List(t.Context(), name)
+	es, err := s.b.List(t.Context(), name, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (c *cutStore) operate(e driver.Evicter) {
 			continue
 		}
 		_ = c.Names(ctx, "", func(name string) bool {
-			entries, _ := c.List(ctx, name)
+			entries, _ := c.List(ctx, name, 0)
 			for _, entry := range entries {
 				_ = e.Evict(ctx, name, entry.ID)
 			}
