@@ -83,11 +83,11 @@ func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
 	}
 }
 
-func (c *Client) gated(ctx context.Context, r *Request) (*Lease, error) {
-	if err := c.gates.enter(ctx, r.name); err != nil {
+func (c *Client) gated(ctx context.Context, r *Request) (l *Lease, err error) {
+	if err := c.gates.enter(ctx, r); err != nil {
 		return nil, contextError(ctx)
 	}
-	defer c.gates.leave(r.name)
+	defer func() { c.gates.leave(r, l != nil) }()
 	return c.inQueue(ctx, r)
 }
 

@@ -16,7 +16,9 @@ import (
 // and for no longer than d after it. It trades fairness between machines, within these
 // bounds, for throughput within one: a hand-over costs microseconds instead of round
 // trips. It is off by default, and concerns Lock of a Mutex and the writer's Lock of an
-// RWMutex; a Try never waits and so is never handed a lock.
+// RWMutex; a Try never waits and so is never handed a lock. A lease is handed on only to a
+// waiter with the same [MinHold], [MaxHold] and [StallAfter], after MinHold, and not once it
+// was downgraded; otherwise the waiter goes to the store.
 //
 // All leases of one grant have its fencing token and its id, and others are shown the
 // owner and note of the first. A resource that refuses smaller tokens still refuses every
@@ -58,13 +60,14 @@ type batch struct {
 
 // batchWaiter gets a lease that was handed on, or nil: acquire from the store yourself.
 type batchWaiter struct {
-	ctx  context.Context
-	turn chan *Lease // has room for the one answer
+	ctx    context.Context
+	limits limits      // that its lease is to have
+	turn   chan *Lease // has room for the one answer
 }
 
 // batched acquires by way of the name's batch.
 func (c *Client) batched(ctx context.Context, r *Request) (*Lease, error) {
-	b, w := c.batches.join(ctx, r.name)
+	b, w := c.batches.join(ctx, r)
 	if w != nil {
 		select {
 		case l := <-w.turn:
@@ -96,19 +99,19 @@ func (b *batch) charge(r *Request) {
 
 // join makes the caller the one in charge of the name (no waiter is returned), or queues
 // it behind that one.
-func (g *batches) join(ctx context.Context, name string) (*batch, *batchWaiter) {
+func (g *batches) join(ctx context.Context, r *Request) (*batch, *batchWaiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b := g.names[name]
+	b := g.names[r.name]
 	if b == nil {
 		if g.names == nil {
 			g.names = map[string]*batch{}
 		}
-		b = &batch{all: g, name: name}
-		g.names[name] = b
+		b = &batch{all: g, name: r.name}
+		g.names[r.name] = b
 		return b, nil
 	}
-	w := &batchWaiter{ctx, make(chan *Lease, 1)}
+	w := &batchWaiter{ctx, r.limits, make(chan *Lease, 1)}
 	b.waiters = append(b.waiters, w)
 	return b, w
 }
@@ -171,12 +174,9 @@ func (b *batch) handOn(l *Lease) bool {
 	if l.err != nil || len(e.leases) != 1 { // ended in between, or held twice
 		return false
 	}
-	// Whoever has found the old holder over its limit since we looked is about to expel it,
-	// and would expel the next holder instead.
-	if e.limit != nil {
-		if left, _ := e.leftLocked(); left <= 0 {
-			return false
-		}
+	// The waiters want the whole capacity. What a Downgrade has given up may be others' by now.
+	if e.sureUnitsLocked() != int64(e.capacity) || !e.servesLocked(b.waiters[0].limits) {
+		return false
 	}
 	b.leases++
 	w := b.popLocked()
@@ -187,6 +187,18 @@ func (b *batch) handOn(l *Lease) bool {
 	e.startLimitLocked(next.since)
 	w.turn <- next
 	return true
+}
+
+// servesLocked reports whether the entry's limits are those that the next holder wants, and let
+// it have the lock now. MinHold keeps the lock from the next one, in this process too. Whoever
+// has found the old holder over its limit since it was looked at is about to expel it, and
+// would expel the next holder instead.
+func (e *entry) servesLocked(wanted limits) bool {
+	if e.limit == nil {
+		return wanted == limits{}
+	}
+	left, _ := e.leftLocked()
+	return wanted == e.limit.limits && left > 0 && e.minLeftLocked() <= 0
 }
 
 // batchable: only a lock that is taken whole has a next holder that needs no look at the

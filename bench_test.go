@@ -29,6 +29,30 @@ func BenchmarkCore(b *testing.B) {
 	}
 }
 
+// Many locks at once: the time for each is to stay the same. Target: 50 ms for 1,000.
+func BenchmarkLockAll(b *testing.B) {
+	for _, n := range []int{10, 1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := open()
+			defer c.Close()
+			locks := make([]hasp.Locker, n)
+			for i := range locks {
+				locks[i] = c.Mutex(fmt.Sprintf("name-%d", i))
+			}
+			for b.Loop() {
+				m, err := hasp.LockAll(b.Context(), locks...)
+				if err == nil {
+					err = m.Release(b.Context())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/lock")
+		})
+	}
+}
+
 // 64 goroutines of one client on one name: the gate and the hand-over in memory.
 func BenchmarkCoreOneName64(b *testing.B) {
 	c := open()

@@ -15,8 +15,10 @@ import (
 //
 // The error wraps ErrUnsupported where the store cannot change an entry in place, ErrLost
 // or ErrNotHeld if the lease has ended, and ErrUnknown if the store has not answered: it
-// may then be a reader already, and calling again is safe. A lock taken several times with
-// [Reentrant] must be released down to one lease first.
+// may then be a reader already, and calling again is safe. Until the store answers, hasp
+// treats the lease as a reader's: taking the lock again with [Reentrant] as writer fails,
+// [Batch] does not hand it on, and Export is refused. A lock taken several times with
+// Reentrant must be released down to one lease first.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l == nil {
 		return fmt.Errorf("hasp: downgrade of a nil lease: %w", ErrNotHeld)
@@ -42,22 +44,49 @@ func (l *Lease) downgrade(ctx context.Context) error {
 	case !ok || !e.session.client.traits.Shared:
 		return fmt.Errorf("%w: it cannot make a writer a reader in place", ErrUnsupported)
 	}
-	e.mu.Lock()
-	several := len(e.leases) > 1
-	e.mu.Unlock()
-	if several {
-		return fmt.Errorf("%w: the lock was taken several times; release all leases but one first", ErrDeadlock)
+	if err := l.beginDowngrade(); err != nil {
+		return err
 	}
 	switch err := d.Downgrade(ctx, 1); {
 	case errors.Is(err, driver.ErrGone):
 		return e.denied(err)
 	case final(err), errors.Is(err, driver.ErrRefused):
+		e.mu.Lock()
+		e.downgrades-- // it was not done, and will not be
+		e.mu.Unlock()
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return fmt.Errorf("%w: %w", ErrUnknown, err) // it stays counted: it may be done yet
 	}
 	e.mu.Lock()
 	e.units = 1
+	e.downgrades--
 	e.mu.Unlock()
 	return l.Err()
+}
+
+// beginDowngrade has the entry count as a reader's from before the request is sent: the store
+// may let other readers in before its answer is read. In the same step it makes sure that
+// nobody holds the lock a second time as writer, and nobody can from then on.
+func (l *Lease) beginDowngrade() error {
+	e := l.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	if len(e.leases) > 1 {
+		return fmt.Errorf("%w: the lock was taken several times; release all leases but one first", ErrDeadlock)
+	}
+	e.downgrades++
+	return nil
+}
+
+// sureUnitsLocked is how much of the capacity the entry has for certain: a reader's unit while
+// a Downgrade is under way or has not been answered, since it may be done at any moment.
+func (e *entry) sureUnitsLocked() int64 {
+	if e.downgrades > 0 {
+		return 1
+	}
+	return int64(e.units)
 }

@@ -34,6 +34,7 @@ type Term struct {
 func (e *Election) Campaign(ctx context.Context, value []byte) (*Term, error) {
 	r := e.handle.ask("campaign for", driver.Whole)
 	r.value = value
+	r.batching = batching{} // a term that is handed on would go on showing the last leader's value
 	l, err := e.client.acquire(ctx, r, e.check())
 	if err != nil {
 		return nil, err
@@ -108,7 +109,13 @@ func (e *Election) leader(ctx context.Context) (Leader, error) {
 	if err := e.check(); err != nil {
 		return Leader{}, err
 	}
-	q, err := e.client.Inspect(ctx, e.handle.name)
+	return e.first(ctx)
+}
+
+// first reads who leads: the first in the queue, however long that is. It is the zero Leader if
+// nobody does.
+func (e *Election) first(ctx context.Context) (Leader, error) {
+	q, err := e.client.inspect(ctx, e.handle.name, 1)
 	return q.leader(), err
 }
 
@@ -138,21 +145,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			yield(Leader{}, e.client.wrap("observe", e.handle.name, err))
 			return
 		}
-		var last *Leader
-		for q, err := range e.client.Follow(ctx, e.handle.name) {
-			l := q.leader()
-			switch {
-			case err != nil:
-				if !yield(Leader{}, err) {
-					return
-				}
-			case last == nil || !l.same(*last): // else it is the queue behind that has changed
-				last = &l
-				if !yield(l, nil) {
-					return
-				}
-			}
-		}
+		// Reading the first alone also leaves out the changes of the queue behind.
+		followed(ctx, e.client, e.handle.name, e.first, Leader.same)(yield)
 	}
 }
 

@@ -2,12 +2,14 @@ package hasp_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/memlock"
 )
 
 func TestElection(t *testing.T) {
@@ -129,4 +131,46 @@ func (d *deaf) List(ctx context.Context, name string, limit int) ([]driver.Entry
 		return nil, d.err
 	}
 	return d.Backend.List(ctx, name, limit)
+}
+
+// Who leads is read without the queue behind.
+func TestLeaderReadsTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New().Backend()}
+		c := client(t, b)
+		e := c.Election("a")
+		term, err := e.Campaign(t.Context(), []byte("v"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			other := client(t, b)
+			go func() { _, _ = other.Election("a").Campaign(t.Context(), nil) }()
+		}
+		synctest.Wait()
+		if l, err := e.Leader(t.Context()); err != nil || l.Token != term.Token() {
+			t.Errorf("%+v, %v", l, err)
+		}
+		for l, err := range e.Observe(t.Context()) {
+			if err != nil || l.Token != term.Token() {
+				t.Errorf("%+v, %v", l, err)
+			}
+			break
+		}
+		if n := b.most.Load(); n != 1 {
+			t.Errorf("%d entries were read to see who leads", n)
+		}
+	})
+}
+
+// counting notes the most entries that one List has returned.
+type counting struct {
+	driver.Backend
+	most atomic.Int64
+}
+
+func (b *counting) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	list, err := b.Backend.List(ctx, name, limit)
+	b.most.Store(max(b.most.Load(), int64(len(list))))
+	return list, err
 }

@@ -22,8 +22,9 @@ type entry struct {
 
 	// driver.Whole at most. An entry has the size that it has with care: people hold ten
 	// thousand, and the allocator rounds up in steps of 32 bytes here.
-	capacity int32
-	units    int32 // guarded by mu; less after a Downgrade
+	capacity   int32
+	units      int32 // guarded by mu; less after a Downgrade
+	downgrades int32 // guarded by mu; those under way or never answered
 
 	mu      sync.Mutex
 	cancel  context.CancelCauseFunc // of the acquisition or release under way; else nil
@@ -49,7 +50,7 @@ const (
 // trusted reports whether the entry may be relied on, by the clocks and never by a flag:
 // the session's deadline and the entry's own limits. Whoever finds either over ends it.
 func (e *entry) trusted() bool {
-	return e.session.trusted() && e.withinLimit()
+	return e.session.trusts(e) && e.withinLimit()
 }
 
 // grant makes a pending entry held and returns its first lease. It fails if the entry or
@@ -65,6 +66,7 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 		defer s.mu.Unlock()
 		return nil, s.endErr
 	}
+	s.trusts(e) // else it is lost by now
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state != pending {
@@ -88,18 +90,20 @@ func (e *entry) addLocked(l *Lease, parent context.Context) {
 }
 
 // again adds a lease to an entry that is held: to take the lock again is to hold it twice.
-func (e *entry) again(parent context.Context) (*Lease, bool) {
-	if !e.trusted() {
-		return nil, false
-	}
+// Its size is looked at in the same step: a Downgrade may have begun since the caller looked.
+func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
+	e.trusted()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state != held {
-		return nil, false
+		return nil, e.err
+	}
+	if units > e.sureUnitsLocked() {
+		return nil, fmt.Errorf("%w: a reader cannot become the writer while it reads: release the read lock first", ErrDeadlock)
 	}
 	l := new(Lease)
 	e.addLocked(l, parent)
-	return l, true
+	return l, nil
 }
 
 // leavesTooLong reports a release that has gone on for too long.
@@ -163,7 +167,12 @@ func (e *entry) denied(err error) error {
 
 // leave removes the entry and tells whether it was valid to the end. After an unanswered
 // attempt it asks again, and an entry that is then gone was removed by us: as long as the
-// session is trusted the store removes it for nobody else.
+// session is trusted the store removes it for nobody else. A store that may have forgotten it
+// (a restart without its file, a failover) may have granted it to the next before our first
+// attempt, so that nothing is known there (S7).
+//
+// The client may be closed meanwhile, which ends the session. What was confirmed is good all
+// the same: the lease ended with the call of Release, and until then the clocks vouch for it.
 //
 // It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has an
 // expiry of its own, a session without entries has nothing to renew, and is renewed without
@@ -185,7 +194,12 @@ func (e *entry) leave(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
 		}
 		switch err := e.ticket.Leave(ctx); {
-		case err == nil && s.trusted(), asked && errors.Is(err, driver.ErrGone) && s.trusted():
+		case err == nil && s.vouches(e):
+			return nil
+		case asked && errors.Is(err, driver.ErrGone) && s.trusts(e):
+			if s.client.traits.Forgets {
+				return fmt.Errorf("%w: it is gone, but the store did not say that we removed it, and may have forgotten it", ErrUnknown)
+			}
 			return nil
 		case err == nil, errors.Is(err, driver.ErrGone):
 			return e.lostAtRelease(err)
@@ -203,12 +217,15 @@ var errLeaseOver = errors.New("the store has not confirmed it for so long that t
 // lostAtRelease is for the two ways in which only the release itself finds out: the
 // deadline passed while it was under way, or the store had no such entry.
 func (e *entry) lostAtRelease(err error) error {
+	s := e.session
 	reason := Denied
 	if err == nil {
 		reason = Expired
+	} else if s.closedByUs() {
+		reason = Closed // which removes all entries
 	}
 	return &LostError{
-		Name: e.name, Backend: e.session.client.backend.String(), Token: e.token,
-		Reason: reason, Since: time.Now(), Confirmed: e.session.confirmed(), Err: err,
+		Name: e.name, Backend: s.client.backend.String(), Token: e.token,
+		Reason: reason, Since: time.Now(), Confirmed: s.confirmed(), Err: err,
 	}
 }

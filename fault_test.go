@@ -166,6 +166,10 @@ func (t *spoiledTicket) Leave(ctx context.Context) error {
 	return t.b.do(ctx, "leave", func() error { return t.Ticket.Leave(ctx) })
 }
 
+func (t *spoiledTicket) Downgrade(ctx context.Context, units int64) error {
+	return t.b.do(ctx, "downgrade", func() error { return t.Ticket.(driver.Downgrader).Downgrade(ctx, units) })
+}
+
 var errNetwork = errors.New("connection reset")
 
 // T is the TTL of these tests and trust what the core makes of it: T less 1 % less a tenth.

@@ -16,37 +16,46 @@ import (
 // on when the store is back; leave the loop if that is not wanted. It ends after yielding
 // the context's error.
 func (c *Client) Follow(ctx context.Context, name string) iter.Seq2[Queue, error] {
-	return func(yield func(Queue, error) bool) {
+	inspect := func(ctx context.Context) (Queue, error) { return c.Inspect(ctx, name) }
+	return followed(ctx, c, name, inspect, Queue.same)
+}
+
+// followed yields what look finds under a name, whenever that is not the same as before.
+func followed[T any](ctx context.Context, c *Client, name string,
+	look func(context.Context) (T, error), same func(a, b T) bool,
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var nothing T
 		if ctx == nil {
-			yield(Queue{}, c.wrap("follow", name, errNilContext))
+			yield(nothing, c.wrap("follow", name, errNilContext))
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		changed := c.follow(ctx, name)
-		var last *Queue
+		var last *T
 		var b backoff
 		for {
-			q, err := c.Inspect(ctx, name)
+			found, err := look(ctx)
 			if err != nil && ctx.Err() == nil {
 				hopeless := final(err) || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed)
-				if !yield(Queue{}, err) || hopeless {
+				if !yield(nothing, err) || hopeless {
 					return
 				}
 				b.sleep(ctx) // no change would be signalled, so look again
 				continue
 			}
 			b = backoff{}
-			if err == nil && (last == nil || !q.same(last)) {
-				last = &q
-				if !yield(q, nil) {
+			if err == nil && (last == nil || !same(found, *last)) {
+				last = &found
+				if !yield(found, nil) {
 					return
 				}
 			}
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				yield(Queue{}, c.wrap("follow", name, contextError(ctx)))
+				yield(nothing, c.wrap("follow", name, contextError(ctx)))
 				return
 			}
 		}
@@ -54,7 +63,7 @@ func (c *Client) Follow(ctx context.Context, name string) iter.Seq2[Queue, error
 }
 
 // same reports whether two looks at a queue have shown the same.
-func (q *Queue) same(o *Queue) bool {
+func (q Queue) same(o Queue) bool {
 	equal := func(a, b Entry) bool {
 		return a.ID == b.ID && a.Token == b.Token && a.Units == b.Units && string(a.Value) == string(b.Value)
 	}

@@ -15,6 +15,10 @@ import (
 // behind it in the store, so that the hand-over is the store's push and nothing waits
 // for this process to notice first.
 //
+// Readers and permits do not exclude each other. Once one of them has been granted, those
+// behind it that can hold beside it enter together: a round trip for all instead of one for
+// each. The first one enters alone, since before its grant they would only make the queue long.
+//
 // The gate is for economy and order. Exclusion is the store's alone: a Try does not
 // pass through here.
 type gates struct {
@@ -22,24 +26,35 @@ type gates struct {
 	names map[string]gate
 }
 
-// gate is present in the map iff somebody is inside. It has those who wait, oldest first.
-// A plain slice, so that passing a free gate allocates nothing.
-type gate []chan struct{}
+// gate is in the map iff somebody is inside.
+type gate struct {
+	inside  int
+	waiters []gateWaiter // oldest first
+}
 
-// enter waits for the turn of this caller. Without an error, leave must follow.
-func (g *gates) enter(ctx context.Context, name string) error {
+type gateWaiter struct {
+	turn chan struct{}
+	r    *Request
+}
+
+// gateGroup bounds how many enter together, so that a crowd is no burst for the store.
+const gateGroup = 128
+
+// enter waits for the turn of r. After an error, leave must not follow; otherwise it must.
+func (g *gates) enter(ctx context.Context, r *Request) error {
 	g.mu.Lock()
 	if g.names == nil {
 		g.names = map[string]gate{}
 	}
-	at, occupied := g.names[name]
-	if !occupied {
-		g.names[name] = nil
+	at := g.names[r.name]
+	if at.inside == 0 {
+		g.names[r.name] = gate{inside: 1}
 		g.mu.Unlock()
 		return nil
 	}
 	turn := make(chan struct{})
-	g.names[name] = append(at, turn)
+	at.waiters = append(at.waiters, gateWaiter{turn, r})
+	g.names[r.name] = at
 	g.mu.Unlock()
 
 	select {
@@ -49,29 +64,53 @@ func (g *gates) enter(ctx context.Context, name string) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := slices.Index(g.names[name], turn); i >= 0 {
-		g.names[name] = slices.Delete(g.names[name], i, i+1)
+	at = g.names[r.name]
+	if i := slices.IndexFunc(at.waiters, func(w gateWaiter) bool { return w.turn == turn }); i >= 0 {
+		at.waiters = slices.Delete(at.waiters, i, i+1)
+		g.names[r.name] = at
 		return ctx.Err()
 	}
 	// leave took us off the queue before we could: the turn is ours, and nobody else
 	// will pass it on.
-	g.passLocked(name)
+	g.leaveLocked(r, false)
 	return ctx.Err()
 }
 
-func (g *gates) leave(name string) {
+// leave passes the turn on. granted says that r has got what it wanted.
+func (g *gates) leave(r *Request, granted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.passLocked(name)
+	g.leaveLocked(r, granted)
 }
 
-func (g *gates) passLocked(name string) {
-	at := g.names[name]
-	if len(at) == 0 {
-		delete(g.names, name)
+func (g *gates) leaveLocked(r *Request, granted bool) {
+	at := g.names[r.name]
+	if at.inside--; at.inside > 0 {
+		g.names[r.name] = at
+		return // the last of a group passes the turn on
+	}
+	n := min(len(at.waiters), 1)
+	if granted {
+		n = max(n, at.beside(r))
+	}
+	if n == 0 {
+		delete(g.names, r.name)
 		return
 	}
-	close(at[0])
-	at[0] = nil
-	g.names[name] = at[1:]
+	for _, w := range at.waiters[:n] {
+		close(w.turn)
+	}
+	clear(at.waiters[:n])
+	g.names[r.name] = gate{n, at.waiters[n:]}
+}
+
+// beside is how many of the first waiters can hold beside r and each other.
+func (at gate) beside(r *Request) int {
+	used := r.units
+	for i, w := range at.waiters {
+		if used += w.r.units; i == gateGroup || w.r.capacity != r.capacity || used > r.capacity {
+			return i
+		}
+	}
+	return len(at.waiters)
 }

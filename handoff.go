@@ -42,8 +42,9 @@ const exportPrefix = "hasp1."
 // an Election is imported as a plain lease, its value stays published.
 //
 // The error wraps ErrUnsupported where entries end with the connection or the session that
-// made them, ErrLost or ErrNotHeld if the lease has ended, and ErrDeadlock if the lock was
-// taken several times with [Reentrant].
+// made them, ErrLost or ErrNotHeld if the lease has ended, ErrDeadlock if the lock was taken
+// several times with [Reentrant], and ErrUnknown while a Downgrade has not been answered: call
+// that again first.
 func (l *Lease) Export() (string, error) {
 	if l == nil {
 		return "", fmt.Errorf("hasp: export of a nil lease: %w", ErrNotHeld)
@@ -71,6 +72,11 @@ func (l *Lease) export() (string, error) {
 	if l.err != nil {
 		defer e.mu.Unlock()
 		return "", l.err
+	}
+	if e.units > 1 && e.downgrades > 0 {
+		e.mu.Unlock()
+		// The text says how many units there are, and an import of another size finds nothing.
+		return "", fmt.Errorf("%w: a downgrade has not been answered; call Downgrade again first, or release", ErrUnknown)
 	}
 	// The end of the trust comes before there is a text: the importer cannot be earlier.
 	l.endLocked(errExported)

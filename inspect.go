@@ -39,6 +39,11 @@ func (e Entry) Whole() bool { return e.Units == e.Capacity && e.Capacity == driv
 // Inspect reads who holds a lock and who waits. It is a view of one moment, for people
 // and programs that report: never base exclusion on it.
 func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
+	return c.inspect(ctx, name, 0)
+}
+
+// inspect reads the first entries of a queue: at most limit, or all if that is 0.
+func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, error) {
 	q := Queue{Name: name, Holders: []Entry{}, Waiters: []Entry{}} // in JSON [], not null
 	if ctx == nil {
 		return q, c.wrap("inspect", name, errNilContext)
@@ -49,7 +54,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if c.isClosed() {
 		return q, c.wrap("inspect", name, ErrClosed)
 	}
-	entries, err := c.backend.List(ctx, name, 0)
+	entries, err := c.backend.List(ctx, name, limit)
 	if err != nil {
 		return q, c.wrap("inspect", name, err)
 	}

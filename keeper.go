@@ -14,11 +14,12 @@ import (
 )
 
 // session is the client's side of a driver.Session: which entries live in it, and until
-// when it may be trusted. This file has the only renewal loop and the only trust timer.
+// when it may be trusted (trust.go). This file has the only renewal loop.
 //
 // One deadline serves all leases of a session: the driver's promise is that no entry is
 // removed for the granted time, counted from before the last successful keepalive, also
-// not one entered since.
+// not one entered since. Only those that a renewal did not reach while it reached others have
+// a deadline of their own (late.go).
 //
 // Order of locks: Client.mu, then session.mu, then entry.mu.
 type session struct {
@@ -32,6 +33,8 @@ type session struct {
 	endErr  *endedError   // nil while it lives
 	sent    instant       // just before the last good keepalive (or Open) was sent
 	granted time.Duration // by that call
+	margin  time.Duration // of that, how much at the end is not trusted: the guard, and for clock rates
+	late    lateEntries   // nil nearly always
 	timer   *time.Timer   // the trust timer
 	lastErr error         // of the last failed renewal since then
 	entries map[string]*entry
@@ -60,12 +63,6 @@ func (e *endedError) Unwrap() []error {
 	return []error{driver.ErrGone, e.err}
 }
 
-// trustCheck is the longest sleep of the trust timer. Timers stand still while a machine
-// is suspended; with this, a loss during the suspension is signalled within a second of
-// waking up, and Held tells it at once.
-const trustCheck = time.Second
-
-// start begins to renew. sent was taken before Open was called.
 func (s *session) start(sent instant, granted time.Duration) error {
 	if granted != driver.Forever {
 		if err := s.client.cfg.checkTrust(granted); err != nil {
@@ -76,6 +73,9 @@ func (s *session) start(sent instant, granted time.Duration) error {
 	if granted == driver.Forever {
 		return nil
 	}
+	// Of the TTL as it was granted first: a later answer may be shorter because the renewal that
+	// it tells of is older, and the guard must not shrink with it.
+	s.margin = granted - s.client.cfg.trust(granted)
 	s.mu.Lock()
 	s.timer = time.AfterFunc(min(s.remainingLocked(), trustCheck), s.checkTrust)
 	s.mu.Unlock()
@@ -83,49 +83,6 @@ func (s *session) start(sent instant, granted time.Duration) error {
 	return nil
 }
 
-// remainingLocked is how long the session may still be trusted.
-func (s *session) remainingLocked() time.Duration {
-	if s.granted == driver.Forever {
-		return driver.Forever
-	}
-	elapsed, _ := since(s.sent)
-	return s.client.cfg.trust(s.granted) - elapsed
-}
-
-// trusted computes from the clocks, never from a flag: after a pause its first call must
-// already say no. Whoever finds the trust over ends the session, so that a keepalive
-// whose answer arrives later cannot bring it back to life (S6).
-func (s *session) trusted() bool {
-	s.mu.Lock()
-	if s.endErr != nil {
-		s.mu.Unlock()
-		return false
-	}
-	if s.remainingLocked() > 0 {
-		s.mu.Unlock()
-		return true
-	}
-	s.mu.Unlock()
-	s.expire()
-	return false
-}
-
-// checkTrust is the trust timer. It runs on its own goroutine, so a renewal that hangs
-// cannot delay it. It is never reset by renewals: it looks, and sleeps for what is left.
-func (s *session) checkTrust() {
-	if !s.trusted() {
-		return
-	}
-	s.checkLeaving()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.endErr == nil {
-		s.timer.Reset(min(s.remainingLocked(), trustCheck))
-	}
-}
-
-// checkLeaving ends the releases that have gone on for too long. An entry is in s.entries
-// for as long as its release goes on.
 func (s *session) checkLeaving() {
 	if s.leaving.Load() == 0 {
 		return // nearly always; the entries may be many
@@ -138,18 +95,6 @@ func (s *session) checkLeaving() {
 			e.interrupt(errLeaseOver)
 		}
 	}
-}
-
-func (s *session) expire() {
-	s.mu.Lock()
-	_, suspended := since(s.sent)
-	reason := Expired
-	if suspended > s.granted/2 {
-		reason = ClockJump // without the sleep, the lease would have lasted
-	}
-	err := s.lastErr
-	s.mu.Unlock()
-	s.end(reason, err)
 }
 
 // renew keeps the session alive: every third of the granted TTL, counted from the last
@@ -170,6 +115,9 @@ func (s *session) renew() {
 		case errors.Is(err, driver.ErrGone):
 			s.end(SessionGone, err)
 		default:
+			if errors.As(err, new(*driver.PartialRenewal)) && errors.Is(err, context.DeadlineExceeded) {
+				failures = backoff{} // the store is slow, and gets on: its time goes into the next entries
+			}
 			wait = failures.next()
 			s.client.event(Event{Kind: RenewFailed, Margin: margin, Took: took, Err: err})
 		}
@@ -202,12 +150,16 @@ func (s *session) keepAlive() (margin time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	margin = s.remainingLocked()
-	if err != nil {
-		s.lastErr = err
-		return margin, err
+	if partial := new(driver.PartialRenewal); errors.As(err, &partial) {
+		s.sent, s.granted = sent, partial.Granted
+		s.late = s.lateLocked(sent, partial.Late)
+		s.timer.Reset(0) // it may be asleep for longer than those have left
 	}
-	s.sent, s.granted, s.lastErr = sent, granted, nil
-	return margin, nil
+	s.lastErr = err
+	if err == nil {
+		s.sent, s.granted, s.late = sent, granted, nil
+	}
+	return margin, err
 }
 
 // gone is the driver's SessionOptions.Gone.
@@ -219,6 +171,7 @@ func (s *session) gone(id string, err error) {
 	s.mu.Lock()
 	e := s.entries[id]
 	delete(s.entries, id)
+	delete(s.late, e)
 	confirmed := s.sent.at
 	s.mu.Unlock()
 	if e != nil && e.lose(Denied, err, confirmed) == pending {
@@ -242,6 +195,7 @@ func (s *session) end(reason Reason, err error) {
 	entries := slices.Collect(maps.Values(s.entries))
 	clear(s.entries)
 	confirmed := s.sent.at
+	wait := s.untilOverLocked(reason)
 	s.mu.Unlock()
 
 	// Holders first: they are the ones who could do harm.
@@ -252,10 +206,12 @@ func (s *session) end(reason Reason, err error) {
 		e.interrupt(ended)
 	}
 	s.stop(ended)
-	s.client.inBackground(func() { s.client.closeSession(s.drv) })
+	s.client.inBackground(func() {
+		sleep(s.client.background, wait)
+		s.client.closeSession(s.drv)
+	})
 }
 
-// over reports whether the session is known to have ended.
 func (s *session) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,20 +232,10 @@ func (s *session) add(e *entry) error {
 func (s *session) remove(e *entry) {
 	s.mu.Lock()
 	delete(s.entries, e.id)
+	delete(s.late, e)
 	s.mu.Unlock()
 }
 
-// deadline is when trust ends if nothing is renewed from now on; zero if never.
-func (s *session) deadline() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.granted == driver.Forever {
-		return time.Time{}
-	}
-	return time.Now().Add(s.remainingLocked())
-}
-
-// leaveBy is when a release that begins now is given up; zero if entries last for ever.
 func (s *session) leaveBy() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,11 +243,4 @@ func (s *session) leaveBy() time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(leaveTTLs * s.granted)
-}
-
-// confirmed is when the store last vouched for the session's entries.
-func (s *session) confirmed() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sent.at
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // Lease is a held lock, and owning it is owning the lock: never a goroutine, a process
@@ -21,6 +19,25 @@ type Lease struct {
 	lost   chan struct{} // made on demand, closed at a loss
 	ctx    context.Context
 	endCtx context.CancelCauseFunc
+}
+
+// workContext is the context for work under leases. A timer ends it at the deadline, but after
+// a pause of the process whoever looks may run before any timer does: so it asks the clocks, by
+// trusted, whenever somebody looks. Contexts made from it are plain ones: they end with it, and
+// know of the end a moment later.
+type workContext struct {
+	context.Context
+	trusted func() bool // ends the context if it says no
+}
+
+func (c *workContext) Done() <-chan struct{} {
+	c.trusted()
+	return c.Context.Done()
+}
+
+func (c *workContext) Err() error {
+	c.trusted()
+	return c.Context.Err()
 }
 
 // Name returns the lock's name.
@@ -53,7 +70,7 @@ func (l *Lease) Held() bool {
 // it), or when a limit of the holder's own ends it ([MaxHold], [StallAfter]) if that is
 // sooner. The zero time means never: the store is bound to the process.
 func (l *Lease) Deadline() time.Time {
-	at := l.entry.session.deadline()
+	at := l.entry.session.deadline(l.entry)
 	if own, ok := l.entry.limitLeft(); ok {
 		if end := time.Now().Add(own); at.IsZero() || end.Before(at) {
 			return end
@@ -63,7 +80,9 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Lost returns a channel that is closed when the lease is lost: no later than the
-// deadline, before the store may hand the lock on. Release does not close it.
+// deadline, before the store may hand the lock on. Release does not close it. After a pause of
+// the process a channel that was returned before it is closed as soon as a timer runs; a new
+// call of Lost, like [Lease.Held] and the methods of [Lease.Context], tells at once.
 func (l *Lease) Lost() <-chan struct{} {
 	l.entry.trusted()
 	l.entry.mu.Lock()
@@ -81,13 +100,17 @@ func (l *Lease) Lost() <-chan struct{} {
 // context given to Lock, but not its end: it ends when the lease is lost, with the
 // *LostError as its cause, or released. Locking the same name with it, or with a context
 // made from it, is recognised as waiting for oneself.
+//
+// Its own Err and Done ask the clocks, so that the first look after a pause of the process
+// already tells a loss. A context made from it learns of the loss as soon as a timer runs.
 func (l *Lease) Context() context.Context {
 	l.entry.trusted()
 	l.entry.mu.Lock()
 	defer l.entry.mu.Unlock()
 	if l.ctx == nil {
 		base := context.WithValue(context.WithoutCancel(l.parent), leaseKey{}, l)
-		l.ctx, l.endCtx = context.WithCancelCause(base)
+		ctx, end := context.WithCancelCause(base)
+		l.ctx, l.endCtx = &workContext{ctx, l.entry.trusted}, end
 		if l.err != nil {
 			l.endCtx(l.err)
 		}
@@ -112,27 +135,6 @@ func (l *Lease) endLocked(err error) {
 	}
 	if l.endCtx != nil {
 		l.endCtx(err)
-	}
-}
-
-type leaseKey struct{}
-
-// holding returns the lease, if any, that ctx was made from and that waiting for r would
-// wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
-func holding(ctx context.Context, c *Client, r *Request) *Lease {
-	if r.capacity != driver.Whole {
-		return nil
-	}
-	for {
-		l, ok := ctx.Value(leaseKey{}).(*Lease)
-		if !ok {
-			return nil
-		}
-		have := l.entry
-		if have.session.client == c && have.name == r.name && int64(have.capacity) == r.capacity && l.Held() {
-			return l
-		}
-		ctx = l.parent
 	}
 }
 

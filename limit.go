@@ -178,21 +178,24 @@ func (e *entry) checkLimit() {
 	}
 }
 
+// minLeftLocked is for how long MinHold keeps the lock from the next. The caller has e.mu, or is
+// the release that has ended the last lease: nobody changes the limit then.
+func (e *entry) minLeftLocked() time.Duration {
+	elapsed, _ := since(e.limit.since)
+	return e.limit.min - elapsed
+}
+
 // sitOut waits until MinHold is over. What ctx does not wait for happens in the background.
 func (e *entry) sitOut(ctx context.Context) error {
 	if e.limit == nil || e.limit.min == 0 {
 		return nil
 	}
-	rest := func() time.Duration {
-		elapsed, _ := since(e.limit.since)
-		return e.limit.min - elapsed
-	}
-	if sleep(ctx, rest()) {
+	if sleep(ctx, e.minLeftLocked()) {
 		return nil
 	}
 	s := e.session
 	s.client.inBackground(func() {
-		if sleep(s.done, rest()) {
+		if sleep(s.done, e.minLeftLocked()) {
 			s.client.clean(s.done, e.ticket.Leave)
 		}
 	})

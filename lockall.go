@@ -25,24 +25,31 @@ type Locker interface {
 // part says which lock a Locker is, for the order and to find one that is named twice.
 type part struct {
 	Locker
-	store, name     string
+	client          *Client
+	store           string // its identity, where several clients are concerned
+	name            string
 	units, capacity int64
 	err             error // of its name and options
 }
 
+// compare sorts by store and name, and of one lock the strongest side to the front.
 func (p part) compare(o part) int {
-	return cmp.Or(cmp.Compare(p.store, o.store), cmp.Compare(p.name, o.name))
+	return cmp.Or(cmp.Compare(p.store, o.store), cmp.Compare(p.name, o.name), cmp.Compare(o.units, p.units))
 }
 
+func (p part) same(o part) bool { return p.store == o.store && p.name == o.name }
+
 func (c *Client) part(l Locker, h *handle, units int64, err error) part {
-	return part{l, c.backend.String(), h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
+	return part{l, c, "", h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
 }
 
 // LockAll waits until it holds all the locks, or none: if it fails, whatever it had is
 // given back. It takes them one after the other in the order of their stores and names, so
 // that two calls never wait for each other, whatever order they were given. Different
-// kinds, stores and clients may be mixed. A lock named as reader and as writer is taken
-// as writer. Locks that are lost again while LockAll waits for the others are taken anew.
+// kinds, stores and clients may be mixed; if there are several clients, their stores are asked
+// who they are first, since one store can have many addresses. A lock named as reader and as
+// writer is taken as writer. Locks that are lost again while LockAll waits for the others are
+// taken anew.
 //
 // ctx bounds the waiting only. The errors are those of [Mutex.Lock]; a context that holds
 // one of the locks already gets ErrDeadlock (but see [Reentrant]).
@@ -70,15 +77,23 @@ func lockAll(ctx context.Context, locks []Locker, take func(Locker, context.Cont
 	if err != nil {
 		return nil, false, fmt.Errorf("hasp: lock all: %w", err)
 	}
-	m := &MultiLease{}
+	// Every lock is waited for with a context that is known to hold those taken before, and
+	// that ends with the loss of one of them.
+	taken := &takenLeases{ctx: ctx, byName: make(map[clientName]*Lease, len(parts))}
+	held, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, taken))
+	defer cancel(nil)
 	for _, p := range parts {
-		if err := m.take(ctx, p, take); err != nil {
+		l, err := take(p.Locker, held)
+		if err != nil {
+			m := &MultiLease{leases: taken.list}
 			again = ctx.Err() == nil && errors.Is(m.Err(), ErrLost)
 			m.giveBack()
 			return nil, again, err
 		}
+		taken.add(l)
+		defer context.AfterFunc(l.Context(), func() { cancel(l.Err()) })()
 	}
-	return m, false, nil
+	return &MultiLease{leases: taken.list}, false, nil
 }
 
 // inOrder sorts the locks and leaves each once.
@@ -89,57 +104,58 @@ func inOrder(ctx context.Context, locks []Locker) ([]part, error) {
 	if len(locks) == 0 {
 		return nil, fmt.Errorf("%w: no lock is named", ErrInvalidOption)
 	}
-	var parts []part
-	for _, l := range locks {
+	parts := make([]part, len(locks))
+	for i, l := range locks {
 		if l == nil {
 			return nil, fmt.Errorf("%w: a lock is nil", ErrInvalidOption)
 		}
 		p := l.part()
 		if p.err != nil {
-			return nil, fmt.Errorf("lock %q at %s: %w", p.name, p.store, p.err)
+			return nil, fmt.Errorf("lock %q at %s: %w", p.name, p.client.backend, p.err)
 		}
-		i, found := slices.BinarySearchFunc(parts, p, part.compare)
-		switch {
-		case !found:
-			parts = slices.Insert(parts, i, p)
-		case p.capacity != driver.Whole || parts[i].capacity != driver.Whole:
+		parts[i] = p
+	}
+	if err := identify(ctx, parts); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(parts, part.compare)
+	for i, p := range parts[1:] {
+		if before := parts[i]; p.same(before) && (p.capacity != driver.Whole || before.capacity != driver.Whole) {
 			return nil, fmt.Errorf("%w: the semaphore %q is named twice", ErrInvalidOption, p.name)
-		case p.units > parts[i].units:
-			parts[i] = p // the writer's side
 		}
 	}
-	return parts, nil
+	return slices.CompactFunc(parts, part.same), nil
+}
+
+// identify notes the identity of each lock's store. A single client's locks need none.
+func identify(ctx context.Context, parts []part) error {
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.client != parts[0].client }) {
+		return nil
+	}
+	known := map[*Client]string{}
+	for i, p := range parts {
+		store, ok := known[p.client]
+		if !ok {
+			var err error
+			if store, err = p.client.identity(ctx); err != nil {
+				return fmt.Errorf("lock %q at %s: %w", p.name, p.client.backend, err)
+			}
+			known[p.client] = store
+		}
+		parts[i].store = store
+	}
+	return nil
 }
 
 // MultiLease is what LockAll returns: several leases with one loss. If one of its locks is
 // lost, it is lost as a whole; the others stay held until Release, so that the work under
 // them can end in order. Its methods may be called at once from many goroutines.
 type MultiLease struct {
-	leases []*Lease // in the order taken; complete before anybody else sees it
+	leases []*Lease // in the order taken
 
-	mu     sync.Mutex
-	ctx    context.Context
-	endCtx context.CancelCauseFunc
-	lost   chan struct{}
-}
-
-// take adds one lock. It waits with the caller's context, which here ends as well with the
-// loss of a lock taken before, and is known to hold them.
-func (m *MultiLease) take(ctx context.Context, p part, take func(Locker, context.Context) (*Lease, error)) error {
-	if n := len(m.leases); n > 0 {
-		held, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, m.leases[n-1]))
-		defer cancel(nil)
-		for _, l := range m.leases {
-			defer context.AfterFunc(l.Context(), func() { cancel(l.Err()) })()
-		}
-		ctx = held
-	}
-	l, err := take(p.Locker, ctx)
-	if err != nil {
-		return err
-	}
-	m.leases = append(m.leases, l)
-	return nil
+	mu   sync.Mutex
+	ctx  context.Context
+	lost chan struct{}
 }
 
 // giveBack releases what an attempt had, without keeping its caller waiting.
@@ -212,9 +228,16 @@ func (m *MultiLease) Context() context.Context {
 	defer m.mu.Unlock()
 	if m.ctx == nil {
 		last := m.leases[len(m.leases)-1]
-		m.ctx, m.endCtx = context.WithCancelCause(last.Context())
+		ctx, end := context.WithCancelCause(last.Context())
+		m.ctx = &workContext{ctx, func() bool {
+			err := m.Err()
+			if err != nil {
+				end(err)
+			}
+			return err == nil
+		}}
 		for _, l := range m.leases[:len(m.leases)-1] {
-			context.AfterFunc(l.Context(), func() { m.endCtx(l.Err()) })
+			context.AfterFunc(l.Context(), func() { end(l.Err()) })
 		}
 	}
 	return m.ctx

@@ -150,8 +150,9 @@ func TestDowngradeKeepsOrder(t *testing.T) {
 
 func TestDowngradeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, spoiled, _ := pair(t)
-		wantErr(t, lock(t, spoiled, "a").Downgrade(t.Context()), hasp.ErrUnsupported) // its ticket cannot
+		store, _, _ := pair(t)
+		bound := client(t, sessionBound{store})
+		wantErr(t, lock(t, bound, "a").Downgrade(t.Context()), hasp.ErrUnsupported) // its ticket cannot
 		c := client(t, store.Backend)
 		permit, err := c.Semaphore("s", 3).Acquire(t.Context(), 2)
 		if err != nil {

@@ -1,13 +1,11 @@
 package hasp
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -115,29 +113,4 @@ func decodeOwner(s string) storedOwner {
 		return storedOwner{Owner: Owner{Raw: s}}
 	}
 	return o
-}
-
-// whileHolding adds the ids of what the owner holds: the leases that ctx was made from, the
-// innermost first, and those it names itself; as many as fit. It costs nothing to those who
-// hold nothing.
-func whileHolding(ctx context.Context, owner string, named []string) string {
-	l, ok := ctx.Value(leaseKey{}).(*Lease)
-	if !ok && len(named) == 0 {
-		return owner
-	}
-	ids := slices.Clone(named)
-	for ; ok; l, ok = l.parent.Value(leaseKey{}).(*Lease) {
-		if l.Held() {
-			ids = append(ids, l.ID())
-		}
-	}
-	o := decodeOwner(owner)
-	for len(ids) > 0 {
-		o.Holds = ids
-		if longer := o.encode(); len(longer) <= maxOwner {
-			return longer
-		}
-		ids = ids[:len(ids)-1]
-	}
-	return owner
 }

@@ -21,20 +21,10 @@ func Reentrant() LockOption {
 
 // again is what a request comes to whose context holds the name already.
 func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
-	l.entry.mu.Lock()
-	units := int64(l.entry.units)
-	l.entry.mu.Unlock()
-	switch {
-	case !r.reentrant:
+	if !r.reentrant {
 		return nil, fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever (see Reentrant)", ErrDeadlock)
-	case r.units > units:
-		return nil, fmt.Errorf("%w: a reader cannot become the writer while it reads: release the read lock first", ErrDeadlock)
 	}
-	next, ok := l.entry.again(ctx)
-	if !ok {
-		return nil, l.Err()
-	}
-	return next, nil
+	return l.entry.again(ctx, r.units)
 }
 
 // dropLocked takes a lease out that is not the last.

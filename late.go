@@ -1,0 +1,83 @@
+package hasp
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// lateEntries are those that the last renewal did not reach while it reached others (a node
+// of a cluster is silent, or the store is slow and they are many). Each is trusted for as long
+// as its own time lasts, and the others go on.
+type lateEntries map[*entry]lateness
+
+// lateness is what the driver said of one of them.
+type lateness struct {
+	sent    instant       // just before the call that did not reach it
+	granted time.Duration // what was left of its time then
+}
+
+// left is for how long it may still be trusted.
+func (l lateness) left(margin time.Duration) time.Duration {
+	elapsed, _ := since(l.sent)
+	return l.granted - margin - elapsed
+}
+
+// soonest is when the first of them is over.
+func (m lateEntries) soonest(margin time.Duration) time.Duration {
+	least := driver.Forever
+	for _, l := range m {
+		least = min(least, l.left(margin))
+	}
+	return least
+}
+
+// lateLocked finds the entries of those ids. One that was released meanwhile is no longer ours.
+func (s *session) lateLocked(sent instant, ids map[string]time.Duration) lateEntries {
+	late := make(lateEntries, len(ids))
+	for id, granted := range ids {
+		if e := s.entries[id]; e != nil {
+			late[e] = lateness{sent, granted}
+		}
+	}
+	return late
+}
+
+// checkLate is the trust timer's look at them.
+func (s *session) checkLate() {
+	s.mu.Lock()
+	var over []*entry
+	for e, l := range s.late {
+		if l.left(s.margin) <= 0 {
+			over = append(over, e)
+		}
+	}
+	s.mu.Unlock()
+	for _, e := range over {
+		s.expireLate(e)
+	}
+}
+
+// expireLate ends one entry as the session's end would, and removes what is left of it in the
+// store when its time there is over (see untilOverLocked).
+func (s *session) expireLate(e *entry) {
+	s.mu.Lock()
+	_, isLate := s.late[e]
+	delete(s.late, e)
+	delete(s.entries, e.id)
+	confirmed, err := s.sent.at, s.lastErr
+	margin := s.margin
+	s.mu.Unlock()
+	if !isLate {
+		return // somebody else was first
+	}
+	if e.lose(Expired, err, confirmed) == pending {
+		e.interrupt(fmt.Errorf("%w: it was not renewed in time", driver.ErrGone)) // queue up anew
+	}
+	s.client.inBackground(func() {
+		if sleep(s.done, margin) {
+			s.client.clean(s.done, e.ticket.Leave)
+		}
+	})
+}
