@@ -139,7 +139,7 @@ func openParts(root int, path string) (queues, lives int, err error) {
 		}
 	}
 	if errors.Is(err, unix.ENOENT) {
-		return 0, 0, &damageError{path, "files were removed while other processes use it"}
+		return 0, 0, &damageError{file: path, what: "files were removed while other processes use it"}
 	}
 	return 0, 0, explain(path, err)
 }

@@ -15,9 +15,16 @@ import (
 // may still hold.
 type damageError struct {
 	file, what string
+
+	// undone says that entries which stood in the file are not in it any more, although
+	// others can use it: their owners hold no longer. There is nothing to repair.
+	undone bool
 }
 
 func (e *damageError) Error() string {
+	if e.undone {
+		return fmt.Sprintf("%s: %s while it was in use; whoever held a lock in it holds no longer", e.file, e.what)
+	}
 	return fmt.Sprintf("%s is damaged: %s; end all processes that use this store, and the next one to open it repairs it",
 		e.file, e.what)
 }

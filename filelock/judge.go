@@ -184,7 +184,7 @@ func (q *queueFile) expel(slot uint32, r record, k key, before func([]party)) ([
 		return nil, err
 	}
 	if !linked {
-		return nil, &damageError{q.name, "an entry is in no queue"}
+		return nil, &damageError{file: q.name, what: "an entry is in no queue"}
 	}
 	var who []party
 	if newer != 0 {

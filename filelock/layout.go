@@ -10,13 +10,16 @@ import (
 	"hash/crc32"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hasplock/hasp/driver"
 )
 
 // A queue file holds the entries of all names that hash to it:
 //
-//	page 0      header: last seq, free slots, and for each bucket the newest entry of
-//	            the first name in it; behind it the first few slots
+//	page 0      header: last seq, free slots, where the file is at home, and for each
+//	            bucket the newest entry of the first name in it; behind it the first few
+//	            slots
 //	slots       512 bytes each: a record (fixed size, with all links) and the details
 //	overflow    4 KB for each slot, for details that do not fit; a hole in most files
 //
@@ -174,6 +177,29 @@ func parseDetails(b []byte) (r driver.Request, ok bool) {
 	return r, true
 }
 
+// home is where a queue file was made: the inode numbers of the store's directory and of the
+// file itself. A copy of a queue file is whole, and its checksums are right, but it shows a
+// queue as it once was: what it lacks are the entries of those who hold. A copy that takes the
+// file's place, or is used in another store, is not at home.
+//
+// A number is not used again while anybody has the file open, and whoever has an entry in it
+// has. Device numbers are left out: they may change when the machine starts again.
+type home struct{ dir, file uint64 }
+
+// homeOf tells where an open file would be at home.
+func homeOf(dir, file int) (h home, err error) {
+	if h.dir, err = inodeOf(dir); err == nil {
+		h.file, err = inodeOf(file)
+	}
+	return h, err
+}
+
+func inodeOf(fd int) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return uint64(st.Ino), err
+}
+
 // header gives names to the bytes of page 0.
 type header []byte
 
@@ -183,6 +209,7 @@ func (h header) high() uint32              { return le.Uint32(h[24:]) } // slots
 func (h header) setHigh(v uint32)          { le.PutUint32(h[24:], v) }
 func (h header) free() uint32              { return le.Uint32(h[28:]) } // first slot of the free list
 func (h header) setFree(v uint32)          { le.PutUint32(h[28:], v) }
+func (h header) home() home                { return home{le.Uint64(h[32:]), le.Uint64(h[40:])} }
 func (h header) bucket(i int) uint32       { return le.Uint32(h[bucketsAt+4*i:]) }
 func (h header) setBucket(i int, v uint32) { le.PutUint32(h[bucketsAt+4*i:], v) }
 
@@ -192,21 +219,26 @@ var noBuckets [4 * buckets]byte
 func (h header) empty() bool { return bytes.Equal(h[bucketsAt:headerSize], noBuckets[:]) }
 
 // init makes the header of an empty file.
-func (h header) init(file int, seq uint64) {
+func (h header) init(file int, at home, seq uint64) {
 	clear(h)
 	copy(h, magic)
 	le.PutUint32(h[12:], uint32(file))
 	h.setSeq(seq)
+	le.PutUint64(h[32:], at.dir)
+	le.PutUint64(h[40:], at.file)
 	h.seal()
 }
 
 func (h header) seal() { le.PutUint32(h[8:], crc32.Checksum(h[12:headerSize], checksum)) }
 
+const notAtHome = "it is a copy that was put in the place of the queue file"
+
 // maxSeq is far beyond every clock, and leaves room to count on from there.
 const maxSeq = 1 << 62
 
-// check says what is wrong with the header of a file, or "".
-func (h header) check(file int) string {
+// check says what is wrong with the header of a file that is open in some place, or "". The
+// place is looked at last: all other words are then true of a copy, too.
+func (h header) check(file int, at home) string {
 	switch {
 	case string(h[:8]) != magic:
 		return "it does not begin like a queue file"
@@ -216,6 +248,8 @@ func (h header) check(file int) string {
 		return fmt.Sprintf("it is the file of number %d", le.Uint32(h[12:]))
 	case h.high() > maxSlots, h.free() > h.high(), h.seq() > maxSeq:
 		return "its header makes no sense"
+	case h.home() != at:
+		return notAtHome
 	}
 	return ""
 }

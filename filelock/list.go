@@ -31,7 +31,7 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 	tail, _, err := q.find(k)
 	var seen []sight
 	if err == nil {
-		seen, err = q.read(tail)
+		seen, err = q.read(tail, limit)
 	}
 	q.unlock()
 	if err != nil {
@@ -60,29 +60,49 @@ func (s *store) entries(seen []sight) ([]driver.Entry, error) {
 	return list, nil
 }
 
-// read returns a queue, oldest first.
-func (q *queueFile) read(tail uint32) (seen []sight, err error) {
-	var bad error
-	err = q.walk(tail, func(slot uint32, r *record) bool {
-		if r.state == left {
-			return true
+// read returns a queue, oldest first: all of it, or with a limit that many of those who live
+// and perhaps some of the dead before them. The links lead from the newest to the oldest, so
+// that all records are passed; of those beyond the limit nothing else is read, neither what
+// their owners have written nor whether they live.
+func (q *queueFile) read(tail uint32, limit int) (seen []sight, err error) {
+	type place struct {
+		slot uint32
+		rec  record
+	}
+	var queue []place
+	if err := q.walk(tail, func(slot uint32, r *record) bool {
+		if r.state == standing {
+			queue = append(queue, place{slot, *r})
 		}
-		e := driver.Entry{Seq: r.seq, Session: r.session.String()}
-		if e.Request, bad = q.details(slot, r); bad == nil {
+		return true
+	}); err != nil {
+		return nil, err
+	}
+	living := 0
+	for _, p := range slices.Backward(queue) {
+		e := driver.Entry{Seq: p.rec.seq, Session: p.rec.session.String()}
+		if e.Request, err = q.details(p.slot, &p.rec); err == nil {
 			// One that died while publishing has left a broken value; and is not listed.
-			e.Value, bad = q.value(slot, r)
-			if isDamage(bad) && q.store.hasEnded(r.session) {
-				bad = nil
+			e.Value, err = q.value(p.slot, &p.rec)
+			if isDamage(err) && q.store.hasEnded(p.rec.session) {
+				err = nil
 			}
 		}
-		seen = append(seen, sight{e, r.session})
-		return bad == nil
-	})
-	if err == nil {
-		err = bad
+		if err != nil {
+			return nil, err
+		}
+		seen = append(seen, sight{e, p.rec.session})
+		if limit == 0 {
+			continue // whether it lives is found out outside of the critical section
+		}
+		if !q.store.hasEnded(p.rec.session) {
+			living++
+		}
+		if living == limit {
+			break
+		}
 	}
-	slices.Reverse(seen)
-	return seen, err
+	return seen, nil
 }
 
 // Names reads one queue file after the other, and each name in it.
@@ -138,7 +158,7 @@ func (q *queueFile) tails(visit func(tail uint32, r *record) error) error {
 		for tail, steps := q.head.bucket(i), 0; tail != 0; steps++ {
 			r, err := q.record(tail)
 			if err == nil && steps > maxSlots {
-				err = &damageError{q.name, "a bucket runs in a circle"}
+				err = &damageError{file: q.name, what: "a bucket runs in a circle"}
 			}
 			if err == nil {
 				err = visit(tail, &r)

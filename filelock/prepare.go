@@ -28,8 +28,8 @@ const (
 // has a living owner.
 //
 // All queue files are made here and never later, so that one that is missing was removed,
-// and is never taken for new. A file that is damaged or missing continues above the
-// highest number of all the others; should all be gone, the clock carries on.
+// and is never taken for new. A file that is damaged, missing, or a copy continues above the
+// highest number of all; should all be gone, the clock carries on.
 func prepare(root int, path string) error {
 	if err := checkOwn(root, path); err != nil {
 		return err
@@ -50,7 +50,7 @@ func prepare(root int, path string) error {
 	}
 	defer unix.Close(lives)
 
-	if err := prepareQueues(queues, path); err != nil {
+	if err := prepareQueues(root, queues, path); err != nil {
 		return err
 	}
 	names, err := readDir(lives)
@@ -97,9 +97,13 @@ func checkFormat(path, found string) error {
 		driver.ErrInvalid, path, strings.TrimSpace(found), strings.TrimSpace(format))
 }
 
-// readFormat returns what the format file says, "" if its writer died before it did.
+// readFormat returns what the format file says, "" if its writer died before it did. Whose
+// the file is does not matter: root may have restored the store.
 func readFormat(root int) (string, error) {
 	fd, err := openFile(root, formatFile, unix.O_RDONLY)
+	if errors.As(err, new(*foreignError)) {
+		fd, err = openat(root, formatFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -109,9 +113,15 @@ func readFormat(root int) (string, error) {
 	return string(b[:n]), err
 }
 
-// writeFormat comes last: with it, the store is complete.
+// writeFormat comes last: with it, the store is complete. A file that is not ours, though it
+// says what it should, is replaced: its time must be ours to set (see sweepSometimes).
 func writeFormat(root int, path string) error {
 	fd, err := openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT)
+	if errors.As(err, new(*foreignError)) || errors.Is(err, unix.EACCES) {
+		if err = unix.Unlinkat(root, formatFile, 0); err == nil {
+			fd, err = openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+		}
+	}
 	if err == nil {
 		_, err = unix.Pwrite(fd, []byte(format), 0)
 		_ = unix.Close(fd)
@@ -122,11 +132,11 @@ func writeFormat(root int, path string) error {
 	return nil
 }
 
-func prepareQueues(queues int, path string) error {
+func prepareQueues(root, queues int, path string) error {
 	var broken []int
 	floor := uint64(0)
 	for n := range queueFiles {
-		seq, err := resetQueue(queues, n)
+		seq, err := resetQueue(root, queues, n)
 		var d *damageError
 		switch {
 		case errors.As(err, &d), errors.Is(err, unix.ENOENT):
@@ -137,42 +147,68 @@ func prepareQueues(queues int, path string) error {
 		floor = max(floor, seq)
 	}
 	for _, n := range broken {
-		if err := makeQueue(queues, n, floor); err != nil {
+		if err := makeQueue(root, queues, n, floor); err != nil {
 			return fmt.Errorf("make queue file %s/%s/%02x: %w", path, queuesDir, n, err)
 		}
 	}
 	return nil
 }
 
-// resetQueue empties a queue file and returns its last seq.
-func resetQueue(queues, n int) (uint64, error) {
+// resetQueue empties a queue file and returns its last seq, also of a copy. That is not
+// written to: by a hard link it may be the very file that another store uses.
+func resetQueue(root, queues, n int) (uint64, error) {
 	fd, err := openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
 	if err != nil {
-		return 0, err
+		return 0, unfit(queues, n, err)
 	}
 	defer unix.Close(fd)
 	h := make(header, pageSize)
 	if _, err := pread(fd, h, 0); err != nil {
 		return 0, err
 	}
-	if wrong := h.check(n); wrong != "" {
+	at, err := homeOf(root, fd)
+	if err != nil {
+		return 0, err
+	}
+	seq := uint64(0)
+	switch wrong := h.check(n, at); wrong {
+	case "":
+		seq = h.seq()
+	case notAtHome:
+		return h.seq(), &damageError{what: wrong}
+	default:
 		return 0, &damageError{what: wrong}
 	}
-	seq := h.seq()
 	if h.high() == 0 {
 		return seq, nil // nothing in it, as after every orderly end
 	}
-	h.init(n, seq)
+	h.init(n, at, seq)
 	if err := writeHeader(fd, h); err != nil {
 		return 0, err
 	}
 	return seq, unix.Ftruncate(fd, pageSize) // gives the space of a busy day back
 }
 
-// makeQueue makes a queue file where there is none, or something else.
-func makeQueue(queues, n int, seq uint64) error {
+// unfit makes damage of an error that opening a queue file ended with, if something is there
+// that cannot be one: a link, a directory, a file of another user.
+func unfit(queues, n int, err error) error {
+	var st unix.Stat_t
+	if unix.Fstatat(queues, fmt.Sprintf("%02x", n), &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		(uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid()) {
+		return &damageError{what: err.Error()}
+	}
+	return err
+}
+
+// makeQueue makes a queue file where there is none, or something else. A directory must be
+// empty to be removed.
+func makeQueue(root, queues, n int, seq uint64) error {
 	name := fmt.Sprintf("%02x", n)
-	if err := unix.Unlinkat(queues, name, 0); err != nil && err != unix.ENOENT {
+	err := unix.Unlinkat(queues, name, 0)
+	if err == unix.EISDIR || err == unix.EPERM {
+		err = unix.Unlinkat(queues, name, unix.AT_REMOVEDIR)
+	}
+	if err != nil && err != unix.ENOENT {
 		return err
 	}
 	fd, err := openFile(queues, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
@@ -180,8 +216,12 @@ func makeQueue(queues, n int, seq uint64) error {
 		return err
 	}
 	defer unix.Close(fd)
+	at, err := homeOf(root, fd)
+	if err != nil {
+		return err
+	}
 	h := make(header, pageSize) // with the slots beside it, so that reading gets a page
-	h.init(n, seq)
+	h.init(n, at, seq)
 	return writeHeader(fd, h)
 }
 

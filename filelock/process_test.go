@@ -257,6 +257,40 @@ func TestStoppedInside(t *testing.T) {
 	p.must("holds") // the release went on in the background
 }
 
+// A Publish whose context ends while it waits for the file has done nothing, and does nothing
+// later: no value comes after one that was published when it had returned.
+func TestPublishIsNeverLate(t *testing.T) {
+	dir := storeDir(t)
+	s, b := openTestSession(t, dir), openBackend(t, dir)
+	e := s.Ticket(mutexRequest("a", "id")).(*ticket)
+	if _, err := e.Enqueue(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, job{Do: "stop", Dir: dir, Name: "a"})
+	p.must("stops")
+	awaitStopped(t, p.Process.Pid)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := e.Publish(ctx, []byte("old")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("publish beside a process that stands still: %v", err)
+	}
+	if err := p.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Publish(patient(t), []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	leftBy := time.Now().Add(100 * time.Millisecond)
+	for time.Now().Before(leftBy) {
+		list, err := b.List(patient(t), "a", 1)
+		if err != nil || len(list) != 1 || string(list[0].Value) != "new" {
+			t.Fatal(list, err)
+		}
+	}
+	leave(t, e)
+	p.must("holds")
+}
+
 // awaitStopped waits until the kernel says that a process stands still.
 func awaitStopped(t testing.TB, pid int) {
 	t.Helper()

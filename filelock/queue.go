@@ -39,7 +39,7 @@ func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 			return 0, r, err
 		}
 		if steps > maxSlots {
-			return 0, r, &damageError{q.name, "a bucket runs in a circle"}
+			return 0, r, &damageError{file: q.name, what: "a bucket runs in a circle"}
 		}
 		next = r.chain
 		if r.hash != k.hash {
@@ -78,7 +78,7 @@ func (q *queueFile) pointerTo(hash uint64, slot uint32) (spot, error) {
 		at.slot, next = next, r.chain
 	}
 	if next != slot || slot == 0 {
-		return at, &damageError{q.name, fmt.Sprintf("nothing leads to slot %d", slot)}
+		return at, &damageError{file: q.name, what: fmt.Sprintf("nothing leads to slot %d", slot)}
 	}
 	return at, nil
 }
@@ -141,7 +141,7 @@ func (q *queueFile) take() (uint32, error) {
 			return 0, err
 		}
 		if r.next > q.head.high() {
-			return 0, &damageError{q.name, fmt.Sprintf("the free list leads to slot %d of %d", r.next, q.head.high())}
+			return 0, &damageError{file: q.name, what: fmt.Sprintf("the free list leads to slot %d of %d", r.next, q.head.high())}
 		}
 		q.head.setFree(r.next)
 		return slot, nil
@@ -267,7 +267,7 @@ func (q *queueFile) walk(tail uint32, visit func(slot uint32, r *record) bool) e
 			return err
 		}
 		if r.seq >= last {
-			return &damageError{q.name, "a queue is not in its order"}
+			return &damageError{file: q.name, what: "a queue is not in its order"}
 		}
 		if !visit(slot, &r) {
 			return nil

@@ -37,7 +37,10 @@ type queueFile struct {
 	paged int // the number of that page; 0 is none
 	slot  []byte
 
+	home home      // of what fd is
 	seen time.Time // when the file was last found to be intact
+
+	last atomic.Uint64 // the highest seq that this process has seen in it
 }
 
 func newQueueFile(s *store, n int) *queueFile {
@@ -60,8 +63,13 @@ func (q *queueFile) lock(ctx context.Context) error {
 		}
 	}
 	err := q.begin(ctx)
-	if err != nil {
-		<-q.gate
+	if err == nil {
+		return nil
+	}
+	<-q.gate
+	var d *damageError
+	if errors.As(err, &d) && d.undone {
+		q.store.undone(q, err)
 	}
 	return err
 }
@@ -124,15 +132,21 @@ func (q *queueFile) open() error {
 	}
 	fd, err := openFile(q.store.queues, fmt.Sprintf("%02x", q.n), unix.O_RDWR)
 	if errors.Is(err, unix.ENOENT) {
-		return &damageError{q.name, "it was removed"}
+		return &damageError{file: q.name, what: "it was removed"}
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", q.name, err)
 	}
+	at, err := homeOf(q.store.root, fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return fmt.Errorf("stat %s: %w", q.name, err)
+	}
 	pages := make([]byte, 2*pageSize)
 	q.zero, q.page, q.slot = pages[:pageSize:pageSize], pages[pageSize:], make([]byte, 0, slotSize)
 	q.head = header(q.zero[:headerSize])
-	q.fd = fd
+	q.fd, q.home, q.seen = fd, at, time.Time{}
+	q.last.Store(0)
 	return nil
 }
 
@@ -148,20 +162,23 @@ func (q *queueFile) close() {
 
 // intact refuses to go on in a file that has lost its name: processes that come later
 // could not see what is in it. Those who hold go on holding, since nobody else gets in:
-// no file is made anew while anybody uses the store. For the same reason it is enough to
-// look every now and then.
+// no file is made anew while anybody uses the store, and a copy under the name is not at
+// home. For the same reason it is enough to look every now and then. Other names of the file,
+// as backups by hard links make them, do no harm.
 func (q *queueFile) intact() error {
 	now := time.Now()
 	if now.Sub(q.seen) < upkeepEvery {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(q.fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", q.name, err)
+	err := unix.Fstatat(q.store.queues, fmt.Sprintf("%02x", q.n), &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return &damageError{file: q.name, what: "it was removed"}
+	case err == nil && uint64(st.Ino) != q.home.file:
+		return &damageError{file: q.name, what: "it was replaced by another file"}
 	}
-	if st.Nlink != 1 {
-		return &damageError{q.name, "it was removed, replaced or linked elsewhere"}
-	}
+	// Any other error says that the directory was closed to us, which opens no other file.
 	q.seen = now
 	return nil
 }
@@ -172,9 +189,16 @@ func (q *queueFile) load() error {
 	if err := q.readAt(q.zero, 0); err != nil {
 		return err
 	}
-	if wrong := q.head.check(q.n); wrong != "" {
-		return &damageError{q.name, wrong}
+	if wrong := q.head.check(q.n, q.home); wrong != "" {
+		return &damageError{file: q.name, what: wrong}
 	}
+	// What was written into the file itself is at home. It shows by its seq, as long as
+	// nobody new, who cannot know, has counted on beyond what we have seen: session.review
+	// is for that. Any entry that was ever granted and is not in such a copy is younger.
+	if q.head.seq() < q.last.Load() {
+		return &damageError{file: q.name, what: "an older copy was written into it", undone: true}
+	}
+	q.last.Store(q.head.seq())
 	return nil
 }
 
@@ -185,6 +209,7 @@ func (q *queueFile) save() error {
 		return err
 	}
 	q.dirty = 0
+	q.last.Store(q.head.seq())
 	return nil
 }
 
@@ -254,6 +279,11 @@ func pread(fd int, b []byte, at int64) (int, error) {
 	}
 }
 
+// foreignError says that a file in our directory belongs to another user.
+type foreignError struct{ uid uint32 }
+
+func (e *foreignError) Error() string { return fmt.Sprintf("it belongs to uid %d, not to us", e.uid) }
+
 // openFile opens a regular file of ours below a directory of ours. Everything else with
 // its name is somebody's trap or mistake.
 func openFile(dir int, name string, flags int) (int, error) {
@@ -267,9 +297,7 @@ func openFile(dir int, name string, flags int) (int, error) {
 		case uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG:
 			err = errors.New("it is not a regular file")
 		case int(st.Uid) != os.Geteuid():
-			err = fmt.Errorf("it belongs to uid %d, not to us", st.Uid)
-		case st.Nlink != 1:
-			err = fmt.Errorf("it has %d names", st.Nlink)
+			err = &foreignError{st.Uid}
 		}
 	}
 	if err != nil {

@@ -83,6 +83,40 @@ func TestTenThousandWaiters(t *testing.T) {
 	}
 }
 
+// Who leads is read without reading what all the others have written, and beyond the dead.
+func TestListLimit(t *testing.T) {
+	dir := storeDir(t)
+	s, b := openTestSession(t, dir), openBackend(t, dir)
+	p := start(t, job{Do: "hold", Dir: dir, Name: "name"})
+	p.must("holds")
+	const n = 200
+	for i := range n {
+		r := mutexRequest("name", fmt.Sprint("id-", i))
+		r.Value = make([]byte, maxValue) // stands apart from the record: another read
+		if _, err := s.Ticket(r).Enqueue(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.kill() // its entry stands in front until somebody removes it
+	for limit, want := range map[int]int{0: n, 1: 1, 2: 2, n - 1: n - 1, n: n, n + 1: n, 10 * n: n} {
+		var list []driver.Entry
+		var err error
+		reads, _ := accesses(func() { list, err = b.List(patient(t), "name", limit) })
+		if err != nil || len(list) != want {
+			t.Fatalf("limit %d: %d entries, %v", limit, len(list), err)
+		}
+		for i, e := range list {
+			if e.ID != fmt.Sprint("id-", i) {
+				t.Fatalf("limit %d: entry %d is %s", limit, i, e.ID)
+			}
+		}
+		t.Logf("limit %d: %d reads", limit, reads)
+		if limit == 1 && reads > n/8+10 { // eight records to a page
+			t.Errorf("the first of %d takes %d reads", n, reads)
+		}
+	}
+}
+
 // A free lock costs one read and one write to take, and the same to give back.
 func TestFreeLockAccesses(t *testing.T) {
 	s := openTestSession(t, storeDir(t))

@@ -146,7 +146,7 @@ func (s *session) wake(number uint64) {
 		// and other bells must be heard.
 		go func() {
 			defer s.work.Done()
-			t.inspect(s.done)
+			s.inspect(s.done, t.file, []*ticket{t})
 		}()
 	}
 }
@@ -189,8 +189,11 @@ func (s *session) upkeep(ctx context.Context, every time.Duration) error {
 	if err := s.store.check(); err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	if unix.Fstat(last, &st) != nil || st.Nlink > 0 {
+	// By its name: a hard link elsewhere, as some backups make, would keep a removed file in
+	// being. What cannot be looked at has not been removed.
+	var own, there unix.Stat_t
+	err := unix.Fstatat(s.store.lives, s.id.String(), &there, unix.AT_SYMLINK_NOFOLLOW)
+	if unix.Fstat(last, &own) != nil || err == nil && own.Ino == there.Ino || err != nil && err != unix.ENOENT {
 		return nil
 	}
 	fd, err := newLife(s.store.lives, s.id)
@@ -219,9 +222,7 @@ func (s *session) holds() {
 
 func (s *session) tend() {
 	_ = s.upkeep(s.done, 0) // a failure is told by Gone, and what cannot be mended is tried again
-	if !pushes {
-		s.wakeAll() // a holder that was evicted is not rung
-	}
+	s.review()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {

@@ -24,7 +24,7 @@ func overflowOf(slot uint32) int64 { return overflowAt + int64(slot-1)*overflowS
 // page, so a walk reads one page for every eight entries.
 func (q *queueFile) slotBytes(slot uint32) ([]byte, error) {
 	if slot == 0 || slot > q.head.high() {
-		return nil, &damageError{q.name, fmt.Sprintf("a link leads to slot %d of %d", slot, q.head.high())}
+		return nil, &damageError{file: q.name, what: fmt.Sprintf("a link leads to slot %d of %d", slot, q.head.high())}
 	}
 	in := slotAt(slot) % pageSize
 	if slot <= firstSlots {
@@ -59,7 +59,7 @@ func (q *queueFile) changed(slot uint32, b []byte, off, n int) error {
 func (q *queueFile) record(slot uint32) (r record, err error) {
 	b, err := q.slotBytes(slot)
 	if err == nil && !r.decode(b) {
-		err = &damageError{q.name, fmt.Sprintf("the record in slot %d is broken", slot)}
+		err = &damageError{file: q.name, what: fmt.Sprintf("the record in slot %d is broken", slot)}
 	}
 	return r, err
 }
@@ -108,7 +108,7 @@ func (q *queueFile) tail(slot uint32, off, n int) ([]byte, error) {
 		return inline[off : off+n], nil
 	}
 	if off+n > inlineSize+overflowSize {
-		return nil, &damageError{q.name, fmt.Sprintf("the lengths in slot %d are wrong", slot)}
+		return nil, &damageError{file: q.name, what: fmt.Sprintf("the lengths in slot %d are wrong", slot)}
 	}
 	out := make([]byte, 0, n)
 	if off < inlineSize {
@@ -127,7 +127,7 @@ func (q *queueFile) details(slot uint32, r *record) (driver.Request, error) {
 	}
 	d, ok := parseDetails(b)
 	if !ok || crc32.Checksum(b, checksum) != r.sum {
-		return d, &damageError{q.name, fmt.Sprintf("the details in slot %d are broken", slot)}
+		return d, &damageError{file: q.name, what: fmt.Sprintf("the details in slot %d are broken", slot)}
 	}
 	d.Units, d.Capacity = int64(r.units), int64(r.capacity)
 	return d, nil
@@ -142,7 +142,7 @@ func (q *queueFile) isNamed(slot uint32, r *record, name string) (bool, error) {
 		return false, err
 	}
 	if crc32.Checksum(b, checksum) != r.sum {
-		return false, &damageError{q.name, fmt.Sprintf("the details in slot %d are broken", slot)}
+		return false, &damageError{file: q.name, what: fmt.Sprintf("the details in slot %d are broken", slot)}
 	}
 	n := int(le.Uint16(b[8:]))
 	return n == len(name) && len(b) >= detailsHead+n && string(b[detailsHead:detailsHead+n]) == name, nil
@@ -160,7 +160,7 @@ func (q *queueFile) value(slot uint32, r *record) ([]byte, error) {
 		return nil, err
 	}
 	if crc32.Checksum(b, checksum) != sum {
-		return nil, &damageError{q.name, fmt.Sprintf("the value in slot %d is broken", slot)}
+		return nil, &damageError{file: q.name, what: fmt.Sprintf("the value in slot %d is broken", slot)}
 	}
 	return append([]byte(nil), b...), nil
 }

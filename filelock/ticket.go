@@ -270,20 +270,6 @@ func asGone(err error) error {
 	return err
 }
 
-// inspect tells the core if the entry is not there any more.
-func (t *ticket) inspect(ctx context.Context) {
-	if t.file.lock(ctx) != nil {
-		return
-	}
-	_, here, err := t.present()
-	left := t.left.Load()
-	t.file.unlock()
-	if err == nil && !here && !left {
-		t.session.forget(t)
-		t.session.opts.Gone(t.request.ID, fmt.Errorf("%w: evicted", driver.ErrGone))
-	}
-}
-
 // Publish replaces the value of the entry.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	if len(value) > maxValue {

@@ -29,7 +29,12 @@ type contenders struct {
 
 func held(t *testing.T) *contenders {
 	t.Helper()
-	c := &contenders{dir: storeDir(t)}
+	return heldIn(t, storeDir(t))
+}
+
+func heldIn(t *testing.T, dir string) *contenders {
+	t.Helper()
+	c := &contenders{dir: dir}
 	c.holder, c.old = openClient(t, c.dir), openClient(t, c.dir)
 	var err error
 	if c.lease, err = c.holder.Mutex("name").Lock(patient(t)); err != nil {

@@ -4,6 +4,7 @@ package filelock
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -30,13 +31,9 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	defer stop()
 	defer s.post.unwatch(&w)
 	for {
-		list, err := b.List(ctx, name, 0)
+		ids, err := s.owners(ctx, newKey(name))
 		if err != nil {
 			return err
-		}
-		ids := make([]sessionID, len(list))
-		for i, e := range list {
-			copy(ids[i][:], e.Session)
 		}
 		gone, retry, _ := s.post.watch(&w, ids) // a reason not to hear is answered by looking
 		changed()
@@ -50,6 +47,25 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 			return err
 		}
 	}
+}
+
+// owners returns the living sessions that have entries of a name.
+func (s *store) owners(ctx context.Context, k key) ([]sessionID, error) {
+	q := s.file(k)
+	if err := q.lock(ctx); err != nil {
+		return nil, err
+	}
+	tail, _, err := q.find(k)
+	var ids []sessionID
+	if err == nil {
+		ids, err = q.sessions(tail)
+	}
+	q.unlock()
+	if err != nil {
+		return nil, err
+	}
+	gone, err := s.living(ids)
+	return slices.DeleteFunc(ids, func(id sessionID) bool { return gone[id] }), err
 }
 
 // next waits until it is time to look again.

@@ -45,7 +45,7 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 	}
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
-	return driver.First(b.store.list(name), limit), nil
+	return b.store.list(name, limit), nil
 }
 
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {

@@ -2,6 +2,7 @@ package memlock
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/url"
 	"slices"
@@ -43,7 +44,8 @@ func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
 // Store holds queues. Backends of one Store see each other's locks. Safe for use by many
 // goroutines.
 type Store struct {
-	label string
+	label    string
+	identity string
 
 	mu       sync.Mutex
 	seq      uint64 // of the last entry under any name, so that it grows for each
@@ -59,7 +61,7 @@ type Store struct {
 // New returns an empty store.
 func New() *Store {
 	return &Store{
-		label: "mem://", queues: map[string]*queue{}, watchers: map[string][]*watcher{},
+		label: "mem://", identity: "mem:" + rand.Text(), queues: map[string]*queue{}, watchers: map[string][]*watcher{},
 		open: map[*session]struct{}{}, evictions: map[string]string{},
 	}
 }
@@ -167,14 +169,18 @@ func (s *Store) remove(e *entry) {
 	s.changed(e.Name)
 }
 
-// list copies a queue.
-func (s *Store) list(name string) []driver.Entry {
+// list copies the first limit entries of a queue, or all if limit is 0.
+func (s *Store) list(name string, limit int) []driver.Entry {
 	q := s.queues[name]
 	if q == nil {
 		return nil
 	}
-	list := make([]driver.Entry, len(q.entries))
-	for i, e := range q.entries {
+	first := q.entries
+	if limit > 0 {
+		first = first[:min(limit, len(first))]
+	}
+	list := make([]driver.Entry, len(first))
+	for i, e := range first {
 		list[i] = e.Entry
 		list[i].Value = slices.Clone(e.Value)
 	}
