@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/fstype"
 )
 
 // Diagnose examines the directory, its file system and what is in it.
@@ -47,22 +48,22 @@ const (
 )
 
 func (d *diagnosis) fileSystem() {
-	name, known, space, inodes, err := examineFS(d.store.root)
+	fs, err := fstype.Of(d.store.root)
 	switch {
 	case err != nil:
 		d.add(driver.Warn, "file system", "", "cannot be examined: %v", err)
 		return
-	case !known:
+	case fs.Kind != fstype.Local:
 		d.add(driver.Warn, "file system", "make sure that no other machine has it mounted; a local disk or tmpfs is sure",
-			"%s is not known to be local", name)
+			"%s is not known to be local", fs.Name)
 	default:
-		d.add(driver.Info, "file system", "", "%s, local", name)
+		d.add(driver.Info, "file system", "", "%s, local", fs.Name)
 	}
-	if space < leastSpace {
-		d.add(driver.Warn, "space", "free some: a full disk refuses new entries", "%d KB free", space>>10)
+	if fs.Space < leastSpace {
+		d.add(driver.Warn, "space", "free some: a full disk refuses new entries", "%d KB free", fs.Space>>10)
 	}
-	if inodes >= 0 && inodes < leastInodes {
-		d.add(driver.Warn, "space", "remove files: without inodes no session can open", "%d inodes free", inodes)
+	if fs.Inodes >= 0 && fs.Inodes < leastInodes {
+		d.add(driver.Warn, "space", "remove files: without inodes no session can open", "%d inodes free", fs.Inodes)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/fstype"
 )
 
 // attach opens the store in a directory, and makes one there if there is none.
@@ -56,6 +57,29 @@ func openRoot(path string, o *Options) (fd int, err error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// checkFS refuses a file system that is not this machine's own: a named pipe connects no two
+// kernels, so each machine would take the other's holders for dead. One that nobody has heard
+// of is accepted, and Diagnose points at it.
+func checkFS(fd int, path string, o *Options) error {
+	fs, err := fstype.Of(fd)
+	if err != nil {
+		return fmt.Errorf("statfs %s: %w", path, err)
+	}
+	hint := "use a directory on a local disk or tmpfs, or a store with a server"
+	switch fs.Kind {
+	case fstype.FUSE:
+		if o.AllowFUSE {
+			return nil
+		}
+		hint = "if it is local, allow it with Options.AllowFUSE or allowfuse=true"
+	case fstype.Networked:
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s is on a %s file system, where locks do not exclude other machines; %s",
+		driver.ErrInvalid, path, fs.Name, hint)
 }
 
 // openDir opens a directory that nobody but us may change.

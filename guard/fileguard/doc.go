@@ -15,12 +15,14 @@
 // synced, and then the temporary file takes the name. A reader sees the old content or the new,
 // whole, whatever dies when. In this order a crash leaves at worst a fence that is ahead of
 // its file: older holders are refused, the newest can write again. The other order could leave
-// new content with an old fence, and let an older holder overwrite it. A temporary file that a
+// new content with an old fence, and let an older holder overwrite it. For the same reason a
+// token that somebody else has written is synced again before anything is done under it. A temporary file that a
 // crash left behind, .NAME.*.tmp, may be removed at any time.
 //
 // # Caveats
 //
-// One machine, one local file system: flock on network file systems is a matter of luck.
+// One machine, one local file system: flock on network file systems is a matter of luck, and
+// they are refused. What is behind FUSE cannot be told, and is let pass on your word.
 //
 // The file is replaced, not written into: programs that have it open go on seeing the old
 // content, hard links keep it, and of its attributes only the permission bits are carried

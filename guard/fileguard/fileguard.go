@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/hasplock/hasp/guard"
 )
@@ -17,6 +18,9 @@ import (
 type File struct {
 	path string // without symbolic links
 	name string // of the lock
+
+	// durable is the greatest token that this File has itself seen reach the disk.
+	durable atomic.Uint64
 }
 
 // Open returns the file that a lock protects. Neither it nor its sidecar needs to be there
@@ -46,6 +50,9 @@ func Open(path, name string) (*File, error) {
 	}
 	if info, err := os.Stat(real); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %s is not a regular file", guard.ErrInvalid, real)
+	}
+	if err := checkFS(filepath.Dir(real)); err != nil {
+		return nil, err
 	}
 	return &File{path: real, name: name}, nil
 }
@@ -142,11 +149,12 @@ func (f *File) under(ctx context.Context, token uint64, do func() error) error {
 		return fmt.Errorf("guard %s: %w", f.path, err)
 	}
 	defer s.close()
-	if err := s.raise(f.name, token); err != nil {
+	if err := s.raise(f.name, token, f.durable.Load()); err != nil {
 		if errors.Is(err, guard.ErrStale) {
 			return err
 		}
 		return fmt.Errorf("guard %s: %w", f.path, err)
 	}
+	f.durable.Store(token) // nobody else of this process is here: s has the flock
 	return do()
 }

@@ -10,7 +10,34 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/hasplock/hasp/guard"
+	"github.com/hasplock/hasp/internal/fstype"
 )
+
+// checkFS refuses a directory that other machines may share. Their flock is at best a matter of
+// mount options (nfs with local_lock=flock excludes nobody), and then two of them compare with
+// one sidecar at once. A FUSE file system cannot be judged, and is let pass.
+func checkFS(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	fs, err := fstype.Of(int(d.Fd()))
+	if err != nil {
+		return fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	return judgeFS(dir, fs)
+}
+
+func judgeFS(dir string, fs fstype.Info) error {
+	if fs.Kind != fstype.Networked {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is on a %s file system, where flock does not exclude other machines; use a local disk, or let the data's own store compare tokens",
+		guard.ErrInvalid, dir, fs.Name)
+}
 
 // openSidecar opens the sidecar and takes its flock, which ends with the file or the process.
 //

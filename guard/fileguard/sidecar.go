@@ -34,25 +34,36 @@ type sidecar struct{ file *os.File }
 
 func (s *sidecar) close() { _ = s.file.Close() } // what was written is synced
 
-// raise compares the token and keeps it if it is the greatest.
-func (s *sidecar) raise(name string, token uint64) error {
+// raise compares the token and keeps it if it is the greatest. durable is the greatest token
+// that the caller knows to be on the disk, 0 if it knows of none.
+//
+// That a token can be read says no more than that somebody wrote it: whoever did may have been
+// killed before it was synced, or have been told that syncing failed, after which the kernel
+// takes its pages for clean. Whoever goes on under that token would let the file be replaced
+// under a fence that a power loss takes back. So it is written again, the same bytes to the
+// same slot, of which no torn write can spoil any, and synced.
+func (s *sidecar) raise(name string, token, durable uint64) error {
 	seen, at, err := s.read(name)
-	if err != nil || seen == token {
+	if err != nil || seen == token && durable == token {
 		return err
 	}
 	if err := guard.Compare(name, token, seen); err != nil {
 		return err
 	}
+	if seen < token {
+		at = 1 - at
+	}
 	line := fmt.Sprintf("%s %d %s", magic, token, strconv.Quote(name))
 	line += fmt.Sprintf(" %08x", crc32.ChecksumIEEE([]byte(line)))
 	slot := append([]byte(line), strings.Repeat(" ", slotSize-len(line)-1)...)
-	if _, err := s.file.WriteAt(append(slot, '\n'), int64(1-at)*slotSize); err != nil {
+	if _, err := s.file.WriteAt(append(slot, '\n'), int64(at)*slotSize); err != nil {
 		return fmt.Errorf("write %s: %w", s.file.Name(), err)
 	}
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", s.file.Name(), err)
 	}
-	if seen == 0 { // it may be new; so is its name then
+	// Its name may be new, or made by somebody who was killed before this.
+	if seen == 0 || durable == 0 {
 		return syncDir(filepath.Dir(s.file.Name()))
 	}
 	return nil

@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 
 	"github.com/hasplock/hasp/guard"
@@ -57,8 +58,17 @@ const (
 //
 // While next handles a request, no greater token is let in: the request that brings one waits,
 // so that what it reads is what the earlier ones have written. next must have written when it
-// returns, and should not take long.
+// returns, and should not take long. A handler that gives up waiting for another, as
+// [http.TimeoutHandler] does, returns while that one still writes, and must stand outside:
+//
+//	http.TimeoutHandler(httpguard.Handler(&fences, lockOf, orders), 5*time.Second, "")
+//
+// Handler panics if next is an http.TimeoutHandler. It cannot see one further inside, nor a
+// handler that leaves its writing to a goroutine.
 func Handler(fences *guard.Fences, lock func(*http.Request) string, next http.Handler) http.Handler {
+	if reflect.TypeOf(next) == timeoutHandler {
+		panic("httpguard: the handler inside is an http.TimeoutHandler, which returns while its own still writes: put it outside")
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := lock(r)
 		if name == "" {
@@ -92,6 +102,9 @@ func Handler(fences *guard.Fences, lock func(*http.Request) string, next http.Ha
 		}
 	})
 }
+
+// timeoutHandler is the type of what http.TimeoutHandler returns, which has no name outside.
+var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(http.NotFoundHandler(), 1, ""))
 
 // safe methods write nothing (RFC 9110, 9.2.1).
 func safe(method string) bool {

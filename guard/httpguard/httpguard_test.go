@@ -12,7 +12,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp/guard"
 	"github.com/hasplock/hasp/guard/httpguard"
@@ -202,6 +204,61 @@ func TestNobodyCompares(t *testing.T) {
 	if err := httpguard.Err(resp); err != nil {
 		t.Errorf("a 412 of another reason: %v", err)
 	}
+}
+
+// slow is a handler that writes only when it is let, and notes it.
+type slow struct {
+	begun, let chan struct{}
+	written    atomic.Bool
+}
+
+func (s *slow) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		return
+	}
+	s.begun <- struct{}{}
+	<-s.let
+	s.written.Store(true)
+}
+
+// S3: a timeout handler answers for a handler that still writes. Inside of the guard it would
+// let a greater token in before that write; outside it answers as soon, and the greater token
+// waits.
+func TestTimeoutHandler(t *testing.T) {
+	s := &slow{begun: make(chan struct{}), let: make(chan struct{})}
+	fences := &guard.Fences{}
+	server := httptest.NewServer(http.TimeoutHandler(httpguard.Handler(fences, lockOf, s), 10*time.Millisecond, ""))
+	defer server.Close()
+	r := resource{server.URL}
+	answered := make(chan error, 1)
+	go func() { answered <- r.Write(context.Background(), "n", 7, "late") }()
+	<-s.begun
+	if err := <-answered; err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("the writer was told %v", err)
+	}
+	advanced := make(chan bool, 1)
+	go func() {
+		_ = fences.Of("n").Advance(8)
+		advanced <- s.written.Load()
+	}()
+	select {
+	case <-advanced:
+		t.Fatal("a greater token was let in while the write of a smaller one was still to come")
+	case <-time.After(50 * time.Millisecond): // the wrong order shows nearly always
+	}
+	close(s.let)
+	if !<-advanced {
+		t.Error("a greater token was let in before the write of a smaller one was done")
+	}
+}
+
+func TestTimeoutHandlerInside(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("it was taken: when it gives up, a write goes on that nobody fences")
+		}
+	}()
+	httpguard.Handler(&guard.Fences{}, lockOf, http.TimeoutHandler(&cells{}, time.Second, ""))
 }
 
 func TestFromContext(t *testing.T) {

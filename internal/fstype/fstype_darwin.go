@@ -1,4 +1,4 @@
-package filelock
+package fstype
 
 import "golang.org/x/sys/unix"
 

@@ -1,11 +1,9 @@
-package filelock
+package fstype
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // networked are the file systems that several machines may share. Their flock is at best
@@ -47,50 +45,28 @@ var local = map[uint32]string{
 	0xca451a4e:                 "bcachefs",
 }
 
-// checkFS refuses a file system that is not this machine's own.
-func checkFS(fd int, path string, o *Options) error {
+// Of examines the file system of an open file.
+func Of(fd int) (Info, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
-		return fmt.Errorf("statfs %s: %w", path, err)
+		return Info{}, err
 	}
-	name, ok := classify(uint32(st.Type), o.AllowFUSE)
-	if ok {
-		return nil
+	i := Info{Space: int64(st.Bavail) * int64(st.Bsize), Inodes: int64(st.Ffree)}
+	if i.Name, i.Kind = classify(uint32(st.Type)); st.Files == 0 {
+		i.Inodes = -1 // as on btrfs
 	}
-	hint := "use a directory on a local disk or tmpfs, or a store with a server"
-	if uint32(st.Type) == unix.FUSE_SUPER_MAGIC {
-		hint = "if it is local, allow it with Options.AllowFUSE or allowfuse=true"
-	}
-	return fmt.Errorf("%w: %s is on a %s file system, where locks do not exclude other machines; %s",
-		driver.ErrInvalid, path, name, hint)
+	return i, nil
 }
 
-// examineFS is for Diagnose. known says that the file system is one machine's own.
-func examineFS(fd int) (name string, known bool, space, inodes int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return "", false, 0, 0, err
-	}
-	name, _ = classify(uint32(st.Type), true)
-	_, known = local[uint32(st.Type)]
-	inodes = int64(st.Ffree)
-	if st.Files == 0 {
-		inodes = -1 // made as needed, as btrfs does
-	}
-	return name, known, int64(st.Bavail) * int64(st.Bsize), inodes, nil
-}
-
-// classify names a file system and says whether a store may be on it. One that nobody has
-// heard of may: it is more often new than networked, and Diagnose points at it.
-func classify(magic uint32, allowFUSE bool) (name string, ok bool) {
+func classify(magic uint32) (name string, k Kind) {
 	if name, ok := networked[magic]; ok {
-		return name, false
+		return name, Networked
 	}
 	if magic == unix.FUSE_SUPER_MAGIC {
-		return "fuse", allowFUSE
+		return "fuse", FUSE
 	}
 	if name, ok := local[magic]; ok {
-		return name, true
+		return name, Local
 	}
-	return fmt.Sprintf("unknown (%#x)", magic), true
+	return fmt.Sprintf("unknown (%#x)", magic), Unknown
 }
