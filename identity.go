@@ -24,6 +24,9 @@ func (c *Client) identity(ctx context.Context) (string, error) {
 	if i, ok := c.backend.(driver.Identifier); ok {
 		var err error
 		if id, err = i.Identity(ctx); err != nil {
+			if c.isClosed() {
+				return "", ErrClosed
+			}
 			return "", fmt.Errorf("it did not say which store it is: %w", err)
 		}
 	}

@@ -63,26 +63,34 @@ func (e *endedError) Unwrap() []error {
 	return []error{driver.ErrGone, e.err}
 }
 
-func (s *session) start(sent instant, granted time.Duration) error {
+// start begins to renew. sent was taken before Open was called. The store may have ended the
+// session already, and told so while the answer of Open was under way: then nobody has used it,
+// and whoever opened it closes it.
+func (s *session) start(drv driver.Session, sent instant, granted time.Duration) error {
 	if granted != driver.Forever {
 		if err := s.client.cfg.checkTrust(granted); err != nil {
 			return fmt.Errorf("%w (asked for %s, the store granted %s)", err, s.client.cfg.ttl, granted)
 		}
 	}
-	s.sent, s.granted = sent, granted
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil {
+		return s.endErr
+	}
+	s.drv, s.sent, s.granted = drv, sent, granted
 	if granted == driver.Forever {
 		return nil
 	}
 	// Of the TTL as it was granted first: a later answer may be shorter because the renewal that
 	// it tells of is older, and the guard must not shrink with it.
 	s.margin = granted - s.client.cfg.trust(granted)
-	s.mu.Lock()
 	s.timer = time.AfterFunc(min(s.remainingLocked(), trustCheck), s.checkTrust)
-	s.mu.Unlock()
 	go s.renew()
 	return nil
 }
 
+// checkLeaving ends the releases that have gone on for too long. An entry is in s.entries
+// for as long as its release goes on.
 func (s *session) checkLeaving() {
 	if s.leaving.Load() == 0 {
 		return // nearly always; the entries may be many
@@ -195,7 +203,7 @@ func (s *session) end(reason Reason, err error) {
 	entries := slices.Collect(maps.Values(s.entries))
 	clear(s.entries)
 	confirmed := s.sent.at
-	wait := s.untilOverLocked(reason)
+	wait, drv := s.untilOverLocked(reason), s.drv
 	s.mu.Unlock()
 
 	// Holders first: they are the ones who could do harm.
@@ -206,12 +214,16 @@ func (s *session) end(reason Reason, err error) {
 		e.interrupt(ended)
 	}
 	s.stop(ended)
+	if drv == nil {
+		return // see start
+	}
 	s.client.inBackground(func() {
 		sleep(s.client.background, wait)
-		s.client.closeSession(s.drv)
+		s.client.closeSession(drv)
 	})
 }
 
+// over reports whether the session is known to have ended.
 func (s *session) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,6 +248,7 @@ func (s *session) remove(e *entry) {
 	s.mu.Unlock()
 }
 
+// leaveBy is when a release that begins now is given up; zero if entries last for ever.
 func (s *session) leaveBy() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

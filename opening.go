@@ -107,8 +107,7 @@ func (c *Client) openSession(ctx context.Context) (*session, error) {
 		c.openWait.failed()
 		return nil, err
 	}
-	s.drv = drv
-	if err := s.start(sent, granted); err != nil {
+	if err := s.start(drv, sent, granted); err != nil {
 		c.openWait.failed()
 		c.inBackground(func() { c.closeSession(drv) })
 		return nil, err

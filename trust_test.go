@@ -178,3 +178,23 @@ func (s *laggardSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	s.renewed = sent
 	return granted, err
 }
+
+// The store may end a session while the answer of Open is on its way. It was a nil pointer in the
+// background once; now another one is opened.
+func TestSessionEndsWhileOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		b := &spoiled{Backend: store.Backend()}
+		c := client(t, b)
+		slow := make(chan struct{})
+		b.plan("open", plan{late: slow, times: 1})
+		r := lockLater(t.Context(), c, "a")
+		synctest.Wait()
+		store.Forget()
+		synctest.Wait() // whoever hears of it has acted
+		close(slow)
+		if got := <-r; got.err != nil || !got.lease.Held() {
+			t.Errorf("%v", got.err)
+		}
+	})
+}

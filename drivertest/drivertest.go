@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest/programs"
 )
 
 // Harness tells the suite how to reach a store.
@@ -46,6 +47,23 @@ type Harness struct {
 	// AtOnce is how many locks a test may hold at the same time: for stores in which each of
 	// them takes a connection of the server's. Default: a thousand.
 	AtOnce int
+
+	// Other makes a new connection to a store that has nothing to do with that of Open, though
+	// it may look the same to people: another prefix or database. nil: the random programs know
+	// one store only.
+	Other func(t testing.TB) driver.Backend
+
+	// Proxied is Open across a network that the random programs make fail. nil: they spoil the
+	// driver's calls only.
+	Proxied func(t testing.TB) (driver.Backend, programs.Network)
+
+	// Disturb does to the store what it must survive, until undo: a member of it is stopped,
+	// say. Random programs do it, several at once. nil: nothing.
+	Disturb func(t testing.TB) (undo func())
+
+	// Abreast is how many random programs run side by side, each with up to five clients.
+	// Default: 48.
+	Abreast int
 
 	// FakeTime runs every test that needs no other process inside a testing/synctest
 	// bubble of its own: for stores that live in this process and use package time.
@@ -111,6 +129,11 @@ func Run(t *testing.T, h Harness) {
 	for _, th := range themes() {
 		t.Run(th.name, func(t *testing.T) { th.run(t, h) })
 	}
+	t.Run("Programs", func(t *testing.T) {
+		quiet.RLock()
+		defer quiet.RUnlock()
+		programs.Run(t, h.Programs(t))
+	})
 }
 
 // quiet is held by solo tests for writing and by all others for reading: the testing

@@ -138,12 +138,20 @@ func (s *session) Close(ctx context.Context) error {
 
 func (s *session) expire() {
 	s.end()
+	s.tellExpired()
+}
+
+func (s *session) tellExpired() {
 	s.opts.Gone("", fmt.Errorf("%w: session expired", driver.ErrGone))
 }
 
 func (s *session) end() {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
+	s.endLocked()
+}
+
+func (s *session) endLocked() {
 	s.once.Do(func() {
 		s.expiry.Stop()
 		delete(s.store.open, s)

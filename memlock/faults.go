@@ -3,6 +3,7 @@ package memlock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -90,13 +91,14 @@ func (s *Store) Lose(name string) int {
 // Tokens go on growing.
 func (s *Store) Forget() {
 	s.mu.Lock()
-	sessions := make([]*session, 0, len(s.open))
-	for open := range s.open {
-		sessions = append(sessions, open)
+	sessions := slices.Collect(maps.Keys(s.open))
+	clear(s.queues) // all at once: nobody is granted what another has just lost
+	for _, open := range sessions {
+		open.endLocked()
 	}
 	s.mu.Unlock()
 	for _, open := range sessions {
-		open.expire()
+		open.tellExpired()
 	}
 }
 

@@ -152,21 +152,27 @@ func (s *Store) enter(e *entry, r driver.Request, session string) (bool, error) 
 
 // remove takes an entry out and lets the next hold.
 func (s *Store) remove(e *entry) {
-	q := s.queues[e.Name]
+	e.gone = true
+	if !e.held {
+		e.ring()
+	}
+	if q := s.queues[e.Name]; q != nil { // else Forget has dropped it as a whole
+		q.drop(e)
+		if len(q.entries) == 0 {
+			delete(s.queues, e.Name)
+		}
+		q.admit()
+	}
+	s.changed(e.Name)
+}
+
+func (q *queue) drop(e *entry) {
 	i := q.find(e.Seq)
 	q.entries = slices.Delete(q.entries, i, i+1)
-	e.gone = true
 	if e.held {
 		q.holding--
 		q.used -= e.Units
-	} else {
-		e.ring()
 	}
-	if len(q.entries) == 0 {
-		delete(s.queues, e.Name)
-	}
-	q.admit()
-	s.changed(e.Name)
 }
 
 // list copies the first limit entries of a queue, or all if limit is 0.

@@ -39,6 +39,7 @@ var reasons = map[string]string{
 	"go.opentelemetry.io/otel/sdk":        "keeps spans; tests only",
 	"go.opentelemetry.io/otel/sdk/metric": "reads metrics; tests only",
 	"go.opentelemetry.io/otel/trace":      "otelhasp: what it traces for",
+	"pgregory.net/rapid":                  "drivertest/programs: draws random programs and makes those that fail smaller",
 	"google.golang.org/grpc":              "etcdlock: how etcd's client connects can only be said in its terms",
 	"golang.org/x/sys":                    "flock, inotify, clocks and process control that package syscall lacks",
 }
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 
 	// A guard is written for one client and links no other's. Those whose resource has
 	// names of its own encode the lock's as drivers do.
-	"./guard/fileguard":          {"./guard"},
+	"./guard/fileguard":          {"./guard", "./internal/fstype"},
 	"./guard/httpguard":          {"./guard"},
 	"./guard/sqlguard":           {"./guard", "./guard/internal/retry"},
 	"./guard/pgxguard":           {"./guard", "./guard/internal/retry", "./guard/sqlguard", "github.com/jackc/pgx/v5"},
@@ -64,13 +65,14 @@ var mayImport = map[string][]string{
 	"./guard/internal/retry":     {"./guard"},
 	"./guard/internal/guardtest": {".", "./driver", "./guard", "./memlock"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
-	"./driver":          {},
-	"./driver/tlsfiles": {"./driver"}, // its own, so that only stores with TLS link that
-	"./drivertest":      {".", "./driver", "./internal/rulecases"},
+	"./driver":              {},
+	"./driver/tlsfiles":     {"./driver"}, // its own, so that only stores with TLS link that
+	"./drivertest":          {".", "./driver", "./drivertest/programs", "./internal/rulecases"},
+	"./drivertest/programs": {".", "./driver", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
 	"./memlock":   {"./driver"},
-	"./filelock":  {"./driver", "./internal/bell", "golang.org/x/sys"},
+	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
 	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
@@ -106,8 +108,9 @@ var mayImport = map[string][]string{
 	"./internal/deps":             {},
 	"./internal/docs":             {},
 	"./internal/faultnet":         {},
-	"./internal/rulecases":        {"./driver"}, // the table of cases that every driver's rule is held to
-	"./internal/handmade":         {},           // a lock as people write it by hand, for controls
+	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and fileguard
+	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
+	"./internal/handmade":         {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},
 	"./internal/witness":          {".", "./driver", "./internal/history"}, // its own, so that history knows no lock
 }

@@ -1,0 +1,402 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// conn stands between the core of one client and its driver, and spoils what passes as a network
+// would. The driver and its store are real.
+type conn struct {
+	driver.Backend
+	network Network // nil: there is none that could fail
+	forgets bool    // the run can make the store forget
+
+	mu     sync.Mutex
+	broken chan struct{} // non-nil while nothing passes, closed when it does again
+	dead   bool
+	deaf   bool
+	plans  []plan // for the calls to come, one each
+	prefix string // of all ids that this client makes
+
+	underWay sync.WaitGroup // requests that are late
+}
+
+func (s *Store) connect(t testing.TB) *conn {
+	c := &conn{forgets: s.Forget != nil}
+	if s.Proxied != nil {
+		c.Backend, c.network = s.Proxied(t)
+	} else {
+		c.Backend = s.Open(t)
+	}
+	return c
+}
+
+// plan is what happens to one call.
+type plan struct {
+	fail, lose            bool
+	requestLate, lateness time.Duration
+}
+
+var (
+	errRequest = errors.New("programs: the request was not sent")
+	errAnswer  = errors.New("programs: the answer was lost")
+)
+
+func (c *conn) Traits() driver.Traits {
+	t := c.Backend.Traits()
+	t.Forgets = t.Forgets || c.forgets
+	return t
+}
+
+// spoil has the next n calls go as p says.
+func (c *conn) spoil(n int64, p plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range n {
+		c.plans = append(c.plans, p)
+	}
+}
+
+// spoilNext has the next call go as p says, before what is planned for others.
+func (c *conn) spoilNext(p plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.plans = slices.Insert(c.plans, 0, p)
+}
+
+// silence lets nothing pass until mend: in the network if there is one, else here.
+func (c *conn) silence() {
+	if c.network != nil {
+		c.network.Partition()
+		return
+	}
+	c.cut(false)
+}
+
+// cut lets nothing pass until mend, or never again.
+func (c *conn) cut(forever bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = c.dead || forever
+	if c.broken == nil {
+		c.broken = make(chan struct{})
+	}
+}
+
+// heal ends every fault that has an end.
+func (c *conn) heal() {
+	c.mu.Lock()
+	c.plans, c.deaf = nil, false
+	c.mu.Unlock()
+	c.mend()
+}
+
+// revive ends even a death.
+func (c *conn) revive() {
+	c.mu.Lock()
+	c.dead = false
+	c.mu.Unlock()
+	c.mend()
+}
+
+// mend lets everything pass again.
+func (c *conn) mend() {
+	if c.network != nil {
+		c.network.Heal()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken != nil && !c.dead {
+		close(c.broken)
+		c.broken = nil
+	}
+}
+
+func (c *conn) hears() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken == nil && !c.deaf
+}
+
+func (c *conn) setDeaf(deaf bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaf = deaf
+}
+
+// entered reports whether an id is one of this client's.
+func (c *conn) entered(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.prefix != "" && strings.HasPrefix(id, c.prefix)
+}
+
+func (c *conn) isDead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
+}
+
+// pass waits while nothing passes.
+func (c *conn) pass(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		broken := c.broken
+		c.mu.Unlock()
+		if broken == nil {
+			return ctx.Err()
+		}
+		select {
+		case <-broken:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *conn) next() (p plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.plans) > 0 {
+		p, c.plans = c.plans[0], c.plans[1:]
+	}
+	return p
+}
+
+// through makes one call. A request that is late reaches the store although its caller has given
+// up by then; only those that may be repeated are.
+func through[T any](ctx context.Context, c *conn, repeatable bool, call func(context.Context) (T, error)) (T, error) {
+	var nothing T
+	if err := c.pass(ctx); err != nil {
+		return nothing, err
+	}
+	p := c.next()
+	if p.fail {
+		return nothing, errRequest
+	}
+	answer, err := call, error(nil)
+	if p.requestLate > 0 && repeatable {
+		answer = late(c, call, p.requestLate)
+	}
+	v, err := answer(ctx)
+	if p.lose {
+		return nothing, errAnswer
+	}
+	if p.lateness > 0 {
+		pause(ctx, p.lateness)
+	}
+	if lost := c.pass(ctx); lost != nil {
+		return nothing, lost
+	}
+	return v, err
+}
+
+func late[T any](c *conn, call func(context.Context) (T, error), by time.Duration) func(context.Context) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	return func(ctx context.Context) (v T, err error) {
+		done := make(chan result, 1)
+		c.underWay.Go(func() {
+			time.Sleep(by)
+			v, err := call(context.WithoutCancel(ctx))
+			done <- result{v, err}
+		})
+		select {
+		case r := <-done:
+			return r.v, r.err
+		case <-ctx.Done():
+			return v, ctx.Err()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	gone := o.Gone
+	o.Gone = func(id string, err error) {
+		if c.hears() { // else the message is lost
+			gone(id, err)
+		}
+	}
+	var s driver.Session
+	granted, err := through(ctx, c, false, func(ctx context.Context) (granted time.Duration, err error) {
+		s, granted, err = c.Backend.Open(ctx, o)
+		return granted, err
+	})
+	if err != nil {
+		if s != nil { // only the answer is lost; this session is nobody's
+			_ = s.Close(context.WithoutCancel(ctx))
+		}
+		return nil, 0, err
+	}
+	return &connSession{s, c}, granted, nil
+}
+
+func (c *conn) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	return through(ctx, c, false, func(ctx context.Context) ([]driver.Entry, error) {
+		return c.Backend.List(ctx, name, limit)
+	})
+}
+
+// connected is c with those optional abilities of the driver's backend that a client uses by
+// itself. An operator's are used on connections without faults.
+func connected(c *conn) driver.Backend {
+	w, watches := c.Backend.(driver.Watcher)
+	i, identifies := c.Backend.(driver.Identifier)
+	switch {
+	case watches && identifies:
+		return struct {
+			*conn
+			driver.Watcher
+			driver.Identifier
+		}{c, w, i}
+	case watches:
+		return struct {
+			*conn
+			driver.Watcher
+		}{c, w}
+	case identifies:
+		return struct {
+			*conn
+			driver.Identifier
+		}{c, i}
+	}
+	return c
+}
+
+type connSession struct {
+	driver.Session
+	c *conn
+}
+
+func (s *connSession) KeepAlive(ctx context.Context) (time.Duration, error) {
+	return through(ctx, s.c, true, s.Session.KeepAlive)
+}
+
+func (s *connSession) Close(ctx context.Context) error {
+	_, err := through(ctx, s.c, true, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Session.Close(ctx) })
+	return err
+}
+
+// Ticket returns a ticket that has the driver's optional methods, and no others.
+func (s *connSession) Ticket(r driver.Request) driver.Ticket {
+	t := &connTicket{s.Session.Ticket(r), s.c}
+	s.c.mu.Lock()
+	s.c.prefix = r.ID[:strings.LastIndex(r.ID, "-")+1]
+	s.c.mu.Unlock()
+	_, p := t.Ticket.(driver.Publisher)
+	_, d := t.Ticket.(driver.Downgrader)
+	_, a := t.Ticket.(driver.Adopter)
+	type pub = publisher
+	type down = downgrader
+	type adopt = adopter
+	switch {
+	case p && d && a:
+		return struct {
+			*connTicket
+			pub
+			down
+			adopt
+		}{t, pub{t}, down{t}, adopt{t}}
+	case p && d:
+		return struct {
+			*connTicket
+			pub
+			down
+		}{t, pub{t}, down{t}}
+	case p && a:
+		return struct {
+			*connTicket
+			pub
+			adopt
+		}{t, pub{t}, adopt{t}}
+	case d && a:
+		return struct {
+			*connTicket
+			down
+			adopt
+		}{t, down{t}, adopt{t}}
+	case p:
+		return struct {
+			*connTicket
+			pub
+		}{t, pub{t}}
+	case d:
+		return struct {
+			*connTicket
+			down
+		}{t, down{t}}
+	case a:
+		return struct {
+			*connTicket
+			adopt
+		}{t, adopt{t}}
+	}
+	return t
+}
+
+type connTicket struct {
+	driver.Ticket
+	c *conn
+}
+
+func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	return through(ctx, t.c, true, t.Ticket.Enqueue)
+}
+
+func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.Ticket.Wait(ctx)
+	if lost := t.c.pass(ctx); lost != nil { // what the store tells meanwhile arrives late
+		return driver.Verdict{}, lost
+	}
+	return v, err
+}
+
+func (t *connTicket) Leave(ctx context.Context) error {
+	_, err := through(ctx, t.c, true, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.Ticket.Leave(ctx) })
+	return err
+}
+
+type publisher struct{ t *connTicket }
+
+func (p publisher) Publish(ctx context.Context, value []byte) error {
+	_, err := through(ctx, p.t.c, false, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.t.Ticket.(driver.Publisher).Publish(ctx, value)
+	})
+	return err
+}
+
+type downgrader struct{ t *connTicket }
+
+func (d downgrader) Downgrade(ctx context.Context, units int64) error {
+	_, err := through(ctx, d.t.c, false, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.t.Ticket.(driver.Downgrader).Downgrade(ctx, units)
+	})
+	return err
+}
+
+type adopter struct{ t *connTicket }
+
+func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	return through(ctx, a.t.c, false, func(ctx context.Context) (driver.Verdict, error) {
+		return a.t.Ticket.(driver.Adopter).Adopt(ctx, id, seq)
+	})
+}

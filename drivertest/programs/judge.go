@@ -1,0 +1,363 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// claim is what an acquisition wants, and a hold has, of one lock.
+type claim struct {
+	store, name     int
+	units, capacity int64
+}
+
+// hold is what an acquisition has come to.
+type hold struct {
+	lease *hasp.Lease // or
+	multi *hasp.MultiLease
+	term  *hasp.Term
+	value string // that it campaigned with
+
+	*acquisition
+	each    []*hasp.Lease // by claim
+	by      []*machine    // the same
+	ids     []string      // of the entries, by claim
+	tokens  []uint64      // the same
+	granted time.Time     // when the call had returned
+	at      int           // moment
+	units   []int64       // less after a Downgrade
+
+	downgraded bool
+
+	over      bool // it was given up: released, or exported
+	given     bool // Release was called
+	exported  bool // its entry was, by another lease of it
+	overtaken bool // somebody else was granted what it excludes, though an operator or the store's memory may be to blame
+	lastTrue  time.Time
+}
+
+func (h *hold) leases() []*hasp.Lease {
+	if h.multi != nil {
+		return h.multi.Leases()
+	}
+	return []*hasp.Lease{h.lease}
+}
+
+func (h *hold) held() bool {
+	if h.multi != nil {
+		return h.multi.Held()
+	}
+	return h.lease.Held()
+}
+
+func (h *hold) context() context.Context {
+	if h.multi != nil {
+		return h.multi.Context()
+	}
+	return h.lease.Context()
+}
+
+// returned is the end of an acquisition.
+func (r *run) returned(a *acquisition, h *hold, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, p := range r.pending {
+		if p == a {
+			r.pending = append(r.pending[:i:i], r.pending[i+1:]...)
+		}
+	}
+	if err != nil {
+		r.judgeRefusalLocked(a, err)
+		return
+	}
+	h.acquisition = a
+	r.registerLocked(h)
+}
+
+// registerLocked adds a hold after it was judged beside all others.
+func (r *run) registerLocked(h *hold) {
+	r.moment++
+	h.at, h.granted = r.moment, time.Now()
+	leases := h.leases()
+	if len(leases) != len(h.claims) {
+		r.failLocked("S1: LockAll has not taken all", "%s: %d leases for %d locks", h.note, len(leases), len(h.claims))
+		return
+	}
+	for i, c := range h.claims {
+		l, m := leases[i], h.machine
+		if h.multi != nil {
+			if l, m = r.leaseOf(leases, c); l == nil {
+				r.failLocked("S1: LockAll has not taken all", "%s: name %d of store %d is not among the leases", h.note, c.name, c.store)
+				return
+			}
+		}
+		h.by = append(h.by, m)
+		h.each = append(h.each, l)
+		h.ids, h.tokens, h.units = append(h.ids, l.ID()), append(h.tokens, l.Token()), append(h.units, c.units)
+	}
+	for _, o := range r.holds {
+		if r.share(o, h) {
+			h.old, h.forgotten = true, h.forgotten || o.forgotten
+		}
+	}
+	for i := range h.claims {
+		r.judgeGrantLocked(h, i)
+	}
+	again := h.step.Opts.Reentrant && h.within != nil
+	for _, id := range h.ids {
+		if h.term != nil && !again || r.values[id] == nil {
+			r.values[id] = &values{confirmed: h.value} // what is taken again goes on showing the first
+		}
+	}
+	r.holds = append(r.holds, h)
+	if h.term != nil {
+		r.jobs.Go(func() { r.checkLeader(h) })
+	}
+}
+
+// leaseOf finds the lease of a claim. Two stores have the same names: the ids of their entries
+// tell which client took them.
+func (r *run) leaseOf(leases []*hasp.Lease, c claim) (*hasp.Lease, *machine) {
+	for _, l := range leases {
+		for _, m := range r.machines {
+			if m.Store == c.store && l.Name() == r.name(c.name) && m.conn.entered(l.ID()) {
+				return l, m
+			}
+		}
+	}
+	return nil, nil
+}
+
+// judgeGrantLocked holds a new grant to S1, S2, S4 and MinHold: what is held now, and what is
+// still to be kept free, must leave room for it. Others are asked whether they hold before this
+// one is, so that all held at one moment if all say yes.
+func (r *run) judgeGrantLocked(h *hold, i int) {
+	c := h.claims[i]
+	stale := h.forgotten || r.evicted[h.ids[i]]     // the store has taken it back, and will say so
+	units := map[string]int64{h.ids[i]: h.units[i]} // by entry: leases of one entry share its units
+	var beside []string
+	for _, o := range r.holds {
+		for j, oc := range o.claims {
+			if oc.store != c.store || oc.name != c.name {
+				continue
+			}
+			r.judgeTokenLocked(h, i, o, j)
+			why := r.keeps(o, j, h.ids[i] == o.ids[j])
+			if why == "" {
+				continue
+			}
+			if stale {
+				continue
+			}
+			if o.forgotten || r.evicted[o.ids[j]] {
+				// Not the lock's fault; but whoever believes may not call its release a success.
+				o.overtaken = o.overtaken || !o.over && h.held() && h.units[i]+o.units[j] > c.capacity && h.ids[i] != o.ids[j]
+				continue
+			}
+			if h.ids[i] == o.ids[j] && !(h.step.Opts.Reentrant && h.within != nil) && o.step.Do != LockAll {
+				r.failLocked("S1: one entry has two owners", "%s was granted beside %s, which %s\n%s", h.note, o.note, why, o.ids[j])
+			}
+			units[o.ids[j]] = max(units[o.ids[j]], o.units[j])
+			beside = append(beside, fmt.Sprintf("%s (units %d) %s", o.note, o.units[j], why))
+		}
+	}
+	var sum int64
+	for _, n := range units {
+		sum += n
+	}
+	if sum > c.capacity && h.held() {
+		r.failLocked("S1: more is held than there is", "%s (units %d of %d, token %d) was granted beside %v", h.note, h.units[i], c.capacity, h.tokens[i], beside)
+	}
+}
+
+// keeps says why a hold keeps others out of one of its locks at this moment; "" if it does not. same: it is asked for
+// a lease of the same entry, which MinHold and the guard do not keep out.
+func (r *run) keeps(o *hold, j int, same bool) string {
+	now := time.Now()
+	if !o.over && o.held() {
+		o.lastTrue = now
+		return "believes that it holds"
+	}
+	if same || !r.fake {
+		return ""
+	}
+	var lost *hasp.LostError
+	if errors.As(o.each[j].Err(), &lost) {
+		switch lost.Reason {
+		case hasp.Expired, hasp.ClockJump, hasp.Overdue, hasp.Stalled:
+			if guard := o.by[j].guard(); now.Sub(lost.Since) < guard && !o.by[j].closed {
+				return fmt.Sprintf("believed until %s ago, less than its guard of %s", now.Sub(lost.Since), guard)
+			}
+		}
+		return ""
+	}
+	if least := o.step.Opts.MinHold; o.given && !o.exported && !r.entryLostLocked(o) && !o.machine.shaken && !o.machine.closed && o.within == nil && o.multi == nil && now.Sub(o.granted) < least {
+		return fmt.Sprintf("was granted %s ago, with MinHold %s", now.Sub(o.granted), least)
+	}
+	return ""
+}
+
+// entryLostLocked reports whether the entry of a hold was lost with another lease of it.
+func (r *run) entryLostLocked(h *hold) bool {
+	for _, o := range r.holds {
+		if r.share(o, h) && (errors.Is(o.each[0].Err(), hasp.ErrLost) || o.multi != nil && errors.Is(o.multi.Err(), hasp.ErrLost)) {
+			return true
+		}
+	}
+	return false
+}
+
+// guard is that of the client, as GUARANTEES.md has it.
+func (m *machine) guard() time.Duration {
+	if m.Guard > 0 {
+		return m.Guard
+	}
+	return max(m.TTL/10, 50*time.Millisecond)
+}
+
+// judgeTokenLocked holds two grants to S2: what was granted before the other was asked for, or
+// excludes it, has the smaller token. An import is the grant that was exported.
+func (r *run) judgeTokenLocked(h *hold, i int, o *hold, j int) {
+	if !r.traits.Fencing {
+		return
+	}
+	if r.grant(h.ids[i]) == r.grant(o.ids[j]) {
+		if h.tokens[i] != o.tokens[j] {
+			r.failLocked("S2: one grant has two tokens", "%s has token %d, %s has %d", h.note, h.tokens[i], o.note, o.tokens[j])
+		}
+		return
+	}
+	exclusive := h.units[i]+o.units[j] > h.claims[i].capacity && !o.downgraded
+	// What is held and excludes the other was granted after that had ended; but LockAll has had
+	// some of its locks for longer than it has had all.
+	// And who learns late of a grant that the store has taken back by now may learn after others.
+	exclusive = exclusive && h.multi == nil && h.held() && !h.forgotten && !r.evicted[h.ids[i]]
+	if !h.old && (o.at < h.began || exclusive) && h.tokens[i] <= o.tokens[j] {
+		r.failLocked("S2: a token does not grow", "%s has token %d, after %s with %d", h.note, h.tokens[i], o.note, o.tokens[j])
+	}
+}
+
+// share reports whether two holds have a grant in common.
+func (r *run) share(o, h *hold) bool {
+	for _, a := range o.ids {
+		for _, b := range h.ids {
+			if r.grant(a) == r.grant(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// grant is the first id of the grant that an entry belongs to.
+func (r *run) grant(id string) string {
+	if first, ok := r.grants[id]; ok {
+		return first
+	}
+	return id
+}
+
+// judgeRefusalLocked knows the errors that an acquisition may come to. With a fault at work
+// nearly all may be.
+func (r *run) judgeRefusalLocked(a *acquisition, err error) {
+	allowed := r.faulty || a.machine.closed || r.ctx.Err() != nil ||
+		errors.Is(err, hasp.ErrBusy) && (a.step.Do == TryLock || a.step.Do == TryRLock || a.step.Do == TryAcquire) ||
+		errors.Is(err, context.DeadlineExceeded) && (a.step.Time > 0 || a.step.Opts.Within) ||
+		errors.Is(err, context.Canceled) && (a.canEnd || a.within != nil) ||
+		errors.Is(err, hasp.ErrDeadlock) && (a.within != nil || a.step.Opts.Deadlock) ||
+		(errors.Is(err, hasp.ErrLost) || errors.Is(err, hasp.ErrNotHeld)) && a.within != nil ||
+		errors.Is(err, hasp.ErrClosed) && a.step.Do == LockAll // the next client's
+	if !r.fake && !errors.Is(err, hasp.ErrMismatch) && !errors.Is(err, hasp.ErrUnsupported) && !errors.Is(err, hasp.ErrInvalidOption) {
+		allowed = true // a busy machine answers too late, whoever asks
+	}
+	if !allowed {
+		r.failLocked("an acquisition failed without a reason", "%s: %v", a.note, err)
+	}
+}
+
+// release gives a hold up.
+func (r *run) release(h *hold) {
+	r.mu.Lock()
+	if h.over {
+		r.mu.Unlock()
+		return
+	}
+	held := h.held()
+	h.over, h.given = true, true
+	// One of several leases of an entry leaves the store alone, and so may one in a batch.
+	alone := h.step.Opts.Batch == 0
+	for _, o := range r.holds {
+		alone = alone && (o == h || !r.share(o, h))
+	}
+	r.useLocked(h.step.Name, "Release")
+	r.mu.Unlock()
+	r.jobs.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), 20*r.base)
+		defer cancel()
+		var err error
+		switch {
+		case h.multi != nil:
+			err = h.multi.Release(ctx)
+		case h.term != nil:
+			err = h.term.Resign(ctx)
+		default:
+			err = h.lease.Release(ctx)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.judgeReleaseLocked(h, held, alone, err)
+	})
+}
+
+// judgeReleaseLocked holds a release to S7.
+func (r *run) judgeReleaseLocked(h *hold, held, alone bool, err error) {
+	switch {
+	case err == nil && !held:
+		r.failLocked("S7: a release of what was lost is nil", "%s", h.note)
+	case err == nil && alone && h.overtaken && !r.evicted[h.ids[0]]:
+		r.failLocked("S7: a release is nil although another held", "%s", h.note)
+	case err != nil && r.fake && !r.faulty && !h.machine.closed && !r.anyEvicted(h) && h.step.Opts.MaxHold == 0 && h.step.Opts.Stall == 0 && h.within == nil && h.multi == nil && h.step.Opts.Batch == 0:
+		r.failLocked("a release failed without a reason", "%s: %v", h.note, err)
+	}
+}
+
+func (r *run) anyEvicted(h *hold) bool {
+	for _, id := range h.ids {
+		if r.evicted[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// downgrade makes a writer a reader. It counts as one from before the request.
+func (r *run) downgrade(h *hold) {
+	r.mu.Lock()
+	before := h.units[0]
+	if h.claims[0].capacity != driver.Whole {
+		r.mu.Unlock()
+		return
+	}
+	h.downgraded = true
+	for _, o := range r.holds {
+		if o.ids[0] == h.ids[0] {
+			o.units[0] = 1 // also what MinHold keeps
+		}
+	}
+	r.useLocked(h.step.Name, "Downgrade")
+	r.mu.Unlock()
+	r.jobs.Go(func() {
+		ctx, cancel := context.WithTimeout(r.ctx, 20*r.base)
+		defer cancel()
+		if err := h.lease.Downgrade(ctx); errors.Is(err, hasp.ErrDeadlock) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			h.units[0] = before // it was not done
+		}
+	})
+}

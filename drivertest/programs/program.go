@@ -1,0 +1,153 @@
+package programs
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Program is what a few clients do to a few names, one step after the other. What a step
+// starts may go on while the next begins: a program waits where a Step says so, and nowhere
+// else.
+type Program struct {
+	Clients []Client
+	Names   []Name
+	Steps   []Step
+}
+
+// Client is one machine.
+type Client struct {
+	Store int           // of those there are
+	TTL   time.Duration // 0: the base of the run
+	Guard time.Duration // 0: hasp's default
+}
+
+// Name is a lock's, on each store.
+type Name struct {
+	Permits int64 // of a semaphore; 0: a mutex, read-write lock or election
+}
+
+// Step is one thing that somebody does, or that is done to him. What it needs of its fields is
+// said at its Op; numbers are taken modulo what there is, so that any Step means something.
+type Step struct {
+	Wait   time.Duration // before it
+	Do     Op
+	Client int
+	Name   int
+	Lease  int           // of those held at that moment, or of the acquisitions under way
+	Units  int64         // of a semaphore
+	Time   time.Duration // how long a fault lasts, or a bound on the waiting (0: none)
+	Opts   Options
+	Lose   bool          // the answer to its first call of the store is lost
+	Late   time.Duration // that answer is late by so much
+}
+
+// Options are those of an acquisition.
+type Options struct {
+	Within    bool // with the context of Lease, as work under it would
+	Reentrant bool
+	Batch     int // 0 or more than 1
+	MinHold   time.Duration
+	MaxHold   time.Duration
+	Stall     time.Duration
+	Ask       bool
+	Revocable bool
+	Deadlock  bool // FailOnDeadlock
+}
+
+// Op is what a Step does.
+type Op string
+
+// The operations. Of a client: those that acquire (Client, Name, Opts, Time as a bound; Lease
+// where Opts.Within), and those on a lease that is held (Lease).
+const (
+	Lock       Op = "Lock"
+	TryLock    Op = "TryLock"
+	RLock      Op = "RLock"
+	TryRLock   Op = "TryRLock"
+	Acquire    Op = "Acquire" // Units
+	TryAcquire Op = "TryAcquire"
+	Campaign   Op = "Campaign"
+	LockAll    Op = "LockAll" // Name and the one after it, and Name with the client after this one
+
+	Release   Op = "Release"
+	Downgrade Op = "Downgrade"
+	Publish   Op = "Publish"
+	Progress  Op = "Progress"
+	HandOn    Op = "HandOn" // Export, and Import by Client
+	Cancel    Op = "Cancel" // the context of the acquisition Lease
+	Evict     Op = "Evict"  // an operator does: entry Lease of Name
+	Close     Op = "Close"  // Client, if another one is left
+)
+
+// The faults: of the connection of Client, and for Time where they last.
+const (
+	LoseAnswers  Op = "LoseAnswers" // the next calls reach the store, their answers nobody; Units of them
+	FailRequests Op = "FailRequests"
+	LateAnswers  Op = "LateAnswers"  // Time late
+	LateRequests Op = "LateRequests" // Time late, also those that nobody waits for any more
+	Silence      Op = "Silence"      // nothing goes through, for Time
+	Deaf         Op = "Deaf"         // what the store tells of gone entries and sessions is lost, for Time
+	Reset        Op = "Reset"        // the connections break, where there is a network to do that
+	Kill         Op = "Kill"         // nothing ever again, as when the machine burns
+	Forget       Op = "Forget"       // the store loses what it has, where the run can do that; Client does not hear of it for Time
+	Disturb      Op = "Disturb"      // what the run can do to the store that it must survive, for Time
+)
+
+// GoString is the program as Go code, for Replay.
+func (p Program) GoString() string {
+	var b strings.Builder
+	list := func(field string, elements reflect.Value) {
+		fmt.Fprintf(&b, "\t%s: []programs.%s{\n", field, elements.Type().Elem().Name())
+		for i := range elements.Len() {
+			fmt.Fprintf(&b, "\t\t%s,\n", literal(elements.Index(i)))
+		}
+		b.WriteString("\t},\n")
+	}
+	b.WriteString("programs.Program{\n")
+	list("Clients", reflect.ValueOf(p.Clients))
+	list("Names", reflect.ValueOf(p.Names))
+	list("Steps", reflect.ValueOf(p.Steps))
+	b.WriteString("}")
+	return b.String()
+}
+
+// literal writes a struct without its type, and without what is zero.
+func literal(v reflect.Value) string {
+	var parts []string
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.IsZero() {
+			continue
+		}
+		parts = append(parts, v.Type().Field(i).Name+": "+value(f))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+func value(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return duration(x)
+	case Op:
+		return "programs." + string(x)
+	case Options:
+		return "programs.Options" + literal(v)
+	default:
+		return fmt.Sprint(x)
+	}
+}
+
+// duration writes whole units where that loses nothing.
+func duration(d time.Duration) string {
+	for _, u := range []struct {
+		size time.Duration
+		name string
+	}{{time.Second, "time.Second"}, {time.Millisecond, "time.Millisecond"}, {time.Microsecond, "time.Microsecond"}} {
+		if d%u.size == 0 {
+			return fmt.Sprintf("%d * %s", d/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d", int64(d))
+}

@@ -1,0 +1,360 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// step does one step. What may take time goes on by itself.
+func (r *run) step(i int, s Step) {
+	m := r.machines[s.Client]
+	var on *hold
+	if s.Do.onLease() {
+		if on = r.heldLease(s.Lease, func(h *hold) bool { return s.Do != Publish || h.term != nil }); on == nil {
+			return
+		}
+		m = on.machine
+	}
+	if s.Lose || s.Late > 0 {
+		r.mu.Lock()
+		r.faulty, m.shaken = true, true
+		r.mu.Unlock()
+		m.conn.spoilNext(plan{lose: s.Lose, lateness: s.Late})
+	}
+	switch {
+	case s.Do.acquires():
+		r.acquire(i, s, m)
+		return
+	case s.Do.fault():
+		r.spoil(s, m)
+		return
+	}
+	switch s.Do {
+	case Cancel:
+		r.abort(s)
+	case Evict:
+		r.evict(s)
+	case Close:
+		r.close(m)
+	case HandOn:
+		r.handOn(i, s, m)
+	default:
+		r.operate(i, s.Do, on)
+	}
+}
+
+// heldLease picks one of those that are held and fit; nil if there is none.
+func (r *run) heldLease(i int, fits func(*hold) bool) *hold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := slices.DeleteFunc(slices.Clone(r.holds), func(h *hold) bool { return h.over || !fits(h) })
+	if len(held) == 0 {
+		return nil
+	}
+	return held[i%len(held)]
+}
+
+// operate does what a holder can do.
+func (r *run) operate(i int, o Op, h *hold) {
+	switch o {
+	case Release:
+		r.release(h)
+	case Progress:
+		r.use(h.claims[0].name, "Progress")
+		for _, l := range h.leases() {
+			l.Progress()
+		}
+	case Downgrade:
+		if h.multi == nil {
+			r.downgrade(h)
+		}
+	case Publish:
+		r.publish(h, fmt.Sprintf("published by step %d", i))
+	}
+}
+
+// acquisition is a call that has not returned.
+type acquisition struct {
+	step      Step
+	note      string
+	machine   *machine
+	machines  []*machine // more than that one with LockAll
+	client    int
+	claims    []claim
+	within    *hold
+	cancel    context.CancelFunc
+	began     int  // moment
+	canEnd    bool // by Cancel
+	old       bool // its grant is older than the call: it was taken again, handed on or imported
+	forgotten bool // its store has lost all entries since it began
+	features  []feature
+}
+
+// acquire starts to.
+func (r *run) acquire(i int, s Step, m *machine) {
+	a := &acquisition{step: s, note: fmt.Sprintf("step %d", i), machine: m, machines: []*machine{m}, client: s.Client}
+	ctx := r.ctx
+	if s.Opts.Within {
+		if a.within = r.heldLease(s.Lease, func(h *hold) bool { return h.machine == m }); a.within != nil {
+			ctx = a.within.context()
+		}
+	}
+	if s.Time > 0 {
+		ctx, a.cancel = context.WithTimeout(ctx, s.Time)
+	} else {
+		ctx, a.cancel = context.WithCancel(ctx)
+	}
+	a.features = a.of()
+	call := r.call(a, i)
+	r.mu.Lock()
+	r.moment++
+	a.began = r.moment
+	r.pending = append(r.pending, a)
+	r.useLocked(s.Name, a.features...)
+	r.mu.Unlock()
+	r.jobs.Go(func() {
+		defer a.cancel()
+		h, err := call(ctx)
+		r.returned(a, h, err)
+	})
+}
+
+// of lists what an acquisition is made of.
+func (a *acquisition) of() []feature {
+	fs := []feature{feature(a.step.Do)}
+	o := a.step.Opts
+	for f, is := range map[feature]bool{
+		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "Batch": o.Batch > 0, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
+		"Stall": o.Stall > 0, "Bounded": a.step.Time > 0, "Ask": o.Ask, "Revocable": o.Revocable, "Deadlock": o.Deadlock,
+	} {
+		if is {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}
+
+// options are those of the library.
+func (r *run) options(a *acquisition) []hasp.LockOption {
+	o := a.step.Opts
+	opts := []hasp.LockOption{hasp.Note(a.note)}
+	add := func(is bool, opt func() hasp.LockOption) {
+		if is {
+			opts = append(opts, opt())
+		}
+	}
+	add(o.Reentrant, hasp.Reentrant)
+	add(o.Batch > 0, func() hasp.LockOption { return hasp.Batch(o.Batch, r.base) })
+	add(o.MinHold > 0, func() hasp.LockOption { return hasp.MinHold(o.MinHold) })
+	add(o.MaxHold > 0, func() hasp.LockOption { return hasp.MaxHold(o.MaxHold) })
+	add(o.Stall > 0, func() hasp.LockOption { return hasp.StallAfter(o.Stall) })
+	add(o.Ask, func() hasp.LockOption { return hasp.AskHolder("a program asks") })
+	add(o.Revocable, func() hasp.LockOption { return hasp.Revocable(func(hasp.Owner) {}) })
+	add(o.Deadlock, func() hasp.LockOption { return hasp.FailOnDeadlock(r.base / 10) })
+	return opts
+}
+
+// call makes the call of an acquisition, and says what it claims.
+func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
+	s, c, name, opts := a.step, a.machine.client, r.name(a.step.Name), r.options(a)
+	capacity := r.capacity(s.Name)
+	units := capacity
+	one := func(lock func(context.Context) (*hasp.Lease, error)) func(context.Context) (*hold, error) {
+		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
+		return func(ctx context.Context) (*hold, error) {
+			l, err := lock(ctx)
+			return &hold{lease: l}, err
+		}
+	}
+	switch s.Do {
+	case Lock:
+		return one(c.Mutex(name, opts...).Lock)
+	case TryLock:
+		return one(c.RWMutex(name, opts...).TryLock)
+	case RLock:
+		units = 1
+		return one(c.RWMutex(name, opts...).RLock)
+	case TryRLock:
+		units = 1
+		return one(c.RWMutex(name, opts...).TryRLock)
+	case Acquire, TryAcquire:
+		units = (s.Units-1)%capacity + 1
+		sem := c.Semaphore(name, capacity, opts...)
+		if s.Do == Acquire {
+			return one(func(ctx context.Context) (*hasp.Lease, error) { return sem.Acquire(ctx, units) })
+		}
+		return one(func(ctx context.Context) (*hasp.Lease, error) { return sem.TryAcquire(ctx, units) })
+	case Campaign:
+		value := fmt.Sprintf("campaign of step %d", i)
+		one(nil)
+		return func(ctx context.Context) (*hold, error) {
+			t, err := c.Election(name, opts...).Campaign(ctx, []byte(value))
+			if err != nil {
+				return &hold{}, err
+			}
+			return &hold{lease: t.Lease, term: t, value: value}, nil
+		}
+	}
+	return r.lockAll(a)
+}
+
+// lockAll takes the step's name and the next one, and the same name by the next client: of the
+// same store, which then is one lock with two addresses, or of another with the same label.
+func (r *run) lockAll(a *acquisition) func(context.Context) (*hold, error) {
+	var locks []hasp.Locker
+	add := func(client, name int) {
+		m := r.machines[client%len(r.machines)]
+		name %= len(r.p.Names)
+		if m != a.machine && !r.can.identify {
+			return // a store that cannot say who it is has no order with others: circles are no fault there
+		}
+		cl := claim{m.Store, name, r.capacity(name), r.capacity(name)}
+		if slices.Contains(a.claims, cl) && r.p.Names[name].Permits > 0 {
+			return
+		}
+		a.machines = append(a.machines, m)
+		if !slices.Contains(a.claims, cl) {
+			a.claims = append(a.claims, cl)
+		}
+		if r.p.Names[name].Permits > 0 {
+			locks = append(locks, m.client.Semaphore(r.name(name), cl.capacity, r.options(a)...).Locker(cl.units))
+		} else {
+			locks = append(locks, m.client.Mutex(r.name(name), r.options(a)...))
+		}
+	}
+	add(a.client, a.step.Name)
+	add(a.client, a.step.Name+1)
+	add(a.client+1, a.step.Name)
+	return func(ctx context.Context) (*hold, error) {
+		m, err := hasp.LockAll(ctx, locks...)
+		return &hold{multi: m}, err
+	}
+}
+
+// abort ends the context of an acquisition under way.
+func (r *run) abort(s Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.pending) == 0 {
+		return
+	}
+	a := r.pending[s.Lease%len(r.pending)]
+	a.canEnd = true
+	a.cancel()
+	r.useLocked(a.step.Name, "Cancel")
+}
+
+// evict removes an entry of the name from the first store, as an operator does.
+func (r *run) evict(s Step) {
+	c := r.operators[0]
+	q, err := c.Inspect(r.ctx, r.name(s.Name))
+	entries := append(q.Holders, q.Waiters...)
+	if err != nil || len(entries) == 0 {
+		return
+	}
+	id := entries[s.Lease%len(entries)].ID
+	r.mu.Lock()
+	r.evicted[id] = true // from before: the next may hold while the old one still believes
+	r.useLocked(s.Name, "Evict")
+	r.mu.Unlock()
+	r.jobs.Go(func() {
+		if err := c.Evict(r.ctx, r.name(s.Name), id, "a program wants it"); err != nil && !errors.Is(err, hasp.ErrNotHeld) && r.ctx.Err() == nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.disturbed {
+				r.failLocked("evict", "evict: %v", err)
+			}
+		}
+	})
+}
+
+// close closes a client, unless it is the last one.
+func (r *run) close(m *machine) {
+	r.mu.Lock()
+	left := 0
+	for _, o := range r.machines {
+		if !o.closed {
+			left++
+		}
+	}
+	if m.closed || left < 2 {
+		r.mu.Unlock()
+		return
+	}
+	m.closed = true
+	r.useLocked(-1, "Close")
+	r.mu.Unlock()
+	r.jobs.Go(func() {
+		if err := m.client.Close(); err != nil {
+			r.fail("close", "close of a client: %v", err)
+		}
+	})
+}
+
+// spoil is a fault.
+func (r *run) spoil(s Step, m *machine) {
+	r.mu.Lock()
+	r.faulty, m.shaken = true, true
+	r.useLocked(-1, feature(s.Do))
+	r.mu.Unlock()
+	n := max(s.Units, 1)
+	switch s.Do {
+	case LoseAnswers:
+		m.conn.spoil(n, plan{lose: true})
+	case FailRequests:
+		m.conn.spoil(n, plan{fail: true})
+	case LateAnswers:
+		m.conn.spoil(n, plan{lateness: s.Time})
+	case LateRequests:
+		m.conn.spoil(n, plan{requestLate: s.Time})
+	case Silence:
+		m.conn.silence()
+		time.AfterFunc(s.Time, m.conn.mend)
+	case Deaf:
+		m.conn.setDeaf(true)
+		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
+	case Reset:
+		m.conn.network.Reset()
+	case Kill:
+		m.conn.cut(true)
+	case Forget:
+		m.conn.setDeaf(true)
+		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
+		r.forget(m.Store)
+	case Disturb:
+		undo := r.Disturb(r.tb)
+		r.mu.Lock()
+		r.disturbed = true
+		r.undo = append(r.undo, undo)
+		r.mu.Unlock()
+		time.AfterFunc(s.Time, undo)
+	}
+}
+
+func (a *acquisition) forget(store int) {
+	for _, c := range a.claims {
+		a.forgotten = a.forgotten || c.store == store
+	}
+}
+
+// forget has a store lose what it has. From before that moment nothing granted there is
+// exclusive any more.
+func (r *run) forget(store int) {
+	r.mu.Lock()
+	for _, m := range r.machines {
+		m.shaken = m.shaken || m.Store == store
+	}
+	for _, a := range r.pending {
+		a.forget(store)
+	}
+	for _, h := range r.holds {
+		h.forget(store)
+	}
+	r.mu.Unlock()
+	r.at[store].Forget()
+}
