@@ -34,6 +34,27 @@ type flaw struct {
 	reopen  func()
 	watch   func(b full, ctx context.Context, name string, changed func()) error
 	evict   func(b full, ctx context.Context, name, id, note string) error
+	list    func(all []driver.Entry, limit int) []driver.Entry
+
+	identity func(string) string
+	migrate  func(schema *version) (from, to int, err error)
+	diagnose func() []driver.Finding
+}
+
+// version is that of the tables, if memlock had any.
+type version struct {
+	sync.Mutex
+	now int
+}
+
+const newest = 3
+
+// migrate is how it is done right.
+func (v *version) migrate() (from, to int, err error) {
+	v.Lock()
+	defer v.Unlock()
+	from, v.now = v.now, newest
+	return from, v.now, nil
 }
 
 // full is everything a backend of memlock can do, grip everything its tickets can.
@@ -43,6 +64,7 @@ type full interface {
 	driver.Watcher
 	driver.Recorder
 	driver.Evicter
+	driver.Identifier
 }
 
 type grip interface {
@@ -121,7 +143,9 @@ func find(t *testing.T, name string) test {
 
 // TestControls is the proof that the suite can fail.
 func TestControls(t *testing.T) {
-	for _, c := range slices.Concat(grantControls, handOffControls, leaveControls, wakeControls, sessionControls) {
+	for _, c := range slices.Concat(
+		grantControls, handOffControls, leaveControls, wakeControls, sessionControls, expiryControls, administerControls,
+	) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, name := range c.seen {
 				x := find(t, name)
@@ -152,7 +176,7 @@ func TestSound(t *testing.T) {
 // harness serves a flaw from a store of its own.
 func (f flaw) harness() Harness {
 	store := memlock.New()
-	served := new(atomic.Int64)
+	served, schema := new(atomic.Int64), new(version)
 	return Harness{
 		Reopen: func(testing.TB) { // memlock forgets nothing while it lives
 			if f.reopen != nil {
@@ -160,7 +184,7 @@ func (f flaw) harness() Harness {
 			}
 		},
 		Open: func(testing.TB) driver.Backend {
-			return &flawed{full: counted{store.Backend().(full), served}, flaw: f}
+			return &flawed{full: counted{store.Backend().(full), served}, flaw: f, schema: schema}
 		},
 		TTL:      time.Minute,
 		FakeTime: true,
@@ -182,7 +206,8 @@ func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Ent
 // flawed is a backend with a flaw.
 type flawed struct {
 	full
-	flaw flaw
+	flaw   flaw
+	schema *version
 }
 
 func (b *flawed) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
@@ -228,7 +253,39 @@ func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
 }
 
 func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	return b.full.List(ctx, b.inner(driver.Request{Name: name}).Name, limit)
+	name = b.inner(driver.Request{Name: name}).Name
+	if b.flaw.list == nil {
+		return b.full.List(ctx, name, limit)
+	}
+	all, err := b.full.List(ctx, name, 0)
+	return b.flaw.list(all, limit), err
+}
+
+func (b *flawed) Identity(ctx context.Context) (string, error) {
+	id, err := b.full.Identity(ctx)
+	if b.flaw.identity != nil {
+		id = b.flaw.identity(id)
+	}
+	return id, err
+}
+
+func (b *flawed) Schema() string { return "CREATE TABLE entries (name TEXT)" }
+
+func (b *flawed) Migrate(ctx context.Context) (from, to int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
+	if b.flaw.migrate == nil {
+		return b.schema.migrate()
+	}
+	return b.flaw.migrate(b.schema)
+}
+
+func (b *flawed) Diagnose(context.Context) ([]driver.Finding, error) {
+	if b.flaw.diagnose == nil {
+		return []driver.Finding{{Level: driver.Info, Subject: "store", Text: "in memory"}}, nil
+	}
+	return b.flaw.diagnose(), nil
 }
 
 func (b *flawed) inner(r driver.Request) driver.Request {

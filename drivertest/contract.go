@@ -58,8 +58,11 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 		if err != nil && ctx.Err() != nil && all.Err() == nil {
 			next, err = t.Enqueue(all)
 		}
+		if all.Err() != nil {
+			e.Fatalf("never granted, whatever it was woken by: %v; the last answer of the store was %s", context.Cause(all), show(v))
+		}
 		if err != nil {
-			e.Fatalf("wait: %v", err)
+			e.Fatalf("waiting for a grant: %v; the answer before was %s", err, show(v))
 		}
 		v = next
 	}
@@ -84,6 +87,9 @@ func testSeqGrows(e *env) {
 		held, v := e.enter(s, r)
 		waiting, _ := e.enter(other, e.whole(name))
 		list := e.list(b, name)
+		if len(list) != 2 {
+			e.Fatalf("two have entered, and listed are %s", describe(list))
+		}
 		if first, err := b.List(e.ctx(), name, 1); err != nil || len(first) != 1 || first[0].Seq != list[0].Seq {
 			e.Fatalf("the first of %+v is %+v, %v", list, first, err)
 		}
@@ -180,7 +186,7 @@ func testLateEnqueue(e *env) {
 	t := s.Ticket(e.whole(name))
 	e.wantErr("leave first", t.Leave(e.ctx()), driver.ErrGone)
 	if v, err := t.Enqueue(e.ctx()); err == nil && v.Held {
-		e.Logf("a late enqueue made an entry: %+v", v) // allowed, if it goes
+		e.Logf("a late enqueue made an entry, which is allowed if it goes: %+v", v)
 	}
 	e.eventually("the late entry gone", func() bool {
 		if _, err := s.KeepAlive(e.ctx()); err != nil {

@@ -95,6 +95,8 @@ type theme struct {
 func themes() []theme {
 	return []theme{
 		{"Contract", contractTests},
+		{"Expiry", expiryTests},
+		{"Listing", listingTests},
 		{"Agreement", agreementTests},
 		{"Exclusion", exclusionTests},
 		{"FIFO", fifoTests},
@@ -114,6 +116,7 @@ func themes() []theme {
 		{"Holding", holdingTests},
 		{"HandOff", handOffTests},
 		{"Operate", operateTests},
+		{"Administer", administerTests},
 		{"Leaks", leakTests},
 		{"Push", pushTests},
 		{"Traits", traitTests},

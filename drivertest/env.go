@@ -22,6 +22,12 @@ type env struct {
 	h      Harness
 	traits driver.Traits
 	fake   bool // inside of a synctest bubble
+
+	mu        sync.Mutex // for what testify tells of
+	opened    []driver.Backend
+	clientele []*client
+	used      []string // names
+	testified bool
 }
 
 // patience is how long a test waits for what must come. Only a broken driver ever takes
@@ -39,14 +45,19 @@ func (e *env) limit(promised time.Duration) time.Duration {
 
 // ctx is for calls that must come to an end by themselves.
 func (e *env) ctx() context.Context {
-	ctx, cancel := context.WithTimeoutCause(e.Context(), e.patience(), errors.New("the suite's patience is over"))
+	why := fmt.Errorf("the suite's patience (%s) is over with what was begun in %s", e.patience(), step())
+	ctx, cancel := context.WithTimeoutCause(e.Context(), e.patience(), why)
 	e.Cleanup(cancel)
 	return ctx
 }
 
 // name returns a lock name nobody else uses.
 func (e *env) name() string {
-	return "drivertest/" + e.Name() + "/" + strings.ToLower(rand.Text()[:12])
+	name := "drivertest/" + e.Name() + "/" + strings.ToLower(rand.Text()[:12])
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.used = append(e.used, name)
+	return name
 }
 
 // settle gives what should not happen the time to happen. It never makes a correct driver
@@ -59,12 +70,17 @@ func (e *env) settle() {
 	time.Sleep(20 * time.Millisecond)
 }
 
-// eventually waits until ok, for things that only the store can be asked about.
-func (e *env) eventually(what string, ok func() bool) {
+// eventually waits until ok, for things that only the store can be asked about. If that never
+// comes, it says what was seen last.
+func (e *env) eventually(what string, ok func() bool, seen ...func() any) {
 	e.Helper()
-	if !e.comes(ok) {
-		e.Fatalf("in vain waited %s for: %s", e.patience(), what)
+	if e.comes(ok) {
+		return
 	}
+	for _, last := range seen {
+		e.Errorf("last seen: %+v", last())
+	}
+	e.Fatalf("in vain waited %s for: %s", e.patience(), what)
 }
 
 // comes asks until ok, and returns false when patience is over.
@@ -88,6 +104,10 @@ func (e *env) backend() driver.Backend {
 			e.Errorf("close of a backend: %v", err)
 		}
 	})
+	e.mu.Lock()
+	e.opened = append(e.opened, b)
+	e.mu.Unlock()
+	e.Cleanup(e.testify)
 	return b
 }
 
@@ -184,6 +204,10 @@ func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 			e.Errorf("close of a client: %v", err)
 		}
 	})
+	e.mu.Lock()
+	e.opened, e.clientele = append(e.opened, b), append(e.clientele, c)
+	e.mu.Unlock()
+	e.Cleanup(e.testify) // before anything is closed
 	return c
 }
 
@@ -240,69 +264,6 @@ func (c *client) awaitUnless(kind hasp.EventKind, n int, over <-chan struct{}) {
 	}
 }
 
-// attempt is an acquisition under way.
-type attempt struct {
-	env    *env
-	cancel context.CancelFunc
-	done   chan struct{}
-	got    *hasp.Lease
-	err    error
-}
-
-// start acquires in the background. What it gets is released at the end of the test at
-// the latest, by closing the client.
-func (e *env) start(lock func(context.Context) (*hasp.Lease, error)) *attempt {
-	ctx, cancel := context.WithCancel(e.ctx())
-	a := &attempt{env: e, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(a.done)
-		a.got, a.err = lock(ctx)
-	}()
-	// Cleanups run last in, first out: nobody is left acquiring when the client closes.
-	e.Cleanup(func() { cancel(); <-a.done })
-	return a
-}
-
-// queue starts an acquisition and returns when its entry stands in the queue behind
-// somebody. The client must have no other waiter in the making.
-func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt {
-	c.env.Helper()
-	c.mu.Lock()
-	n := 1
-	for _, ev := range c.events {
-		if ev.Kind == hasp.Waiting {
-			n++
-		}
-	}
-	c.mu.Unlock()
-	a := c.env.start(lock)
-	// Whoever gets the lock at once has not waited: most likely a holder was lost before, for
-	// want of processor time, which the events tell.
-	c.awaitUnless(hasp.Waiting, n, a.done)
-	return a
-}
-
-// lease waits for success.
-func (a *attempt) lease() *hasp.Lease {
-	a.env.Helper()
-	<-a.done // comes: its context has an end
-	if a.err != nil {
-		a.env.Fatalf("not acquired: %v", a.err)
-	}
-	return a.got
-}
-
-// blocked fails the test if the attempt has come to an end, or does so as soon as it can.
-func (a *attempt) blocked(why string) {
-	a.env.Helper()
-	a.env.settle()
-	select {
-	case <-a.done:
-		a.env.Fatalf("%s: yet the call returned, lease %v, error %v", why, a.got != nil, a.err)
-	default:
-	}
-}
-
 // must acquires what nobody else has.
 func (e *env) must(l *hasp.Lease, err error) *hasp.Lease {
 	e.Helper()
@@ -333,7 +294,11 @@ func (e *env) list(b driver.Backend, name string) []driver.Entry {
 // background (L4).
 func (e *env) empty(b driver.Backend, name string) {
 	e.Helper()
-	e.eventually(fmt.Sprintf("nothing left under %q", name), func() bool { return len(e.list(b, name)) == 0 })
+	var last []driver.Entry
+	e.eventually(fmt.Sprintf("nothing left under %q", name), func() bool {
+		last = e.list(b, name)
+		return len(last) == 0
+	}, func() any { return describe(last) })
 }
 
 // wantErr demands each of the targets in err's chain.

@@ -14,6 +14,7 @@ var holdingTests = []test{
 	{name: "Reentrant", run: testReentrant},
 	{name: "Downgrade", needs: both(needsShared, needsDowngrader), run: testDowngrade},
 	{name: "DowngradeBehind", needs: both(both(needsShared, needsFIFO), needsDowngrader), run: testDowngradeBehind},
+	{name: "DowngradeTold", needs: both(needsShared, needsDowngrader), run: testDowngradeTold},
 	{name: "DowngradeKeeps", needs: both(needsShared, needsDowngrader), run: testDowngradeKeeps},
 	{name: "MinHold", run: testMinHold},
 	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.Overdue)},
@@ -83,6 +84,29 @@ func testDowngradeBehind(e *env) {
 	e.wantErr("a reader behind the writer", err, hasp.ErrBusy)
 	e.release(l)
 	e.release(writer.lease())
+}
+
+// L2: a reader that waits behind a writer is told of its downgrade as of a departure. Nothing
+// else happens that could wake it; a store without push asks when it has said.
+func testDowngradeTold(e *env) {
+	name := e.name()
+	t, v := e.enter(e.session(e.backend(), nil), e.whole(name))
+	e.holds(t, v)
+	reader, v := e.enter(e.session(e.backend(), nil), e.request(name, 1, driver.Whole))
+	if v.Held {
+		e.Fatal("a reader holds beside a writer")
+	}
+	e.settle()
+	began := time.Now()
+	if err := t.(driver.Downgrader).Downgrade(e.ctx(), 1); err != nil {
+		e.Fatalf("downgrade: %v", err)
+	}
+	e.holds(reader, v)
+	if took := time.Since(began); took > e.limit(time.Second) {
+		e.Errorf("the reader was told of the downgrade after %s", took)
+	}
+	e.leave(reader)
+	e.leave(t)
 }
 
 // A downgrade and a publication leave each other's work alone, and nothing makes an entry

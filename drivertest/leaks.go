@@ -3,9 +3,12 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -20,15 +23,49 @@ var leakTests = []test{
 }
 
 // usage is what a process must not have more of after many cycles than before.
-type usage struct{ goroutines, descriptors int }
+type usage struct {
+	goroutines  int
+	descriptors map[string]string // what each leads to, by number
+}
 
 func used() usage {
-	u := usage{goroutines: runtime.NumGoroutine()}
+	u := usage{goroutines: runtime.NumGoroutine(), descriptors: map[string]string{}}
 	// Elsewhere than on Linux this fails, and the goroutines must do.
-	if dir, err := os.ReadDir("/proc/self/fd"); err == nil {
-		u.descriptors = len(dir)
+	dir, _ := os.ReadDir("/proc/self/fd")
+	for _, d := range dir {
+		// The one that the directory was read by has gone by now.
+		if to, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil {
+			u.descriptors[d.Name()] = to
+		}
 	}
 	return u
+}
+
+// beyond names what there is more of than before.
+func (u usage) beyond(before usage) string {
+	var fresh []string
+	for fd, to := range u.descriptors {
+		if before.descriptors[fd] != to {
+			fresh = append(fresh, fd+" -> "+to)
+		}
+	}
+	slices.Sort(fresh)
+	return fmt.Sprintf("%d goroutines, before %d; %d descriptors, before %d; new are %q",
+		u.goroutines, before.goroutines, len(u.descriptors), len(before.descriptors), fresh)
+}
+
+// begun counts the goroutines by the function that has started them.
+func begun() map[string]int {
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)]
+	by := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if who, ok := strings.CutPrefix(line, "created by "); ok {
+			who, _, _ = strings.Cut(strings.TrimSpace(who), " in goroutine ")
+			by[who]++
+		}
+	}
+	return by
 }
 
 // L6: whatever way acquisitions end, nothing accumulates: no goroutine, no descriptor, no
@@ -50,7 +87,7 @@ func testLeaks(e *env) {
 	}
 	e.empty(b, name)
 	e.settle()
-	before := used()
+	before, starters := used(), begun()
 	for range cycles {
 		e.cycle(c, other, name)
 	}
@@ -58,9 +95,14 @@ func testLeaks(e *env) {
 	var after usage
 	if !e.comes(func() bool {
 		after = used()
-		return after.goroutines <= before.goroutines+slack && after.descriptors <= before.descriptors+slack
+		return after.goroutines <= before.goroutines+slack && len(after.descriptors) <= len(before.descriptors)+slack
 	}) {
-		e.Errorf("after %d cycles %+v, before %+v", cycles, after, before)
+		e.Errorf("after %d cycles %s", cycles, after.beyond(before))
+		for who, n := range begun() {
+			if n > starters[who] {
+				e.Errorf("%d goroutines begun by %s, before %d", n, who, starters[who])
+			}
+		}
 	}
 }
 

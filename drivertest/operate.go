@@ -91,12 +91,15 @@ func testFollow(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx())
 	defer cancel()
 	var held *hasp.Lease
+	var last hasp.Queue
+	await := "the free lock as it is at first"
 	for q, err := range onlooker.Follow(ctx, name) {
 		switch {
 		case err != nil:
-			e.Fatalf("follow: %v", err)
+			e.Fatalf("in vain awaited %s: %v; last seen was %+v", await, err, last)
 		case held == nil && len(q.Holders) == 0:
 			held = e.must(c.Mutex(name).Lock(e.ctx()))
+			await = "the holder " + held.ID()
 		case held == nil:
 			e.Fatalf("seen before anybody held: %+v", q)
 		case len(q.Holders) == 1 && held.Held():
@@ -104,11 +107,13 @@ func testFollow(e *env) {
 				e.Errorf("held by %q, seen is %q", held.ID(), q.Holders[0].ID)
 			}
 			e.release(held)
-		case len(q.Holders) == 0:
+			await = "the release"
+		case len(q.Holders) == 0 && !held.Held():
 			return
 		}
+		last = q
 	}
-	e.Fatal("the release was never seen")
+	e.Fatalf("following ended before %s was seen; last seen was %+v", await, last)
 }
 
 // The holder hears the request, and who makes it.
@@ -123,7 +128,7 @@ func testAsked(e *env) {
 			e.Errorf("asked by %+v", by)
 		}
 	case <-e.ctx().Done():
-		e.Fatal("the holder was never asked")
+		e.Fatalf("the holder was never asked, for which %s is enough", e.patience())
 	}
 	e.release(l)
 	e.release(next.lease())

@@ -65,11 +65,19 @@ func testHonest(e *env) {
 	if label == "" {
 		e.Error("the store has no name for messages")
 	}
-	if u, err := url.Parse(e.h.URL); err == nil && u.User != nil {
-		for _, secret := range strings.Split(u.User.String(), ":") {
-			if secret != "" && strings.Contains(label, secret) {
-				e.Error("the store's name shows user or password of its URL")
-			}
+	e.discreet("the store's name", label)
+}
+
+// discreet fails if a text shows what the store's URL keeps to itself (O2).
+func (e *env) discreet(what, text string) {
+	e.Helper()
+	u, err := url.Parse(e.h.URL)
+	if err != nil || u.User == nil {
+		return
+	}
+	for _, secret := range strings.Split(u.User.String(), ":") {
+		if secret != "" && strings.Contains(text, secret) {
+			e.Error(what + " shows user or password of its URL") // without quoting it
 		}
 	}
 }

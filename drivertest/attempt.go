@@ -1,0 +1,71 @@
+package drivertest
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp"
+)
+
+// attempt is an acquisition under way.
+type attempt struct {
+	env    *env
+	began  string // where
+	cancel context.CancelFunc
+	done   chan struct{}
+	got    *hasp.Lease
+	err    error
+}
+
+// start acquires in the background. What it gets is released at the end of the test at
+// the latest, by closing the client.
+func (e *env) start(lock func(context.Context) (*hasp.Lease, error)) *attempt {
+	ctx, cancel := context.WithCancel(e.ctx())
+	a := &attempt{env: e, began: step(), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.got, a.err = lock(ctx)
+	}()
+	// Cleanups run last in, first out: nobody is left acquiring when the client closes.
+	e.Cleanup(func() { cancel(); <-a.done })
+	return a
+}
+
+// queue starts an acquisition and returns when its entry stands in the queue behind
+// somebody. The client must have no other waiter in the making.
+func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt {
+	c.env.Helper()
+	c.mu.Lock()
+	n := 1
+	for _, ev := range c.events {
+		if ev.Kind == hasp.Waiting {
+			n++
+		}
+	}
+	c.mu.Unlock()
+	a := c.env.start(lock)
+	// Whoever gets the lock at once has not waited: most likely a holder was lost before, for
+	// want of processor time, which the events tell.
+	c.awaitUnless(hasp.Waiting, n, a.done)
+	return a
+}
+
+// lease waits for success.
+func (a *attempt) lease() *hasp.Lease {
+	a.env.Helper()
+	<-a.done // comes: its context has an end
+	if a.err != nil {
+		a.env.Fatalf("what was begun in %s was not acquired: %v", a.began, a.err)
+	}
+	return a.got
+}
+
+// blocked fails the test if the attempt has come to an end, or does so as soon as it can.
+func (a *attempt) blocked(why string) {
+	a.env.Helper()
+	a.env.settle()
+	select {
+	case <-a.done:
+		a.env.Fatalf("%s: yet the call returned, lease %v, error %v", why, a.got != nil, a.err)
+	default:
+	}
+}

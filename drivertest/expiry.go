@@ -1,0 +1,159 @@
+package drivertest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// What an entry is that has expired, and that the store may not have removed yet.
+var expiryTests = needing(needsLeases, []test{
+	{name: "NotListed", run: testExpiredNotListed},
+	{name: "NotNamed", needs: needsNames, run: testExpiredNotNamed},
+	{name: "NotRevived", run: testExpiredNotRevived},
+	{name: "Told", run: testExpiryTold},
+})
+
+// expiring is a session that is about to die, and what was told of it.
+type expiring struct {
+	driver.Session
+	backend driver.Backend
+	heal    func() // lets it talk to the store again, if it was cut off
+
+	mu   sync.Mutex
+	gone []string // ids of entries, "" for all
+}
+
+// expiring opens a session that nobody renews. Some client libraries renew on their own, so it
+// is cut off where the harness can do that, once let is called.
+func (e *env) expiring() (s *expiring, let func()) {
+	e.Helper()
+	s = &expiring{backend: e.backend(), heal: func() {}}
+	var granted time.Duration
+	var err error
+	s.Session, granted, err = s.backend.Open(e.ctx(), driver.SessionOptions{TTL: e.h.TTL, Gone: func(id string, _ error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.gone = append(s.gone, id)
+	}})
+	if err != nil || granted <= 0 {
+		e.Fatalf("open a session: %s granted, %v", granted, err)
+	}
+	e.Cleanup(func() {
+		s.heal()
+		_ = s.Close(e.Context()) // it has expired; a store may say so, or nothing
+	})
+	return s, func() {
+		if e.h.Cut != nil {
+			s.heal = sync.OnceFunc(e.h.Cut(e, s.backend))
+		}
+	}
+}
+
+// told reports whether the end of an entry, or of all of the session's, has been told.
+func (s *expiring) told(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.gone, id) || slices.Contains(s.gone, "")
+}
+
+// expire waits until an entry is not listed any more. Nobody else comes by its name, so that a
+// store which removes what has expired only then still has it.
+func (e *env) expire(name string) {
+	e.Helper()
+	var last []driver.Entry
+	b := e.backend()
+	e.eventually("the entry that nobody renews has expired, and is not listed", func() bool {
+		last = e.list(b, name)
+		return len(last) == 0
+	}, func() any { return describe(last) })
+}
+
+// S6: what has expired is listed to nobody, with any limit, although nobody has come by to
+// remove it.
+func testExpiredNotListed(e *env) {
+	name := e.name()
+	s, let := e.expiring()
+	e.enter(s, e.whole(name))
+	let()
+	e.expire(name)
+	for _, limit := range []int{0, 1, 2} {
+		if got, err := e.backend().List(e.ctx(), name, limit); err != nil || len(got) != 0 {
+			e.Errorf("List with the limit %d after the expiry: %+v, %v", limit, got, err)
+		}
+	}
+}
+
+// A name whose entries have all expired is in no use: whoever asks for names (`hasp ls`) must
+// not be shown it.
+func testExpiredNotNamed(e *env) {
+	name := e.name()
+	s, let := e.expiring()
+	e.enter(s, e.whole(name))
+	e.lists(name, []string{name})
+	let()
+	e.expire(name)
+	e.lists(name, nil)
+}
+
+// S6: a renewal that comes too late renews nothing, also where the store has not yet removed
+// what has expired: its owner has been told that it is lost, and would keep a lock that nobody
+// believes to hold. The driver says so, and whoever comes next gets the lock at once.
+func testExpiredNotRevived(e *env) {
+	name := e.name()
+	s, let := e.expiring()
+	r := e.whole(name)
+	t, v := e.enter(s, r)
+	e.holds(t, v)
+	let()
+	e.expire(name)
+	s.heal()
+	if granted, err := s.KeepAlive(e.ctx()); !errors.Is(err, driver.ErrGone) && !s.told(r.ID) {
+		e.Errorf("the renewal after the expiry: %s granted, %v, and nothing was told", granted, err)
+	}
+	if got := e.list(e.backend(), name); len(got) != 0 {
+		e.Errorf("the renewal after the expiry has brought back %v", ids(got))
+	}
+	try := e.whole(name)
+	try.NoWait = true
+	next, v := e.enter(e.session(e.backend(), nil), try)
+	if !v.Held {
+		e.Fatal("the expired entry keeps others out after its renewal")
+	}
+	if v, err := t.Enqueue(e.ctx()); err == nil && v.Held {
+		e.Errorf("the owner of the expired entry is told that it holds: %+v", v)
+	}
+	e.leave(next)
+}
+
+// L1, L2: whoever waits is granted what the expiry of another's entry makes free, by being told
+// or by asking again when Verdict.Retry says. Nothing else happens in this test that could wake
+// it by chance, not even a renewal of its own session.
+func testExpiryTold(e *env) {
+	name := e.name()
+	s, let := e.expiring()
+	t, v := e.enter(s, e.whole(name))
+	e.holds(t, v)
+	// Its own session must last for longer than it may wait.
+	bound := 2*e.h.TTL + 2*time.Second
+	waiting, granted, err := e.backend().Open(e.ctx(), driver.SessionOptions{TTL: max(4*e.h.TTL, 2*bound), Gone: func(string, error) {}})
+	if err != nil {
+		e.Fatalf("open a session: %v", err)
+	}
+	defer waiting.Close(e.ctx())
+	next, v := e.enter(waiting, e.whole(name))
+	if v.Held {
+		e.Fatal("granted while another holds")
+	}
+	let()
+	began := time.Now()
+	e.holds(next, v)
+	if took := time.Since(began); took > e.limit(bound) {
+		e.Errorf("the waiter learnt of the expiry after %s, with a TTL of %s (its own session lasts %s); the answer to its Enqueue was %s",
+			took, e.h.TTL, granted, show(v))
+	}
+	e.leave(next)
+}
