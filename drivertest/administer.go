@@ -3,6 +3,8 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,8 +100,9 @@ func testDiagnose(e *env) {
 		if f.Subject == "" || f.Text == "" {
 			e.Errorf("a finding of nothing: %+v", f)
 		}
-		for _, text := range []string{f.Subject, f.Text, f.Cure} {
-			e.discreet("a finding", text)
+		// Both together, as a URL has them: either may be a word of the language.
+		if u, err := url.Parse(e.h.URL); err == nil && u.User != nil && strings.Contains(f.Text+f.Cure, u.User.String()+"@") {
+			e.Error("a finding shows user and password of the store's URL")
 		}
 	}
 	ended, cancel := context.WithCancel(e.ctx())
