@@ -305,3 +305,40 @@ func BenchmarkTx(b *testing.B) {
 		})
 	}
 }
+
+// A role that may use the table, and make none, finds it.
+func TestEnsureTableWithoutCreate(t *testing.T) {
+	d := mariadb(t)
+	db := d.connect(t)
+	g := newGuard(t, d, db, sqlguard.Options{})
+	table := strings.Fields(strings.ReplaceAll(g.Schema(), "`", " "))[5]
+	role := fresh("role")
+	mustExec(t, db, "CREATE USER %s@'%%' IDENTIFIED BY 'p'", role)
+	mustExec(t, db, "GRANT SELECT, INSERT, UPDATE ON %s TO %s@'%%'", table, role)
+	d.DSN = strings.Replace(d.DSN, "hasp:hasp@", role+":p@", 1)
+	limited := d.connect(t)
+	if err := g.EnsureTable(t.Context(), limited); err != nil {
+		t.Errorf("the table is there: %v", err)
+	}
+	if err := g.Do(t.Context(), limited, "n", 5, func(*sql.Tx) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	none, err := sqlguard.New(d.Dialect, &sqlguard.Options{Table: fresh("none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := none.EnsureTable(t.Context(), limited); err == nil {
+		t.Error("made a table without the right to")
+	}
+}
+
+// A database that may only be read has its table, or says that it cannot be made.
+func TestEnsureTableReadOnlySQLite(t *testing.T) {
+	d := sqlite(t)
+	db := d.connect(t)
+	g := newGuard(t, d, db, sqlguard.Options{})
+	d.DSN += "&mode=ro"
+	if err := g.EnsureTable(t.Context(), d.connect(t)); err != nil {
+		t.Errorf("the table is there: %v", err)
+	}
+}

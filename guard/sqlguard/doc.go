@@ -40,4 +40,7 @@
 // Because it comes first, the comparison is also the transaction's first lock and its
 // snapshot is not older: what your function reads includes all that earlier holders wrote.
 // Transactions under one lock name run one after the other.
+//
+// The lock is held for as long as the transaction lasts, which in MySQL may end before your
+// function does: see [ErrEnded].
 package sqlguard

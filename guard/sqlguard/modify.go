@@ -104,49 +104,47 @@ func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token ui
 	if len(columns) > 0 {
 		s.add(", ")
 	}
-	s.add(d.quote(fence), " = ").arg(int64(token))
+	s.add(d.quote(fence), " = ")
+	if d == MySQL {
+		// MySQL does not count a row that already is as it should be (unless the connection
+		// says clientFoundRows). What last_insert_id is called with comes back with the
+		// answer, if it was called for a row, changed or not. To compare the values later would
+		// not do: a FLOAT or a DATETIME is not what was written into it.
+		s.add("last_insert_id(greatest(", d.quote(fence), ", ").arg(int64(token)).add("))")
+	} else {
+		s.arg(int64(token))
+	}
 	t.where(s, key)
 	s.add(" AND ", d.quote(fence), " <= ").arg(int64(token))
 	r, err := db.ExecContext(ctx, s.String(), s.args...)
-	var n int64
-	if err == nil {
-		n, err = r.RowsAffected()
-	}
 	if err != nil {
 		return t.about(err, "write", key)
 	}
-	if n > 0 {
+	n, err := r.RowsAffected()
+	if err == nil && n == 0 && d == MySQL {
+		n, err = r.LastInsertId()
+	}
+	switch {
+	case err != nil:
+		return t.about(err, "write", key)
+	case n > 0:
 		return nil
 	}
-	return t.unfenced(ctx, db, lock, token, fence, columns, key)
+	return t.unfenced(ctx, db, lock, token, fence, key)
 }
 
 // unfenced says why the statement wrote no row. A second statement is spent on failures only.
-//
-// MySQL does not count a row that already is as it should be (unless the connection says
-// clientFoundRows). That the token is the same does not prove it: the row may have come in
-// between. So the values are compared too.
-func (t *Table) unfenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, columns Columns, key []any) error {
-	d := t.guard.dialect
-	s := t.statement().add("SELECT ", d.quote(fence), ", ", d.quote(fence), " = ").arg(int64(token))
-	if d == MySQL {
-		for i, v := range columns.values() {
-			s.add(" AND ", d.quote(columns.names()[i]), " <=> ").arg(v)
-		}
-	}
-	s.add(" FROM ", t.from())
+func (t *Table) unfenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, key []any) error {
+	s := t.statement().add("SELECT ", t.guard.dialect.quote(fence), " FROM ", t.from())
 	t.where(s, key)
 	var seen int64
-	var same bool
-	err := db.QueryRowContext(ctx, s.String(), s.args...).Scan(&seen, &same)
+	err := db.QueryRowContext(ctx, s.String(), s.args...).Scan(&seen)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		err = ErrNotFound
 	case err != nil:
 	case uint64(seen) > token:
 		return guard.Compare(lock, token, uint64(seen))
-	case d == MySQL && same:
-		return nil
 	default:
 		err = guard.ErrConflict
 	}

@@ -168,3 +168,33 @@ func TestSetFenced(t *testing.T) {
 		}
 	})
 }
+
+// Values that a column does not keep as they were written, a second time under one token: the
+// row is as it should be, and MySQL counts no change.
+func TestSetFencedRounds(t *testing.T) {
+	each(t, func(t *testing.T, d database) {
+		db := d.connect(t)
+		g, name := newGuard(t, d, db, sqlguard.Options{}), fresh("rounds")
+		mustExec(t, db, "CREATE TABLE %s (id int PRIMARY KEY, price real, small decimal(6,2), at timestamp NULL, fence bigint NOT NULL DEFAULT 0)", name)
+		if d.Dialect == sqlguard.MySQL {
+			mustExec(t, db, "ALTER TABLE %s MODIFY price FLOAT, MODIFY at DATETIME", name)
+		}
+		mustExec(t, db, "INSERT INTO %s (id) VALUES (1)", name)
+		table, err := g.Table(t.Context(), db, name, "id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns := sqlguard.Columns{"price": 0.1, "small": "1.23456", "at": time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)}
+		for range 3 {
+			if err := table.SetFenced(t.Context(), db, "n", 7, "fence", columns, 1); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := table.SetFenced(t.Context(), db, "n", 6, "fence", columns, 1); !errors.Is(err, guard.ErrStale) {
+			t.Errorf("a stale token, the same values: %v", err)
+		}
+		if err := table.SetFenced(t.Context(), db, "n", 7, "fence", columns, 2); !errors.Is(err, sqlguard.ErrNotFound) {
+			t.Errorf("no such row: %v", err)
+		}
+	})
+}

@@ -3,7 +3,6 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/hasplock/hasp/guard"
@@ -111,23 +110,6 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// EnsureTable makes the table if it is not there. Programs without migrations of their own
-// call it once when they start.
-func (g *Guard) EnsureTable(ctx context.Context, db *sql.DB) error {
-	return retry.Do(ctx, g.tries, func() (bool, error) {
-		_, err := db.ExecContext(ctx, g.Schema())
-		// IF NOT EXISTS of PostgreSQL is no lock: of two who make the table at once, one
-		// fails in the catalog, at the table, its type or their unique index, and finds the
-		// table when it looks again.
-		s := state(err)
-		exists := s == "23505" || s == "42P07" || s == "42710"
-		if err != nil {
-			err = fmt.Errorf("make table %s: %w", g.table, err)
-		}
-		return exists || again(err), err
-	})
-}
-
 // Advance has every smaller token of the lock refused from now on, at the latest when it
 // returns. It waits for transactions under older tokens that have compared theirs. It returns
 // a *guard.StaleError if a greater token has been here.
@@ -140,7 +122,8 @@ func (g *Guard) Advance(ctx context.Context, db *sql.DB, name string, token uint
 
 // Check is Advance inside a transaction of yours, and must be its first statement (see the
 // package comment). A token that was raised in a transaction which is rolled back was not
-// here. Roll back after any error.
+// here. Roll back after any error, also of later statements: after a deadlock MySQL has ended
+// the transaction, and commits what follows as it comes. Do sees to that.
 func (g *Guard) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
 	if err := guard.Check(name, token); err != nil {
 		return err
@@ -177,6 +160,10 @@ func (g *Guard) raise(ctx context.Context, tx Queryer, name string, token int64)
 // Options.Tries times, Do returns an error wrapping guard.ErrConflict. Any other error of fn
 // rolls back and is returned as it is. An error of the commit itself may leave the outcome
 // unknown, as ever.
+//
+// fn returns the errors of its statements: some of them say that the database has ended the
+// transaction. If it goes on all the same, or makes a statement that ends it (see ErrEnded), Do
+// fails; in MySQL nothing is kept then of what came after that end.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, name string, token uint64, fn func(tx *sql.Tx) error) error {
 	return g.DoTx(ctx, db, nil, name, token, fn)
 }
@@ -198,22 +185,7 @@ func (g *Guard) DoTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, name str
 // transactions with Table.Lock need: those who lock several rows can meet in a deadlock.
 func (g *Guard) Transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
-		err := transact(ctx, db, o, fn)
+		err := g.transact(ctx, db, o, fn)
 		return again(err), err
 	})
-}
-
-func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, o)
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w (is every connection of the pool in use?)", err)
-		}
-		return err
-	}
-	defer tx.Rollback() // also if fn panics; after Commit it does nothing
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
