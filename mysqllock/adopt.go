@@ -21,10 +21,10 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	if err := s.register(t); err != nil {
 		return driver.Verdict{}, err
 	}
-	said := 0
-	text := s.table.named("CALL {p}adopt_2(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	said, edition := 0, uint64(0)
+	text := s.table.named("CALL {p}adopt_3(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		r.Name, id, seq, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner)
-	if err := row(ctx, s.table.work, text, &said); err != nil {
+	if err := row(ctx, s.table.work, text, &said, &edition); err != nil {
 		return driver.Verdict{}, s.table.gone(err)
 	}
 	if said == saidNoSession {
@@ -32,5 +32,8 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 		s.opts.Gone("", err)
 		return driver.Verdict{}, err
 	}
+	s.mu.Lock()
+	t.editions = edition
+	s.mu.Unlock()
 	return t.answered(answer{said: said, seq: seq, held: said == 0})
 }

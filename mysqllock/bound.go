@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -15,6 +17,7 @@ import (
 type bound struct {
 	*store
 	scheme scheme
+	tidied atomic.Int64 // when we last asked whether a sweep is due, by the wall clock
 }
 
 // scheme is what getlock and row differ in.
@@ -50,8 +53,12 @@ func newBound(s *store) *bound {
 
 // Traits: mutexes. The server's queue is in order, but who waits in it is asked to stand in
 // it anew every few seconds, so order is not promised.
+//
+// Forgets: a lock ends with its connection, and whoever has lost the answer to a release has
+// lost the connection, too. That there is no lock any more says nothing then: it may have ended
+// long before, with the server that was started anew.
 func (b *bound) Traits() driver.Traits {
-	return driver.Traits{Fencing: !b.opts.NoFence, Push: true, Liveness: driver.ConnectionBound, MinTTL: minTTL}
+	return driver.Traits{Fencing: !b.opts.NoFence, Push: true, Forgets: true, Liveness: driver.ConnectionBound, MinTTL: minTTL}
 }
 
 // For how long a holder may believe without an answer from the server, whatever TTL was
@@ -69,6 +76,9 @@ const (
 func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, 0, err
+	}
+	if rand.N(sweepFirst) == 0 {
+		b.tidy(ctx)
 	}
 	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]uint64{}}
 	s.done, s.finish = context.WithCancel(context.Background())
@@ -115,7 +125,7 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 
 // holder is for people who are told that a lock is taken; "" if it is not known.
 func (b *bound) holder(ctx context.Context, name string) string {
-	list, err := b.List(ctx, name, 0)
+	list, err := b.List(ctx, name, 1)
 	if err != nil || len(list) == 0 {
 		return ""
 	}

@@ -68,6 +68,7 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	s.mu.Lock()
 	s.began = time.Time{}
 	s.mu.Unlock()
+	s.bound.tidy(ctx)
 	return s.granted - age, nil
 }
 

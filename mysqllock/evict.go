@@ -9,11 +9,11 @@ import (
 // Evict removes an entry on an operator's behalf. Its session learns of it at the next
 // renewal.
 func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, err := t.leave(ctx, t.work, name, id)
+	there, _, err := t.leave(ctx, t.work, name, id)
 	if err == nil && !there {
 		err = driver.ErrGone
 	}
-	return err
+	return t.gone(err)
 }
 
 // EvictFor does so, and keeps the note, in one call.

@@ -137,7 +137,8 @@ CREATE TABLE IF NOT EXISTS app_entries (
 CREATE TABLE IF NOT EXISTS app_bound (
 CREATE TABLE IF NOT EXISTS app_rows (
 CREATE TABLE IF NOT EXISTS app_schema (
-CREATE TABLE IF NOT EXISTS app_evictions (`},
+CREATE TABLE IF NOT EXISTS app_evictions (
+CREATE TABLE IF NOT EXISTS app_store (`},
 	} {
 		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
 			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)

@@ -19,6 +19,9 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	text := t.named(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value
 		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
 		WHERE e.name = ? AND s.expires > UTC_TIMESTAMP(6) ORDER BY e.seq`, name)
+	if limit > 0 {
+		text += t.named(" LIMIT ?", limit)
+	}
 	err := each(ctx, t.work, text, func(r *sql.Rows) error {
 		e := driver.Entry{Request: driver.Request{Name: name}}
 		var since int64
@@ -30,7 +33,7 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	if missing(err) {
 		return nil, nil // dropped a moment ago
 	}
-	return driver.First(list, limit), err
+	return list, err
 }
 
 // Names reads the names that have living entries, a page at a time.

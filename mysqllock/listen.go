@@ -84,7 +84,7 @@ func (s *session) listen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.opts.TTL/2), errSilent)
 	defer cancel()
 	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.bell, l.place, l.still, most.Microseconds())
-	bell, stale, found := l.bell, false, false
+	bell, stale, found, whole := l.bell, false, false, false
 	granted := map[string]uint64{}
 	err := l.line.do(ctx, func(c *sql.Conn) error {
 		err := each(ctx, c, text, func(r *sql.Rows) error {
@@ -99,14 +99,15 @@ func (s *session) listen(ctx context.Context) error {
 			}
 			return nil
 		})
-		if err == nil && stale {
+		whole = err == nil
+		if whole && stale {
 			err = s.table.reap(ctx, c)
 		}
 		return err
 	})
-	if found {
-		s.grant(granted)
-		l.bell = bell
+	s.grant(granted)
+	if whole && found {
+		l.bell = bell // of an answer that was cut short, the rest is still to be told
 	}
 	if len(granted) > 0 {
 		l.place = -1 // whatever still waits, it is something else
@@ -123,8 +124,14 @@ func (s *session) grant(granted map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, seq := range granted {
-		// One that is not confirmed yet learns it by its own answer.
-		if t := s.tickets[id]; t != nil && t.confirmed && t.seq == seq {
+		t := s.tickets[id]
+		if t == nil {
+			continue
+		}
+		// Kept for one that is not confirmed yet: its own answer may have been on its way since
+		// before the grant, and no bell rings twice.
+		t.granted = seq
+		if t.confirmed && t.seq == seq {
 			t.held = true
 			t.bell.Ring()
 		}

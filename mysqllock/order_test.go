@@ -139,7 +139,7 @@ func TestRenewalStandsApart(t *testing.T) {
 	if !renewedApart(t, m, "apart_") {
 		t.Error("a renewal waited for a name, or woke somebody")
 	}
-	const passage = "    WHERE id = p_session AND expires > UTC_TIMESTAMP(6);\n"
+	const passage = "      WHERE id = p_session;\n  END IF;\n"
 	broken(t, m, "touch_", passage, passage+"  SELECT COUNT(*) INTO v_there FROM (SELECT seq FROM touch_names FOR UPDATE) n;\n")
 	if renewedApart(t, m, "touch_") {
 		t.Error("the control locks names, and was not caught")
@@ -223,7 +223,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 		}
 	}
 	release(t, lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
-	exec(t, db, "DROP PROCEDURE locks.role_draw_1")
+	exec(t, db, "DROP PROCEDURE locks.role_draw_3")
 	if err := works("row"); err == nil {
 		t.Error("worked without the procedure that draws tokens: this has tested nothing")
 	}

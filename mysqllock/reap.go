@@ -3,8 +3,6 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	"math/rand/v2"
-	"sync/atomic"
 	"time"
 )
 
@@ -67,7 +65,7 @@ func (t *table) remove(ctx context.Context, q querier, id string) error {
 			break
 		}
 		for _, p := range entries {
-			if _, err := t.leave(ctx, q, p.name, p.id); err != nil {
+			if _, _, err := t.leave(ctx, q, p.name, p.id); err != nil {
 				return err
 			}
 		}
@@ -79,44 +77,30 @@ func (t *table) remove(ctx context.Context, q querier, id string) error {
 	return err
 }
 
-// sweepEvery is how often a process looks for names that nobody uses any more. One of
-// sweepFirst does it with its first renewal, for where processes live for seconds: each of
-// them would read the table of names, which may be long.
+// sweepFirst: one of so many sessions begins with a sweep, for where processes live for
+// seconds and never renew. sweepMost bounds what a renewal spends on it.
 const (
-	sweepEvery = 10 * time.Minute
 	sweepFirst = 32
+	sweepMost  = time.Second
 )
 
-// lastSweep is of the whole process: many clients in it do not sweep more.
-var lastSweep atomic.Int64
-
-// sweep forgets names that were not locked for as long as Options.Retention says. The
-// deletion compares again under the row's lock: whoever enters has just drawn a Seq of now,
-// or waits behind us, and then makes a new row with a Seq of now, which is more than the one
-// forgotten.
-func (t *table) sweep(ctx context.Context, q querier) error {
-	now := time.Now().UnixNano()
-	last := lastSweep.Load()
-	if now-last < int64(sweepEvery) || !lastSweep.CompareAndSwap(last, now) || last == 0 && rand.N(sweepFirst) > 0 {
-		return nil
-	}
-	return t.forget(ctx, q)
+// sweep forgets what nobody has used for as long as Options.Retention says. The database itself
+// knows when that was last done: a thousand clients do it no more often than one. It may fail
+// without harm: another will.
+func (s *store) sweep(ctx context.Context, q querier) {
+	ctx, cancel := context.WithTimeout(ctx, sweepMost)
+	defer cancel()
+	_, _ = run(ctx, q, s.named("CALL {p}sweep_3(?)", s.opts.Retention.Microseconds()))
 }
 
-func (t *table) forget(ctx context.Context, q querier) error {
-	unused := statement("seq < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - ?", t.opts.Retention.Microseconds())
-	var names []string
-	text := t.named("SELECT name FROM {p}names n WHERE " + unused + " AND NOT EXISTS (SELECT 1 FROM {p}entries e WHERE e.name = n.name) LIMIT 1000")
-	err := each(ctx, q, text, func(r *sql.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		names = append(names, name)
-		return err
-	})
-	for _, name := range names {
-		if err == nil {
-			_, err = run(ctx, q, t.named("DELETE FROM {p}names WHERE name = ? AND "+unused+" AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = ?)", name, name))
-		}
+// sweepEvery is how often a process asks whether it is due, with the strategies whose renewals
+// are not told.
+const sweepEvery = time.Minute
+
+// tidy is sweep, for these strategies.
+func (b *bound) tidy(ctx context.Context) {
+	now, last := time.Now().UnixNano(), b.tidied.Load()
+	if !b.opts.NoFence && now-last >= int64(sweepEvery) && b.tidied.CompareAndSwap(last, now) {
+		b.sweep(ctx, b.work)
 	}
-	return err
 }

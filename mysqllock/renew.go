@@ -28,22 +28,25 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if closed {
 		return 0, errSessionClosed
 	}
-	var there, stale bool
+	var there, stale, untidy bool
 	var has sum
+	var server uint64
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		text := s.table.named("CALL {p}renew_1(?, ?)", s.id, s.opts.TTL.Microseconds())
-		err := row(ctx, c, text, &there, &has.count, &has.seqs, &stale)
+		text := s.table.named("CALL {p}renew_3(?, ?)", s.id, s.opts.TTL.Microseconds())
+		err := row(ctx, c, text, &there, &has.count, &has.seqs, &stale, &untidy, &server)
 		if err != nil || !there {
 			return err
 		}
 		// What follows may fail without harm: the next renewal finds the same.
-		if has != s.known() {
-			_ = s.compare(ctx, c)
+		if !s.agrees(has, server) {
+			_ = s.compare(ctx, c, server)
 		}
 		if stale {
 			_ = s.table.reap(ctx, c)
 		}
-		_ = s.table.sweep(ctx, c)
+		if untidy {
+			s.table.sweep(ctx, c)
+		}
 		return nil
 	})
 	switch {
@@ -55,24 +58,31 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	return s.opts.TTL, nil
 }
 
-// known is what the store should have. Requests under way make it differ for a moment, at
-// the price of a list.
-func (s *session) known() (k sum) {
+// agrees reports whether the store has what it should. Requests under way make it differ for a
+// moment, at the price of a list. If it has, it is this server that has it: the number changes
+// under the lock, so that a ticket which is to leave has either the number from before or an
+// entry that was seen since.
+func (s *session) agrees(has sum, server uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var known sum
 	for _, t := range s.tickets {
 		if t.confirmed {
-			k.count++
-			k.seqs ^= t.seq
+			known.count++
+			known.seqs ^= t.seq
 		}
 	}
-	return k
+	if known != has {
+		return false
+	}
+	s.server = server
+	return true
 }
 
 // compare reads which entries the store has. One that we knew before we asked and that is
 // not there has gone. One that belongs to no ticket came too late, and leaves again; there
 // is a ticket for whatever is under way, also for what is just leaving.
-func (s *session) compare(ctx context.Context, q querier) error {
+func (s *session) compare(ctx context.Context, q querier, server uint64) error {
 	s.mu.Lock()
 	expected := map[string]*ticket{}
 	for id, t := range s.tickets {
@@ -102,12 +112,13 @@ func (s *session) compare(ctx context.Context, q querier) error {
 	for id := range s.tickets {
 		delete(names, id)
 	}
+	s.server = server // what is still known was seen there, or is about to leave and has the old number
 	s.mu.Unlock()
 	for _, id := range gone {
 		s.opts.Gone(id, fmt.Errorf("%w: no such entry at the renewal", driver.ErrGone))
 	}
 	for id, name := range names {
-		if _, err := s.table.leave(ctx, q, name, id); err != nil {
+		if _, _, err := s.table.leave(ctx, q, name, id); err != nil {
 			return err
 		}
 	}

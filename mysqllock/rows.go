@@ -20,7 +20,7 @@ func (s *rows) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds 
 		return p, err
 	}
 	drawn := false
-	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
+	err = row(ctx, s.work, s.named("CALL {p}draw_3(?, ?, ?, ?, ?, NULL)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
 		&drawn, &p.token, &p.connection)
 	return p, err
 }

@@ -16,13 +16,15 @@ import (
 // for the delimiter. A step is never changed once it is out: there are databases that have
 // it. The procedures' names end in their version, so that clients of two versions work side
 // by side.
-var migrations = []string{migration1, migration2}
+var migrations = []string{migration1, migration2, migration3}
 
 var (
 	//go:embed schema/1.sql
 	migration1 string
 	//go:embed schema/2.sql
 	migration2 string
+	//go:embed schema/3.sql
+	migration3 string
 )
 
 // separator ends a statement in the migrations, since the procedures have semicolons.

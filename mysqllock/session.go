@@ -33,6 +33,7 @@ type session struct {
 	mu        sync.Mutex
 	closed    bool
 	listening bool
+	server    uint64             // which run of which server was last seen to have our entries
 	tickets   map[string]*ticket // those that may have an entry, by ID
 }
 
@@ -60,6 +61,13 @@ func (s *session) forget(t *ticket) {
 
 func (s *session) forgetLocked(t *ticket) {
 	t.sent = false
+	delete(s.tickets, t.request.ID)
+}
+
+// drop is forget, for a ticket that the store may have lost: it still asks when it is to leave.
+func (s *session) drop(t *ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.tickets, t.request.ID)
 }
 

@@ -2,10 +2,11 @@ package mysqllock
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -21,6 +22,10 @@ const minTTL = 200 * time.Millisecond
 
 // Traits: everything but push. A waiting client has one call under way in which the server
 // looks, for all it waits for; nobody tells it.
+//
+// Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
+// was lost is confirmed by asking again. Where it may have forgotten, since another server or
+// another run of it answers, Leave does not say ErrGone (see ticket.Leave).
 func (t *table) Traits() driver.Traits {
 	return driver.Traits{
 		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true,
@@ -35,12 +40,15 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		return nil, 0, err
 	}
 	s := &session{
-		table: t, id: strings.ToLower(rand.Text()), opts: o,
+		table: t, id: strings.ToLower(cryptorand.Text()), opts: o,
 		renewal: newLine(t.kept), ear: listener{line: newLine(t.kept), place: -1}, tickets: map[string]*ticket{},
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		_, err := run(ctx, c, t.named("INSERT INTO {p}sessions (id, expires) VALUES (?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)", s.id, o.TTL.Microseconds()))
+		err := row(ctx, c, t.named("CALL {p}open_3(?, ?)", s.id, o.TTL.Microseconds()), &s.server)
+		if err == nil && rand.N(sweepFirst) == 0 {
+			t.sweep(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
@@ -126,10 +134,11 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 	return a, nil
 }
 
-// leave removes an entry, whoever's it is, and reports whether it was there.
-func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there)
-	return there, t.gone(err)
+// leave removes an entry, whoever's it is, and reports whether it was there, and which run of
+// which server said so.
+func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
+	err = row(ctx, q, t.named("CALL {p}leave_3(?, ?)", name, id), &there, &server)
+	return there, server, err
 }
 
 // mismatch is the error for a name in use with another capacity.

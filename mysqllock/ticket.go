@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/bell"
@@ -20,6 +21,9 @@ type ticket struct {
 	left      bool   // Leave was called: a late Enqueue must not make an orphan
 	gone      bool   // the store has no such entry any more
 	seq       uint64 // of the confirmed entry
+	granted   uint64 // the Seq that the listening brought, perhaps before our request was answered
+	server    uint64 // session.server when it was to leave
+	editions  uint64 // the number of the last publication
 }
 
 // state is what is known without asking.
@@ -82,7 +86,9 @@ func (t *ticket) answered(a answer) (driver.Verdict, error) {
 		return driver.Verdict{}, driver.ErrGone
 	}
 	t.confirmed, t.seq = true, a.seq
-	if t.held = t.held || a.held; t.held {
+	// The grant may have overtaken the answer that says "wait": the listening hears of it on
+	// another connection, and is told once.
+	if t.held = t.held || a.held || t.granted == a.seq; t.held {
 		return driver.Verdict{Held: true, Token: t.seq}, nil
 	}
 	s.listenLocked()
@@ -108,36 +114,44 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
+// errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if
+// the store may have lost the entry by itself.
+var errForgotten = errors.New("there is no such entry, but another server answers, or it was started anew, and may have forgotten it")
+
 // Leave removes the entry.
+//
+// If the answer is lost, the core asks again, and takes "no such entry" for the first one's
+// success. That holds for a store that forgets nothing. A replica that was promoted without
+// the newest commits has forgotten grants, and so has a server that crashed before they were
+// on its disk: the lock may have been another's before the first Leave was sent. Both can be
+// seen, since the answer says which run of which server gives it, and then it is not known
+// what the first Leave did. A restart that forgot nothing looks the same: it too makes an
+// unknown of a release whose answer was lost, and of no other.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s := t.session
 	s.mu.Lock()
-	sent := t.sent
-	t.left = true
+	sent, again := t.sent, t.left
+	if !again {
+		t.left, t.server = true, s.server
+	}
 	s.mu.Unlock()
 	if !sent {
 		return driver.ErrGone
 	}
-	there, err := s.table.leave(ctx, s.table.work, t.request.Name, t.request.ID)
-	if err != nil {
+	there, server, err := s.table.leave(ctx, s.table.work, t.request.Name, t.request.ID)
+	if err = s.table.gone(err); err != nil && !errors.Is(err, driver.ErrGone) {
 		return err
+	}
+	if !there && again && server != t.server { // without the tables, server is 0
+		s.drop(t)
+		return errForgotten
 	}
 	s.forget(t)
 	if !there {
 		return driver.ErrGone
 	}
 	return nil
-}
-
-// Publish replaces the value of the entry.
-func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	st := t.session.table
-	n, err := run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = edition + 1 WHERE id = ?", value, t.request.ID))
-	if err == nil && n == 0 {
-		err = driver.ErrGone
-	}
-	return st.gone(err)
 }

@@ -36,6 +36,9 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 			t.lookAgain(err)
 			return err
 		}
+		if now.forgotten(last) {
+			last.seq = 0
+		}
 		if now != last {
 			// The look comes before the call: what happens after it is in the next.
 			last, since = now, began
@@ -60,6 +63,12 @@ type sight struct {
 	looked                             bool // also at a name that nobody has used
 	seq                                uint64
 	entries, units, editions, orphaned int64
+}
+
+// forgotten reports that the only change is the row of a name that nobody has used for long: it
+// was swept, of which no watch should tell.
+func (s sight) forgotten(last sight) bool {
+	return s.seq == 0 && s.entries == 0 && last.entries == 0 && last.looked
 }
 
 // glance makes one look. One that is not answered ends the watch.

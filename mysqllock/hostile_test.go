@@ -1,0 +1,83 @@
+package mysqllock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// What a role can do that owns a database of its own on the server, and nothing of ours: it has
+// tables, procedures and functions there with the names of ours and of the server's own
+// functions, each of which would note that it was called. A name without a database means, in a
+// procedure, the procedure's own database, and there is no path that is searched: nothing of
+// the stranger's runs. It can neither replace our procedures nor call them; and who was given
+// EXECUTE alone gets no further, since they run with the rights of whoever calls.
+func TestHostileRole(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base, db := storeURL(t, m), admin(t, m)
+	exec(t, db, "CREATE DATABASE stranger")
+	exec(t, db, "CREATE USER stranger@'%' IDENTIFIED BY 's'")
+	exec(t, db, "GRANT ALL ON stranger.* TO stranger@'%'")
+	release(t, lock(t, client(t, base), "warm-up"))
+
+	own := pool(t, m.Addr, "stranger", "s", "stranger")
+	exec(t, own, "CREATE TABLE called (who VARCHAR(64))")
+	for _, table := range []string{"names", "sessions", "entries", "bound", "rows", "evictions", "store", "schema"} {
+		exec(t, own, "CREATE TABLE hasp_"+table+" (name VARBINARY(512), id VARBINARY(40))")
+	}
+	for _, name := range []string{"hasp_settle_1", "hasp_enter_1", "hasp_leave_3", "hasp_draw_3", "hasp_sweep_3"} {
+		exec(t, own, "CREATE PROCEDURE "+name+"(a VARBINARY(512)) INSERT INTO stranger.called VALUES ('"+name+"')")
+	}
+	for _, name := range []string{"greatest", "coalesce", "utc_timestamp", "last_insert_id", "timestampdiff", "uuid_short", "bit_xor"} {
+		if _, err := own.Exec("CREATE FUNCTION stranger.`" + name + "`(a BIGINT, b BIGINT) RETURNS BIGINT BEGIN INSERT INTO stranger.called VALUES ('" + name + "'); RETURN 0; END"); err != nil {
+			t.Logf("not even in its own database: %v", err)
+		}
+	}
+	c := client(t, base, hasp.WithTTL(T))
+	l, err := c.RWMutex("a").Lock(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := waiting(t, c, "b")
+	release(t, <-next)
+	if err := l.Downgrade(ctx(t)); err != nil {
+		t.Error(err)
+	}
+	release(t, l)
+	b := open(t, base)
+	defer b.Close()
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: T, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.KeepAlive(ctx(t)); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(ctx(t)); err != nil {
+		t.Error(err)
+	}
+	for _, strategy := range []string{"getlock", "row"} {
+		release(t, lock(t, client(t, param(base, "strategy="+strategy)), "a"))
+	}
+	if n := number(t, db, "SELECT COUNT(*) FROM stranger.called"); n != 0 {
+		t.Errorf("the stranger's code ran %d times", n)
+	}
+
+	refused := func(text string) {
+		t.Helper()
+		if _, err := own.Exec(text); err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	refused("DROP PROCEDURE locks.hasp_settle_1")
+	refused("CREATE PROCEDURE locks.more() SELECT 1")
+	refused("CREATE TRIGGER locks.t BEFORE INSERT ON locks.hasp_entries FOR EACH ROW SET NEW.units = 0")
+	refused("CALL locks.hasp_leave_3('a', 'x')")
+	exec(t, db, "GRANT EXECUTE ON locks.* TO stranger@'%'")
+	refused("CALL locks.hasp_leave_3('a', 'x')")
+	refused("CALL locks.hasp_sweep_3(1)")
+}

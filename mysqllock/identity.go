@@ -1,0 +1,120 @@
+package mysqllock
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"strings"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Identity names the tables by the number that was drawn when they were made. That stays over
+// a failover, and comes first, so that the order in which several stores are locked stays too.
+//
+// A database that was made from another's dump has that number as well. So what else tells two
+// apart follows: the database, the prefix, and the server, or the cluster that it is a node of.
+// Of two names for one store, which LockAll would wait for itself by, and one name for two, of
+// which LockAll would leave one unlocked, the first is the lesser evil.
+func (t *table) Identity(ctx context.Context) (string, error) {
+	if err := t.fit(ctx); err != nil {
+		return "", err
+	}
+	return t.drawn(ctx, Table, true)
+}
+
+// Identity of locks that are the server's own. Rows are in tables, and so the number tells them
+// apart as well; but a node of a cluster does not share their locks with the others.
+//
+// GET_LOCK knows no tables, and perhaps there are none: it is the server's. What separates two
+// databases, or two prefixes, are the names that we give the locks, and with names=plain nothing.
+func (b *bound) Identity(ctx context.Context) (string, error) {
+	if err := b.fit(ctx); err != nil {
+		return "", err
+	}
+	if b.opts.Strategy == Row {
+		return b.drawn(ctx, Row, false)
+	}
+	w, err := b.whereabouts(ctx, false)
+	if err != nil {
+		return "", err
+	}
+	if b.opts.PlainNames {
+		return "mysql " + GetLock + " plain " + digest(w.server), nil
+	}
+	// As it is in the locks' names: there the case counts even where a database has none.
+	return "mysql " + GetLock + " " + digest(w.server) + " " + digest(w.database, b.opts.Prefix), nil
+}
+
+// drawn is for a strategy with tables.
+func (s *store) drawn(ctx context.Context, strategy string, shared bool) (string, error) {
+	w, err := s.whereabouts(ctx, shared)
+	if err != nil {
+		return "", err
+	}
+	var id string
+	if err := row(ctx, s.work, s.named("SELECT id FROM {p}store"), &id); err != nil {
+		return "", err
+	}
+	if w.folded {
+		w.database = strings.ToLower(w.database)
+	}
+	return "mysql " + strategy + " " + id + " " + digest(w.server, w.database, s.opts.Prefix), nil
+}
+
+// whereabouts is where a store is, by its own account.
+type whereabouts struct {
+	server, database string
+	folded           bool // the case of a database's name does not count
+}
+
+// whereabouts asks what every user may. MySQL draws a number for each server. MariaDB computes one,
+// of the network card and the port, which are alike in many a container; the host's name and
+// the directory help. The nodes of a cluster share one number, if that is wanted.
+func (s *store) whereabouts(ctx context.Context, shared bool) (w whereabouts, err error) {
+	v := map[string]string{}
+	read := func(text string) error {
+		return each(ctx, s.work, text, func(r *sql.Rows) error {
+			var name, value string
+			err := r.Scan(&name, &value)
+			v[strings.ToLower(name)] = value
+			return err
+		})
+	}
+	if err := row(ctx, s.work, "SELECT DATABASE()", &w.database); err != nil {
+		return w, err
+	}
+	if err := read(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir',
+		'lower_case_table_names', 'wsrep_on', 'group_replication_group_name')`); err != nil {
+		return w, err
+	}
+	w.folded = v["lower_case_table_names"] != "0"
+	if shared && v["wsrep_on"] == "ON" {
+		if err := read("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'"); err != nil {
+			return w, err
+		}
+	}
+	switch {
+	case v["wsrep_cluster_state_uuid"] != "":
+		w.server = v["wsrep_cluster_state_uuid"]
+	case shared && v["group_replication_group_name"] != "":
+		w.server = v["group_replication_group_name"]
+	case v["server_uuid"] != "":
+		w.server = v["server_uuid"]
+	default:
+		w.server = strings.Join([]string{v["server_uid"], v["hostname"], v["port"], v["datadir"]}, "\x00")
+	}
+	return w, nil
+}
+
+// digest is short, and shows nothing of what it was made of.
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+var (
+	_ driver.Identifier = (*table)(nil)
+	_ driver.Identifier = (*bound)(nil)
+)

@@ -1,0 +1,122 @@
+package mysqllock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/mysqllock"
+)
+
+func identity(t *testing.T, b driver.Backend) string {
+	t.Helper()
+	id, err := b.(driver.Identifier).Identity(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id == "" || len(id) > 200 {
+		t.Errorf("an identity of %d bytes: %q", len(id), id)
+	}
+	return id
+}
+
+// Two stores have one identity exactly if a lock of one keeps the other out, whatever their
+// URLs look like: other hosts, users and options, a pool of the program's, a dump of another
+// database, a second server.
+func TestIdentity(t *testing.T) {
+	m, second := backends.SharedMariaDB(t), backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base, db := storeURL(t, m), admin(t, m)
+	exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_a")
+	exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_b")
+	exec(t, db, "CREATE USER IF NOT EXISTS plain_user@'%' IDENTIFIED BY 'p'")
+	exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON identity_a.* TO plain_user@'%'")
+	a, b := strings.TrimSuffix(base, "locks")+"identity_a", strings.TrimSuffix(base, "locks")+"identity_b"
+	elsewhere := storeURL(t, second)
+	exec(t, admin(t, second), "CREATE DATABASE identity_a")
+
+	// A database is made from the dump of another, with its tables of locks.
+	release(t, lock(t, client(t, a), "warm-up"))
+	release(t, lock(t, client(t, b), "warm-up"))
+	exec(t, db, "UPDATE identity_b.hasp_store SET id = (SELECT id FROM identity_a.hasp_store)")
+
+	stores := map[string]driver.Backend{}
+	for what, u := range map[string]string{
+		"table": a, "table, another host": strings.Replace(a, "127.0.0.1", "localhost", 1),
+		"table, another scheme": strings.Replace(a, "mysql:", "mariadb:", 1), "table, options": param(a, "connections=2&retention=2h"),
+		"table, an ordinary user": strings.Replace(a, m.User+":"+m.Password+"@", "plain_user:p@", 1),
+		"table, prefix":           param(a, "prefix=other_"), "table, the dump": b, "table, another database": base,
+		"table, another server": strings.TrimSuffix(elsewhere, "locks") + "identity_a",
+		"getlock":               param(a, "strategy=getlock"), "getlock, no tokens": param(a, "strategy=getlock&fence=off"),
+		"getlock, prefix": param(a, "strategy=getlock&prefix=other_"), "getlock, another database": param(b, "strategy=getlock"),
+		"getlock, another server": param(strings.TrimSuffix(elsewhere, "locks")+"identity_a", "strategy=getlock"),
+		"plain names":             param(a, "strategy=getlock&names=plain"), "plain names, no tokens": param(a, "strategy=getlock&names=plain&fence=off"),
+		"plain names, another database": param(b, "strategy=getlock&names=plain"), "plain names, prefix": param(a, "strategy=getlock&names=plain&prefix=other_"),
+		"row": param(a, "strategy=row"), "row, prefix": param(a, "strategy=row&prefix=other_"), "row, the dump": param(b, "strategy=row"),
+	} {
+		stores[what] = open(t, u)
+	}
+	pooled, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "identity_a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stores["table, a pool"] = pooled
+
+	clients, ids := map[string]*hasp.Client{}, map[string]string{}
+	for what, s := range stores {
+		ids[what] = identity(t, s)
+		c, err := hasp.New(s, hasp.WithTTL(calm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		clients[what] = c
+	}
+	for one, c := range clients {
+		held := lock(t, c, "identity-name")
+		for other, o := range clients {
+			if one == other {
+				continue
+			}
+			l, err := o.Mutex("identity-name").TryLock(ctx(t))
+			if err == nil {
+				release(t, l)
+			} else if !errors.Is(err, hasp.ErrBusy) {
+				t.Fatal(err)
+			}
+			if contend := err != nil; contend != (ids[one] == ids[other]) {
+				t.Errorf("%s and %s: contend %t, and are called %s and %s", one, other, contend, ids[one], ids[other])
+			}
+		}
+		release(t, held)
+	}
+}
+
+// A store's identity outlives a restart of its server, though not every server has a number.
+func TestIdentityAfterRestart(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := storeURL(t, m)
+	ids := func() string {
+		all := ""
+		for _, strategy := range []string{"table", "getlock", "row"} {
+			b := open(t, param(base, "strategy="+strategy))
+			all += fmt.Sprintln(identity(t, b))
+			b.Close()
+		}
+		return all
+	}
+	before := ids()
+	if err := m.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if after := ids(); after != before {
+		t.Errorf("was\n%sand is\n%s", before, after)
+	}
+}

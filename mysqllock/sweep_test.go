@@ -1,0 +1,60 @@
+package mysqllock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
+)
+
+// Names are made old and swept, as fast as it goes, while three clients lock them: nobody
+// believes in a lock that another has, tokens grow, and nobody waits for ever. S1, S2, L2.
+func TestSweepsAmongLocks(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		t.Run(strategy, func(t *testing.T) {
+			prefix := "among" + strategy + "_"
+			base := param(storeURL(t, m), "retention=1h&prefix="+prefix+"&strategy="+strategy)
+			release(t, lock(t, client(t, base), "warm-up"))
+			db := pool(t, m.Addr, m.User, m.Password, "locks")
+			tokens := map[bool]string{true: "names", false: "bound"}[strategy == "table"]
+			rec := history.New()
+			all, cancel := context.WithCancel(ctx(t))
+			defer cancel()
+			var crew crew
+			for i := range 3 {
+				c := client(t, base, hasp.WithTTL(calm))
+				crew.Go(func() {
+					for all.Err() == nil {
+						if turn(all, rec, c, fmt.Sprint("client-", i), fmt.Sprint("name-", rand.N(3))) {
+							crew.granted.Add(1)
+						}
+						time.Sleep(rand.N(5 * time.Millisecond)) // now and then nobody has it
+					}
+				})
+			}
+			before, swept := status(t, db, "Handler_delete"), 0
+			for ; crew.granted.Load() < 300 && all.Err() == nil; swept++ {
+				exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
+				exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
+				exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
+				exec(t, db, fmt.Sprintf("CALL %ssweep_3(3600000000)", prefix))
+			}
+			cancel()
+			crew.Wait()
+			judge(t, recorded(t, rec), strategy)
+			if deleted := status(t, db, "Handler_delete") - before; swept < 10 || deleted < 10 {
+				t.Errorf("%d sweeps, %d deletions: this has tested little", swept, deleted)
+			}
+			if n := crew.granted.Load(); n < 300 {
+				t.Errorf("%d locks in all this time", n)
+			}
+		})
+	}
+}
