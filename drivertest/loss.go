@@ -10,6 +10,7 @@ import (
 
 var lossTests = []test{
 	{name: "BeforeRegrant", needs: needsLeases, run: testLossBeforeRegrant},
+	{name: "GuardKept", needs: needsLeases, run: testGuardKept},
 	{name: "Noticed", needs: needsLoss, run: testLossNoticed},
 	{name: "NotResurrected", needs: needsLeases, run: testNotResurrected},
 	{name: "DyingEntry", needs: needsLeases, run: testDyingEntry},
@@ -93,6 +94,27 @@ func testLossBeforeRegrant(e *env) {
 	}
 	e.release(got)
 	e.empty(e.backend(), name)
+}
+
+// S4: the guard lies between the last belief and the next grant, also if the store can be reached
+// again just when the belief has ended, and the holder's client could clean up at once.
+func testGuardKept(e *env) {
+	name, c, other := e.name(), e.mortal(), e.client()
+	held := e.must(c.Mutex(name).Lock(e.ctx()))
+	next := other.queue(other.Mutex(name).Lock)
+	heal := e.cut(c)
+	var believed time.Time
+	for held.Held() {
+		believed = time.Now()
+		time.Sleep(time.Millisecond)
+	}
+	heal()
+	got := next.lease()
+	// Read after the grant, so that it can only be later than that was.
+	if gap, guard := time.Since(believed), max(e.h.TTL/10, 50*time.Millisecond); gap < guard {
+		e.Errorf("the next holds %s after the last belief, less than the guard of %s", gap, guard)
+	}
+	e.release(got)
 }
 
 // lastsATerm watches a lease for longer than a TTL: what an earlier holder left behind
