@@ -147,7 +147,7 @@ func (c *Client) clean(until context.Context, fn func(context.Context) error) {
 	var b backoff
 	for {
 		err := c.attempt(ctx, fn)
-		if err == nil || errors.Is(err, driver.ErrGone) || final(err) || !b.sleep(ctx) {
+		if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrForgotten) || final(err) || !b.sleep(ctx) {
 			return
 		}
 	}

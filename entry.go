@@ -203,6 +203,8 @@ func (e *entry) leave(ctx context.Context) error {
 			return nil
 		case err == nil, errors.Is(err, driver.ErrGone):
 			return e.lostAtRelease(err)
+		case errors.Is(err, driver.ErrForgotten):
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		b.sleep(ctx)
 	}

@@ -201,7 +201,8 @@ type Ticket interface {
 	Wait(ctx context.Context) (Verdict, error)
 
 	// Leave removes the entry: it is also how to release. nil says the entry was there
-	// and is gone, ErrGone that it was not there. Any other error: unknown, call
+	// and is gone, ErrGone that it was not there, ErrForgotten that it is not there, and
+	// may have been forgotten since it was entered. Any other error: unknown, call
 	// again. An Enqueue of the same ID that the network delivers after Leave was
 	// answered must not make an entry that outlives the TTL.
 	Leave(ctx context.Context) error

@@ -3,6 +3,7 @@ package mysqllock
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/bell"
@@ -116,7 +117,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 
 // errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if
 // the store may have lost the entry by itself.
-var errForgotten = errors.New("there is no such entry, but another server answers, or it was started anew, and may have forgotten it")
+var errForgotten = fmt.Errorf("there is no such entry, but another server answers, or it was started anew: %w", driver.ErrForgotten)
 
 // Leave removes the entry.
 //
