@@ -52,9 +52,10 @@ type watch struct {
 type listener interface {
 	// standing says that deletions after this revision will be told.
 	standing(w *watch, rev int64)
-	// deleted says that the key was deleted.
-	deleted(w *watch)
-	// changed says what the key is now, where that was asked for.
+	// deleted says that the key was deleted at this revision, which may be long ago: before
+	// the key was what it is now.
+	deleted(w *watch, rev int64)
+	// changed says what the key was at a revision, where that was asked for.
 	changed(w *watch, now *mvccpb.KeyValue)
 	// deaf says that an attempt to set up the watch has failed; there will be others.
 	deaf(w *watch)
@@ -265,7 +266,7 @@ func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 	}
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.Event_DELETE {
-			w.to.deleted(w)
+			w.to.deleted(w, ev.Kv.ModRevision)
 		} else {
 			w.to.changed(w, ev.Kv)
 		}

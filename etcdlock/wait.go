@@ -3,48 +3,11 @@ package etcdlock
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/hasplock/hasp/driver"
 )
-
-// view is what a waiter knows of those ahead of it. Since nobody is ever inserted ahead,
-// a view only grows too large: whom it lacks is not there, if it was complete when it was
-// read, and whoever was deleted can be taken out of it for good.
-type view struct {
-	rev      int64 // of the read; deletions up to it are in the view, later ones come from watches
-	ahead    []driver.Entry
-	keys     []string // of ahead
-	watched  int64    // the latest revision at which a watch began
-	depth    int32    // how many there were, where the read told, counted to longQueue+1; else 0
-	complete bool     // nobody else was ahead; else there may be, older than these
-	deaf     bool     // some watch does not stand
-	deleted  map[string]bool
-}
-
-// stale says that a deletion may have been missed: one between the read and the begin of
-// a watch, or while there was none.
-func (v *view) stale() bool { return v.watched > v.rev || v.deaf }
-
-// see replaces the view by an answer that lists deniers newest first. Whose deletion we have been told of is left out: the read may be older than
-// the message, and there will be no second one. (A key that is made again, as etcd's own
-// package does under a session, is behind us then.) The caller has mu.
-func (t *ticket) see(r *pb.RangeResponse, rev int64) {
-	v := view{rev: rev, complete: !r.More, watched: t.view.watched, deaf: t.view.deaf, deleted: t.view.deleted}
-	for _, kv := range slices.Backward(r.Kvs) {
-		key := string(kv.Key)
-		if v.deleted[key] {
-			continue
-		}
-		if e, ok := t.queue().entry(kv); ok {
-			v.ahead, v.keys = append(v.ahead, e), append(v.keys, key)
-		}
-	}
-	t.view = v
-}
 
 // judge decides by the view. sure is false if the answer "held" needs a complete one. A
 // "no" is always sure: some of those ahead deny us, whoever else is there.
@@ -169,12 +132,6 @@ func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity
 // say), the message comes first on the same stream.
 func (t *ticket) follow(keys []string) {
 	st := t.session.watch
-	for key, w := range t.ring {
-		if !slices.Contains(keys, key) {
-			st.drop(w)
-			delete(t.ring, key)
-		}
-	}
 	if t.view.complete && t.own == nil {
 		t.own = st.add(&watch{key: t.key, to: t})
 	}
@@ -188,6 +145,24 @@ func (t *ticket) follow(keys []string) {
 				t.ring = map[string]*watch{}
 			}
 			t.ring[key] = st.add(&watch{key: key, to: t, from: from, changes: !t.exclusive()})
+		}
+	}
+	if len(t.ring) > len(keys) {
+		t.unfollow(keys)
+	}
+}
+
+// unfollow ends the watches of all keys but these, which may be as many as a semaphore has
+// permits: hence the set. The caller has mu.
+func (t *ticket) unfollow(but []string) {
+	wanted := make(map[string]bool, len(but))
+	for _, key := range but {
+		wanted[key] = true
+	}
+	for key, w := range t.ring {
+		if !wanted[key] {
+			t.session.watch.drop(w)
+			delete(t.ring, key)
 		}
 	}
 }
@@ -212,7 +187,7 @@ func (t *ticket) hold() {
 	for _, w := range t.unwatch(false) {
 		t.session.watch.drop(w)
 	}
-	t.view.ahead, t.view.keys, t.view.deleted = nil, nil, nil
+	t.view.ahead, t.view.keys, t.view.news = nil, nil, nil
 	t.put = nil // 200 bytes for each held lock; from now on the create revision tells our key
 	if !t.held && t.own == nil {
 		t.session.vigil.begin(t)
@@ -220,7 +195,7 @@ func (t *ticket) hold() {
 	t.held = true
 }
 
-// standing, deleted, changed and deaf make the ticket a listener.
+// standing and deaf make the ticket a listener, with deleted and changed (view.go).
 
 func (t *ticket) standing(_ *watch, rev int64) {
 	t.mu.Lock()
@@ -233,45 +208,6 @@ func (t *ticket) standing(_ *watch, rev int64) {
 		return
 	}
 	t.view.watched = max(t.view.watched, rev)
-	t.bell.Ring()
-}
-
-func (t *ticket) deleted(w *watch) {
-	t.mu.Lock()
-	if t.left {
-		t.mu.Unlock()
-		return
-	}
-	if w == t.own {
-		t.mu.Unlock()
-		t.lost()
-		return
-	}
-	if t.view.deleted == nil {
-		t.view.deleted = map[string]bool{}
-	}
-	t.view.deleted[w.key] = true
-	if i := slices.Index(t.view.keys, w.key); i >= 0 {
-		t.view.keys = slices.Delete(t.view.keys, i, i+1)
-		t.view.ahead = slices.Delete(t.view.ahead, i, i+1)
-	}
-	t.bell.Ring()
-	t.mu.Unlock()
-}
-
-// changed takes note of a blocker that has become smaller. Entries never grow, so it does
-// not matter whether the view is older than the message or newer; and a key that was given
-// to another entry meanwhile has another create revision, or is out of the view by its
-// deletion, which came first.
-func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.Index(t.view.keys, w.key)
-	e, ok := t.queue().entry(now)
-	if t.left || i < 0 || !ok || e.Seq != t.view.ahead[i].Seq || e.Units >= t.view.ahead[i].Units {
-		return
-	}
-	t.view.ahead[i].Units = e.Units
 	t.bell.Ring()
 }
 
