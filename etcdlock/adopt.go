@@ -29,7 +29,8 @@ import (
 //   - our own request arrives when we have given up: the epoch has moved on (epoch.go), or the
 //     Leave that moves it comes behind, and deletes the key by our id.
 //
-// If the answer is lost, the next attempt reads our id at the key.
+// If the answer is lost, or says that there is no space (space.go), the next read finds our id
+// at the key, or not.
 //
 // The road not taken is that the importer keeps the exporter's lease alive: it is that of all
 // his other entries, which then would outlive him.
@@ -37,8 +38,11 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
-	for {
+	for full := error(nil); ; {
 		kv, rev, err := t.offered(ctx, id, int64(seq))
+		if full != nil && (err == nil || isGone(err)) {
+			t.answered(nil) // that request is over, and this read tells what became of it
+		}
 		if err != nil {
 			t.giveBack(false)
 			return driver.Verdict{}, err
@@ -47,12 +51,20 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 		if e.ID == t.request.ID { // an earlier attempt has come through
 			return t.adopted(e, kv.ModRevision, rev)
 		}
+		if full != nil {
+			t.giveBack(false)
+			return driver.Verdict{}, full
+		}
 		x, err := t.claim(kv, e.Value)
 		if err != nil {
 			return driver.Verdict{}, err
 		}
 		resp, err := t.session.txn(ctx, "take over the entry", x)
 		t.answered(err)
+		if isFull(err) {
+			full = err
+			continue
+		}
 		if err != nil {
 			t.giveBack(false)
 			return driver.Verdict{}, err
@@ -98,7 +110,8 @@ func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.
 func (t *ticket) claim(kv *mvccpb.KeyValue, value []byte) (*pb.TxnRequest, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.sending(); err != nil {
+	epoch, err := t.sending()
+	if err != nil {
 		return nil, err
 	}
 	if !t.kept {
@@ -109,7 +122,7 @@ func (t *ticket) claim(kv *mvccpb.KeyValue, value []byte) (*pb.TxnRequest, error
 	r.Value = value
 	t.key, t.put = string(kv.Key), encode(&r)
 	return &pb.TxnRequest{
-		Compare: []*pb.Compare{modifiedAt(t.key, kv.ModRevision), t.session.epoch.is(t.session.epoch.now())},
+		Compare: []*pb.Compare{modifiedAt(t.key, kv.ModRevision), t.session.epoch.is(epoch)},
 		Success: []*pb.RequestOp{put(t.key, t.put, t.session.lease)},
 	}, nil
 }

@@ -12,9 +12,10 @@ import (
 
 // refusals are answers by which etcd says that it has not done, and will not do, what was
 // asked. All other errors leave the outcome open, also those that etcd itself sends: a
-// proposal that timed out may still be applied.
+// proposal that timed out may still be applied, and one that finds no space is applied where it
+// is the first to find none (see isFull).
 var refusals = []error{
-	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
 	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrTooManyOps,
 }
 

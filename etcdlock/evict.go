@@ -19,9 +19,8 @@ const remembered = 24 * time.Hour
 
 // unkept are refusals that may be the note's fault: a full quota forbids to put and to grant
 // a lease, but not to delete; a role may reach no further than the entries of some names; and
-// somebody may have revoked the lease. All of them are answers that nothing was done (see
-// refusals), and an operator is to get on without a note. An older one stays: it says of
-// itself which entry it is about, and when.
+// somebody may have revoked the lease. An operator is to get on without a note. An older one
+// stays: it says of itself which entry it is about, and when.
 var unkept = []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound}
 
 // Evict removes an entry as it stands: by its key and mod revision, so that it does not take
@@ -44,6 +43,10 @@ func (b *Backend) Evict(ctx context.Context, name, id string) error {
 //     again, it finds the entry, or nothing; then LastEviction tells what became of it.
 //   - Arriving late, it finds the mod revision changed, or evicts; or its lease has run out
 //     by then, and etcd refuses all of it.
+//   - If the answer is that there is no space, it may have been done as well (space.go). The
+//     note tells, which hangs on a lease that only we know. (Another eviction may have replaced
+//     it meanwhile, where there is no space: then we say that there is no such entry, which is
+//     true.)
 //   - A newer note is put on a lease of its own, and with that etcd takes the key from the
 //     older one, which runs out later without any harm.
 //
@@ -57,6 +60,12 @@ func (b *Backend) EvictFor(ctx context.Context, name, id, note string) error {
 	lease, err := b.grant(ctx, remembered)
 	if err == nil {
 		err = b.evict(ctx, q, id, put(b.evicted(name), []byte(note), lease.ID))
+		if isFull(err) {
+			kept, unknown := b.note(ctx, name)
+			if unknown != nil || kept.GetLease() == lease.ID {
+				return unknown
+			}
+		}
 	}
 	if isAny(err, unkept) {
 		return b.evict(ctx, q, id)
@@ -100,11 +109,16 @@ func (b *Backend) standing(ctx context.Context, q queue, id string) (*mvccpb.Key
 
 // LastEviction reads the note.
 func (b *Backend) LastEviction(ctx context.Context, name string) (string, error) {
+	kv, err := b.note(ctx, name)
+	return string(kv.GetValue()), err
+}
+
+func (b *Backend) note(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
 	resp, err := b.read(ctx, "look for evictions", &pb.RangeRequest{Key: []byte(b.evicted(name))})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return string(only(resp).GetValue()), nil
+	return only(resp), nil
 }
 
 var _ driver.Recorder = (*Backend)(nil)

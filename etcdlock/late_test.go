@@ -1,6 +1,7 @@
 package etcdlock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type post struct {
 	mu    sync.Mutex
 	keep  func(*pb.TxnRequest) bool // do not send, but keep
 	lose  func(*pb.TxnRequest) bool // send, but lose the answer
+	say   error                     // in the place of a lost answer; nil: errPost
 	strip func(*pb.Compare) bool    // for controls: what is kept loses these comparisons
 	kept  []func() (*pb.TxnResponse, error)
 
@@ -61,7 +63,7 @@ func (p *post) intercept(ctx context.Context, method string, req, reply any, cc 
 		p.moved.Add(1)
 	}
 	if err == nil && lose {
-		return errPost
+		return cmp.Or(p.say, errPost)
 	}
 	return err
 }

@@ -3,12 +3,10 @@ package etcdlock
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -95,11 +93,8 @@ func (t *ticket) recognize(kv *mvccpb.KeyValue) bool {
 func (t *ticket) withdraw(ctx context.Context) error {
 	e := &t.session.epoch
 	resp, err := t.vacate(ctx, e.move(t.session.lease))
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		// Nothing can be put, and so no epoch begun. Deleting is possible, and urgent: the
-		// lock may be ours without our knowing. It is not done with that: when there is space
-		// again, what is still on its way can still arrive.
-		_, _ = t.vacate(ctx)
+	if isFull(err) {
+		return t.withdrawFull(ctx, err)
 	}
 	if resp == nil {
 		return err

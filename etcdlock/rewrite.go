@@ -1,10 +1,12 @@
 package etcdlock
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -53,27 +55,56 @@ func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content
 			Success: []*pb.RequestOp{put(t.key, encode(&r), t.session.lease)},
 			Failure: []*pb.RequestOp{get(t.key)},
 		})
-		if err != nil {
+		switch {
+		case isFull(err):
+			return t.rewrittenFull(ctx, c, err)
+		case err != nil:
 			return err
-		}
-		mod = resp.Header.Revision
-		if !resp.Succeeded {
-			kv := only(found(resp, 0))
-			if !t.recognize(kv) { // it has gone, or was handed on
-				return fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
-			}
-			mod = kv.ModRevision
-			if e, ok := t.queue().entry(kv); ok {
-				c = content{e.Units, e.Value}
-			}
-		}
-		t.mu.Lock()
-		if mod >= t.mod {
-			t.mod, t.now = mod, c
-		}
-		t.mu.Unlock()
-		if resp.Succeeded {
+		case resp.Succeeded:
+			t.wrote(resp.Header.Revision, c)
 			return nil
 		}
+		if _, err := t.written(only(found(resp, 0))); err != nil {
+			return err
+		}
 	}
+}
+
+// wrote notes what the key says since this revision, if that is news.
+func (t *ticket) wrote(mod int64, c content) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mod >= t.mod {
+		t.mod, t.now = mod, c
+	}
+}
+
+// written notes what is found at our key, and returns what we know of it then.
+func (t *ticket) written(kv *mvccpb.KeyValue) (content, error) {
+	if !t.recognize(kv) { // it has gone, or was handed on
+		return content{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
+	}
+	t.mu.Lock()
+	c := t.now
+	t.mu.Unlock()
+	if e, ok := t.queue().entry(kv); ok {
+		c = content{e.Units, e.Value}
+	}
+	t.wrote(kv.ModRevision, c)
+	return c, nil
+}
+
+// rewrittenFull finds out whether the change was made to what we wanted. It returns full if not.
+func (t *ticket) rewrittenFull(ctx context.Context, want content, full error) error {
+	kv, _, err := t.reread(ctx)
+	if err != nil {
+		return err
+	}
+	switch is, err := t.written(kv); {
+	case err != nil:
+		return err
+	case is.units != want.units || !bytes.Equal(is.value, want.value):
+		return full
+	}
+	return nil
 }

@@ -19,21 +19,22 @@ type ticket struct {
 	base    string    // of its queue
 	bell    bell.Bell // for Wait
 
-	mu   sync.Mutex
-	key  string // one of the session's slots, ours while kept; or adopted
-	put  []byte // the value that was put there
-	open int32  // requests to enter whose outcome we do not know; see epoch.go
-	kept bool
-	left bool // Leave was called: nothing may enter any more
-	held bool
-	gone bool  // the key was deleted, and not by us
-	away bool  // another session has adopted it
-	rev  int64 // create revision of the key, the place in the queue; 0: not known to be there
-	mod  int64 // mod revision; with what was put there: see rewrite.go
-	now  content
-	view view
-	own  *watch            // for the deletion of our key; see vigil.go
-	ring map[string]*watch // by key, for that of the blockers
+	mu    sync.Mutex
+	key   string // one of the session's slots, ours while kept; or adopted
+	put   []byte // the value that was put there
+	open  int32  // requests to enter whose outcome we do not know; see epoch.go
+	kept  bool
+	left  bool // Leave was called: nothing may enter any more
+	held  bool
+	gone  bool  // the key was deleted, and not by us
+	away  bool  // another session has adopted it
+	rev   int64 // create revision of the key, the place in the queue; 0: not known to be there
+	epoch int64 // in which our latest request to enter was made
+	mod   int64 // mod revision; with what was put there: see rewrite.go
+	now   content
+	view  view
+	own   *watch            // for the deletion of our key; see vigil.go
+	ring  map[string]*watch // by key, for that of the blockers
 }
 
 func (t *ticket) queue() queue { return queue{name: t.request.Name, base: t.base} }
@@ -67,6 +68,11 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 		}
 		resp, err := t.session.txn(ctx, "enter the queue", t.entering(epoch, since))
 		t.answered(err)
+		if isFull(err) {
+			if err = t.enteredFull(ctx, err); err == nil {
+				return t.look(ctx)
+			}
+		}
 		if err != nil {
 			t.giveBack(false)
 			return driver.Verdict{}, err
@@ -116,24 +122,26 @@ func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
 func (t *ticket) begin() (epoch int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.sending(); err != nil {
+	if epoch, err = t.sending(); err != nil {
 		return 0, err
 	}
 	if !t.kept {
 		t.key, t.kept = t.session.slots.take(t.queue().marked(&t.request), t), true
 		t.put = encode(&t.request)
 	}
-	return t.session.epoch.now(), nil
+	return epoch, nil
 }
 
-// sending counts a request that puts our key. Leave sets left under the same lock: either
-// it sees the request, or the request is not made. The caller has mu.
-func (t *ticket) sending() error {
+// sending counts a request that puts our key, and returns the epoch it is to be made in.
+// Leave sets left under the same lock: either it sees the request, or the request is not
+// made. The caller has mu.
+func (t *ticket) sending() (epoch int64, err error) {
 	if t.left || t.gone || t.session.ctx.Err() != nil {
-		return fmt.Errorf("%w: the entry was given up", driver.ErrGone)
+		return 0, fmt.Errorf("%w: the entry was given up", driver.ErrGone)
 	}
 	t.open++
-	return nil
+	t.epoch = t.session.epoch.now()
+	return t.epoch, nil
 }
 
 // answered notes that a request to enter has come to an end that we know. Its late
