@@ -22,13 +22,23 @@ const secret = "pa ss/word"
 // may read and write below hasp/ and nothing else.
 func guarded(t *testing.T) *backends.Etcd {
 	t.Helper()
-	e := backends.StartEtcd(t, backends.EtcdOptions{Config: map[string]any{"auth-token-ttl": 1}})
+	return guardedBy(t, backends.EtcdOptions{Config: map[string]any{"auth-token-ttl": 1}}, "hasp/")
+}
+
+// guardedBy is guarded with a right for each of these prefixes.
+func guardedBy(t *testing.T, o backends.EtcdOptions, prefixes ...string) *backends.Etcd {
+	t.Helper()
+	e := backends.StartEtcd(t, o)
 	c := client(t, e.Addr)
 	steps := []func() error{
 		func() error { _, err := c.RoleAdd(ctx(t), "locks"); return err },
 		func() error {
-			_, err := c.RoleGrantPermission(ctx(t), "locks", "hasp/", clientv3.GetPrefixRangeEnd("hasp/"), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
+			for _, p := range prefixes {
+				if err := permit(t, c, p); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		func() error { _, err := c.UserAdd(ctx(t), "locks", secret); return err },
 		func() error { _, err := c.UserGrantRole(ctx(t), "locks", "locks"); return err },
@@ -43,6 +53,24 @@ func guarded(t *testing.T) *backends.Etcd {
 		}
 	}
 	return e
+}
+
+// permit lets the user "locks" read and write below a prefix.
+func permit(t *testing.T, c *clientv3.Client, prefix string) error {
+	t.Helper()
+	_, err := c.RoleGrantPermission(ctx(t), "locks", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+	return err
+}
+
+// as is etcd's own client with a user's password.
+func as(t *testing.T, e *backends.Etcd, user string) *clientv3.Client {
+	t.Helper()
+	c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://" + e.Addr}, Username: user, Password: secret,
+		Logger: clientv3.NewCtxClient(ctx(t)).GetLogger(), // to nowhere
+	}))
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // User and password, with a role for the prefix and no more; tokens expire under calls,

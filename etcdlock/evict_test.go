@@ -152,15 +152,7 @@ func lateEvict(l *late) {
 func TestEvictWithoutPermissionForNotes(t *testing.T) {
 	t.Parallel()
 	e := guarded(t)
-	as := func(user string) *clientv3.Client {
-		c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
-			Endpoints: []string{"http://" + e.Addr}, Username: user, Password: secret,
-			Logger: clientv3.NewCtxClient(ctx(t)).GetLogger(), // to nowhere
-		}))
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	root := as("root")
+	root := as(t, e, "root")
 	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx(t), "few"))
 	for _, of := range []string{"hasp/few/", "hasp/~epoch/"} {
 		must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx(t), "few", of,
@@ -171,7 +163,7 @@ func TestEvictWithoutPermissionForNotes(t *testing.T) {
 
 	holder := locks(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
 	l := must[*hasp.Lease](t)(holder.Mutex("few").Lock(ctx(t)))
-	b := must[*etcdlock.Backend](t)(etcdlock.Open(as("few"), nil))
+	b := must[*etcdlock.Backend](t)(etcdlock.Open(as(t, e, "few"), nil))
 	if err := b.EvictFor(ctx(t), "few", l.ID(), "note"); err != nil {
 		t.Fatalf("evict: %v", err)
 	}

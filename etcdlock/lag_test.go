@@ -110,15 +110,6 @@ func (b *behind) waits(name string) {
 	time.Sleep(100 * time.Millisecond)
 }
 
-func onBoth(t *testing.T, run func(t *testing.T, o backends.EtcdOptions)) {
-	for version, old := range map[string]bool{"new": false, "old": true} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			run(t, backends.EtcdOptions{Old: old})
-		})
-	}
-}
-
 // S1: a waiter is told of an earlier deletion of the key that blocks it, and does not take it
 // for the holder's departure.
 func TestPastOfBlockerIsNoDeparture(t *testing.T) {

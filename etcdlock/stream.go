@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -32,7 +31,9 @@ type stream struct {
 	last    int64 // id given to a watch; never used again
 	running bool
 	up      context.CancelFunc // ends the stream that stands; nil if none does
+	began   time.Time          // when it was opened
 	pending []*pb.WatchRequest // to be sent on it
+	asked   []int64            // ids of watches to be created on it that have not been answered, in order
 	send    chan struct{}      // signals pending; holds one signal, which says all
 	probed  time.Time          // when a sign of life was asked for, if it was
 	heard   bool               // something has come since
@@ -45,6 +46,9 @@ type watch struct {
 	to      listener
 	from    int64 // asked to begin at this revision, and not standing yet; 0: now
 	changes bool
+
+	resting  bool  // refused, and not to be asked for at the moment; see refused.go
+	refusals uint8 // in a row
 }
 
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the
@@ -69,24 +73,33 @@ func newStream(s *session) *stream {
 func (st *stream) add(w *watch) *watch {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.last++
-	w.id = st.last
-	st.watches[w.id] = w
+	st.begin(w)
 	if !st.running && st.session.busy() {
 		st.running = true
 		go st.run()
 	}
-	st.enqueue(w.create())
 	return w
+}
+
+// begin asks for a watch under an id that no other had. The caller has st.mu.
+func (st *stream) begin(w *watch) {
+	st.last++
+	w.id = st.last
+	st.watches[w.id] = w
+	st.create(w)
 }
 
 // drop ends a watch. It is not told anything any more, but for what is being told now.
 func (st *stream) drop(w *watch) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.watches[w.id] == nil {
-		return
+	if st.watches[w.id] == w {
+		st.forget(w)
 	}
+}
+
+// forget ends a watch under its id. The caller has st.mu.
+func (st *stream) forget(w *watch) {
 	delete(st.watches, w.id)
 	st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
 		CancelRequest: &pb.WatchCancelRequest{WatchId: w.id},
@@ -105,12 +118,17 @@ func (st *stream) enqueue(r *pb.WatchRequest) {
 	}
 }
 
-func (w *watch) create() *pb.WatchRequest {
+// create asks for a watch on the stream that stands. The caller has st.mu.
+func (st *stream) create(w *watch) {
+	if st.up == nil {
+		return
+	}
+	st.asked = append(st.asked, w.id)
 	r := &pb.WatchCreateRequest{Key: []byte(w.key), WatchId: w.id, StartRevision: w.from}
 	if !w.changes {
 		r.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}
 	}
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}}
+	st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}})
 }
 
 // probe asks for a sign of life, and gives a stream up that has not given any since the
@@ -135,21 +153,27 @@ func (st *stream) probe() {
 	}
 }
 
+// longestPause is that between two streams.
+const longestPause = 2 * time.Second
+
 // run keeps a stream open as long as there are watches and the session lives.
 func (st *stream) run() {
 	defer st.session.closed.Done()
 	var pause time.Duration
 	for st.needed() {
-		if stood := st.serve(); stood {
-			pause = 0
-		} else {
+		began := time.Now()
+		stood := st.serve()
+		if stood && time.Since(began) > longestPause {
+			pause = 0 // one that ends as soon as it stands shall not be opened all the time
+		}
+		if !stood {
 			// Watching may be what does not work while reading does: for as long as that
 			// lasts, those who wait look by themselves at this pace.
 			for _, w := range st.snapshot() {
 				w.to.deaf(w)
 			}
 		}
-		pause = min(max(2*pause, 20*time.Millisecond), 2*time.Second)
+		pause = min(max(2*pause, 20*time.Millisecond), longestPause)
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
@@ -187,9 +211,12 @@ func (st *stream) serve() (stood bool) {
 		return false
 	}
 	st.mu.Lock()
-	st.up, st.probed, st.pending = cancel, time.Time{}, nil
+	st.up, st.began, st.probed = cancel, time.Now(), time.Time{}
+	st.pending, st.asked = nil, nil
 	for _, w := range st.watches {
-		st.enqueue(w.create())
+		if !w.resting {
+			st.create(w)
+		}
 	}
 	st.mu.Unlock()
 
@@ -203,7 +230,7 @@ func (st *stream) serve() (stood bool) {
 		cancel()
 		<-sent
 		st.mu.Lock()
-		st.up, st.pending = nil, nil
+		st.up, st.pending, st.asked = nil, nil, nil
 		for _, w := range st.watches {
 			w.from = 0 // it may have been compacted, and refused for that
 		}
@@ -247,16 +274,17 @@ func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
 func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 	st.mu.Lock()
 	st.heard = true
-	w := st.watches[resp.WatchId]
+	w := st.addressee(resp)
 	since := resp.GetHeader().GetRevision()
-	if w != nil && w.from != 0 && resp.Created {
-		since, w.from = w.from-1, 0
+	if w != nil && resp.Created && !resp.Canceled {
+		w.refusals = 0
+		if w.from != 0 {
+			since, w.from = w.from-1, 0
+		}
 	}
 	st.mu.Unlock()
-	if resp.Canceled && (w != nil || resp.Created) {
-		// Refused, most likely since the stream's token has expired: a new one gets a new
-		// token. (Those we cancelled ourselves are no longer in watches.)
-		return false, fmt.Errorf("watch refused: %s", resp.CancelReason)
+	if resp.Canceled {
+		return false, st.refused(w, resp)
 	}
 	if w == nil {
 		return false, nil // dropped meanwhile, or the answer to a probe

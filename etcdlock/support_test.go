@@ -260,6 +260,16 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// onBoth runs a test on a current etcd and on the oldest that is promised to work.
+func onBoth(t *testing.T, run func(t *testing.T, o backends.EtcdOptions)) {
+	for version, old := range map[string]bool{"new": false, "old": true} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			run(t, backends.EtcdOptions{Old: old})
+		})
+	}
+}
+
 // etcdctl runs etcd's own client.
 func etcdctl(t testing.TB, addr string, args ...string) *exec.Cmd {
 	t.Helper()
