@@ -20,8 +20,9 @@ import (
 //	P N / ~n~ L-S   permits of a semaphore of n
 //	P ~epoch/ L     see epoch.go
 //	P ~evicted/ N   see evict.go
+//	P ~store        see identity.go
 //
-// No encoded name has a '~', so that the last two are in no name's range: nobody's request
+// No encoded name has a '~', so that the last three are in no name's range: nobody's request
 // compares or reads them beside entries, no watch tells of them, and Names passes over them.
 //
 // L is that of the session that made the key. The lease that it hangs on may be another's,

@@ -11,14 +11,21 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// List reads a queue in one linearizable read.
+// List reads a queue in one linearizable read, of no more keys than asked for. Where some of
+// those are no entries, the rest may be behind them: then it reads more, and anew, since the
+// queue moves on. The server walks over all keys of the name either way; the limit saves
+// sending them.
 func (b *Backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	q := b.queue(name)
-	resp, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, 0))
-	if err != nil {
-		return nil, err
+	for keys := int64(limit); ; keys *= 8 {
+		resp, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, keys))
+		if err != nil {
+			return nil, err
+		}
+		if list := q.entries(resp.Kvs); !resp.More || len(list) >= limit {
+			return driver.First(list, limit), nil
+		}
 	}
-	return driver.First(q.entries(resp.Kvs), limit), nil
 }
 
 // namesAtOnce is how many keys one read of Names returns.
