@@ -102,6 +102,32 @@ func TestPasswordAndTokenRenewal(t *testing.T) {
 	}
 }
 
+// etcd.md and doctor say what etcd does: since 3.7 it renews a client's locks only while the
+// client may write every one of them; before, those that it may still write were renewed.
+func TestRenewalNeedsEveryRight(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
+		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")
+		renewals := &tally{}
+		c := locks(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(steady), hasp.WithObserver(renewals))
+		good := must[*hasp.Lease](t)(c.Mutex("good").Lock(ctx(t)))
+		must[*hasp.Lease](t)(c.Mutex("bad").Lock(ctx(t)))
+		root := as(t, e, "root")
+		must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
+		if o.Old {
+			renewals.renewed(t, 2)
+			if !good.Held() {
+				t.Errorf("lost: %v", good.Err())
+			}
+			return
+		}
+		await(t, "the other lock is lost as well", good.Lost())
+		if !errors.Is(good.Err(), driver.ErrRefused) {
+			t.Errorf("the loss does not say why: %v", good.Err())
+		}
+	})
+}
+
 func TestAccessDenied(t *testing.T) {
 	t.Parallel()
 	e := guarded(t)

@@ -35,6 +35,7 @@ func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	d.topology(members.Members)
 	d.alarms()
 	d.lease()
+	d.rights()
 	return d.found, ctx.Err()
 }
 
@@ -45,6 +46,7 @@ type diagnosis struct {
 	found []driver.Finding
 
 	answered map[uint64]bool // members, by id
+	checked  bool            // some member checks rights with each renewal, see doctor_rights.go
 }
 
 func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...any) {
@@ -133,6 +135,7 @@ func (d *diagnosis) member(name string, s *clientv3.StatusResponse) {
 func (d *diagnosis) version(v string) {
 	var n [3]int
 	_, err := fmt.Sscanf(v, "%d.%d.%d", &n[0], &n[1], &n[2])
+	d.checked = d.checked || n[0] > 3 || n[0] == 3 && n[1] >= 7
 	old := func(major, minor, patch int) bool { return n[0] == major && n[1] == minor && n[2] < patch }
 	switch {
 	case err != nil:

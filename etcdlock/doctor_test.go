@@ -104,3 +104,36 @@ func TestDoctorOfFull(t *testing.T) {
 	}
 	has(t, diagnose(t, b), "bad alarm", "NOSPACE")
 }
+
+// Rights by parts are told of where it matters: since 3.7 the loss of one right loses all locks
+// (TestRenewalNeedsEveryRight).
+func TestDoctorOfRights(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		old      bool
+		prefixes []string
+		query    string
+		want     string // "": nothing
+	}{
+		"whole":     {false, []string{"hasp/"}, "", "info rights: one right"},
+		"wider":     {false, []string{"ha"}, "", "info rights: one right"},
+		"parts":     {false, []string{"hasp/a", "hasp/b", "hasp/~"}, "", "warn rights: rights to write parts"},
+		"other":     {false, []string{"hasp/", "other/a/", "other/~"}, "?prefix=other/", "warn rights: rights to write parts"},
+		"parts-3.4": {true, []string{"hasp/a", "hasp/b", "hasp/~"}, "", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			e := guardedBy(t, backends.EtcdOptions{Old: c.old}, c.prefixes...)
+			found := diagnose(t, backend(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr+"/"+c.query))
+			var rights []string
+			for _, f := range found {
+				if strings.Contains(f, " rights: ") {
+					rights = append(rights, f)
+				}
+			}
+			if got := strings.Join(rights, "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
