@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,6 +31,7 @@ type session struct {
 	vigil  vigil
 	slots  slots
 	owed   owed
+	rev    atomic.Int64 // the latest that a transaction was answered with; see restored.go
 
 	mu    sync.Mutex
 	over  bool     // Close was called
@@ -114,11 +116,18 @@ func (s *session) busy() bool {
 // txn is the session's way to the store. A lease that does not exist is the end of the
 // session, whoever finds out.
 func (s *session) txn(ctx context.Context, doing string, t *pb.TxnRequest) (*pb.TxnResponse, error) {
+	before := s.rev.Load()
 	resp, err := s.backend.txn(ctx, s.bound, doing, t)
-	if err != nil && isGone(err) {
-		s.gone("", err)
+	if err != nil {
+		if isGone(err) {
+			s.gone("", err)
+		}
+		return nil, err
 	}
-	return resp, err
+	if err := s.reached(before, resp.Header.Revision); err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
 // renewal is a stream of etcd's for keeping leases alive. It is kept from one renewal to

@@ -32,6 +32,7 @@ type stream struct {
 	running bool
 	up      context.CancelFunc // ends the stream that stands; nil if none does
 	began   time.Time          // when it was opened
+	broke   bool               // the last one did, or could not be opened
 	pending []*pb.WatchRequest // to be sent on it
 	asked   []int64            // ids of watches to be created on it that have not been answered, in order
 	send    chan struct{}      // signals pending; holds one signal, which says all
@@ -47,6 +48,7 @@ type watch struct {
 	from    int64 // asked to begin at this revision, and not standing yet; 0: now
 	changes bool
 
+	broken   bool  // a stream has broken, before it was asked for or since
 	resting  bool  // refused, and not to be asked for at the moment; see refused.go
 	refusals uint8 // in a row
 }
@@ -54,8 +56,9 @@ type watch struct {
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the
 // stream's locks is held.
 type listener interface {
-	// standing says that deletions after this revision will be told.
-	standing(w *watch, rev int64)
+	// standing says that deletions after this revision will be told. again says that a stream
+	// has broken, on which it stood or should have: the servers may have been down.
+	standing(w *watch, rev int64, again bool)
 	// deleted says that the key was deleted at this revision, which may be long ago: before
 	// the key was what it is now.
 	deleted(w *watch, rev int64)
@@ -163,6 +166,9 @@ func (st *stream) run() {
 	for st.needed() {
 		began := time.Now()
 		stood := st.serve()
+		st.mu.Lock()
+		st.broke = len(st.watches) > 0 // else it was not needed any more
+		st.mu.Unlock()
 		if stood && time.Since(began) > longestPause {
 			pause = 0 // one that ends as soon as it stands shall not be opened all the time
 		}
@@ -174,12 +180,7 @@ func (st *stream) run() {
 			}
 		}
 		pause = min(max(2*pause, 20*time.Millisecond), longestPause)
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-timer.C:
-		case <-st.session.ctx.Done():
-			timer.Stop()
-		}
+		sleep(st.session.ctx, pause/2+rand.N(pause/2))
 	}
 }
 
@@ -214,6 +215,7 @@ func (st *stream) serve() (stood bool) {
 	st.up, st.began, st.probed = cancel, time.Now(), time.Time{}
 	st.pending, st.asked = nil, nil
 	for _, w := range st.watches {
+		w.broken = w.broken || st.broke
 		if !w.resting {
 			st.create(w)
 		}
@@ -276,8 +278,9 @@ func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 	st.heard = true
 	w := st.addressee(resp)
 	since := resp.GetHeader().GetRevision()
+	again := false
 	if w != nil && resp.Created && !resp.Canceled {
-		w.refusals = 0
+		again, w.refusals = w.broken, 0
 		if w.from != 0 {
 			since, w.from = w.from-1, 0
 		}
@@ -290,7 +293,7 @@ func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 		return false, nil // dropped meanwhile, or the answer to a probe
 	}
 	if resp.Created {
-		w.to.standing(w, since)
+		w.to.standing(w, since, again)
 	}
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.Event_DELETE {

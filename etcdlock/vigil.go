@@ -95,11 +95,7 @@ func (v *vigil) ask(s *session) {
 		for !s.askFor(batch) {
 			// The renewals decide whether the session lives on; until then, a question more or
 			// less does not matter.
-			select {
-			case <-time.After(time.Second):
-			case <-s.ctx.Done():
-				return
-			}
+			sleep(s.ctx, time.Second)
 		}
 	}
 }

@@ -197,17 +197,21 @@ func (t *ticket) hold() {
 
 // standing and deaf make the ticket a listener, with deleted and changed (view.go).
 
-func (t *ticket) standing(_ *watch, rev int64) {
+func (t *ticket) standing(_ *watch, rev int64, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if rev <= t.view.rev || t.left {
+	if !again && rev <= t.view.rev || t.left {
 		return // the view is as new as the watch
 	}
 	if t.held {
 		t.session.vigil.doubt(t)
 		return
 	}
-	t.view.watched = max(t.view.watched, rev)
+	if again { // revisions of before the break may be another history's; see restored.go
+		t.view.watched, t.view.deaf = 0, true
+	} else {
+		t.view.watched = max(t.view.watched, rev)
+	}
 	t.bell.Ring()
 }
 
