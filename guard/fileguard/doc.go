@@ -29,5 +29,8 @@
 // over. A symbolic link is followed when the File is opened, so that all ways to a file share
 // its fence.
 //
-// Who may write to the directory may also remove the sidecar.
+// Who may write to the directory may also remove the sidecar, and keep its flock. Nobody else
+// may: it is open to its owner, and to group and others only where these may write to the
+// directory. So who merely reads the file, or lives on the same machine, can hold nobody up. A
+// process that was stopped in its turn does; File.Wait bounds that.
 package fileguard

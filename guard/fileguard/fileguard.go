@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/hasplock/hasp/guard"
 )
@@ -16,12 +17,24 @@ import (
 // File is a file that is replaced under a lock's tokens. Its methods may be called at once
 // from many goroutines and processes.
 type File struct {
+	// Wait bounds how long Advance and Replace wait for their turn, besides their context: they
+	// fail with ErrBlocked then. Set it before the first use. Default: Patience.
+	Wait time.Duration
+
 	path string // without symbolic links
 	name string // of the lock
 
 	// durable is the greatest token that this File has itself seen reach the disk.
 	durable atomic.Uint64
 }
+
+// Patience is how long one waits for one's turn where File.Wait is not set. A turn takes a few
+// synced writes; this is for a disk that is slow, and many who wait for theirs.
+const Patience = 30 * time.Second
+
+// ErrBlocked: another process has kept the sidecar locked for longer than File.Wait. It was
+// stopped in the middle, or is none of hasp's. Nothing was written.
+var ErrBlocked = errors.New("the fence is locked by another process")
 
 // Open returns the file that a lock protects. Neither it nor its sidecar needs to be there
 // yet, but its directory does.
@@ -144,7 +157,11 @@ func (f *File) under(ctx context.Context, token uint64, do func() error) error {
 	if err := guard.Check(f.name, token); err != nil {
 		return err
 	}
-	s, err := openSidecar(ctx, f.Sidecar())
+	patience := f.Wait
+	if patience == 0 {
+		patience = Patience
+	}
+	s, err := openSidecar(ctx, f.Sidecar(), patience)
 	if err != nil {
 		return fmt.Errorf("guard %s: %w", f.path, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/hasplock/hasp/guard"
 )
@@ -13,6 +14,6 @@ import (
 func checkFS(string) error { return nil } // openSidecar refuses everything
 
 // openSidecar refuses: package syscall has no flock here.
-func openSidecar(context.Context, string) (*sidecar, error) {
+func openSidecar(context.Context, string, time.Duration) (*sidecar, error) {
 	return nil, fmt.Errorf("%w: files cannot be guarded on %s", guard.ErrInvalid, runtime.GOOS)
 }
