@@ -26,6 +26,9 @@ var (
 	ErrMismatch = driver.ErrMismatch
 	// ErrUnsupported: this store or strategy cannot do what was asked.
 	ErrUnsupported = driver.ErrUnsupported
+	// ErrRefused: the store answered that it will not do it: no permission, memory or disk
+	// full, read-only. Nothing was changed.
+	ErrRefused = driver.ErrRefused
 	// ErrInvalidName: the lock name breaks the rules of [ValidateName].
 	ErrInvalidName = errors.New("invalid lock name")
 	// ErrInvalidOption: a setting is wrong. Nothing was sent.

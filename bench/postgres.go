@@ -30,7 +30,7 @@ var postgresStore = store{
 			batching(table),
 			{name: "floor (advisory)", role: floor, open: advisoryFloor(e.URL)},
 			advisory("hasp advisory", throughout, ""),
-			advisory("hasp advisory, no token", essentials, "&fence=false"),
+			advisory("hasp advisory, no token", essentials, "&fence=off"),
 		}
 	},
 	counter: func(e endpoint, _ contestant) (counter, error) {

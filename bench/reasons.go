@@ -28,7 +28,7 @@ var reasons = []struct{ store, who, text string }{
 		"with 64 clients 2 ms for each hand-over on two cores, with 512 by that reckoning 18 ms: take few clients with many waiters each, which listen once. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
-		"without tokens (`fence=false`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
+		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
 		"With 512 each waiter passes two queues of the server's, lest one becomes so long that its looking for deadlocks stops the server."},
 	{"mysql", "hasp table", "A stored procedure with a transaction of several tables, where the floor inserts a row. MySQL cannot push: a statement of each client that waits looks at its own number " +
 		"in the server, 0.4 ms after the last look if it is next, and takes processor time from those who are served. 512 clients that ask at once queue up at the name's row, and the releases behind them."},

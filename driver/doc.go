@@ -49,7 +49,8 @@
 //
 // An error that wraps [ErrGone] says: the store itself answered that the entry (or
 // the session) does not exist. It is final. [ErrMismatch], [ErrUnsupported] and
-// [ErrInvalid] are final refusals, [ErrRefused] is one that may pass. Every other error
-// means "unknown": the core asks again, under the same ID, until the caller's context
-// ends, or for one TTL if the entry has never been seen in the queue.
+// [ErrInvalid] are final refusals, [ErrRefused] is one that may pass, unless the error
+// wraps [ErrInvalid] too. Every other error means "unknown": the core asks again, under the
+// same ID, until the caller's context ends, or for one TTL if the entry has never been seen
+// in the queue.
 package driver

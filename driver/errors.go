@@ -20,7 +20,8 @@ var (
 	ErrUnsupported = errors.New("not supported by this store")
 	// ErrRefused: the store answered that it will not do it now: no permission, memory or
 	// disk full, read-only. Nothing was changed. A caller that does not yet wait is told
-	// at once; one that waits already is patient.
+	// at once; one that waits already is patient. An error that wraps ErrInvalid as well says
+	// that patience is of no use: a user whom the server does not know.
 	ErrRefused = errors.New("refused by the store")
 	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
 	ErrInvalid = errors.New("invalid setting")

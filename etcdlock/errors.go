@@ -51,6 +51,8 @@ func explain(caller context.Context, doing string, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%w: etcd: %w", driver.ErrGone, err)
+	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
+		return fmt.Errorf("%w (%w): etcd will not %s: %w", driver.ErrRefused, driver.ErrInvalid, doing, err)
 	case isAny(err, wrong):
 		return fmt.Errorf("%w: etcd will not %s: %w", driver.ErrInvalid, doing, err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):

@@ -53,7 +53,7 @@ const (
 	setnxURL    = "redis://%s?strategy=setnx&dial_timeout=1m"
 	redissonURL = "redis://%s?strategy=redisson&dial_timeout=1m"
 	redlockURL  = "redlock://%s?dial_timeout=1m"
-	postgresURL = "%s&strategy=advisory&fence=false&connect_timeout=60"
+	postgresURL = "%s&strategy=advisory&fence=off&connect_timeout=60"
 	mariadbURL  = "%s?strategy=getlock&names=plain&fence=off&tls=false&dial_timeout=1m"
 )
 

@@ -141,7 +141,7 @@ func TestSharedKeys(t *testing.T) {
 		// and of "public\x00schema_migrations\x00/app", where it was given a URL
 		{"migrate", "/app/public/schema_migrations", "1726534663"},
 	} {
-		c := client(t, storeURL(t, "strategy=advisory", "fence=false", "key="+x.rule))
+		c := client(t, storeURL(t, "strategy=advisory", "fence=off", "key="+x.rule))
 		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+x.key+")"); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestSharedKeys(t *testing.T) {
 		}
 		release(t, l)
 	}
-	c := client(t, storeURL(t, "strategy=advisory", "fence=false", "key=integer"))
+	c := client(t, storeURL(t, "strategy=advisory", "fence=off", "key=integer"))
 	for _, name := range []string{"orders", "007", "9223372036854775808"} {
 		if _, err := c.Mutex(name).TryLock(patience(t)); !errors.Is(err, hasp.ErrUnsupported) {
 			t.Errorf("%q as a number: %v", name, err)

@@ -44,7 +44,7 @@ func TestUncontendedCosts(t *testing.T) {
 	}{
 		{"strategy=table", "%hasp\\_enter%", "%hasp\\_leave%"},
 		{"strategy=advisory", "%hasp\\_await%", "%pg\\_advisory\\_unlock%"},
-		{"strategy=advisory&fence=false", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock%"},
+		{"strategy=advisory&fence=off", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock%"},
 	} {
 		c := client(t, with(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
 		release(t, lock(t, c, "warm"))

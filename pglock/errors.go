@@ -64,16 +64,16 @@ func explain(ctx context.Context, err error) error {
 	}
 	switch state {
 	case "28000", "28P01", "3D000":
-		return fmt.Errorf("%w: the server does not let us in; check user, password and database: %w", driver.ErrInvalid, err)
+		return fmt.Errorf("%w (%w): the server does not let us in; check user, password and database: %w", driver.ErrRefused, driver.ErrInvalid, err)
 	case "42501":
-		return fmt.Errorf("%w: the role may not use hasp's tables; an administrator runs `hasp migrate` or what `hasp migrate --print` prints, with the grants at its end: %w", driver.ErrInvalid, err)
+		return fmt.Errorf("%w (%w): the role may not use hasp's tables; an administrator runs `hasp migrate` or what `hasp migrate --print` prints, with the grants at its end: %w", driver.ErrRefused, driver.ErrInvalid, err)
 	case undefinedTable, undefinedFunction, undefinedSchema:
 		return fmt.Errorf("hasp's tables are not there (dropped?); run `hasp migrate`: %w", err)
 	case "22021", "22P05":
 		return fmt.Errorf("%w: the database's encoding cannot store this name or owner; a UTF8 database can: %w", driver.ErrUnsupported, err)
 	case "25006":
 		return fmt.Errorf("%w: the server is read-only, a replica perhaps: %w", driver.ErrRefused, err)
-	case "53100", "53200":
+	case "53100", "53200", "53300": // disk full, out of memory, no connection left
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return err

@@ -103,7 +103,7 @@ func (o *Options) withDefaults() (Options, error) {
 	case r.Strategy != Advisory && r.Key != KeyHash:
 		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
 	case r.Strategy == Table && r.NoFence:
-		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=false is for advisory and row", driver.ErrInvalid)
+		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=off is for advisory and row", driver.ErrInvalid)
 	}
 	return r, checkKeyRule(r.Key)
 }

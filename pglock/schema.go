@@ -108,8 +108,8 @@ func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error)
 		return nil
 	})
 	if sqlState(err) == "42501" {
-		return from, from, fmt.Errorf("%w: this role may not create hasp's tables in schema %q; let an administrator run `hasp migrate`, or review and run what `hasp migrate --print` prints: %w",
-			driver.ErrInvalid, n.schema, err)
+		return from, from, fmt.Errorf("%w (%w): this role may not create hasp's tables in schema %q; let an administrator run `hasp migrate`, or review and run what `hasp migrate --print` prints: %w",
+			driver.ErrRefused, driver.ErrInvalid, n.schema, err)
 	}
 	if err != nil {
 		return from, from, fmt.Errorf("create hasp's tables in schema %q: %w", n.schema, explain(ctx, err))

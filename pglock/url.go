@@ -49,7 +49,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		NoListen:    !p.Bool("listen", true),
 		Retention:   p.Duration("retention", 0),
 		Key:         p.String("key", ""),
-		NoFence:     !p.Bool("fence", true),
+		NoFence:     p.OneOf("fence", "on", "off") == "off",
 	}
 	cfg, err := connConfig(u, p)
 	if err == nil {

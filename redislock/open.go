@@ -122,7 +122,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	o := Options{
 		Strategy:  p.OneOf("strategy", Queue, SetNX, Redisson),
 		Prefix:    p.String("prefix", ""),
-		Fence:     p.String("fence", ""),
+		Fence:     fence(p),
 		Replicas:  p.Int("wait", 0, 0, 100),
 		Retention: p.Duration("retention", defaultRetention),
 	}
@@ -145,6 +145,19 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		return nil, err
 	}
 	return OpenConn(conn, &o)
+}
+
+// fence reads what other stores spell fence=on and fence=off, and here may be a prefix as well.
+// A word that looks like one of the two must not become the beginning of a key.
+func fence(p *driver.Params) string {
+	switch v := p.String("fence", ""); v {
+	case "on":
+		return defaultFence
+	case "true", "false", "yes", "no", "1", "0":
+		return p.OneOf("fence", "on", FenceOff, "PREFIX") // refused
+	default:
+		return v
+	}
 }
 
 // refuseReplica is for URLs that name a replica: locks there would be refused, or, where it

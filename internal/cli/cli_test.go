@@ -197,6 +197,7 @@ func TestFailureCodes(t *testing.T) {
 		{hasp.ErrUnsupported, 78},
 		{hasp.ErrInvalidOption, 78},
 		{hasp.ErrDeadlock, 78},
+		{lockError(fmt.Errorf("%w: read-only", hasp.ErrRefused)), 78},
 		{fmt.Errorf("open: %w", fs.ErrPermission), 78},
 		{hasp.ErrClosed, 70},
 		{usage("x"), 64},

@@ -14,12 +14,15 @@ import (
 
 // cut:///DIR is a store whose locks expire and can be lost: the in-memory one of this
 // process, with a network that fails as files in DIR say. While DIR/cut exists no renewal
-// gets through; when DIR/evict appears an operator removes all entries. Real stores that
-// expire have scripts of their own.
+// gets through; when DIR/evict appears an operator removes all entries; while DIR/refuse exists
+// its disk is full, and DIR/refusing says that it is. Real stores that expire have scripts of
+// their own.
 func init() {
 	driver.Register("cut", func(_ context.Context, u *url.URL) (driver.Backend, error) {
-		b := memlock.New().Backend()
-		c := &cutStore{Backend: b, Watcher: b.(driver.Watcher), Namer: b.(driver.Namer), dir: filepath.Join("/", u.Host, u.Path)}
+		store := memlock.New()
+		b := store.Backend()
+		c := &cutStore{Backend: b, Watcher: b.(driver.Watcher), Namer: b.(driver.Namer), store: store, dir: filepath.Join("/", u.Host, u.Path)}
+		c.refuse()
 		go c.operate(b.(driver.Evicter))
 		return c, nil
 	})
@@ -29,7 +32,8 @@ type cutStore struct {
 	driver.Backend
 	driver.Watcher
 	driver.Namer
-	dir string
+	store *memlock.Store
+	dir   string
 }
 
 func (c *cutStore) String() string { return "cut://" + c.dir }
@@ -39,8 +43,20 @@ func (c *cutStore) has(file string) bool {
 	return err == nil
 }
 
+func (c *cutStore) refuse() {
+	said := filepath.Join(c.dir, "refusing")
+	if c.has("refuse") {
+		c.store.Refuse("", errors.New("disk full"))
+		_ = os.WriteFile(said, nil, 0o600)
+	} else if c.has("refusing") {
+		c.store.Refuse("", nil)
+		_ = os.Remove(said)
+	}
+}
+
 func (c *cutStore) operate(e driver.Evicter) {
 	for ctx := context.Background(); ; time.Sleep(10 * time.Millisecond) {
+		c.refuse()
 		if !c.has("evict") {
 			continue
 		}

@@ -112,9 +112,9 @@ func (c *candidate) campaign() error {
 			if again, err = c.lead(term, requests); !again {
 				return err
 			}
-		} else if f := fail(err); terms > 0 && f.outcome == outcomeUnreachable {
-			// It could be reached when we began, so the address is right: an outage, and a
-			// candidate is a service that is to outlast it.
+		} else if f := fail(err); terms > 0 && (f.outcome == outcomeUnreachable || f.outcome == outcomeRefused) {
+			// It could be reached when we began, so the address is right: an outage, or a full
+			// disk or a failover, and a candidate is a service that is to outlast it.
 			r.say("%v", f)
 		} else {
 			return r.done(record{}, f)

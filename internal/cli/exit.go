@@ -41,6 +41,7 @@ const (
 	outcomeInterrupted   outcome = "interrupted"
 	outcomeUnreachable   outcome = "unreachable"
 	outcomeConfig        outcome = "configuration"
+	outcomeRefused       outcome = "refused" // by the store; the exit code is that of a configuration error
 	outcomeUsage         outcome = "usage"
 	outcomeNotFound      outcome = "command not found"
 	outcomeNotExecutable outcome = "command not executable"
@@ -90,6 +91,11 @@ func fail(err error) *failure {
 		errors.Is(err, hasp.ErrMismatch), errors.Is(err, hasp.ErrDeadlock),
 		errors.Is(err, fs.ErrPermission):
 		return &failure{exitConfig, outcomeConfig, err, false}
+	case errors.Is(err, hasp.ErrRefused):
+		// An answer, so not 69: whoever tries again on 69 would do so until somebody has given
+		// the permission or made room, and on one store only, where another calls the same
+		// fault a wrong setting.
+		return &failure{exitConfig, outcomeRefused, err, false}
 	case errors.Is(err, hasp.ErrClosed), errors.Is(err, hasp.ErrNotHeld):
 		return &failure{exitInternal, outcomeInternal, err, false}
 	case errors.Is(err, context.DeadlineExceeded):

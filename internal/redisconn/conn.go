@@ -124,7 +124,11 @@ func Answered(err error) string {
 func Refusal(err error) error {
 	switch Answered(err) {
 	case "NOAUTH", "NOPERM", "WRONGPASS":
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		return fmt.Errorf("%w (%w): %w", driver.ErrRefused, driver.ErrInvalid, err)
+	case "ERR", "DB": // no code of its own; rueidis takes the ERR away
+		if strings.Contains(err.Error(), "DB index is out of range") {
+			return fmt.Errorf("%w: the server has no database of this number: %w", driver.ErrInvalid, err)
+		}
 	case "OOM", "MISCONF", "NOREPLICAS":
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
