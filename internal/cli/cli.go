@@ -26,6 +26,7 @@ type app struct {
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
 	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
+	settings       map[string]bool // the variables of all verbs' flags
 }
 
 // Main runs the command with this process's arguments and returns its exit code.
@@ -122,9 +123,15 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		if err := flagsFromEnv(cmd.Flags(), a.getenv); err != nil {
 			return err
 		}
+		if err := checkStore(cmd.Flags(), a.environ()); err != nil {
+			return err
+		}
 		return run(cmd, args)
 	}
-	documentEnv(c.Flags())
+	if a.settings == nil {
+		a.settings = map[string]bool{}
+	}
+	documentEnv(c.Flags(), a.settings)
 	return c
 }
 

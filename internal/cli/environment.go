@@ -19,7 +19,14 @@ type holding struct {
 	ID    string `json:"id"` // of the entry
 }
 
-const heldVariable = "HASP_HELD"
+const (
+	heldVariable  = "HASP_HELD"
+	storeVariable = "HASP_STORE"
+)
+
+// told are the variables by which hasp run tells its command about the lock. HASP_STORE is not
+// among them, since it is meant to be a default of what the command runs.
+var told = []string{"HASP_NAME", "HASP_HOLDER", "HASP_TOKEN", "HASP_DEADLINE", heldVariable}
 
 func heldAbove(getenv func(string) string) []holding {
 	var held []holding
@@ -49,19 +56,23 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 	return nil
 }
 
-// commandEnv is the command's environment: ours, less credentials, and last what it should
-// know about its lock. Last, so that a nested command sees its own lock and not the outer.
+// commandEnv is the command's environment: ours, less credentials and settings, and last what
+// it should know about its lock. Last, so that a nested command sees its own lock and not the
+// outer.
+//
+// Settings were for this hasp alone. With HASP_NO_WAIT a nested run would give up a lock that
+// its author meant it to wait for, and with HASP_NOTE name another command as the reason; and
+// there is no telling apart which of them was meant for both. What all who use a store are to
+// have (ttl, guard) can stand in its URL, which is passed on.
 func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCredentials, exclusive bool) []string {
-	own := map[string]string{
-		"HASP_NAME":   l.Name(),
-		"HASP_HOLDER": l.ID(),
-		"HASP_STORE":  store,
-		// Absent below where there is no value; present here so that those of an outer lock
-		// are removed.
-		"HASP_TOKEN":     "",
-		"HASP_DEADLINE":  "",
-		"HASP_STATUS_FD": "", // the descriptor is not passed on
+	own := map[string]string{}
+	for name := range a.settings {
+		own[name] = "" // removed
 	}
+	for _, name := range told {
+		own[name] = "" // those of an outer lock are removed, also where ours has no value
+	}
+	own["HASP_NAME"], own["HASP_HOLDER"], own[storeVariable] = l.Name(), l.ID(), store
 	if l.Token() != 0 {
 		own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
 	}
@@ -76,7 +87,7 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCreden
 		own[heldVariable] = string(b)
 	}
 	if !passCredentials {
-		own["HASP_STORE"] = publicURL(store)
+		own[storeVariable] = publicURL(store)
 		if u, err := url.Parse(store); err == nil {
 			for _, v := range storeSecrets[u.Scheme] {
 				own[v] = ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -76,6 +77,14 @@ func (f *lockFlags) check() error {
 	return checkText("--note", f.note)
 }
 
+// most is how long to wait: no time at all with --no-wait.
+func (f *lockFlags) most() span {
+	if f.noWait {
+		return span{set: true}
+	}
+	return f.wait
+}
+
 // checkText repeats the library's rule for notes: the library would apply it when the lock is
 // asked for, and bad usage must be refused before the store is opened.
 func checkText(flag, text string) error {
@@ -141,9 +150,18 @@ func envName(flag string) string {
 	return "HASP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// rivals are the flags that exclude each other. One on the command line also silences the
-// other in the environment: the command line wins.
-var rivals = map[string]string{"wait": "no-wait", "no-wait": "wait", "busy-code": "skip-ok", "skip-ok": "busy-code"}
+// settable reports whether a flag has a variable. What hasp run tells its command (told) is no
+// setting: a HASP_HOLDER that names the lock around us must not choose whom hasp release evicts.
+func settable(f *pflag.Flag) bool { return f.Name != "help" && !slices.Contains(told, envName(f.Name)) }
+
+// rivals are the flags that a flag cannot stand beside. Those on the command line also silence
+// it in the environment: the command line wins.
+var rivals = map[string][]string{
+	"wait": {"no-wait", "force"}, "no-wait": {"wait"},
+	"busy-code": {"skip-ok"}, "skip-ok": {"busy-code"},
+	"shared": {"permits"}, "permits": {"shared"},
+	"quiet": {"verbose"}, "verbose": {"quiet"},
+}
 
 // flagsFromEnv sets the flags that the command line has not. An empty variable is an
 // absent one.
@@ -153,7 +171,8 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	var failed error
 	fs.VisitAll(func(f *pflag.Flag) {
 		value := getenv(envName(f.Name))
-		if f.Name == "help" || value == "" || given[f.Name] || given[rivals[f.Name]] || failed != nil {
+		silenced := slices.ContainsFunc(rivals[f.Name], func(r string) bool { return given[r] })
+		if !settable(f) || value == "" || given[f.Name] || silenced || failed != nil {
 			return
 		}
 		if err := fs.Set(f.Name, value); err != nil {
@@ -163,6 +182,27 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	return failed
 }
 
-func documentEnv(fs *pflag.FlagSet) {
-	fs.VisitAll(func(f *pflag.Flag) { f.Usage += " [" + envName(f.Name) + "]" })
+// checkStore refuses a store that was named and is empty: a variable that a script has not
+// filled in (--store "$LOCKS") would otherwise lock on this machine alone, without a word.
+func checkStore(fs *pflag.FlagSet, environ []string) error {
+	f := fs.Lookup("store")
+	switch {
+	case f == nil || f.Value.String() != "":
+		return nil
+	case f.Changed:
+		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
+	case slices.Contains(environ, storeVariable+"="):
+		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
+	}
+	return nil
+}
+
+// documentEnv adds the variables of a verb's flags to its help, and to settings.
+func documentEnv(fs *pflag.FlagSet, settings map[string]bool) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if settable(f) {
+			settings[envName(f.Name)] = true
+			f.Usage += " [" + envName(f.Name) + "]"
+		}
+	})
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"strconv"
 
 	"github.com/hasplock/hasp/guard"
 	"github.com/hasplock/hasp/guard/fileguard"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // guardCommand has a subcommand for each kind of resource that a script can write to.
@@ -29,12 +31,27 @@ writes only if no greater fencing token has been here.`,
 	})
 }
 
-// guardFlags say under which lock and token to write. hasp run puts both into the environment
-// of its command, where the flags find them.
+// guardFlags say under which lock and token to write, and how long to wait for another writer.
 type guardFlags struct {
 	name    string
 	token   uint64
 	advance bool
+	wait    span
+}
+
+// fromRun takes what the flags do not say from the environment of the command of hasp run. That
+// is what these variables are for; no other verb has a default in them.
+func (f *guardFlags) fromRun(fs *pflag.FlagSet, getenv func(string) string) error {
+	if !fs.Changed("name") {
+		f.name = getenv("HASP_NAME")
+	}
+	if token := getenv("HASP_TOKEN"); token != "" && !fs.Changed("token") {
+		var err error
+		if f.token, err = strconv.ParseUint(token, 10, 64); err != nil {
+			return usage("HASP_TOKEN in the environment: %s is no token", quoteArg(token))
+		}
+	}
+	return nil
 }
 
 func (a *app) guardFileCommand() *cobra.Command {
@@ -52,18 +69,25 @@ has older tokens refused; do that first, before reading what the new content is
 made of.
 
 Both must be on this machine's local file system; locks on servers guard files of
-one machine this way. Lock and token come from hasp run by HASP_NAME and HASP_TOKEN.`,
+one machine this way. Lock and token come from hasp run by HASP_NAME and HASP_TOKEN.
+Writers of one file take turns, for moments each; if one was stopped in its turn,
+the others give up after --wait (exit code 75) and have written nothing.`,
 		Example: `  hasp run --store redis://db nightly -- sh -e -c '
     hasp guard file --advance /srv/report.txt
     ./report > /tmp/report.new
     hasp guard file /srv/report.txt < /tmp/report.new'`,
 	}
-	c.Flags().StringVar(&f.name, "name", "", "the `NAME` of the lock that protects the file")
-	c.Flags().Uint64Var(&f.token, "token", 0, "the fencing token `N` to write under")
+	f.wait = span{d: fileguard.Patience}
+	c.Flags().StringVar(&f.name, "name", "", "the `NAME` of the lock that protects the file (default: $HASP_NAME)")
+	c.Flags().Uint64Var(&f.token, "token", 0, "the fencing token `N` to write under (default: $HASP_TOKEN)")
 	c.Flags().BoolVar(&f.advance, "advance", false, "write nothing, only have smaller tokens refused from now on")
+	c.Flags().VarP(&f.wait, "wait", "w", "wait at most so long for another that is writing the file")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
 			return usage("guard file takes one path: %s", cmd.UseLine())
+		}
+		if err := f.fromRun(cmd.Flags(), a.getenv); err != nil {
+			return err
 		}
 		if f.name == "" || f.token == 0 {
 			return usage("no lock or no token: run this under hasp run on a store that has tokens, or give --name and --token")
@@ -85,6 +109,7 @@ func (a *app) guardFile(path string, f *guardFlags) error {
 	if err != nil {
 		return err
 	}
+	file.Wait = max(f.wait.d, 1) // 0 is not the default here
 	if f.advance {
 		return interruption(ctx, file.Advance(ctx, f.token))
 	}
@@ -112,6 +137,8 @@ func guardFailure(err error) *failure {
 		return fail(err)
 	case errors.Is(err, guard.ErrStale):
 		return &failure{code: exitLost, outcome: outcomeLost, err: err}
+	case errors.Is(err, fileguard.ErrBlocked):
+		return &failure{code: exitBusy, outcome: outcomeBusy, err: err}
 	case errors.Is(err, guard.ErrInvalid), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		return &failure{code: exitConfig, outcome: outcomeConfig, err: err}
 	}

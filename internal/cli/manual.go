@@ -4,6 +4,9 @@ package cli
 const manual = `STORE
   --store URL, or HASP_STORE; without either the file store of this user on this
   machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
+  So two users of a machine do not share locks unless they name a store; whatever
+  says that a lock is free says at which. A store that is named and empty is
+  refused (78).
   A password in the URL is shown nowhere, but give it by HASP_STORE: a command
   line can be read by everybody until hasp has masked it.
 
@@ -23,9 +26,12 @@ STORES
   In their place an error says so (78). docs/GUARANTEES.md has the table.
 
 FLAGS BY ENVIRONMENT
-  Every flag can be set as HASP_ and its name in capitals, '-' as '_':
-  HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins. Durations are 30s, 5m,
-  1h30m; a bare number is seconds.
+  Nearly every flag can be set as HASP_ and its name in capitals, '-' as '_', as
+  its help shows: HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins.
+  Durations are 30s, 5m, 1h30m; a bare number is seconds. These variables are not
+  handed on to the command that hasp runs, but for HASP_STORE: what all are to
+  have can stand in the store's URL (?ttl=60s). The variables that hasp run sets
+  for its command (hasp run --help) are nobody's defaults, but for hasp guard.
 
 ` + exitHelp
 
@@ -34,11 +40,12 @@ const exitHelp = `EXIT CODES
   0-255  the command's own
   128+n  the command was killed by signal n, or hasp was while it waited
   64     usage
-  69     store unreachable
+  69     store unreachable, or it did not answer in time
   70     internal error
   75     busy, or the wait was over (--busy-code, --skip-ok change it)
   76     lock lost, command stopped; or, of hasp guard, the token is stale
-  78     configuration: bad store URL, not supported there, nested lock, no permission
+  78     configuration: bad or empty store URL, not supported there, nested lock;
+         or the store refuses: no permission, read-only, full
   124    --max-hold was over, command stopped
   126    command not executable
   127    command not found
@@ -86,6 +93,8 @@ ENVIRONMENT OF THE COMMAND
                  with each renewal; absent where nothing expires
   HASP_STORE     the store in use, without user name and password
   HASP_HELD      what this command and those around it hold (JSON)
+  Flags that were set by the environment (HASP_NO_WAIT, HASP_NOTE) are for this
+  hasp and are not handed on; HASP_STORE is.
   Credentials that hasp uses for its store (in HASP_STORE, or the variables of
   that store such as PGPASSWORD with postgres://) are removed unless
   --pass-credentials is given. A nested run that would wait for a lock its own
