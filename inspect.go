@@ -23,7 +23,7 @@ type Entry struct {
 	Capacity int64     `json:"capacity"`
 	Token    uint64    `json:"token,omitempty"` // where Traits().Fencing: of the grant, or of the one to come
 	Owner    Owner     `json:"owner"`
-	Since    time.Time `json:"since"` // when it asked, by its owner's clock
+	Since    time.Time `json:"since,omitzero"` // when it asked, by its owner's clock; zero if the store does not know
 	Value    []byte    `json:"value,omitempty"`
 	Session  string    `json:"session,omitempty"`
 

@@ -14,6 +14,7 @@ type acquisition struct {
 	app    *app
 	client *hasp.Client
 	flags  *lockFlags
+	until  time.Time // when the wait is over; zero: as long as it takes
 	name   string
 	note   string
 	opts   []hasp.LockOption // besides
@@ -51,16 +52,13 @@ var errWaitOver = errors.New("the wait is over")
 
 // run gets the lock, or returns a failure that says why not.
 func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
+	wctx, cancel := q.bounded(ctx)
+	defer cancel()
 	if q.flags.exclusive() && !q.flags.noWait {
-		if err := q.app.checkNested(ctx, q.client, q.name); err != nil {
+		if err := q.app.checkNested(wctx, q.client, q.name); err != nil {
 			return nil, fail(interruption(ctx, err))
 		}
 	}
-	wctx, cancel := ctx, context.CancelFunc(func() {})
-	if q.flags.wait.d > 0 {
-		wctx, cancel = context.WithTimeoutCause(ctx, q.flags.wait.d, errWaitOver)
-	}
-	defer cancel()
 	// Stopped before anything else is told, so that "waiting" never follows "acquired".
 	stopWatching := q.watch(wctx)
 	l, err := q.lock(wctx)
@@ -73,6 +71,15 @@ func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
 		return nil, q.busy(ctx, err)
 	}
 	return nil, fail(interruption(ctx, err))
+}
+
+// bounded is ctx with the end of the wait. A mere try ends, too, when the store does not answer:
+// that is no busy lock.
+func (q *acquisition) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if q.flags.noWait {
+		return context.WithTimeout(ctx, answerBound)
+	}
+	return waitUntil(ctx, q.until)
 }
 
 // busy says who is in the way. It asks for the whole queue, also where the refusal names a

@@ -48,7 +48,7 @@ func (a *app) deadlocks(f *storeFlags) error {
 			}
 		}
 		if len(found) == 0 {
-			a.tell("no deadlock")
+			a.tell("no deadlock" + at(c))
 			return nil
 		}
 		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("%d found; hasp release --force breaks one", len(found))}
@@ -62,7 +62,8 @@ func circle(d hasp.Deadlock, now time.Time) *table {
 	}
 	t := newTable(kind, "WAITS FOR", "SINCE", "HELD BY", "HOLDER'S ID")
 	for _, w := range d.Waits {
-		t.row(ownerText(w.Waiter.Owner), clean(w.Name), clock(w.Waiter.Since, now), ownerText(w.On.Owner), w.On.ID)
+		since, _ := asked(w.Waiter, now)
+		t.row(ownerText(w.Waiter.Owner), clean(w.Name), since, ownerText(w.On.Owner), clean(w.On.ID))
 	}
 	return t
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -62,6 +63,10 @@ func (a *app) hold(name string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
+	// Found out before anybody waits; what else cannot be read shows when it is read.
+	if info, err := a.stdin.Stat(); err == nil && info.IsDir() {
+		return r.done(record{}, unreadable(syscall.EISDIR))
+	}
 	ctx, stop := interruptible()
 	defer stop()
 	note := f.note
@@ -95,14 +100,18 @@ func (a *app) hold(name string, f *runFlags) error {
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
 func (a *app) holdUntil(ctx context.Context, l *hasp.Lease) error {
-	eof := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.
-		_, _ = io.Copy(io.Discard, a.stdin) // an error ends the input as well
-		close(eof)
+		_, err := io.Copy(io.Discard, a.stdin)
+		ended <- err
 	}()
 	select {
-	case <-eof:
+	case err := <-ended:
+		// An error is no end of the input: nobody has closed a pipe to say that all is done.
+		if err != nil {
+			return unreadable(err)
+		}
 	case <-ctx.Done():
 	case <-l.Lost():
 		err := l.Err()
@@ -110,4 +119,8 @@ func (a *app) holdUntil(ctx context.Context, l *hasp.Lease) error {
 		return err
 	}
 	return nil
+}
+
+func unreadable(err error) *failure {
+	return usage("standard input cannot be read: %v; hold needs one that stays open for as long as the lock is to be held", err)
 }

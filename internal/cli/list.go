@@ -41,7 +41,7 @@ func (a *app) whoCommand() *cobra.Command {
 will be served. SINCE is when they asked for it, by their own clocks; TOKEN the
 fencing token of the grant, or of the one to come.`,
 	}
-	f.add(c.Flags(), "as one JSON object: name, holders, waiters")
+	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		name, err := oneName(cmd, args)
 		if err != nil {
@@ -68,6 +68,16 @@ func (a *app) asking(f *storeFlags, do func(context.Context, *hasp.Client) error
 	return nil
 }
 
+// queueLine is what who and ls print with --json.
+type queueLine struct {
+	hasp.Queue
+	Store string `json:"store"`
+}
+
+// at names the store of an answer. Whoever is told that a lock is free must see where: users
+// have a default store each, and the lock may be held in another.
+func at(c *hasp.Client) string { return " at " + clean(c.Backend().String()) }
+
 func (a *app) list(prefix string, f *storeFlags) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
 		var names []string
@@ -81,6 +91,7 @@ func (a *app) list(prefix string, f *storeFlags) error {
 		// One request per name, and so not one moment: a name may have moved on since. It is
 		// for people to look at, and stores have no cheaper way to ask for all queues.
 		table := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
+		shown := 0
 		for _, name := range names {
 			q, err := c.Inspect(ctx, name)
 			switch {
@@ -89,12 +100,18 @@ func (a *app) list(prefix string, f *storeFlags) error {
 			case len(q.Holders)+len(q.Waiters) == 0:
 				continue // released since
 			case f.json:
-				if err := a.printJSON(q); err != nil {
+				if err := a.printJSON(queueLine{q, c.Backend().String()}); err != nil {
 					return err
 				}
 			default:
 				table.row(listRow(q, time.Now())...)
 			}
+			shown++
+		}
+		if shown == 0 {
+			a.tell("nothing is held or waited for" + at(c))
+		} else if !f.json {
+			a.tell(fmt.Sprintf("%d in use%s", shown, at(c)))
 		}
 		if f.json {
 			return nil
@@ -107,7 +124,8 @@ func listRow(q hasp.Queue, now time.Time) []string {
 	holder, since, age := "-", "-", "-"
 	if len(q.Holders) > 0 {
 		h := q.Holders[0]
-		holder, since, age = ownerText(h.Owner), clock(h.Since, now), brief(now.Sub(h.Since))
+		holder = ownerText(h.Owner)
+		since, age = asked(h, now)
 		if n := len(q.Holders) - 1; n > 0 {
 			holder += fmt.Sprintf(" and %d more", n)
 		}
@@ -122,10 +140,10 @@ func (a *app) who(name string, f *storeFlags) error {
 			return err
 		}
 		if f.json {
-			return a.printJSON(q)
+			return a.printJSON(queueLine{q, c.Backend().String()})
 		}
 		if len(q.Holders)+len(q.Waiters) == 0 {
-			a.tell(fmt.Sprintf("%q is free", clean(name)))
+			a.tell(fmt.Sprintf("%q is free%s", clean(name), at(c)))
 		} else if err := a.print("%s", whoTable(q, time.Now())); err != nil {
 			return err
 		}
@@ -162,8 +180,8 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 			if e.Token != 0 {
 				token = fmt.Sprint(e.Token)
 			}
-			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note,
-				clock(e.Since, now), brief(now.Sub(e.Since)), token, e.ID)
+			since, age := asked(e, now)
+			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, token, clean(e.ID))
 		}
 	}
 	add("holds", q.Holders)

@@ -13,12 +13,13 @@ import (
 type leaderLine struct {
 	Time   time.Time   `json:"time"`
 	Name   string      `json:"name"`
+	Store  string      `json:"store"`
 	Leads  bool        `json:"leads"` // somebody does
 	Holder string      `json:"holder,omitempty"`
 	Token  uint64      `json:"token,omitempty"`
 	Value  string      `json:"value,omitempty"`
 	Owner  *hasp.Owner `json:"owner,omitempty"`
-	Since  *time.Time  `json:"since,omitempty"`
+	Since  time.Time   `json:"since,omitzero"`
 }
 
 // observe follows the leader until a signal comes, through outages of the store once it
@@ -43,24 +44,24 @@ func (a *app) observe(name string, f *storeFlags) error {
 			continue
 		}
 		seen = true
-		if err := a.printLeader(name, leader, f.json); err != nil {
+		if err := a.printLeader(client, name, leader, f.json); err != nil {
 			return err
 		}
 	}
 	return fail(interruption(ctx, context.Canceled))
 }
 
-func (a *app) printLeader(name string, l hasp.Leader, asJSON bool) error {
+func (a *app) printLeader(c *hasp.Client, name string, l hasp.Leader, asJSON bool) error {
 	if asJSON {
-		line := leaderLine{Time: time.Now(), Name: name}
+		line := leaderLine{Time: time.Now(), Name: name, Store: c.Backend().String()}
 		if l.ID != "" {
 			line.Leads, line.Holder, line.Token, line.Value = true, l.ID, l.Token, string(l.Value)
-			line.Owner, line.Since = &l.Owner, &l.Since
+			line.Owner, line.Since = &l.Owner, l.Since
 		}
 		return a.printJSON(line)
 	}
 	if l.ID == "" {
-		return a.print("%q has no leader\n", clean(name))
+		return a.print("%q has no leader%s\n", clean(name), at(c))
 	}
 	value := ""
 	if len(l.Value) > 0 {

@@ -25,6 +25,7 @@ type releaseLine struct {
 	Event  string      `json:"event"` // "evicted" or "released"
 	Time   time.Time   `json:"time"`
 	Name   string      `json:"name"`
+	Store  string      `json:"store"`
 	Holder string      `json:"holder,omitempty"`
 	Owner  *hasp.Owner `json:"owner,omitempty"`
 	Reason string      `json:"reason"`
@@ -94,7 +95,7 @@ func (a *app) evict(name string, f *releaseFlags) error {
 		all := append(q.Holders, q.Waiters...)
 		i := slices.IndexFunc(all, func(e hasp.Entry) bool { return e.ID == f.holder })
 		if i < 0 {
-			return usage("%q has no entry with the id %q; see: hasp who %s", clean(name), clean(f.holder), clean(name))
+			return usage("%q has no entry with the id %q%s; see: hasp who %s", clean(name), clean(f.holder), at(c), clean(name))
 		}
 		err = c.Evict(ctx, name, f.holder, f.reason)
 		if errors.Is(err, hasp.ErrNotHeld) {
@@ -104,15 +105,15 @@ func (a *app) evict(name string, f *releaseFlags) error {
 			return err
 		}
 		a.tell(fmt.Sprintf("took %q from %s%s: %s", clean(name), ownerText(all[i].Owner), commaToken(all[i].Token), clean(f.reason)))
-		return a.printRelease(f, releaseLine{Event: "evicted", Name: name, Holder: f.holder, Owner: &all[i].Owner})
+		return a.printRelease(c, f, releaseLine{Event: "evicted", Name: name, Holder: f.holder, Owner: &all[i].Owner})
 	})
 }
 
-func (a *app) printRelease(f *releaseFlags, l releaseLine) error {
+func (a *app) printRelease(c *hasp.Client, f *releaseFlags, l releaseLine) error {
 	if !f.json {
 		return nil
 	}
-	l.Time, l.Reason = time.Now(), f.reason
+	l.Time, l.Store, l.Reason = time.Now(), c.Backend().String(), f.reason
 	return a.printJSON(l)
 }
 
@@ -121,7 +122,7 @@ func (a *app) printRelease(f *releaseFlags, l releaseLine) error {
 func (a *app) askHolder(name string, f *releaseFlags) error {
 	ctx, stop := interruptible()
 	defer stop()
-	client, err := a.open(ctx, &f.storeFlags)
+	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.wait)
 	if err != nil {
 		return err
 	}
@@ -131,13 +132,10 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 		return fail(interruption(ctx, err))
 	}
 	if len(q.Holders)+len(q.Waiters) == 0 {
-		a.tell(fmt.Sprintf("%q is free", clean(name)))
-		return a.printRelease(f, releaseLine{Event: "released", Name: name})
+		a.tell(fmt.Sprintf("%q is free%s", clean(name), at(client)))
+		return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 	}
-	wctx, cancel := ctx, context.CancelFunc(func() {})
-	if f.wait.set {
-		wctx, cancel = context.WithTimeoutCause(ctx, max(f.wait.d, time.Millisecond), errWaitOver)
-	}
+	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
 	a.tell("asking: " + heldBy(q, isMe, time.Now()))
 	lease, err := drain(wctx, client, q, f.reason)
@@ -150,7 +148,7 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	if err := lease.Release(ctx); err != nil {
 		return fail(interruption(ctx, err))
 	}
-	return a.printRelease(f, releaseLine{Event: "released", Name: name})
+	return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 }
 
 // drain waits for the whole of a lock, whatever kind it is.

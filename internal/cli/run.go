@@ -133,12 +133,12 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 // get connects and acquires. On success the caller closes the client; on failure nothing is
 // left open, and what the library may have left in the store it removes while closing.
 func (a *app) get(ctx context.Context, name, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *hasp.Lease, error) {
-	client, err := a.open(ctx, &f.storeFlags, append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.most(), append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, name: name, note: note, opts: opts, report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, name: name, note: note, opts: opts, report: r}
 	lease, err := q.run(ctx)
 	if err != nil {
 		client.Close()

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -15,6 +16,40 @@ import (
 
 // answerBound is how long the verbs that only ask give the store.
 const answerBound = 10 * time.Second
+
+// openAtLeast is how long opening a file store may take where --wait is shorter, and for those
+// who do not wait: it takes milliseconds, but for a foreign flock or a process that was stopped
+// while it prepared the store. A server far away gets answerBound.
+const openAtLeast = 2 * time.Second
+
+// openWaiting opens the store for a verb that waits for most; until is when that is over, or zero
+// for a wait without end. To connect is not to wait, or --wait 50ms would be of no use on a server
+// far away; but what takes longer than that does count.
+func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
+	if !most.set {
+		c, err = a.open(ctx, f, opts...)
+		return c, until, err
+	}
+	free := answerBound
+	if f.url == "" || strings.HasPrefix(f.url, "file:") {
+		free = openAtLeast
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, max(most.d, free))
+	defer cancel()
+	c, err = a.open(ctx, f, opts...)
+	opened := time.Now()
+	return c, opened.Add(most.d - max(0, opened.Sub(began)-free)), err
+}
+
+// waitUntil is ctx with the end of a wait, as openWaiting returns it. There is at least one look,
+// also with --wait 0.
+func waitUntil(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, max(time.Until(until), time.Millisecond), errWaitOver)
+}
 
 // open connects to the store in use. It fills in f.url where nobody named one.
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {

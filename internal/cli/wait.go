@@ -35,20 +35,18 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	began := time.Now()
 	ctx, stop := interruptible()
 	defer stop()
-	client, err := a.open(ctx, f)
+	client, until, err := a.openWaiting(ctx, f, wait)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	wctx, cancel := ctx, context.CancelFunc(func() {})
-	if wait.set {
-		// At least one look, also with --wait 0.
-		wctx, cancel = context.WithTimeoutCause(ctx, max(wait.d, time.Millisecond), errWaitOver)
-	}
+	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
 	err = followHolder(wctx, client, name)
 	if context.Cause(wctx) == errWaitOver && err != nil {
-		q, ierr := client.Inspect(ctx, name)
+		lctx, cancel := context.WithTimeout(ctx, answerBound)
+		defer cancel()
+		q, ierr := client.Inspect(lctx, name)
 		if ierr != nil {
 			return fail(interruption(ctx, ierr))
 		}
@@ -60,7 +58,9 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	if err != nil {
 		return fail(interruption(ctx, err))
 	}
-	if f.json {
+	if !f.json {
+		a.tell(fmt.Sprintf("%q is free%s", clean(name), at(client)))
+	} else {
 		return a.printJSON(record{Event: "free", Time: time.Now(), Name: name, Store: client.Backend().String(), Waited: time.Since(began).Seconds()})
 	}
 	return nil

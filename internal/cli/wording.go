@@ -43,6 +43,15 @@ func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 
 func ownerText(o hasp.Owner) string { return clean(o.String()) }
 
+// asked says when an entry asked for the lock, and how long ago. Of another library's holder no
+// store knows it.
+func asked(e hasp.Entry, now time.Time) (since, age string) {
+	if e.Since.IsZero() {
+		return "-", "-"
+	}
+	return clock(e.Since, now), brief(now.Sub(e.Since))
+}
+
 // clock is the time of day, with the date if it was on another day.
 func clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()

@@ -1,0 +1,71 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// runWith runs hasp as a process with these descriptors and no others, and returns its exit code.
+func runWith(t *testing.T, files []uintptr, args ...string) int {
+	t.Helper()
+	path, err := exec.LookPath("hasp") // this program, put there by TestMain
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := syscall.ForkExec(path, append([]string{"hasp"}, args...), &syscall.ProcAttr{
+		Env: append(os.Environ(), "HASP_STORE=file://"+t.TempDir()), Files: files,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return status.ExitStatus()
+}
+
+// A descriptor of the runtime's own is none that somebody has given us: its epoll is open before
+// we look if standard input is a pipe that does not block, and can be written to by its flags.
+// One that was given is taken, also at the number that the epoll would have.
+func TestStatusIsNotTheRuntimes(t *testing.T) {
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range pipe {
+		defer unix.Close(fd)
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	standard := []uintptr{uintptr(pipe[0]), null.Fd(), null.Fd()}
+	const most = 12
+	for fd := len(standard); fd < most; fd++ {
+		if code := runWith(t, standard, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitUsage {
+			t.Errorf("--status-fd %d, which nobody opened: exit code %d", fd, code)
+		}
+	}
+	given := standard
+	for len(given) < most {
+		given = append(given, null.Fd())
+	}
+	for fd := len(standard); fd < most; fd++ {
+		if code := runWith(t, given, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitOK {
+			t.Errorf("--status-fd %d, which was given: exit code %d", fd, code)
+		}
+	}
+}
