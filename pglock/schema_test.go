@@ -165,7 +165,7 @@ func TestBadURLs(t *testing.T) {
 		nowhere + "?sslmode=disable&poll=1ms":                   "poll (1ms) cannot",
 		nowhere + "?sslmode=disable&key=rails":                  "key is for strategy=advisory",
 		nowhere + "?sslmode=disable&strategy=advisory&key=md5":  "key must be hash",
-		nowhere + "?sslmode=disable&fence=off":                "fence=off is for",
+		nowhere + "?sslmode=disable&fence=off":                  "fence=off is for",
 		nowhere + "?sslmode=disable&connections=0":              `"connections" must be`,
 		nowhere + "?sslmode=disable&sslmod=require":             `unknown parameter "sslmod"`,
 		nowhere + "?sslrootcert=/does/not/exist":                "no such file",
