@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	heed(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	keepDescriptors()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -56,6 +57,14 @@ func heed(sigs ...os.Signal) {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
+	}
+}
+
+// keepDescriptors keeps from the processes that we start what whoever runs the tests has handed
+// to us, a lock's descriptor say: a number that nobody has opened must be one.
+func keepDescriptors() {
+	for fd := 3; fd < 64; fd++ {
+		unix.CloseOnExec(fd)
 	}
 }
 

@@ -54,9 +54,7 @@ func TestStatusIsNotTheRuntimes(t *testing.T) {
 	defer null.Close()
 	standard := []uintptr{uintptr(pipe[0]), null.Fd(), null.Fd()}
 	const most = 12
-	for fd := len(standard); fd < most; fd++ {
-		unix.CloseOnExec(fd) // whoever runs the tests may have given us one: a lock's, say
-	}
+	keepDescriptors()
 	for fd := len(standard); fd < most; fd++ {
 		if code := runWith(t, standard, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitUsage {
 			t.Errorf("--status-fd %d, which nobody opened: exit code %d", fd, code)
