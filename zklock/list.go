@@ -15,7 +15,7 @@ import (
 // atOnce is how many reads of a listing are under way together.
 const atOnce = 32
 
-// List reads the children and then the data of each: for people, not for deciding.
+// List reads the children and then the data of the first: for people, not for deciding.
 func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	node, err := b.opts.path(name)
 	if err != nil {
@@ -44,8 +44,27 @@ func (b *backend) list(ctx context.Context, c *conn, name, node string, limit in
 	} else if standing, err = b.entries(ctx, c, node); err != nil {
 		return nil, err
 	}
+	if limit == 0 {
+		limit = len(standing)
+	}
+	// Who has left since the children were listed has no data any more, and the next take
+	// the place.
+	var entries []driver.Entry
+	for len(entries) < limit && len(standing) > 0 {
+		n := min(limit-len(entries), len(standing))
+		read, err := b.readAll(ctx, c, name, node, standing[:n])
+		if err != nil {
+			return nil, err
+		}
+		entries, standing = append(entries, read...), standing[n:]
+	}
+	return entries, nil
+}
+
+// readAll reads the entries of a lock, without those that have left.
+func (b *backend) readAll(ctx context.Context, c *conn, name, node string, standing []child) ([]driver.Entry, error) {
 	entries := make([]driver.Entry, len(standing))
-	err = each(ctx, len(standing), func(i int) error {
+	err := each(ctx, len(standing), func(i int) error {
 		var err error
 		entries[i], err = b.read(ctx, c, path.Join(node, standing[i].name))
 		e := &entries[i]
@@ -55,12 +74,7 @@ func (b *backend) list(ctx context.Context, c *conn, name, node string, limit in
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	// Who has left since the children were listed has no data any more.
-	entries = slices.DeleteFunc(entries, func(e driver.Entry) bool { return e.Seq == 0 })
-	return driver.First(entries, limit), nil
+	return slices.DeleteFunc(entries, func(e driver.Entry) bool { return e.Seq == 0 }), err
 }
 
 // entries lists those under a lock's node, oldest first.

@@ -1,10 +1,18 @@
 package zklock
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 )
 
 // siteAtEach returns a client for each of three servers.
@@ -48,5 +56,65 @@ func TestTryIsNotBehind(t *testing.T) {
 			t.Fatalf("try %d of a free lock: %v", round, err)
 		}
 		release(t, l)
+	}
+}
+
+// Who asks for the first of a queue does not pay for the queue, and gets as many as he asks
+// for, though some leave between the listing of the names and the reading of their data.
+func TestListTheFirst(t *testing.T) {
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	d := openSession(t, s.b, 10*time.Second) // the lists travel on its connection, too
+	const n = 40
+	var tickets []driver.Ticket
+	for i := range n {
+		k := d.Ticket(request(name, fmt.Sprint(name, "-", i)))
+		if _, err := k.Enqueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, k)
+	}
+	first := func(limit int) (ids []int) {
+		t.Helper()
+		es, err := s.b.List(t.Context(), name, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range es {
+			i, _ := strconv.Atoi(strings.TrimPrefix(e.ID, name+"-"))
+			ids = append(ids, i)
+		}
+		return ids
+	}
+	packets := sent(t, z)
+	if got := first(2); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("the first two are %v", got)
+	}
+	if d := sent(t, z) - packets; d > 4+2 { // sync, list, two reads; a ping or a renewal
+		t.Errorf("%d packets for the first two of %d", d, n)
+	}
+	for limit, want := range map[int]int{0: n, n: n, n + 1: n} {
+		if got := first(limit); len(got) != want || !slices.IsSorted(got) {
+			t.Errorf("limit %d: %v", limit, got)
+		}
+	}
+
+	// The first and the third leave while the read of the first is on its way.
+	a, nodes := admin(t, z), [2]string{tickets[0].(*ticket).node, tickets[2].(*ticket).node}
+	leave := sync.OnceFunc(func() {
+		for _, node := range nodes {
+			if err := a.Delete(node, -1); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	s.net[0].Lose(faultnet.Up, 1, func(chunk []byte) bool {
+		if bytes.Contains(chunk, append([]byte{0, 0, 0, 4, 0, 0, 0, byte(len(nodes[0]))}, nodes[0]...)) {
+			leave()
+		}
+		return false
+	})
+	if got := first(2); !slices.Equal(got, []int{1, 3}) {
+		t.Errorf("the first two, when numbers 0 and 2 have just left, are %v", got)
 	}
 }
