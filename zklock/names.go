@@ -260,19 +260,22 @@ func nodeName(s string) bool {
 // lock itself.
 func (o *Options) path(name string) (string, error) {
 	if o.PlainNames {
-		if !nodeName(name) {
-			return "", fmt.Errorf("%w: with plain names, %q is no name of a ZooKeeper node", driver.ErrUnsupported, name)
+		if !nodeName(name) || name == identityNode {
+			return "", fmt.Errorf("%w: with plain names, %q is no name of a ZooKeeper node, or hasp's own", driver.ErrUnsupported, name)
 		}
 	} else {
 		name, _ = driver.EncodeName(name, maxEncoded)
 	}
-	return strings.TrimSuffix(o.Root, "/") + "/" + name, nil
+	return o.child(name), nil
 }
+
+// child is the path of a node under the root.
+func (o *Options) child(name string) string { return strings.TrimSuffix(o.Root, "/") + "/" + name }
 
 // lockName is the inverse of path for a child of the root.
 func (o *Options) lockName(node string) (string, bool) {
 	if o.PlainNames {
-		return node, nodeName(node)
+		return node, nodeName(node) && node != identityNode
 	}
 	return driver.DecodeName(node)
 }

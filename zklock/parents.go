@@ -67,6 +67,7 @@ func lockNode(ctx context.Context, c *conn, o *Options, path string) error {
 // makeRoot makes the root and what is missing above it.
 func makeRoot(ctx context.Context, c *conn, o *Options) error {
 	path := ""
+	var denied error
 	for component := range strings.SplitSeq(strings.Trim(o.Root, "/"), "/") {
 		if component == "" {
 			return nil // the root is "/"
@@ -75,10 +76,28 @@ func makeRoot(ctx context.Context, c *conn, o *Options) error {
 		_, err := call(ctx, c, func() (string, error) {
 			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
 		})
-		// Above the root nothing may be ours to make, though it is there.
-		if err != nil && err != zk.ErrNodeExists && err != zk.ErrNoAuth {
+		// Above the root nothing may be ours to make, though it is there; and the servers look
+		// at the permission first.
+		switch {
+		case err == zk.ErrNoAuth:
+			denied = err
+		case err == zk.ErrNoNode && denied != nil: // what is denied is not there
+			return explain("create the root "+o.Root, denied)
+		case err != nil && err != zk.ErrNodeExists:
 			return explain("create the root "+path, err)
+		default:
+			denied = nil
 		}
 	}
-	return nil
+	if denied == nil {
+		return nil
+	}
+	found, err := call(ctx, c, func() (bool, error) {
+		found, _, err := c.zk.Exists(path)
+		return found, err
+	})
+	if err == nil && !found {
+		err = denied // else whoever asked for the root would find it missing and ask again
+	}
+	return explain("create the root "+path, err)
 }
