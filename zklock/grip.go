@@ -40,6 +40,7 @@ type grip struct {
 	creating *creation // under way, or ended with an unknown outcome
 	node     string    // path of our node; "" before it is known
 	token    uint64    // its czxid; 0 before it is known
+	version  int32     // of its data, as far as we know
 	gone     error     // it was deleted by somebody else
 	leaving  *removal
 	vigil    *time.Timer
@@ -197,25 +198,6 @@ func (g *grip) held(ctx context.Context) (driver.Verdict, error) {
 	g.startVigilLocked(vigilHeld)
 	g.mu.Unlock()
 	return driver.Verdict{Held: true, Token: token}, nil
-}
-
-// Publish replaces the value in the node's data.
-func (g *grip) Publish(ctx context.Context, value []byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	node, err := g.standing()
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, g.session.conn, func() (struct{}, error) {
-		_, err := g.session.zk.Set(node, encodeRecord(&g.request, value), -1)
-		return struct{}{}, err
-	})
-	if err == zk.ErrNoNode {
-		return g.vanished()
-	}
-	return explain("publish", err)
 }
 
 // vanished notes that somebody else has deleted our node, tells the core and wakes the

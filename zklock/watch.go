@@ -97,8 +97,7 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bo
 }
 
 var (
-	_ driver.Watcher   = (*backend)(nil)
-	_ driver.Namer     = (*backend)(nil)
-	_ driver.Evicter   = (*backend)(nil)
-	_ driver.Publisher = (*ticket)(nil)
+	_ driver.Watcher = (*backend)(nil)
+	_ driver.Namer   = (*backend)(nil)
+	_ driver.Evicter = (*backend)(nil)
 )
