@@ -35,17 +35,19 @@ type conn struct {
 
 	watches watches
 
-	mu     sync.Mutex
-	endErr error
-	ready  chan struct{} // closed while there is a connection
-	up     bool
-	born   bool // there has been one
-	vain   bool // failed is closed
-	net    *tap // the current TCP connection; nil before the first
+	mu       sync.Mutex
+	endErr   error
+	ready    chan struct{} // closed while there is a connection
+	up       bool
+	born     bool // there has been one
+	vain     bool // failed is closed
+	net      *tap // the current TCP connection; nil before the first
+	resuming *tap // it has the session, and the library has still to set its watches again
 
 	continued time.Time // when the connection that is up was about to ask for the session
 
-	granted time.Duration
+	granted time.Duration // the least so far
+	shorter func(asked time.Time, granted time.Duration)
 	flights map[string]*flight // creates the tap looks out for, by path
 }
 
@@ -106,49 +108,6 @@ func (c *conn) authenticate(ctx context.Context, d digest) error {
 	return explain("authenticate", err)
 }
 
-// event is the library's callback. It may run under the library's locks and never calls
-// it.
-func (c *conn) event(ev zk.Event) {
-	switch ev.Type {
-	case zk.EventSession:
-		c.newState(ev.State)
-	case zk.EventNotWatching:
-		// The library forgets its watches with the session, and ended tells everybody.
-	default:
-		c.watches.fire(ev.Path, ev.Type)
-	}
-}
-
-func (c *conn) newState(state zk.State) {
-	switch state {
-	case zk.StateHasSession:
-		c.dial.up()
-		c.mu.Lock()
-		again := c.born
-		if !c.up {
-			c.up, c.born, c.continued = true, true, c.net.began
-			close(c.ready)
-		}
-		c.mu.Unlock()
-		if again {
-			c.watches.reconnected()
-		}
-	case zk.StateDisconnected:
-		c.mu.Lock()
-		if c.up {
-			c.up = false
-			c.ready = make(chan struct{})
-		}
-		c.mu.Unlock()
-	case zk.StateExpired:
-		err := fmt.Errorf("%w: the server says that the session has expired", driver.ErrGone)
-		if c.end(err) && c.lost != nil {
-			c.lost(err)
-		}
-		go c.shut()
-	}
-}
-
 // noteRound ends the wait for the first connection when all servers have been tried.
 func (c *conn) noteRound() {
 	all, _ := c.dial.tried()
@@ -166,15 +125,6 @@ func (c *conn) attach(t *tap) bool {
 	defer c.mu.Unlock()
 	c.net = t
 	return c.endErr == nil
-}
-
-// grant notes what the server granted.
-func (c *conn) grant(timeout time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if timeout > 0 { // 0: the answer to a session that has expired
-		c.granted = timeout
-	}
 }
 
 func (c *conn) timeout() time.Duration {
@@ -276,6 +226,16 @@ func (c *conn) shut() (confirmed bool) {
 	c.dial.cancel()
 	c.bounce()
 	return confirmed
+}
+
+// drop ends the library and its connection, and leaves the session to the servers.
+func (c *conn) drop() {
+	c.dial.cancel()
+	c.bounce() // first: the library asks for a close where it can
+	c.mu.Lock()
+	client := c.zk
+	c.mu.Unlock()
+	client.Close()
 }
 
 // abandon ends a session in which there is nothing. It does not wait.

@@ -80,7 +80,7 @@ func (t *ticket) renewCounter(ctx context.Context) error {
 	t.mu.Lock()
 	t.node, t.token = "", 0
 	t.vigil.Stop()
-	t.vigil, t.vigilant, t.guarded = nil, false, false
+	t.vigil, t.vigilant = nil, false
 	t.uncountLocked()
 	t.mu.Unlock()
 	_, err = call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, s.zk.Delete(t.parent, -1) })

@@ -45,7 +45,6 @@ type grip struct {
 	leaving  *removal
 	vigil    *time.Timer
 	vigilant bool // the watch on node is being set, or stands
-	guarded  bool // it stands
 }
 
 // creation is one create request, on a goroutine that lives as long as the library's call.

@@ -10,14 +10,15 @@ import (
 )
 
 // tap is a connection to a server as the client library uses it. It reads along (and ahead)
-// and changes nothing. Three things the library knows and does not tell are in the headers of
+// and changes nothing. Four things the library knows and does not tell are in the headers of
 // the frames that pass here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
 //   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
 //     token; the library drops it, and asking for it is a request more;
 //   - the moment at which a create has been handed to the network. A request made after
-//     it is behind the create in the server's queue, so getChildren can share the flight.
+//     it is behind the create in the server's queue, so getChildren can share the flight;
+//   - the moment, on a new connection, at which it sets its watches again (resumeWithin).
 //
 // The frames are those of ZooKeeper's protocol, which is the same in all versions since
 // 3.0. Nothing depends on how the library cuts them into writes and reads.
@@ -57,8 +58,9 @@ func newTap(c net.Conn, owner *conn, greetBy time.Time) *tap {
 
 // The requests that the tap knows.
 const (
-	opCreate = 1
-	opClose  = -11
+	opCreate     = 1
+	opSetWatches = 101
+	opClose      = -11
 )
 
 func (t *tap) Write(p []byte) (int, error) {
@@ -79,6 +81,9 @@ func (t *tap) outgoing(body []byte) {
 		t.mu.Lock()
 		t.closing[xid] = true
 		t.mu.Unlock()
+		return
+	case opSetWatches:
+		t.conn.resumed(t)
 		return
 	case opCreate:
 	default:
@@ -115,7 +120,7 @@ func (t *tap) Read(p []byte) (int, error) {
 func (t *tap) incoming(body []byte) {
 	if t.heard++; t.heard == 1 {
 		if len(body) >= 8 {
-			t.conn.grant(time.Duration(binary.BigEndian.Uint32(body[4:])) * time.Millisecond)
+			t.conn.grant(t.began, time.Duration(binary.BigEndian.Uint32(body[4:]))*time.Millisecond)
 		}
 		return
 	}

@@ -11,7 +11,7 @@ import (
 // kept from vigilHeld after the grant: most locks are held for less and are spared the
 // request, the others hear of a deletion within a round trip, or when the watch is set. A
 // waiter has less to lose, its place, and begins after vigilWaiting, unless it is next: to
-// be granted by an event alone it must know that its own node still stands.
+// be granted by an event alone it must know that its own node still stands (guarded).
 const (
 	vigilHeld    = 20 * time.Millisecond
 	vigilWaiting = 3 * time.Second
@@ -42,7 +42,10 @@ func (g *grip) watchSelf() {
 	if begun {
 		return
 	}
-	l := &listener{lasting: true}
+	// A path that is not ours alone is looked at again after each reconnection: what the
+	// server finds there when the library sets its watches again may be another's node.
+	ours := g.flags&zk.FlagSequence != 0
+	l := &listener{lasting: ours}
 	l.wake = func(deleted bool) {
 		if deleted {
 			_ = g.vanished()
@@ -50,24 +53,24 @@ func (g *grip) watchSelf() {
 		}
 		g.mu.Lock() // the watch could not be set, or not be kept
 		defer g.mu.Unlock()
-		g.vigilant, g.guarded = false, false
+		g.vigilant = false
 		g.startVigilLocked(vigilHeld)
 	}
 	ctx := context.Background() // the session's end ends every call
 	exists, err := g.session.watch(ctx, node, l)
-	if err == nil && exists && g.flags&zk.FlagSequence == 0 {
-		// The path is not ours alone: what is watched may be another's node already.
+	if err == nil && exists && !ours {
+		// What is watched may be another's node already.
 		var czxid int64
 		czxid, err = g.look(ctx, node)
 		exists = czxid != 0
 	}
-	switch {
-	case err != nil: // l has been woken, and tries again
-	case exists:
-		g.mu.Lock()
-		g.guarded = true
-		g.mu.Unlock()
-	default:
+	if err == nil && !exists {
 		_ = g.vanished()
-	}
+	} // after an error l is woken, by watch or by the reconnection, and tries again
+}
+
+// guardedLocked reports whether the server would have told by now that our own node is
+// gone, before whatever it tells later.
+func (t *ticket) guardedLocked() bool {
+	return t.node != "" && t.session.watches.standing(watchKey{t.node, children})
 }

@@ -121,7 +121,7 @@ func (t *ticket) dropDeparted() bool {
 	defer t.mu.Unlock()
 	departed := t.departed
 	t.departed = nil
-	if t.gone != nil || len(departed) == 0 || !t.guarded {
+	if t.gone != nil || len(departed) == 0 || !t.guardedLocked() {
 		return false // and the list stays as it is, for another Wait to find the same
 	}
 	t.ahead = without(t.ahead, departed)

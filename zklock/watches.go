@@ -13,9 +13,16 @@ import (
 // again by the next who does: the library cannot remove watches, so setting one per wait
 // would grow without end on a node that does not change.
 type watches struct {
-	mu        sync.Mutex
-	armed     map[watchKey]bool                 // the request was made and the event has not come
-	listeners map[string]map[*listener]struct{} // by path
+	mu         sync.Mutex
+	connection int                  // the number of the current one, from 1
+	planted    bool                 // the library may have watches to set again
+	armed      map[watchKey]*arming // the request was made and the event has not come
+	listeners  map[string]map[*listener]struct{}
+}
+
+// arming is one request for a watch.
+type arming struct {
+	on int // the connection on which the server has said that it stands; 0: not yet
 }
 
 type watchKey struct {
@@ -43,8 +50,9 @@ type listener struct {
 }
 
 func (w *watches) init() {
-	w.armed = map[watchKey]bool{}
-	w.listeners = map[string]map[*listener]struct{}{}
+	w.connection = 1
+	w.armed = map[watchKey]*arming{}
+	w.listeners = map[string]map[*listener]struct{}{} // by path
 }
 
 // fire tells an event.
@@ -67,9 +75,11 @@ func (w *watches) fire(path string, event zk.EventType) {
 	}
 }
 
-// reconnected wakes those who would wait for ever if an event had been lost.
+// reconnected wakes those who would wait for ever if an event had been lost. They look for
+// themselves, and so do not depend on how the library sets its watches again.
 func (w *watches) reconnected() {
 	w.mu.Lock()
+	w.connection++
 	var woken []*listener
 	for path, ls := range w.listeners {
 		for l := range ls {
@@ -80,7 +90,8 @@ func (w *watches) reconnected() {
 		}
 	}
 	for key := range w.armed {
-		if len(w.listeners[key.path]) == 0 {
+		// A lasting listener wants to know of a deletion alone. The others set theirs anew.
+		if key.kind == contents || len(w.listeners[key.path]) == 0 {
 			delete(w.armed, key)
 		}
 	}
@@ -90,27 +101,68 @@ func (w *watches) reconnected() {
 	}
 }
 
-// listen adds a listener and reports whether the watch has still to be set.
-func (w *watches) listen(key watchKey, l *listener) (arm bool) {
+// listen adds a listener. It returns an arming if the watch has still to be set, else nil.
+func (w *watches) listen(key watchKey, l *listener) *arming {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners[key.path] == nil {
 		w.listeners[key.path] = map[*listener]struct{}{}
 	}
 	w.listeners[key.path][l] = struct{}{}
-	arm = !w.armed[key]
+	if w.armed[key] != nil {
+		return nil
+	}
 	// Before the request: an event that overtakes the answer must find it set, to clear it.
 	// Whoever relies on it meanwhile is woken if the request fails.
-	w.armed[key] = true
-	return arm
+	a := &arming{}
+	w.armed[key], w.planted = a, true
+	return a
 }
 
-// failed takes back what listen promised to others.
-func (w *watches) failed(key watchKey) {
+// stands notes that the server has set a watch, on this connection or a later one. If the
+// event has come already, a is in the map no more, and this changes nothing.
+func (w *watches) stands(a *arming, connection int) {
 	w.mu.Lock()
-	delete(w.armed, key)
-	woken := w.listeners[key.path]
-	delete(w.listeners, key.path)
+	defer w.mu.Unlock()
+	if a != nil {
+		a.on = connection
+	}
+}
+
+// standing reports whether the server has said on the current connection that a watch
+// stands, and no event has come from it. It is more than to be armed: the request may be on
+// its way; and after a reconnection the library sets its watches again in its own time, in
+// requests that those of others overtake.
+func (w *watches) standing(key watchKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.armed[key]
+	return a != nil && a.on == w.connection
+}
+
+// sown reports whether the library may have watches to set again after a reconnection.
+func (w *watches) sown() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.planted
+}
+
+// current is the number of the connection.
+func (w *watches) current() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.connection
+}
+
+// failed takes back what listen promised to others, unless an event has done so.
+func (w *watches) failed(key watchKey, a *arming) {
+	w.mu.Lock()
+	var woken map[*listener]struct{}
+	if a != nil && w.armed[key] == a {
+		delete(w.armed, key)
+		woken = w.listeners[key.path]
+		delete(w.listeners, key.path)
+	}
 	w.mu.Unlock()
 	for l := range woken {
 		l.wake(false)
@@ -141,36 +193,52 @@ func (w *watches) removeLocked(path string, l *listener) {
 func (c *conn) watch(ctx context.Context, path string, l *listener) (exists bool, err error) {
 	return c.set(ctx, watchKey{path, children}, l, func() error {
 		_, _, _, err := c.zk.ChildrenW(path)
-		if err == zk.ErrNoAuth {
-			// Reading needs a permission that another library's node may not give to us, to see
-			// that it exists needs none.
-			var found bool
-			if found, _, _, err = c.zk.ExistsW(path); err == nil && !found {
-				err = zk.ErrNoNode
-			}
-		}
 		return err
 	})
 }
 
-// set adds the listener and makes the request unless the watch stands.
+// set adds the listener and makes the request unless the watch is armed.
 func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func() error) (exists bool, err error) {
-	if !c.watches.listen(key, l) {
+	a := c.watches.listen(key, l)
+	if a == nil {
 		return true, nil
 	}
-	if err := c.connected(ctx); err != nil {
-		c.watches.failed(key)
-		return false, err
-	}
-	_, err = launch(ctx, c, func() (struct{}, error) {
-		err := request()
-		if err != nil {
-			c.watches.failed(key) // here, since the caller may have gone
-		}
-		return struct{}{}, err
-	})
+	_, err = arm(ctx, c, key, a, func() (struct{}, error) { return struct{}{}, request() })
 	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
 	}
 	return err == nil, explain("watch", err)
+}
+
+// watchAll has l woken when a child of a node comes or goes, and returns the children as
+// they were when the watch was set. It is for a node among them that may not be read: the
+// servers tell nothing of it to whoever has not the permission (since 3.8.4 and 3.9.2; before
+// that a watch by exists was told).
+func (c *conn) watchAll(ctx context.Context, parent string, l *listener) ([]string, error) {
+	key := watchKey{parent, children}
+	a := c.watches.listen(key, l) // if it is armed, nobody knows since when
+	names, err := arm(ctx, c, key, a, func() ([]string, error) {
+		names, _, _, err := c.zk.ChildrenW(parent)
+		return names, err
+	})
+	return names, explain("watch all of "+parent, err)
+}
+
+// arm makes the request for a watch and notes what became of it.
+func arm[T any](ctx context.Context, c *conn, key watchKey, a *arming, request func() (T, error)) (T, error) {
+	if err := c.connected(ctx); err != nil {
+		c.watches.failed(key, a)
+		var none T
+		return none, err
+	}
+	on := c.watches.current() // if there is another by the time of the answer, this says too little
+	return launch(ctx, c, func() (T, error) {
+		v, err := request()
+		if err != nil {
+			c.watches.failed(key, a) // here, since the caller may have gone
+		} else {
+			c.watches.stands(a, on)
+		}
+		return v, err
+	})
 }
