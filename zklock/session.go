@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -36,10 +37,29 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	}
 	opened.answered = time.Now()
 	s := &session{conn: c, backend: b, opts: o}
-	granted := c.timeout()
-	s.touches = newTouches(granted, opened)
+	s.touches = newTouches(c.timeout(), opened)
+	granted := c.whenShorter(s.shorter)
+	s.touches.shorten(opened.sent, granted) // it may be less since the line before last
 	b.add(c)
 	return s, granted, nil
+}
+
+// shorter is told that the session was continued with less than it had. Renewals are worth
+// less from here on. What the core was told by the last one stands, and cannot be taken back
+// in part: if that is more than the servers will now wait for us, the session is over, and
+// its locks are lost while nobody can have been given them yet.
+//
+// The session is not closed, so that whoever acts at this moment on what Held said just
+// before has the time that every other loss leaves him.
+func (s *session) shorter(asked time.Time, granted time.Duration) {
+	if !s.touches.shorten(asked, granted) {
+		return
+	}
+	err := fmt.Errorf("%w: the server that continues the session keeps it for %s, less than was granted before and promised", driver.ErrGone, granted)
+	if s.conn.end(err) {
+		s.opts.Gone("", err)
+		go s.conn.drop() // it is the library that has brought us here
+	}
 }
 
 // KeepAlive renews by a request that a majority answers, if there is an entry to lose.

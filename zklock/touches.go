@@ -33,22 +33,26 @@ import (
 // Opening a session and taking it to a new connection are handled by the leader itself, so
 // that a renewal on a new connection proves that one was heard. After an interruption the
 // full timeout is soon there again.
+//
+// A connection may be granted less than the one before (shorten). Each sign of life counts for
+// what its own connection was granted, and replaces what an earlier one was good for, so that
+// from the moment at which the servers continue the session the smaller timeout is all there is.
 type touches struct {
-	timeout time.Duration
-
-	mu     sync.Mutex
-	proven time.Time // the leader has heard from us after this
-	newest touch     // answered, and not yet proven to have been reported
+	mu       sync.Mutex
+	timeout  time.Duration
+	proven   time.Time // the leader has heard from us after this
+	newest   touch     // answered, and not yet proven to have been reported
+	promised time.Time // until then the core may rely on what it was told
 }
 
 // touch is a request, and when its answer was here: somewhere between, the server noted
 // it.
 type touch struct{ sent, answered time.Time }
 
-func (t *touches) spacing() time.Duration { return t.timeout / 5 }
+func (t *touches) spacing() time.Duration { return t.timeout / 5 } // under mu
 
 func newTouches(timeout time.Duration, opened touch) *touches {
-	return &touches{timeout: timeout, proven: opened.sent, newest: opened}
+	return &touches{timeout: timeout, proven: opened.sent, newest: opened, promised: opened.sent.Add(timeout)}
 }
 
 // renewed notes an answered renewal and returns how long, counted from the beginning of the
@@ -66,5 +70,19 @@ func (t *touches) renewed(began time.Time, now touch, connected time.Time) time.
 	if connected.After(t.proven) {
 		t.proven = connected
 	}
-	return min(t.timeout-began.Sub(t.proven), t.timeout)
+	granted := min(t.timeout-began.Sub(t.proven), t.timeout)
+	if until := began.Add(granted); until.After(t.promised) {
+		t.promised = until
+	}
+	return granted
+}
+
+// shorten notes that a connection that asked for the session at this time was granted less
+// than the ones before. It reports whether that breaks what the core was promised: it may go
+// on to believe for longer than the servers now keep a session that they hear no more of.
+func (t *touches) shorten(asked time.Time, timeout time.Duration) (broken bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timeout = min(t.timeout, timeout)
+	return t.promised.After(asked.Add(timeout))
 }

@@ -78,7 +78,8 @@ func (m *model) heard(at time.Time) time.Time {
 }
 
 // The promise holds for every moment at which the follower may die, with renewals that are
-// late, slow, in bursts, and that begin by waiting for a new connection.
+// late, slow, in bursts, and that begin by waiting for a new connection, which may be granted
+// less than the one before: then it is told if it breaks a promise that was made before.
 func TestTouchesAgainstModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tick = 2 * time.Second
@@ -89,6 +90,7 @@ func TestTouchesAgainstModel(t *testing.T) {
 			tr := opened(timeout)
 			granted := timeout
 			var connected time.Time
+			promised := m.opened.Add(timeout)
 			for range 15 {
 				pause(granted / 3)
 				began := time.Now()
@@ -96,6 +98,16 @@ func TestTouchesAgainstModel(t *testing.T) {
 					pause(granted / 2)
 					connected = time.Now()
 					m.opened, m.noted = connected, nil
+					if shorter := timeout - rand.N(timeout/4); rand.N(4) == 0 && shorter >= 5*tick/2 {
+						timeout = shorter
+						broken := promised.After(connected.Add(timeout))
+						if got := tr.shorten(connected, timeout); got != broken {
+							t.Fatalf("promised until %s, kept until %s after the connection: told %t", promised.Sub(connected), timeout, got)
+						}
+						if broken {
+							break // the session is over
+						}
+					}
 					pause(30 * time.Millisecond)
 				}
 				sent := time.Now()
@@ -105,6 +117,9 @@ func TestTouchesAgainstModel(t *testing.T) {
 				m.noted = append(m.noted, at)
 				pause(30 * time.Millisecond)
 				granted = tr.renewed(began, touch{sent, time.Now()}, connected)
+				if until := began.Add(granted); until.After(promised) {
+					promised = until
+				}
 				if kept, promised := heard.Add(timeout), began.Add(granted); promised.After(kept) {
 					t.Fatalf("timeout %s: promised %s longer than a leader that loses this follower now keeps the session", timeout, promised.Sub(kept))
 				}

@@ -1,0 +1,92 @@
+package zklock
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// grantAtMost restarts a server with another maxSessionTimeout.
+func grantAtMost(t *testing.T, z *backends.ZooKeeper, most time.Duration) {
+	t.Helper()
+	conf, err := z.Ask("conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := os.OpenFile(filepath.Join(table(conf, "=")["dataDir"], "../../zoo.cfg"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(cfg, "\nmaxSessionTimeout=%d\n", most.Milliseconds()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server comes back that grants a session less than it had, and then the client is cut off:
+// the next holder is granted after the shorter time-out, when the last must not believe any
+// more. It did for seconds.
+func TestShorterOnReconnection(t *testing.T) {
+	t.Parallel() // it waits
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	const ttl, shorter = 10 * time.Second, 2 * time.Second
+	s, name := newSite(t, ttl, nil, z), uniqueName(t)
+	held, c := s.lock(t, name), s.conn(t)
+	if got := c.timeout(); got != ttl {
+		t.Fatalf("granted %s", got)
+	}
+	grantAtMost(t, z, shorter)
+	eventually(t, "the session's continuation", func() bool { return c.timeout() == shorter })
+	s.net[0].Partition()
+	next := newSite(t, ttl, nil, z).lock(t, name)
+	if left := time.Until(held.Deadline()); held.Held() {
+		t.Errorf("the last holder would go on to believe for %s", left)
+	}
+	if held.Token() >= next.Token() {
+		t.Errorf("token %d after %d", next.Token(), held.Token())
+	}
+	release(t, next)
+	s.net[0].Heal()
+	release(t, s.lock(t, name)) // by a session that has had the shorter time-out from the start
+	if got := s.conn(t).timeout(); got != shorter {
+		t.Errorf("granted %s", got)
+	}
+}
+
+// Where no promise is broken the session goes on, and from there on a renewal is worth the
+// smaller time-out.
+func TestSlightlyShorterOnReconnection(t *testing.T) {
+	t.Parallel() // it waits
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	const ttl, shorter = 10 * time.Second, 9 * time.Second
+	b, err := open([]string{z.Addr}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openSession(t, b, ttl)
+	k := s.Ticket(request(uniqueName(t), "a"))
+	if _, err := k.Enqueue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(ttl - shorter) // what was promised at the opening ends before what is granted below
+	grantAtMost(t, z, shorter)
+	eventually(t, "the session's continuation", func() bool { return s.conn.timeout() == shorter })
+	for range 2 {
+		since := time.Since(s.connectedAt()) // the last sign of life that has been proven
+		if granted, err := s.KeepAlive(t.Context()); err != nil || granted+since > shorter {
+			t.Errorf("renewed for %s, %s after the reconnection, %v", granted, since, err)
+		}
+	}
+	if err := k.Leave(t.Context()); err != nil {
+		t.Errorf("the lock was lost: %v", err)
+	}
+}
