@@ -3,7 +3,10 @@ package zklock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -16,18 +19,19 @@ import (
 // one succeeds. It exists to share locks with programs that do the same.
 type nodeTicket struct {
 	grip
+	hidden bool // we may not read another's node; only Wait looks at it
 }
 
 func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 	o := s.backend.opts
-	path, err := o.path(r.Name)
+	node, err := o.path(r.Name)
 	if err == nil && r.Units != driver.Whole {
 		err = fmt.Errorf("%w: with strategy %s there are mutexes and elections only", driver.ErrUnsupported, Node)
 	}
 	t := &nodeTicket{}
 	t.grip = grip{
 		session: s, request: r, bad: err,
-		path: path, flags: zk.FlagEphemeral, acl: s.nodeACL(),
+		path: node, flags: zk.FlagEphemeral, acl: s.nodeACL(),
 		look: t.lookAt, find: t.search,
 	}
 	t.erase = t.eraseOwn
@@ -142,11 +146,25 @@ func (t *nodeTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// await returns when the node has gone, or may have.
+// await returns when the node has gone, or may have. A node that is not for us to read is
+// watched by all of the root: see watchAll.
 func (t *nodeTicket) await(ctx context.Context) error {
 	l := &listener{wake: func(bool) { t.bell.Ring() }}
+	if t.hidden {
+		root := t.session.backend.opts.Root
+		defer t.session.watches.remove(root, l)
+		names, err := t.session.watchAll(ctx, root, l)
+		if err != nil || !slices.Contains(names, path.Base(t.path)) {
+			return err
+		}
+		return t.rung(ctx)
+	}
 	defer t.session.watches.remove(t.path, l)
 	exists, err := t.session.watch(ctx, t.path, l)
+	if errors.Is(err, zk.ErrNoAuth) {
+		t.hidden = true
+		return t.await(ctx)
+	}
 	if err != nil || !exists {
 		return err
 	}

@@ -18,6 +18,7 @@ type ticket struct {
 	// Guarded by grip.mu.
 	ahead    []driver.Entry // enough of the last list; the IDs are names of nodes
 	departed []string       // of those, found to be gone since
+	hidden   []string       // of those, that we may not read; nearly always none
 }
 
 func newTicket(s *session, r driver.Request) *ticket {

@@ -2,8 +2,11 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -51,12 +54,10 @@ func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
 		node := t.parent + "/" + b.ID
 		l := &listener{wake: func(deleted bool) { t.noted(b.ID, deleted) }}
 		defer watches.remove(node, l)
+		defer watches.remove(t.parent, l)
 		set := func() {
-			exists, err := t.session.watch(ctx, node, l)
-			if err != nil {
+			if err := t.watch(ctx, b.ID, l); err != nil {
 				errs <- err
-			} else if !exists {
-				t.noted(b.ID, true)
 			}
 		}
 		if len(blockers) == 1 {
@@ -72,6 +73,31 @@ func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
 	default:
 	}
 	return t.rung(ctx)
+}
+
+// watch watches a blocker, or all of the queue if the blocker is not for us to read.
+func (t *ticket) watch(ctx context.Context, name string, l *listener) error {
+	t.mu.Lock()
+	hidden := slices.Contains(t.hidden, name)
+	t.mu.Unlock()
+	if hidden {
+		names, err := t.session.watchAll(ctx, t.parent, l)
+		if err == nil && !slices.Contains(names, name) {
+			t.noted(name, true)
+		}
+		return err
+	}
+	exists, err := t.session.watch(ctx, t.parent+"/"+name, l)
+	if errors.Is(err, zk.ErrNoAuth) { // l has been woken; the next look knows
+		t.mu.Lock()
+		t.hidden = append(t.hidden, name)
+		t.mu.Unlock()
+		return nil
+	}
+	if err == nil && !exists {
+		t.noted(name, true)
+	}
+	return err
 }
 
 // noted wakes the waiter about a blocker.

@@ -1,0 +1,96 @@
+package zklock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// Who waits behind a node that he may not read sees it leave, also when its owner has
+// published in it meanwhile. The servers tell him nothing of the node itself, so that he slept
+// for as long as nobody else woke him.
+func TestHiddenBlocker(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	a := admin(t, z)
+	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*Options{{Root: "/hidden"}, {Root: "/hidden-node", Strategy: Node}} {
+		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
+		release(t, s.lock(t, name))
+		node, _ := s.b.opts.path(name)
+		flags, watched := int32(zk.FlagEphemeral), o.Root
+		if o.Strategy != Node {
+			watched, node, flags = node, node+"/"+Curator.prefix(requestOf(name, 1)), zk.FlagEphemeralSequential
+		}
+		node, err := a.Create(node, nil, flags, zk.AuthACL(zk.PermAll))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			l, err := s.Mutex(name).Lock(t.Context())
+			if err == nil {
+				err = l.Release(t.Context())
+			}
+			got <- err
+		}()
+		eventually(t, "the watch", func() bool { return s.conn(t).watches.standing(watchKey{watched, children}) })
+		if _, err := a.Set(node, []byte("published"), -1); err != nil {
+			t.Fatal(err)
+		}
+		packets := sent(t, z)
+		time.Sleep(300 * time.Millisecond)
+		if d := sent(t, z) - packets; d > 50 { // other tests use this server, too, but none of them so much
+			t.Errorf("%d packets while nothing happens", d)
+		}
+		if err := a.Delete(node, -1); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("under %s: sleeps on", o.Root)
+		}
+	}
+}
+
+// Where not even the root may be read nobody tells anything, and the waiter asks from time to
+// time.
+func TestHiddenRoot(t *testing.T) {
+	z := backends.SharedZooKeeper(t)
+	a, root := admin(t, z), "/"+uniqueName(t)
+	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Create(root, nil, 0, append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermCreate|zk.PermDelete)...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Create(root+"/a", nil, zk.FlagEphemeral, zk.AuthACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, 10*time.Second, &Options{Root: root, Strategy: Node}, z)
+	waiting := make(chan *hasp.Lease, 1)
+	go func() {
+		defer close(waiting)
+		if l, err := s.Mutex("a").Lock(t.Context()); err == nil {
+			waiting <- l
+		}
+	}()
+	eventually(t, "an attempt to watch", func() bool {
+		s.b.mu.Lock()
+		defer s.b.mu.Unlock()
+		return len(s.b.conns) == 1 && s.b.conns[0].watches.sown()
+	})
+	if err := a.Delete(root+"/a", -1); err != nil {
+		t.Fatal(err)
+	}
+	release(t, receive(t, waiting))
+}
