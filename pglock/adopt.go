@@ -19,10 +19,11 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 		return driver.Verdict{}, err
 	}
 	s.mu.Lock()
-	t.sent = true
+	t.sent, t.where = true, s.where
 	s.mu.Unlock()
 	var state string
-	err := s.table.ask(ctx, "SELECT hasp_adopt($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+	err := s.table.ask(ctx, `SELECT hasp_adopt(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::bigint, $4::pg_catalog.text, $5::pg_catalog.text,
+		$6::bigint, $7::bigint, $8::pg_catalog.text, $9::bigint)`,
 		[]any{r.Name, id, int64(seq), r.ID, s.id, r.Units, r.Capacity, r.Owner, r.Since.UnixMicro()}, &state)
 	switch {
 	case noSchema(err), err == nil && state == "dead":

@@ -15,9 +15,12 @@ func (a advisory) check(name string) error {
 	return err
 }
 
+// gate is passed before a lock is taken: schema/6.sql says why.
+const gate = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
+
 // take asks and, if it is taken and this is to wait, waits: in one statement, which answers
-// when the lock is there and says by a notice that it waits. Without a fence there is no
-// function of ours at the server, and it takes two.
+// when the lock is there and says by a notice that it waits. Without a fence there is nothing
+// of ours at the server, and it takes more.
 func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err != nil {
@@ -25,22 +28,23 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	}
 	if b.opts.NoFence {
 		var g grant
-		err := one(ctx, c, "SELECT pg_try_advisory_lock($1)", []any{key}, &g.held)
+		err := one(ctx, c, "SELECT "+gate+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
 		if err != nil || g.held || taken == nil {
 			return g, err
 		}
 		taken()
-		return grant{held: true}, one(ctx, c, "SELECT pg_advisory_lock($1)::text", []any{key}, new(string))
+		return grant{held: true}, a.wait(ctx, b, c, key)
 	}
 	var seq *int64
 	var holder *string
 	if taken == nil {
-		err = one(ctx, c, b.naming.sql("SELECT a.*, $3::text FROM hasp_advise(false, $1, $2, $3, $4, $5) a"),
+		err = one(ctx, c, b.naming.sql(`SELECT a.*, $3::pg_catalog.text
+			FROM hasp_advise(false, $1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint) a`),
 			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder, echo(r.ID))
 	} else {
 		c.taken = taken
-		err = one(ctx, c, b.naming.sql("SELECT hasp_await($1, $2, $3, $4, $5), $3::text"),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, echo(r.ID))
+		err = one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint, $6::int, NULL::bigint, NULL::pg_catalog.text)"),
+			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro(), b.slice.Milliseconds()}, &seq, echo(r.ID))
 		c.taken = nil
 	}
 	if sqlState(err) == "23505" {
@@ -49,11 +53,25 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	return newGrant(seq, holder), err
 }
 
+// wait waits in slices, for the same reason as hasp_obtain, but without tables nobody has a
+// place: after each slice this one stands at the end of the server's queue again.
+func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) error {
+	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
+		return err // else it stays so; nothing else waits for a lock here
+	}
+	for {
+		err := one(ctx, c, "SELECT pg_advisory_lock($1::bigint)::text", []any{key}, new(string))
+		if sqlState(err) != lockNotAvailable {
+			return err
+		}
+	}
+}
+
 // give releases. false: the server says that this connection does not hold it.
 func (a advisory) give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err == nil {
-		err = one(ctx, c, "SELECT pg_advisory_unlock($1)", []any{key}, &held)
+		err = one(ctx, c, "SELECT pg_advisory_unlock($1::bigint)", []any{key}, &held)
 	}
 	return held, err
 }
@@ -63,7 +81,7 @@ func (a advisory) give(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 func (a advisory) holders(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
-		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2 AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
+		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2::text AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
 }
 
 // strangers is holders for a database without our tables, where nobody has left his name.
@@ -81,6 +99,6 @@ const atKey = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 func (a advisory) names() string {
 	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON l.pid = h.pid
 		AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND starts_with(h.name, $1)
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND starts_with(h.name, $1::text)
 			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 }

@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,8 @@ type bound struct {
 	dialer    *dialer
 	closePool func()
 	kind      kind
+
+	slice time.Duration // for how long a statement waits
 
 	mu   sync.Mutex
 	idle []*pgxLink // that hold nothing; at most opts.Connections
@@ -62,21 +63,27 @@ var errNoRow = errors.New("the row of the lock was removed while it was made")
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 func newBound(d *dialer, pool runner, closePool func(), o Options, k kind) *bound {
-	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, kind: k}
+	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, kind: k, slice: slice}
 }
+
+// slice is how long a statement waits: for so long it keeps the whole database from being
+// vacuumed. Each begins with a look for circles, so it should not be short.
+const slice = 30 * time.Second
 
 func (b *bound) String() string { return b.dialer.String() }
 
 func (b *bound) Traits() driver.Traits {
 	return driver.Traits{
 		Push: true, Fencing: !b.opts.NoFence,
+		// With its connection a lock is gone, and why that ended is not always to be learnt: by
+		// our own Leave, or before it by an administrator, a restart, the network.
+		Forgets:  true,
 		Liveness: driver.ConnectionBound, MinTTL: minTTL,
 	}
 }
 
 // For how long a holder may believe without an answer from the server. The most is shorter
-// than the silence after which the server ends a connection (settings: 6 s and 3 probes of
-// 3 s), so that a holder which is cut off has stopped believing when the server lets the
+// than the silence after which the server ends a connection (15 s: settings), so that a holder which is cut off has stopped believing when the server lets the
 // next one in. The least spares a process that stood still for a moment the loss of a lock
 // that the server keeps for it: its kernel answers the probes.
 const (
@@ -96,6 +103,9 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	}
 	s := &boundSession{bound: b, opts: o, grips: map[*grip]bool{}}
 	s.done, s.finish = context.WithCancel(context.Background())
+	if b.opts.Strategy == Row || !b.opts.NoFence {
+		go b.sweep(s.done)
+	}
 	return s, s.granted(), nil
 }
 
@@ -137,79 +147,6 @@ func (b *bound) dropIdle() {
 	for _, c := range idle {
 		c.close()
 	}
-}
-
-// List returns who holds. Waiters are the server's secret: its lock table has their
-// processes, but not their names.
-func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	var list []driver.Entry
-	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
-		list = append(list, e)
-	})
-	return driver.First(list, limit), err
-}
-
-func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.Entry, pid int64)) error {
-	query, args, err := b.kind.holders(name)
-	if err != nil {
-		return nil // no such lock can be held
-	}
-	err = b.scan(ctx, query, args, name, one)
-	if a, advisory := b.kind.(advisory); advisory && noSchema(err) { // which it does without, if it draws no tokens
-		if query, args, err = a.strangers(name); err == nil {
-			err = b.scan(ctx, query, args, name, one)
-		}
-	}
-	if noSchema(err) {
-		return ctx.Err()
-	}
-	return explain(ctx, err)
-}
-
-func (b *bound) scan(ctx context.Context, query string, args []any, name string, one func(e driver.Entry, pid int64)) error {
-	return b.pool.each(ctx, b.naming.sql(query), args, anyNumber, func(scan func(...any) error) error {
-		var pid, seq, since int64
-		e := driver.Entry{Request: driver.Request{Name: name, Units: driver.Whole, Capacity: driver.Whole}}
-		err := scan(&pid, &seq, &e.ID, &e.Owner, &since)
-		e.Seq, e.Session = uint64(seq), fmt.Sprintf("pid-%d", pid)
-		if e.ID == "" {
-			e.ID = e.Session // somebody else's
-		} else {
-			e.Since = time.UnixMicro(since)
-		}
-		one(e, pid)
-		return err
-	})
-}
-
-// Names lists what is held and has a name: locks of other programs are numbers.
-func (b *bound) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	return b.eachName(ctx, b.kind.names(), prefix, yield)
-}
-
-// Evict ends the connection of the holder, who learns of it at once. A role may do that to
-// its own connections.
-func (b *bound) Evict(ctx context.Context, name, id string) error {
-	found := int64(0)
-	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
-		if e.ID == id {
-			found = pid
-		}
-	})
-	if err != nil {
-		return err
-	}
-	var ended bool
-	if found != 0 {
-		err = b.ask(ctx, "SELECT pg_terminate_backend($1::int)", []any{found}, &ended)
-	}
-	if err == nil && !ended {
-		err = driver.ErrGone
-	}
-	return err
 }
 
 // Close ends the connections that hold nothing; those that held ended with their sessions.

@@ -40,7 +40,8 @@ type dialer struct {
 	before func(context.Context, *pgx.ConnConfig) error // a pool's hook: fresh passwords, say
 	own    bool                                         // made from a URL: their settings are ours to choose
 
-	seen examined
+	level level
+	seen  examined
 }
 
 // examined is what was found between us and the server when the backend was opened.
@@ -70,6 +71,10 @@ func (d *dialer) mode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
+func (d *dialer) runner(on pgxQuerier) pgxRunner {
+	return pgxRunner{on: on, mode: d.mode(), level: &d.level}
+}
+
 // dial makes a connection. noticed, if any, is called with the notices of the server, by
 // whoever reads from the connection.
 func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn, error) {
@@ -90,7 +95,11 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 			}
 		}
 	}
-	return pgx.ConnectConfig(ctx, cfg)
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err == nil {
+		tune(conn)
+	}
+	return conn, err
 }
 
 func (d *dialer) link(ctx context.Context) (l link, err error) {
@@ -107,10 +116,10 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.pgxRunner, l.conn, l.pid = pgxRunner{conn, d.mode()}, conn, conn.PgConn().PID()
+	l.pgxRunner, l.conn, l.pid = d.runner(conn), conn, conn.PgConn().PID()
 	err = d.settle(ctx, conn)
 	if err == nil && d.seen.pooler == sessionPooler { // which gives a number of its own
-		err = one(ctx, l, "SELECT pg_backend_pid()::bigint", nil, &l.pid)
+		err = one(ctx, l, ownPID, nil, &l.pid)
 	}
 	if err != nil {
 		l.close()
@@ -120,19 +129,28 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 }
 
 // settings are those of our own connections. Requests are bounded by their contexts; an
-// idle connection is not idle but listens or holds a lock; READ COMMITTED is what the
-// functions are written for; the notice of hasp_await must come; every statement of ours has
-// one good plan, so that making five others first, as the server does to compare, is work for
-// nothing, and on a connection that is used a few times most of the work; and the server must
-// notice when we are gone, also while it has us wait for a lock.
-const settings = `SELECT set_config(v.name, v.value, false) FROM (VALUES
+// idle connection is not idle but listens or holds a lock; names mean what they mean in
+// pg_catalog (schema/5.sql); READ COMMITTED is what the functions are written for; the notice of
+// hasp_obtain must come; every statement of ours has one good plan, so that making five others
+// first, as the server does to compare, is work for nothing, and on a connection that is used a
+// few times most of the work; and the server must notice when we are gone, also while it has us
+// wait for a lock (client_connection_check_interval), and while something that it has
+// sent is not acknowledged: its kernel sends no probes then, but the same thing again, for a
+// quarter of an hour (tcp_user_timeout).
+//
+// The path in force may be anybody's yet: nothing here is looked for in it.
+const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VALUES
+	('search_path', 'pg_catalog, pg_temp'),
 	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
 	('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
 	('default_transaction_isolation', 'read committed'), ('client_min_messages', 'notice'),
 	('plan_cache_mode', 'force_generic_plan'),
 	('tcp_keepalives_idle', '6'), ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'),
-	('client_connection_check_interval', '5s')) v(name, value)
-	WHERE current_setting(v.name, true) IS NOT NULL`
+	('tcp_user_timeout', '15s'), ('client_connection_check_interval', '5s')) v(name, value)
+	WHERE pg_catalog.current_setting(v.name, true) IS NOT NULL`
+
+// ownPID asks for the number of the server's process.
+const ownPID = "SELECT pg_catalog.pg_backend_pid()::bigint"
 
 // settle is skipped where a pooler would give our settings to somebody else.
 func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
@@ -140,7 +158,7 @@ func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	n := 0
-	err := pgxRunner{conn, pgx.QueryExecModeExec}.each(ctx, settings, nil, anyNumber, func(scan func(...any) error) error {
+	err := plainly(conn).each(ctx, settings, nil, anyNumber, func(scan func(...any) error) error {
 		n++
 		return scan(new(string))
 	})
@@ -188,6 +206,7 @@ func (l *pgxLink) close() {
 // dbDialer takes connections out of a *sql.DB.
 type dbDialer struct {
 	db       *sql.DB
+	level    level
 	database string
 }
 
@@ -197,7 +216,7 @@ func (d *dbDialer) hears() bool { return false }
 
 func (d *dbDialer) examine(ctx context.Context) error {
 	var replica bool
-	if err := one(ctx, sqlRunner{d.db}, "SELECT current_database(), pg_is_in_recovery()", nil, &d.database, &replica); err != nil {
+	if err := one(ctx, sqlRunner{on: d.db}, "SELECT pg_catalog.current_database(), pg_catalog.pg_is_in_recovery()", nil, &d.database, &replica); err != nil {
 		return explain(ctx, err)
 	}
 	return refuseReplica(replica)
@@ -208,7 +227,7 @@ func (d *dbDialer) link(ctx context.Context) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dbLink{sqlRunner: sqlRunner{conn}, conn: conn}, nil
+	return &dbLink{sqlRunner: sqlRunner{conn, &d.level}, conn: conn}, nil
 }
 
 // dbLink is a link of database/sql.

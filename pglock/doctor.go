@@ -34,6 +34,8 @@ func (b *bound) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 type examination struct {
 	*tables
 	ctx   context.Context
+	r     runner // of the moment
+	there int    // version of the tables
 	found []driver.Finding
 }
 
@@ -58,8 +60,16 @@ func (x *examination) way(d *dialer) {
 }
 
 func (x *examination) examine() ([]driver.Finding, error) {
+	var err error
+	if x.there, err = x.naming.versionNow(x.ctx, x.pool); err != nil {
+		return nil, explain(x.ctx, err)
+	}
 	for _, look := range []func() error{x.version, x.settings, x.headroom, x.clock, x.schema, x.oldTransactions} {
-		if err := look(); err != nil {
+		err := x.safely(x.ctx, func(r runner) error {
+			x.r = r
+			return look()
+		})
+		if err != nil {
 			return x.found, explain(x.ctx, err)
 		}
 	}
@@ -69,7 +79,7 @@ func (x *examination) examine() ([]driver.Finding, error) {
 func (x *examination) version() error {
 	var number int64
 	var text string
-	err := one(x.ctx, x.pool, "SELECT current_setting('server_version_num')::bigint, current_setting('server_version')", nil, &number, &text)
+	err := one(x.ctx, x.r, "SELECT current_setting('server_version_num')::bigint, current_setting('server_version')", nil, &number, &text)
 	if err != nil {
 		return err
 	}
@@ -84,7 +94,7 @@ func (x *examination) version() error {
 // and the role's own.
 func (x *examination) settings() error {
 	s := map[string]string{}
-	err := x.pool.each(x.ctx, `SELECT name, coalesce(reset_val, '') FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',
+	err := x.r.each(x.ctx, `SELECT name, coalesce(reset_val, '') FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',
 			'full_page_writes', 'default_transaction_isolation', 'default_transaction_read_only', 'server_encoding', 'synchronous_standby_names')
 		UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
 		UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication`, nil, anyNumber, func(scan func(...any) error) error {
@@ -108,7 +118,7 @@ func (x *examination) settings() error {
 		x.add(driver.Info, "synchronous_commit", s["synchronous_commit"], "")
 	}
 	if level := s["default_transaction_isolation"]; level != "read committed" {
-		x.add(driver.Warn, "isolation", level+" is the default; where hasp cannot set its own (a pool of yours, database/sql, a transaction pooler) contention fails and is asked again",
+		x.add(driver.Warn, "isolation", level+" is the default; where hasp cannot set its own (a pool of yours, database/sql, a transaction pooler) each request takes three round trips",
 			"ALTER ROLE ... SET default_transaction_isolation = 'read committed'")
 	} else {
 		x.add(driver.Info, "isolation", level, "")
@@ -136,7 +146,7 @@ func (x *examination) role(s map[string]string) {
 // headroom counts connections, of which every client has two at least.
 func (x *examination) headroom() error {
 	var used, most int64
-	err := one(x.ctx, x.pool, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+	err := one(x.ctx, x.r, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
 		current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint`, nil, &used, &most)
 	if err != nil {
 		return err
@@ -156,7 +166,7 @@ const clockTolerance = 5 * time.Second
 func (x *examination) clock() error {
 	before := time.Now()
 	var micros int64
-	err := one(x.ctx, x.pool, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
+	err := one(x.ctx, x.r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
 	if err != nil {
 		return err
 	}
@@ -172,17 +182,13 @@ func (x *examination) clock() error {
 // schema looks for the tables, and for the indexes without which a queue has no order and
 // an ID two entries.
 func (x *examination) schema() error {
-	v, err := x.naming.versionNow(x.ctx, x.pool)
-	if err != nil {
-		return err
-	}
-	if v != latest {
-		x.add(driver.Warn, "tables", fmt.Sprintf("version %d in schema %q, and %d is needed", v, x.opts.Schema, latest), "run `hasp migrate`; without the right to create, `hasp migrate --print`")
+	if x.there != latest {
+		x.add(driver.Warn, "tables", fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, latest), "run `hasp migrate`; without the right to create, `hasp migrate --print`")
 		return nil
 	}
 	p := x.opts.Prefix
 	var keys int64
-	err = one(x.ctx, x.pool, `SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+	err := one(x.ctx, x.r, `SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE i.indisunique AND i.indisvalid AND n.nspname = $1 AND c.relname IN ($2, $3, $4, $5, $6)`,
 		[]any{x.opts.Schema, p + "names", p + "sessions", p + "entries", p + "holders", p + "rows"}, &keys)
 	if err != nil {
@@ -192,7 +198,7 @@ func (x *examination) schema() error {
 		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 7 unique indexes are there and valid", keys), "drop hasp's tables while nobody uses them, and run `hasp migrate`")
 		return nil
 	}
-	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", v, x.opts.Schema), "")
+	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", latest, x.opts.Schema), "")
 	return nil
 }
 
@@ -202,7 +208,7 @@ const oldTransaction = 10 * time.Minute
 
 func (x *examination) oldTransactions() error {
 	var seconds, pid int64
-	err := one(x.ctx, x.pool, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0),
+	err := one(x.ctx, x.r, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0),
 			coalesce((array_agg(pid ORDER BY xact_start))[1], 0)::bigint
 		FROM pg_stat_activity WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL`, nil, &seconds, &pid)
 	if err != nil {

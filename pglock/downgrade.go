@@ -11,7 +11,7 @@ import (
 // counts as there, as it does for Leave; whether that is a lease is for its owner's clock.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	var there bool
-	err := t.session.table.ask(ctx, "SELECT hasp_downgrade($1, $2, $3, $4)",
+	err := t.session.table.ask(ctx, "SELECT hasp_downgrade(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint)",
 		[]any{t.request.Name, t.session.id, t.request.ID, units}, &there)
 	if noSchema(err) || err == nil && !there {
 		err = driver.ErrGone

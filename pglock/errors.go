@@ -31,6 +31,9 @@ const (
 	undefinedSchema      = "3F000"
 	lockNotAvailable     = "55P03"
 	queryCanceled        = "57014"
+
+	aboveReadCommitted = "HASP1" // raised by our functions
+	stranger           = "HASP2" // and by our migration
 )
 
 // rolledBack reports an answer after which nothing has happened and the same request may

@@ -8,7 +8,10 @@ import (
 
 // Evict removes an entry on an operator's behalf, and tells its session.
 func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, err := t.leave(ctx, name, "", id)
+	there, err := t.installed(ctx)
+	if err == nil && there {
+		there, _, err = t.leave(ctx, name, "", id)
+	}
 	return evicted(there, err)
 }
 
@@ -18,7 +21,7 @@ func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
 		return err
 	}
 	var there bool
-	err := t.ask(ctx, "SELECT hasp_evict($1, $2, $3, $4)", []any{name, id, note, t.opts.Retention.Microseconds()}, &there)
+	err := t.ask(ctx, "SELECT hasp_evict(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint)", []any{name, id, note, t.opts.Retention.Microseconds()}, &there)
 	return evicted(there, err)
 }
 
@@ -31,7 +34,7 @@ func evicted(there bool, err error) error {
 
 // LastEviction reads the note.
 func (t *table) LastEviction(ctx context.Context, name string) (note string, err error) {
-	err = t.ask(ctx, "SELECT coalesce((SELECT v.note FROM hasp_evictions v WHERE v.name = $1), '')", []any{name}, &note)
+	err = t.ask(ctx, "SELECT coalesce((SELECT v.note FROM hasp_evictions v WHERE v.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{name}, &note)
 	if noSchema(err) {
 		return "", ctx.Err() // nobody has used it yet
 	}

@@ -260,17 +260,20 @@ func (t *grip) forget(pid uint32) {
 // answer may have swallowed the end of the connection, too.
 func (t *grip) bury(ctx context.Context, pid uint32) error {
 	b := t.session.bound
-	holds := false
-	err := b.eachHolder(ctx, t.request.Name, func(_ driver.Entry, p int64) { holds = holds || uint32(p) == pid })
+	ours := "" // the entry as it is listed: a number that was used again is another's
+	err := b.eachHolder(ctx, t.request.Name, func(e driver.Entry, p int64) {
+		if uint32(p) == pid && (e.ID == t.request.ID || e.ID == e.Session) {
+			ours = e.ID
+		}
+	})
 	if err != nil {
 		return err
 	}
-	if !holds {
+	if ours == "" {
 		t.forget(0)
 		return driver.ErrGone
 	}
-	var ended bool
-	if err := b.ask(ctx, "SELECT pg_terminate_backend($1::int)", []any{int64(pid)}, &ended); err != nil {
+	if _, err := b.end(ctx, t.request.Name, ours, int64(pid)); err != nil {
 		return err
 	}
 	return fmt.Errorf("the server's process %d still holds the lock for a connection that has ended; it was told to end", pid)

@@ -130,7 +130,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, 
 	if err := insist(func() error { return d.meet(ctx, opts) }); err != nil {
 		return nil, explain(ctx, err)
 	}
-	return newBackend(d, pgxRunner{pool, d.mode()}, func() {}, opts), nil
+	return newBackend(d, d.runner(pool), func() {}, opts), nil
 }
 
 // OpenDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
@@ -152,7 +152,7 @@ func OpenDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error)
 	if err := d.examine(ctx); err != nil {
 		return nil, err
 	}
-	return newTable(d, sqlRunner{db}, func() {}, opts), nil
+	return newTable(d, sqlRunner{db, &d.level}, func() {}, opts), nil
 }
 
 // newBackend chooses the strategy.

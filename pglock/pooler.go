@@ -37,10 +37,10 @@ func (d *dialer) meet(ctx context.Context, o Options) error {
 // then heard by nobody, a prepared statement is missing, and an advisory lock is held by
 // a stranger.
 func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
-	r := pgxRunner{conn, pgx.QueryExecModeExec}
+	r := plainly(conn)
 	var pid int64
 	var replica bool
-	if err := one(ctx, r, "SELECT pg_backend_pid()::bigint, pg_is_in_recovery(), current_database()", nil, &pid, &replica, &d.seen.database); err != nil {
+	if err := one(ctx, r, "SELECT pg_catalog.pg_backend_pid()::bigint, pg_catalog.pg_is_in_recovery(), pg_catalog.current_database()", nil, &pid, &replica, &d.seen.database); err != nil {
 		return err
 	}
 	if err := refuseReplica(replica); err != nil {
@@ -72,9 +72,9 @@ func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
 		return err
 	}
 	defer (&pgxLink{conn: second}).close()
-	a, b := pgxRunner{first, pgx.QueryExecModeExec}, pgxRunner{second, pgx.QueryExecModeExec}
+	a, b := plainly(first), plainly(second)
 	pid := func(r runner) (n int64, err error) {
-		err = one(ctx, r, "SELECT pg_backend_pid()::bigint", nil, &n)
+		err = one(ctx, r, ownPID, nil, &n)
 		return n, err
 	}
 	d.seen.pooler = sessionPooler
@@ -110,7 +110,7 @@ func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
 // ask, which is slower and as safe.
 func arrives(ctx context.Context, listener *pgx.Conn, sender runner) (bool, error) {
 	channel := "hasp_p_" + strings.ToLower(rand.Text())
-	r := pgxRunner{listener, pgx.QueryExecModeExec}
+	r := plainly(listener)
 	if err := r.script(ctx, "LISTEN "+channel); err != nil {
 		return false, err
 	}

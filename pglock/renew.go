@@ -23,16 +23,17 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	}
 	var alive bool
 	var entries, places int64
+	var where string
 	there := map[string]string{} // names of the entries, by ID
 	err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
-		err := one(ctx, r, n.sql("SELECT r.*, $1::text FROM hasp_renew($1, $2) r"), []any{s.id, s.opts.TTL.Microseconds()},
-			&alive, &entries, &places, echo(s.id))
+		err := one(ctx, r, n.sql("SELECT r.*, $1::pg_catalog.text, hasp_where() FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint) r"),
+			[]any{s.id, s.opts.TTL.Microseconds()}, &alive, &entries, &places, echo(s.id), &where)
 		if err != nil || !alive || entries == int64(len(known.confirmed)) && places == known.places {
 			there = nil
 			return err
 		}
-		return r.each(ctx, n.sql("SELECT e.id, e.name FROM hasp_entries e WHERE e.session = $1"), []any{s.id}, anyNumber,
+		return r.each(ctx, n.sql("SELECT e.id, e.name FROM hasp_entries e WHERE e.session OPERATOR(pg_catalog.=) $1::pg_catalog.text"), []any{s.id}, anyNumber,
 			func(scan func(...any) error) error {
 				var id, name string
 				err := scan(&id, &name)
@@ -49,10 +50,26 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	case !alive:
 		return 0, s.dead()
 	}
+	s.confirm(known, where, there)
 	if there != nil {
 		s.compare(known, there)
 	}
 	return s.opts.TTL, nil
+}
+
+// confirm notes that a server has the entries that a renewal has seen there.
+func (s *session) confirm(k knowledge, where string, there map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.where == where {
+		return // as nearly always: the entries may be many
+	}
+	s.where = where
+	for _, t := range k.confirmed {
+		if _, ok := there[t.request.ID]; there == nil || ok {
+			t.where = where
+		}
+	}
 }
 
 // knowledge is what was known of the entries when a renewal was sent.
@@ -113,7 +130,7 @@ func (s *session) removeStray(ids map[string]string) {
 	ctx, cancel := context.WithTimeout(s.done, s.opts.TTL/3)
 	defer cancel()
 	for id, name := range ids {
-		if _, err := s.table.leave(ctx, name, s.id, id); err != nil {
+		if _, _, err := s.table.leave(ctx, name, s.id, id); err != nil {
 			return
 		}
 	}

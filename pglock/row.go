@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -16,15 +17,17 @@ func (row) check(string) error { return nil }
 // take begins the transaction and locks the row. The token is drawn by another connection:
 // drawn in this transaction it would be undone with it, and given out a second time.
 func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
-	held, err := w.lock(ctx, b, c, r.Name, false)
+	var place int64
+	held, err := w.lock(ctx, b, c, r.Name, "NOWAIT")
 	if err == nil && !held && taken != nil {
 		taken()
-		held, err = w.lock(ctx, b, c, r.Name, true)
+		place, err = w.wait(ctx, b, c, r.Name)
+		held = err == nil
 	}
 	if err != nil || !held {
 		var g grant
 		if err == nil && r.NoWait && !b.opts.NoFence {
-			err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name = $1), '')", []any{r.Name}, &g.holder)
+			err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{r.Name}, &g.holder)
 		}
 		return g, err
 	}
@@ -32,18 +35,34 @@ func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, t
 		return grant{held: true}, nil
 	}
 	var seq int64
-	err = b.ask(ctx, "SELECT hasp_grant($1, NULL, $2, $3, $4, $5)",
-		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int32(c.pid)}, &seq)
+	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, NULL::bigint, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int, $6::bigint)",
+		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid), place}, &seq)
 	return grant{held: true, token: uint64(seq)}, err
 }
 
-func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait bool) (held bool, err error) {
-	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
-	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1 FOR UPDATE"
-	if wait { // behind few others: schema/4.sql says why. The slot is ours for as long as the lock.
-		begin += b.naming.sql("; SELECT hasp_slot(hashtextextended(" + quote(name) + " COLLATE \"C\", 0), 128)")
-	} else {
+// wait waits for its turn, and then for the row, in slices: schema/6.sql says why. The place is
+// the connection's, not the transaction's; it is given back when the row is locked.
+func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) (place int64, err error) {
+	ms := b.slice.Milliseconds()
+	err = one(ctx, c, b.naming.sql("CALL hasp_line_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
+	for held := false; err == nil && !held; {
+		held, err = w.lock(ctx, b, c, name, fmt.Sprintf("SET LOCAL lock_timeout = %d", ms))
+	}
+	if err == nil {
+		err = one(ctx, c, b.naming.sql("SELECT hasp_step($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, place}, new(string))
+	}
+	return place, err
+}
+
+// lock begins the transaction and locks the row: at once (NOWAIT), or after a setting that
+// bounds the waiting.
+func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (held bool, err error) {
+	begin := "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT " + gate
+	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1::pg_catalog.text FOR UPDATE"
+	if how == "NOWAIT" {
 		stmt += " NOWAIT"
+	} else {
+		begin += "; " + how
 	}
 	for range 2 {
 		if err := c.script(ctx, begin); err != nil {
@@ -65,9 +84,10 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name string, wait b
 		if err != nil {
 			return false, err
 		}
-		// A new name. Its row is made and committed before it is locked: one that is made in
-		// the open transaction would be seen by nobody, and locked by everybody.
-		if err := c.script(ctx, b.naming.sql("INSERT INTO hasp_rows (name) VALUES ("+quote(name)+") ON CONFLICT DO NOTHING")); err != nil {
+		// A new name, or one that was swept. Its row is made and committed before it is locked:
+		// one that is made in the open transaction would be seen by nobody, and locked by
+		// everybody.
+		if err := c.script(ctx, b.naming.sql("SELECT hasp_row("+quote(name)+"::pg_catalog.text)")); err != nil {
 			return false, err
 		}
 	}
@@ -86,10 +106,10 @@ func (row) holders(name string) (query string, args []any, err error) {
 	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
 		FROM hasp_rows r JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = r.xmax
 		LEFT JOIN hasp_holders h ON h.name = r.name AND h.pid = l.pid
-		WHERE r.name = $1`, []any{name}, nil
+		WHERE r.name = $1::text`, []any{name}, nil
 }
 
 func (row) names() string {
 	return `SELECT r.name FROM hasp_rows r JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = r.xmax
-		WHERE starts_with(r.name, $1)`
+		WHERE starts_with(r.name, $1::text)`
 }

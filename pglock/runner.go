@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,7 +20,7 @@ type runner interface {
 	each(ctx context.Context, stmt string, args []any, rows int, one func(scan func(into ...any) error) error) error
 	// script runs statements without arguments or answer, in one transaction.
 	script(ctx context.Context, text string) error
-	// atomically runs do in one transaction.
+	// atomically runs do in one transaction, at READ COMMITTED.
 	atomically(ctx context.Context, do func(runner) error) error
 }
 
@@ -81,17 +82,53 @@ func eachRow(answer interface {
 	return nil
 }
 
-// pgxRunner is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
-type pgxRunner struct {
-	on interface {
-		Query(ctx context.Context, stmt string, args ...any) (pgx.Rows, error)
-		Exec(ctx context.Context, stmt string, args ...any) (pgconn.CommandTag, error)
-		Begin(ctx context.Context) (pgx.Tx, error)
+// level says how statements are sent where the isolation is not ours to set, on a pool of the
+// user's and behind a pooler: by themselves, until one of our functions complains that the
+// default is above READ COMMITTED; from then on each in a transaction that says so. That
+// is three round trips instead of one. The default may be changed at any time, for a role or a
+// database, so that asking for it once, at Open, would not do. nil: inside of such a transaction.
+type level struct{ above atomic.Bool }
+
+// run sends a statement, and again if it was refused for the isolation: it has done nothing then.
+func (l *level) run(plain, inTransaction func() error) error {
+	if l == nil {
+		return plain()
 	}
-	mode pgx.QueryExecMode
+	if !l.above.Load() {
+		err := plain()
+		if sqlState(err) != aboveReadCommitted {
+			return err
+		}
+		l.above.Store(true)
+	}
+	return inTransaction()
 }
 
+// pgxQuerier is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+type pgxQuerier interface {
+	Query(ctx context.Context, stmt string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, stmt string, args ...any) (pgconn.CommandTag, error)
+}
+
+type pgxRunner struct {
+	on    pgxQuerier
+	mode  pgx.QueryExecMode
+	level *level
+}
+
+// plainly is for the few statements that look around: any isolation does, and nothing is
+// prepared.
+func plainly(conn *pgx.Conn) pgxRunner { return pgxRunner{on: conn, mode: pgx.QueryExecModeExec} }
+
 func (r pgxRunner) each(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
+	return r.level.run(
+		func() error { return r.query(ctx, stmt, args, rows, one) },
+		func() error {
+			return r.atomically(ctx, func(tx runner) error { return tx.each(ctx, stmt, args, rows, one) })
+		})
+}
+
+func (r pgxRunner) query(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
 	all := make([]any, 0, 12) // enter has eleven
 	answer, err := r.on.Query(ctx, stmt, append(append(all, r.mode), args...)...)
 	if err != nil {
@@ -114,7 +151,15 @@ func (r pgxRunner) script(ctx context.Context, text string) error {
 }
 
 func (r pgxRunner) atomically(ctx context.Context, do func(runner) error) error {
-	return pgx.BeginFunc(ctx, r.on, func(tx pgx.Tx) error { return do(pgxRunner{tx, r.mode}) })
+	db, ok := r.on.(interface {
+		BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
+	})
+	if !ok {
+		return fmt.Errorf("%T begins no transaction of its own", r.on)
+	}
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return do(pgxRunner{on: tx, mode: r.mode})
+	})
 }
 
 // sqlRunner is a *sql.DB, a *sql.Conn or a *sql.Tx.
@@ -123,9 +168,18 @@ type sqlRunner struct {
 		QueryContext(ctx context.Context, stmt string, args ...any) (*sql.Rows, error)
 		ExecContext(ctx context.Context, stmt string, args ...any) (sql.Result, error)
 	}
+	level *level
 }
 
 func (r sqlRunner) each(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
+	return r.level.run(
+		func() error { return r.query(ctx, stmt, args, rows, one) },
+		func() error {
+			return r.atomically(ctx, func(tx runner) error { return tx.each(ctx, stmt, args, rows, one) })
+		})
+}
+
+func (r sqlRunner) query(ctx context.Context, stmt string, args []any, rows int, one func(func(...any) error) error) error {
 	answer, err := r.on.QueryContext(ctx, stmt, args...)
 	if err != nil {
 		return err
@@ -140,16 +194,18 @@ func (r sqlRunner) script(ctx context.Context, text string) error {
 }
 
 func (r sqlRunner) atomically(ctx context.Context, do func(runner) error) error {
-	db, ok := r.on.(*sql.DB)
+	db, ok := r.on.(interface {
+		BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error)
+	})
 	if !ok {
 		return fmt.Errorf("%T begins no transaction of its own", r.on)
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // after Commit it does nothing
-	if err := do(sqlRunner{tx}); err != nil {
+	if err := do(sqlRunner{on: tx}); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/pglock"
 )
 
 // Many processes use an empty database for the first time at once: one creates the tables,
@@ -71,10 +72,10 @@ func TestMigrate(t *testing.T) {
 	b := open(t, storeURL(t, "prefix=migrate_"))
 	defer b.Close()
 	m := b.(driver.Migrator)
-	if from, to, err := m.Migrate(t.Context()); from != 0 || to != 4 || err != nil {
+	if from, to, err := m.Migrate(t.Context()); from != 0 || to != pglock.Latest || err != nil {
 		t.Errorf("the first migration: from %d to %d, %v", from, to, err)
 	}
-	if from, to, err := m.Migrate(t.Context()); from != 4 || to != 4 || err != nil {
+	if from, to, err := m.Migrate(t.Context()); from != pglock.Latest || to != pglock.Latest || err != nil {
 		t.Errorf("the second migration: from %d to %d, %v", from, to, err)
 	}
 	do(t, backends.SharedPostgres(t).URL(), "INSERT INTO locks.migrate_schema VALUES (99)")

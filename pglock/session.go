@@ -3,9 +3,7 @@ package pglock
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -29,6 +27,10 @@ type session struct {
 	closed  bool
 	tickets map[string]*ticket // those that may have an entry, by ID
 	leaving map[string]*ticket // those whose Leave has not been answered
+
+	// where is the server, and its timeline, that has answered last on the session's own
+	// connection; "" where that is not to be learnt. See ticket.missing.
+	where string
 }
 
 var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
@@ -116,7 +118,7 @@ func (s *session) Close(ctx context.Context) error {
 	clear(s.tickets)
 	s.mu.Unlock()
 	s.finish() // ends the line, and every Wait
-	err := s.table.ask(ctx, "SELECT hasp_finish($1)::text", []any{s.id}, new(string))
+	err := s.table.ask(ctx, "SELECT hasp_finish(hasp_level($1::pg_catalog.text))::pg_catalog.text", []any{s.id}, new(string))
 	if noSchema(err) {
 		return nil // whoever dropped the tables has removed the entries as well
 	}
@@ -126,27 +128,4 @@ func (s *session) Close(ctx context.Context) error {
 // Ticket prepares an entry.
 func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{session: s, request: r}
-}
-
-// sweepEvery is how often a session cleans up after those who died and after names that
-// nobody uses. Each does it, at its own time: there is no one whose job it is.
-const sweepEvery = time.Minute
-
-func (s *session) sweep() {
-	for {
-		timer := time.NewTimer(sweepEvery/2 + rand.N(sweepEvery))
-		select {
-		case <-s.done.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		ctx, cancel := context.WithTimeout(s.done, sweepEvery/2)
-		_ = s.table.sweep(ctx) // the next one tries again
-		cancel()
-	}
-}
-
-func (t *tables) sweep(ctx context.Context) error {
-	return t.ask(ctx, "SELECT hasp_sweep(hasp_now() - $1)::text", []any{t.opts.Retention.Microseconds()}, new(string))
 }

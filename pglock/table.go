@@ -70,9 +70,38 @@ func (t *tables) ensure(ctx context.Context) error {
 	return nil
 }
 
+// installed is ensure for those who only look: what is not there is not created, but what an
+// earlier version has made is brought up to date.
+func (t *tables) installed(ctx context.Context) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	t.mu.Lock()
+	there := t.there
+	t.mu.Unlock()
+	if !there {
+		if v, err := t.naming.versionNow(ctx, t.pool); err != nil || v == 0 {
+			return false, explain(ctx, err)
+		}
+	}
+	return true, t.ensure(ctx)
+}
+
+// safely runs do where names mean what they mean in pg_catalog, also on a pool of the user's: for
+// statements with operators in them. The others call functions of ours by their schema, with
+// each argument of a type that is spelled out: one of an unknown type could call a namesake
+// that somebody has put beside it.
+func (t *tables) safely(ctx context.Context, do func(runner) error) error {
+	return t.pool.atomically(ctx, func(tx runner) error {
+		if err := tx.script(ctx, "SET LOCAL "+safePath); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
 // ask runs a statement that answers with one row. It is asked again at once if the server
-// undid it in favour of another transaction, which happens where somebody has set an
-// isolation level above READ COMMITTED: nothing was done then.
+// undid it in favour of another transaction: nothing was done then.
 func (t *tables) ask(ctx context.Context, stmt string, args []any, into ...any) error {
 	const most = 5
 	var err error
@@ -126,14 +155,15 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	err := s.line.start(ctx, s.done)
 	if err == nil {
 		err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
-			return one(ctx, r, t.naming.sql("SELECT hasp_begin($1, $2)::text"), []any{s.id, o.TTL.Microseconds()}, new(string))
+			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint)::pg_catalog.text, hasp_where()"),
+				[]any{s.id, o.TTL.Microseconds()}, new(string), &s.where)
 		})
 	}
 	if err != nil {
 		s.finish()
 		return nil, 0, explain(ctx, err)
 	}
-	go s.sweep()
+	go t.sweep(s.done)
 	return s, o.TTL, nil
 }
 

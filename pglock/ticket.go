@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -16,15 +17,17 @@ type ticket struct {
 	request driver.Request
 
 	// Guarded by session.mu.
-	sent      bool  // there may be an entry
-	confirmed bool  // the store has answered that there is: it must not be made again
-	held      bool  // and that it holds
-	left      bool  // Leave was called: a late Enqueue must not make an orphan
-	gone      bool  // the store has no such entry any more
-	missed    bool  // notifications may have been lost: ask
-	seq       int64 // of the confirmed entry
-	granted   int64 // the seq that a message granted, perhaps before our request was answered
-	ahead     int64 // how many waited in front at the last answer, counted to four
+	sent      bool   // there may be an entry
+	confirmed bool   // the store has answered that there is: it must not be made again
+	held      bool   // and that it holds
+	left      bool   // Leave was called: a late Enqueue must not make an orphan
+	gone      bool   // the store has no such entry any more
+	missed    bool   // notifications may have been lost: ask
+	seq       int64  // of the confirmed entry
+	granted   int64  // the seq that a message granted, perhaps before our request was answered
+	published int64  // how often Publish was called
+	where     string // where the entry was made, or seen by a renewal since: see missing
+	ahead     int64  // how many waited in front at the last answer, counted to four
 	bell      bell.Bell
 }
 
@@ -48,7 +51,8 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		return v, nil
 	}
 	var a answer
-	err := s.table.ask(ctx, "SELECT e.*, $4::text FROM hasp_enter($1, $2, hasp_turn($3, 16), $4, $5, $6, $7, $8, $9, $10) e", t.arguments(),
+	err := s.table.ask(ctx, `SELECT e.*, $4::pg_catalog.text FROM hasp_enter($1::pg_catalog.text, $2::boolean, hasp_turn($3::pg_catalog.text, 16),
+		$4::pg_catalog.text, $5::pg_catalog.text, $6::bigint, $7::bigint, $8::pg_catalog.text, $9::bigint, $10::pg_catalog.bytea) e`, t.arguments(),
 		&a.state, &a.seq, &a.retry, &a.ahead, &a.holder, echo(t.request.ID))
 	if err != nil {
 		if noSchema(err) {
@@ -78,6 +82,9 @@ func (t *ticket) arguments() []any {
 		mode = "again"
 	}
 	t.sent, t.missed = true, false
+	if mode == "first" {
+		t.where = s.where
+	}
 	value := r.Value
 	if value == nil {
 		value = []byte{}
@@ -205,7 +212,10 @@ func (t *ticket) Leave(ctx context.Context) error {
 	if !sent {
 		return driver.ErrGone
 	}
-	there, err := s.table.leave(ctx, t.request.Name, s.id, t.request.ID)
+	there, where, err := s.table.leave(ctx, t.request.Name, s.id, t.request.ID)
+	if err == nil && !there {
+		err = t.missing(where)
+	}
 	if err != nil && !noSchema(err) {
 		return err
 	}
@@ -218,19 +228,46 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return nil
 }
 
-func (t *tables) leave(ctx context.Context, name, session, id string) (there bool, err error) {
-	err = t.ask(ctx, "SELECT hasp_leave(hasp_turn($1, 0), $2, $3), $3::text", []any{name, session, id}, &there, echo(id))
-	return there, err
+// errElsewhere is for an entry that is not there, and no wonder.
+var errElsewhere = errors.New("another server answers than the one that had the entry (a replica was promoted, a backup restored), and it may never have had it")
+
+// missing says what it means that a server has no such entry. Usually that a Leave before this one
+// was applied, and its answer lost. But a replica that is promoted without having every commit
+// has forgotten the entry, or has never had it, and may have granted its lock to somebody else
+// before the release: whether it was kept to the end nobody knows. The server and its timeline
+// tell the two apart: each promotion begins another.
+func (t *ticket) missing(where string) error {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.where != where || where == "" {
+		return errElsewhere
+	}
+	return nil
 }
 
-// Publish replaces the value of the held entry.
+// leave also answers where it asked, if the entry is not there.
+func (t *tables) leave(ctx context.Context, name, session, id string) (there bool, where string, err error) {
+	err = t.ask(ctx, `SELECT l.there, CASE WHEN l.there THEN '' ELSE hasp_where() END, $3::pg_catalog.text
+		FROM hasp_leave(hasp_turn($1::pg_catalog.text, 0), $2::pg_catalog.text, $3::pg_catalog.text) l(there)`,
+		[]any{name, session, id}, &there, &where, echo(id))
+	return there, where, err
+}
+
+// Publish replaces the value of the held entry. Each call has a number, so that one that the
+// network delivers late does not take the place of a later one's value.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	if value == nil {
 		value = []byte{}
 	}
+	s := t.session
+	s.mu.Lock()
+	t.published++
+	n := t.published
+	s.mu.Unlock()
 	var there bool
-	err := t.session.table.ask(ctx, "SELECT hasp_publish($1, $2, $3, $4)",
-		[]any{t.request.Name, t.session.id, t.request.ID, value}, &there)
+	err := s.table.ask(ctx, "SELECT hasp_publish(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.bytea, $5::bigint)",
+		[]any{t.request.Name, s.id, t.request.ID, value, n}, &there)
 	if err == nil && !there {
 		err = driver.ErrGone
 	}

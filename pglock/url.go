@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -67,7 +66,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBackend(d, pgxRunner{pool, d.mode()}, pool.Close, opts), nil
+	return newBackend(d, d.runner(pool), pool.Close, opts), nil
 }
 
 // connConfig makes pgx's settings of a URL, without I/O but for the files it names. pgx
@@ -105,7 +104,6 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "hasp"
 	}
-	cfg.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	return cfg, nil
 }
 
@@ -121,10 +119,6 @@ func badURL(err error) error {
 
 // dialTimeout bounds a dial where connect_timeout does not.
 const dialTimeout = 5 * time.Second
-
-// keepAlive has a connection to a server that vanished without a word fail after fifteen
-// seconds instead of Go's two minutes: the locks of Advisory and Row end with theirs.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 6 * time.Second, Interval: 3 * time.Second, Count: 3}
 
 // pool makes the pool, and looks at the server by its first connection: who opens a store for
 // a single lock would otherwise connect three times.
@@ -142,6 +136,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 		return nil
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		tune(conn)
 		if !examined.Load() {
 			return nil // whether it may have our settings is not known yet
 		}

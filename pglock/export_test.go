@@ -1,0 +1,30 @@
+package pglock
+
+import (
+	"context"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Slice has a store of strategy advisory or row wait in slices of this length.
+func Slice(b driver.Backend, d time.Duration) { b.(*bound).slice = d }
+
+// Latest is the version of the tables.
+const Latest = latest
+
+// Sweep is what a session has done once in a minute.
+func Sweep(ctx context.Context, b driver.Backend) error {
+	t := tablesOf(b)
+	if t.opts.Strategy == Advisory && t.opts.NoFence {
+		return nil
+	}
+	return t.ask(ctx, "SELECT hasp_tidy($1::bigint)", []any{t.opts.Retention.Microseconds()}, new(bool))
+}
+
+func tablesOf(b driver.Backend) *tables {
+	if t, ok := b.(*table); ok {
+		return t.tables
+	}
+	return b.(*bound).tables
+}

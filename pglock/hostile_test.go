@@ -1,0 +1,187 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/pglock"
+)
+
+// mallory may create things in schema public, as everybody might before PostgreSQL 15, and it is
+// in everybody's search_path. What she makes fits arguments better than what pg_catalog has, and
+// notes who has run it.
+const mallory = `
+	CREATE TABLE caught (what text);
+	GRANT INSERT, SELECT ON caught TO PUBLIC;
+	CREATE FUNCTION spring(what text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.caught VALUES (what || ' as ' || current_user); END $$;
+	CREATE FUNCTION f1(a numeric, b int) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN PERFORM public.spring('numeric * int'); RETURN a OPERATOR(pg_catalog.*) b::numeric; END $$;
+	CREATE OPERATOR * (LEFTARG = numeric, RIGHTARG = int, FUNCTION = f1);
+	CREATE FUNCTION f2(a numeric, b int) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN PERFORM public.spring('numeric / int'); RETURN a OPERATOR(pg_catalog./) b::numeric; END $$;
+	CREATE OPERATOR / (LEFTARG = numeric, RIGHTARG = int, FUNCTION = f2);
+	CREATE FUNCTION f3(a float8, b int) RETURNS float8 LANGUAGE plpgsql AS $$ BEGIN PERFORM public.spring('float8 * int'); RETURN a OPERATOR(pg_catalog.*) b::float8; END $$;
+	CREATE OPERATOR * (LEFTARG = float8, RIGHTARG = int, FUNCTION = f3);
+	CREATE FUNCTION f4(a text, b bigint) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM public.spring('text || bigint'); RETURN a OPERATOR(pg_catalog.||) b::text; END $$;
+	CREATE OPERATOR || (LEFTARG = text, RIGHTARG = bigint, FUNCTION = f4);`
+
+// namesakes puts a function beside each of ours that has a number among its arguments: for an
+// argument whose type is not spelled out, float8 is what PostgreSQL prefers.
+const namesakes = `DO $$
+	DECLARE
+		f record;
+	BEGIN
+		FOR f IN SELECT p.proname AS name, replace(replace(oidvectortypes(p.proargtypes), 'bigint', 'float8'), 'integer', 'float8') AS args
+			FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND starts_with(p.proname, 'hasp_') AND p.prokind = 'f'
+				AND p.proowner <> 'mallory'::regrole AND oidvectortypes(p.proargtypes) ~ 'bigint|integer'
+		LOOP
+			EXECUTE format('CREATE FUNCTION public.%I(%s) RETURNS text LANGUAGE plpgsql AS $f$ BEGIN PERFORM public.spring(%L); RETURN NULL; END $f$',
+				f.name, f.args, 'a namesake of ' || f.name);
+		END LOOP;
+	END $$`
+
+// Whoever may create something in a schema of somebody's search_path does not so run code with
+// the rights of those who lock: whatever they do, and by whatever connection. The control is a
+// statement as people write them.
+func TestHostileRole(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
+	do(t, as(server.URL(), "mallory"), mallory)
+
+	for _, strategy := range []string{"table", "advisory", "row"} {
+		everything(t, open(t, with(server.URL(), "strategy="+strategy)))
+	}
+	do(t, as(server.URL(), "mallory"), namesakes)
+	for _, strategy := range []string{"table", "advisory", "row"} {
+		everything(t, open(t, with(server.URL(), "strategy="+strategy)))
+		pool, err := pgxpool.New(t.Context(), server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		b, err := pglock.Open(t.Context(), pool, &pglock.Options{Strategy: strategy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		everything(t, b)
+	}
+	everything(t, open(t, with(server.URL(), "strategy=advisory", "fence=false")))
+	everything(t, open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
+	b, err := pglock.OpenDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything(t, b)
+
+	if caught := ask[[]string](t, server.URL(), "SELECT coalesce(array_agg(DISTINCT what), '{}') FROM caught"); len(caught) > 0 {
+		t.Errorf("mallory's code has run: %s", strings.Join(caught, ", "))
+	}
+	ask[string](t, server.URL(), "SELECT (extract(epoch FROM now()) * 1000000)::text")
+	if ask[int](t, server.URL(), "SELECT count(*) FROM caught WHERE what LIKE '% as postgres'") == 0 {
+		t.Error("the control was not caught: this test catches nobody")
+	}
+}
+
+// everything is what a client can have a server do.
+func everything(t *testing.T, b driver.Backend) {
+	t.Helper()
+	c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(calm)) })
+	defer c.Close()
+	ctx := patience(t)
+	fatal := func(err error) {
+		t.Helper()
+		if err != nil && !errors.Is(err, hasp.ErrUnsupported) {
+			t.Fatal(err)
+		}
+	}
+	m, ok := b.(driver.Migrator)
+	if ok {
+		_, _, err := m.Migrate(ctx)
+		fatal(err)
+	}
+	l := lock(t, c, "a")
+	if _, err := c.Mutex("a").TryLock(ctx); !errors.Is(err, hasp.ErrBusy) && !errors.Is(err, hasp.ErrDeadlock) {
+		t.Error(err)
+	}
+	waits := make(chan error, 1)
+	second := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(calm)) })
+	go func() { waits <- second.Do(ctx, "a", func(context.Context) error { return nil }) }()
+	for _, err := range c.Follow(ctx, "a") {
+		fatal(err)
+		break
+	}
+	for _, err := range c.Names(ctx, "") {
+		fatal(err)
+	}
+	release(t, l)
+	fatal(<-waits)
+	if c.Traits().Shared {
+		w, err := c.RWMutex("b").Lock(ctx)
+		fatal(err)
+		fatal(w.Downgrade(ctx))
+		text, err := w.Export()
+		fatal(err)
+		w, err = second.Import(ctx, text)
+		fatal(err)
+		release(t, w)
+		term, err := c.Election("c").Campaign(ctx, []byte("1"))
+		fatal(err)
+		fatal(term.Publish(ctx, []byte("2")))
+		fatal(term.Resign(ctx))
+	}
+	l = lock(t, c, "d")
+	for _, e := range entries(t, c, "d") {
+		fatal(c.Evict(ctx, "d", e.ID, "why"))
+	}
+	wantLost(t, l, hasp.Denied, hasp.SessionGone)
+	_, err := c.LastEviction(ctx, "d")
+	fatal(err)
+	if d, ok := b.(driver.Diagnoser); ok {
+		_, err := d.Diagnose(ctx)
+		fatal(err)
+	}
+	if i, ok := b.(driver.Identifier); ok {
+		_, err := i.Identity(ctx)
+		fatal(err)
+	}
+	fatal(pglock.Sweep(ctx, b))
+}
+
+// Everything of ours at the server has a path of its own, or is bound when it is created. The
+// two procedures commit, and cannot have one: they only call what has.
+func TestEveryFunctionHasItsPath(t *testing.T) {
+	t.Parallel()
+	migrated(t, "pathless_")
+	bare := ask[[]string](t, backends.SharedPostgres(t).URL(), `SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname), '{}') FROM pg_proc p
+		WHERE starts_with(p.proname, 'pathless_') AND p.prosqlbody IS NULL AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)`)
+	if got := fmt.Sprint(bare); got != "[pathless_line_up pathless_obtain]" {
+		t.Errorf("without a path of their own: %s", got)
+	}
+}
+
+// What somebody has put where our tables are to be is not taken for them: his triggers would run
+// as each client.
+func TestForeignTables(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
+	do(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0)`)
+	b := open(t, server.URL())
+	defer b.Close()
+	m := b.(driver.Migrator)
+	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "hasp_names") || !strings.Contains(err.Error(), "mallory") {
+		t.Errorf("over a stranger's table: %v", err)
+	}
+	do(t, server.URL(), "ALTER TABLE hasp_names OWNER TO postgres")
+	if _, _, err := m.Migrate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,101 @@
+package pglock_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/pglock"
+)
+
+func pgxConfig(t testing.TB, serverURL string) *pgx.ConnConfig {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// L2: on a pool whose transactions are REPEATABLE READ or SERIALIZABLE two readers leave at the
+// same moment. A statement that looked at the queue before it waited for the other would
+// see the other's entry yet, and so neither would wake the writer, whose TTL is far away.
+// The level is raised when the store is open already, as an administrator may.
+func TestIsolationOfPools(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	pools := map[string]func() driver.Backend{
+		"pgx": func() driver.Backend {
+			pool, err := pgxpool.New(t.Context(), server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			b, err := pglock.Open(t.Context(), pool, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		"sql": func() driver.Backend {
+			db := stdlib.OpenDB(*pgxConfig(t, server.URL()))
+			t.Cleanup(func() { db.Close() })
+			// Not to ask is what this is about: nobody would be late who asks all the time.
+			b, err := pglock.OpenDB(t.Context(), db, &pglock.Options{Poll: 2 * slack})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		"pooler": func() driver.Backend {
+			return open(t, backends.StartPgBouncer(t, server, "transaction").URL()+"&poll=80s")
+		},
+	}
+	for _, level := range []string{"repeatable read", "serializable"} {
+		for how, pool := range pools {
+			t.Run(how+" "+level, func(t *testing.T) {
+				b := pool()
+				do(t, server.URL(), "ALTER DATABASE postgres SET default_transaction_isolation = '"+level+"'")
+				defer do(t, server.URL(), "ALTER DATABASE postgres RESET default_transaction_isolation")
+				leaveAtOnce(t, server, b)
+			})
+		}
+	}
+}
+
+// leaveAtOnce has two readers leave while a writer waits, each after both have begun to.
+func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
+	name := t.Name()
+	var readers []*hasp.Lease
+	for range 2 {
+		c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(10*slack)) })
+		l, err := c.RWMutex(name).RLock(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, l)
+	}
+	// The writer is a client of its own at a direct connection, and so is told, if anybody is.
+	got := queued(t, server.URL(), name, hasp.WithTTL(10*slack))
+	left := make(chan error, 2)
+	blocked := func() int {
+		return ask[int](t, server.URL(), "SELECT count(DISTINCT pid)::int FROM pg_locks WHERE NOT granted")
+	}
+	holds(t, server.URL(), name, func() {
+		for i, l := range readers {
+			go func() { left <- l.Release(patience(t)) }()
+			eventually(t, "a release that waits", func() bool { return blocked() >= i+1 })
+		}
+	})
+	for range readers {
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+	}
+	release(t, takes(t, got))
+}

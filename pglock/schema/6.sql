@@ -1,0 +1,221 @@
+-- hasp, version 6: the queue of those who wait for an advisory lock or a row.
+--
+-- A statement that waits keeps its view of the database, and as long as it does nobody's dead
+-- rows are removed: a standby that waited for days stopped vacuum everywhere. So waiting is cut
+-- into slices, each a transaction of its own. But whoever leaves a queue of the server's to
+-- stand in it again stands at its end. So the order is not that queue's: each draws a place,
+-- keeps it locked for as long as it waits, and waits for the place before his; only the first
+-- waits for the lock itself, and nobody passes him when his slice ends. At most two wait for any
+-- lock of the server's, which version 4 says why. A place is a lock of the connection's: it
+-- ends with that, without anybody's help.
+--
+-- tail is the last place drawn, served one below which nobody waits. A row that was swept and
+-- made again counts from 1: hasp_tidy sees to it that nobody waits then.
+--
+-- ceiling and started are for tokens: see hasp_grant. used is the hour of the last use: see
+-- version 7.
+ALTER TABLE hasp_holders
+  ADD COLUMN IF NOT EXISTS tail    bigint NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS served  bigint NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS ceiling bigint NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS started bigint NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint;
+
+-- place_key makes the two numbers of a place's lock: 64 bits for name and place together.
+CREATE OR REPLACE FUNCTION hasp_place_key(p_name text, p_place bigint, OUT o_high int, OUT o_low int) LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_key bigint := hashtextextended(p_name COLLATE "C", p_place);
+BEGIN
+  o_high := (v_key >> 32)::int;
+  o_low := ((v_key << 32) >> 32)::int;
+END $$;
+
+-- gate is passed by a connection before it takes a lock. Whoever is about to end the connection
+-- of a holder, on an operator's behalf, shuts the gate of that connection and then looks again
+-- whether it holds what it is to be ended for. So it is never ended for a lock that it
+-- has given back, while it holds another.
+CREATE OR REPLACE FUNCTION hasp_gate() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid());
+  PERFORM pg_advisory_unlock_shared(1751216001, pg_backend_pid());
+END $$;
+
+-- grant notes who holds now and draws the token. Whoever calls it holds the lock. The commit
+-- does not wait for the disk, but for once in an hour: a crash forgets the newest tokens, and
+-- with a clock that has been set back they would be drawn again. So the row has a ceiling, which
+-- no token has passed and which is on the disk: a server that has been started since goes on
+-- above it. (A crash of one of the server's processes is none of those: it starts itself again
+-- without losing the time.) p_place is that of whoever has waited, else 0.
+CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int, p_place bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_reserve CONSTANT bigint := 3600000000;
+  v_started bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+  v_seq     bigint;
+  v_raised  boolean;
+BEGIN
+  LOOP
+    UPDATE hasp_holders h SET key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid, served = greatest(h.served, p_place),
+        used = greatest(h.used, hasp_now() / 3600000000),
+        seq = greatest(h.seq + 1, hasp_now(), CASE WHEN h.started <> v_started THEN h.ceiling + 1 END)
+      WHERE h.name = p_name RETURNING h.seq, h.started <> v_started OR h.seq > h.ceiling INTO v_seq, v_raised;
+    EXIT WHEN FOUND;
+    INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
+  END LOOP;
+  IF v_raised THEN
+    UPDATE hasp_holders h SET ceiling = greatest(h.ceiling, v_seq + v_reserve), started = v_started WHERE h.name = p_name;
+    IF current_setting('synchronous_commit') = 'off' THEN
+      PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+  ELSE
+    PERFORM set_config('synchronous_commit', 'off', true);
+  END IF;
+  RETURN v_seq;
+END $$;
+
+-- What clients of earlier versions call.
+CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, p_pid, 0::bigint);
+END $$;
+
+-- advise as before, past the gate.
+CREATE OR REPLACE FUNCTION hasp_advise(p_wait boolean, p_name text, p_key bigint, p_id text, p_owner text, p_since bigint,
+  OUT o_seq bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM hasp_gate();
+  IF p_wait THEN
+    PERFORM pg_advisory_lock(p_key);
+  ELSIF NOT pg_try_advisory_lock(p_key) THEN
+    SELECT h.owner INTO o_holder FROM hasp_holders h WHERE h.name = p_name;
+    RETURN;
+  END IF;
+  o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), 0::bigint);
+END $$;
+
+-- draw draws a place and locks it before anybody can see that it is drawn. One at a time, since
+-- a row that many want to change has a long queue; the caller commits at once.
+CREATE OR REPLACE FUNCTION hasp_draw(p_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_place bigint;
+  k       record;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true); -- a crash ends all who wait
+  PERFORM hasp_turn('place of ' || p_name, 16);
+  LOOP
+    UPDATE hasp_holders h SET tail = h.tail + 1, used = greatest(h.used, hasp_now() / 3600000000) WHERE h.name = p_name RETURNING h.tail INTO v_place;
+    IF NOT FOUND THEN
+      INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
+      CONTINUE;
+    END IF;
+    SELECT * INTO k FROM hasp_place_key(p_name, v_place);
+    EXIT WHEN pg_try_advisory_lock(k.o_high, k.o_low); -- else 64 bits have met those of somebody else
+  END LOOP;
+  RETURN v_place;
+END $$;
+
+-- ahead waits for a slice (in milliseconds) and answers whether anybody waits in front of a
+-- place yet. Places of those who have given up are free; where they are many, they are counted as
+-- served, so that not everybody goes through them. The caller commits at once.
+CREATE OR REPLACE FUNCTION hasp_ahead(p_name text, p_place bigint, p_slice int) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
+DECLARE
+  v_served bigint;
+  k        record;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM set_config('lock_timeout', p_slice::text, true);
+  SELECT h.served INTO v_served FROM hasp_holders h WHERE h.name = p_name;
+  FOR v_place IN REVERSE p_place - 1 .. v_served + 1 LOOP
+    SELECT * INTO k FROM hasp_place_key(p_name, v_place);
+    IF NOT pg_try_advisory_lock_shared(k.o_high, k.o_low) THEN
+      BEGIN
+        PERFORM pg_advisory_lock_shared(k.o_high, k.o_low);
+      EXCEPTION WHEN lock_not_available THEN
+        RETURN true;
+      END;
+    END IF;
+    PERFORM pg_advisory_unlock_shared(k.o_high, k.o_low);
+  END LOOP;
+  PERFORM set_config('lock_timeout', '0', true);
+  IF p_place - 1 > v_served + 8 THEN
+    UPDATE hasp_holders h SET served = greatest(h.served, p_place - 1) WHERE h.name = p_name;
+  END IF;
+  RETURN false;
+END $$;
+
+-- step gives a place back: whoever had it holds now.
+CREATE OR REPLACE FUNCTION hasp_step(p_name text, p_place bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  k record;
+BEGIN
+  SELECT * INTO k FROM hasp_place_key(p_name, p_place);
+  PERFORM pg_advisory_unlock(k.o_high, k.o_low);
+END $$;
+
+-- join takes an advisory lock and its token if it is free and nobody waits for it; else it draws
+-- a place. One of both is NULL.
+CREATE OR REPLACE FUNCTION hasp_join(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, OUT o_seq bigint, OUT o_place bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM hasp_gate();
+  IF NOT EXISTS (SELECT FROM hasp_holders h WHERE h.name = p_name AND h.tail > h.served) AND pg_try_advisory_lock(p_key) THEN
+    o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), 0::bigint);
+  ELSE
+    o_place := hasp_draw(p_name);
+  END IF;
+END $$;
+
+-- seize waits for a slice for the advisory lock itself. NULL: not yet.
+CREATE OR REPLACE FUNCTION hasp_seize(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_place bigint, p_slice int) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
+DECLARE
+  v_seq bigint;
+BEGIN
+  PERFORM set_config('lock_timeout', p_slice::text, true);
+  BEGIN
+    PERFORM pg_advisory_lock(p_key);
+  EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+  END;
+  PERFORM set_config('lock_timeout', '0', true);
+  v_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), p_place);
+  PERFORM hasp_step(p_name, p_place);
+  RETURN v_seq;
+END $$;
+
+-- line_up draws a place and waits until it is the first. These two are procedures, because a
+-- function cannot commit. A procedure that commits cannot have a search_path of its own: there
+-- is nothing in them that has to be looked for, and only connections call them that have ours.
+CREATE OR REPLACE PROCEDURE hasp_line_up(p_name text, p_slice int, OUT o_place bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  o_place := hasp_draw(p_name);
+  COMMIT;
+  WHILE hasp_ahead(p_name, o_place, p_slice) LOOP
+    COMMIT;
+  END LOOP;
+END $$;
+
+-- obtain takes an advisory lock and its token, and waits for it. If it has to, it says so
+-- first: a notice is sent at once, while the answer comes when the lock does.
+CREATE OR REPLACE PROCEDURE hasp_obtain(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_slice int,
+  OUT o_seq bigint, OUT o_id text) LANGUAGE plpgsql AS $$
+DECLARE
+  v_place bigint;
+BEGIN
+  o_id := p_id;
+  SELECT j.o_seq, j.o_place INTO o_seq, v_place FROM hasp_join(p_name, p_key, p_id, p_owner, p_since) j;
+  IF v_place IS NULL THEN
+    RETURN;
+  END IF;
+  COMMIT;
+  RAISE NOTICE 'hasp: taken';
+  WHILE hasp_ahead(p_name, v_place, p_slice) LOOP
+    COMMIT;
+  END LOOP;
+  WHILE o_seq IS NULL LOOP
+    COMMIT;
+    o_seq := hasp_seize(p_name, p_key, p_id, p_owner, p_since, v_place, p_slice);
+  END LOOP;
+END $$;
