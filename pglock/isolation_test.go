@@ -99,3 +99,15 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 	}
 	release(t, takes(t, got))
 }
+
+// overSQL is a store over database/sql.
+func overSQL(t testing.TB, serverURL string) driver.Backend {
+	t.Helper()
+	db := stdlib.OpenDB(*pgxConfig(t, serverURL))
+	t.Cleanup(func() { db.Close() })
+	b, err := pglock.OpenDB(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

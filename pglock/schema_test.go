@@ -128,32 +128,6 @@ func TestStrayEntry(t *testing.T) {
 	release(t, known)
 }
 
-// Idle names are forgotten, with what dead sessions left; tokens grow all the same.
-func TestSweep(t *testing.T) {
-	t.Parallel()
-	storeURL := storeURL(t, "prefix=sweep_")
-	c := client(t, storeURL)
-	first := lock(t, c, "idle")
-	release(t, first)
-	held := lock(t, c, "held")
-	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
-		INSERT INTO locks.sweep_names VALUES ('orphaned', 2);
-		INSERT INTO locks.sweep_entries VALUES ('orphaned', 2, 'dead', 'x', 1, 1, '', 0, '')`)
-	do(t, serverURL, "SELECT locks.sweep_sweep(locks.sweep_now())") // retention: nothing
-	do(t, serverURL, "SELECT locks.sweep_sweep(locks.sweep_now())") // what the first made idle
-	left := ask[[]string](t, serverURL, `SELECT coalesce(array_agg(name), '{}') FROM (
-		SELECT name FROM locks.sweep_names UNION ALL SELECT id FROM locks.sweep_sessions WHERE id = 'dead' UNION ALL SELECT name FROM locks.sweep_entries ORDER BY 1) s`)
-	if strings.Join(left, " ") != "held held" {
-		t.Errorf("after sweeping there are %q, want the row and the entry of what is held", left)
-	}
-	again := lock(t, c, "idle")
-	if again.Token() <= first.Token() {
-		t.Errorf("token %d after %d", again.Token(), first.Token())
-	}
-	release(t, held)
-}
-
 // Settings that are wrong are refused before any I/O, and messages show no secret.
 func TestBadURLs(t *testing.T) {
 	const nowhere = "postgres://user:hunter2@127.0.0.1:1/db"

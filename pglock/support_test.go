@@ -208,3 +208,23 @@ func writeFile(t testing.TB, text string) string {
 	}
 	return file
 }
+
+func replaceHost(t testing.TB, storeURL, host string) string {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = host + ":" + u.Port()
+	return u.String()
+}
+
+func replaceDatabase(t testing.TB, storeURL, database string) string {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + database
+	return u.String()
+}

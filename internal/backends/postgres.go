@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,10 @@ type PostgresOptions struct {
 	Password string   // of the superuser; "" lets everybody in
 	TLS      bool     // TLS only
 	Config   []string // further lines of postgresql.conf; they win over ours: "max_connections = 5"
+
+	// ReplicaOf is the address of a server, or of a proxy before it, that lets everybody in:
+	// this one is its replica, and does not keep a commit waiting.
+	ReplicaOf string
 }
 
 // Postgres is one PostgreSQL server. Its superuser is postgres, its database postgres.
@@ -80,7 +85,11 @@ func startPostgres(o PostgresOptions) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.initialise(dir, ports[0]); err != nil {
+	initialise := p.initialise
+	if o.ReplicaOf != "" {
+		initialise = p.copy
+	}
+	if err := initialise(dir, ports[0]); err != nil {
 		return nil, fmt.Errorf("initialise postgres: %w", err)
 	}
 	p.Process, err = startProcess(command{
@@ -125,7 +134,27 @@ func (p *Postgres) initialise(dir string, port int) error {
 	}
 	return errors.Join(
 		writeFile(filepath.Join(data, "postgresql.conf"), p.account, append(conf, p.options.Config...)...),
-		writeFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method))
+		writeFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method, host+" replication all 127.0.0.1/32 "+method))
+}
+
+// copy makes a replica's files: the other server's, and a port of its own.
+func (p *Postgres) copy(dir string, port int) error {
+	host, from, err := net.SplitHostPort(p.options.ReplicaOf)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(dir, "data")
+	program := filepath.Join(filepath.Dir(postgresql.path(0)), "pg_basebackup")
+	if err := p.runIn(dir, program, "-D", data, "-h", host, "-p", from, "-U", "postgres", "--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
+		return err
+	}
+	// What is set by command wins over the copied file, as the last word of it.
+	conf, err := os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(conf, "port = %d\n", port)
+	return errors.Join(err, conf.Close())
 }
 
 // runIn runs a program to its end as the server's account.

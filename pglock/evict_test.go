@@ -1,0 +1,51 @@
+package pglock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// An operator ends the connection of a holder that he has listed. Meanwhile the holder has given
+// its lock back, and takes another on the same connection: that one must not be ended. The
+// operator's request to end it is held up by the network until then.
+func TestEvictionMeetsNobodyElse(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=false"} {
+		storeURL := with(server.URL(), params)
+		c := client(t, storeURL)
+		held := lock(t, c, "a")
+		late, slow := behindLate(t, storeURL, "pg_terminate_backend")
+		operator := open(t, slow)
+		t.Cleanup(func() { operator.Close() })
+		list, err := operator.List(t.Context(), "a", 0)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		evicted := make(chan error, 1)
+		go func() { evicted <- operator.(driver.Evicter).Evict(patience(t), "a", list[0].ID) }()
+		late.wait(patience(t), t)
+		release(t, held)
+		// On the same connection, which lies idle.
+		got := make(chan *hasp.Lease, 1)
+		go func() {
+			l, err := c.Mutex("b").Lock(patience(t))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		time.Sleep(500 * time.Millisecond) // it has the lock by then, or is kept from it
+		late.Deliver()
+		if err := <-evicted; err != nil && !errors.Is(err, driver.ErrGone) {
+			t.Errorf("%s: evict: %v", params, err)
+		}
+		other := takes(t, got)
+		lasts(t, other, T)
+		release(t, other)
+	}
+}

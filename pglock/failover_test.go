@@ -1,0 +1,149 @@
+package pglock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// S7: a Leave gets no answer, and the next finds nothing. After a crash of the server that is
+// the first one's doing, and the lock was kept to its end. But a replica that was promoted without the
+// newest commits has never had the entry, and may have granted the lock to somebody else long
+// before: that nothing is there proves nothing then.
+func TestGoneAfterFailover(t *testing.T) {
+	t.Parallel()
+	primary := private(t)
+	stream, err := faultnet.New(context.Background(), primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stream.Close)
+	replica := backends.StartPostgres(t, backends.PostgresOptions{ReplicaOf: stream.Addr()})
+	net, throughURL := behind(t, primary.URL())
+	u, err := url.Parse(throughURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host += "," + replica.Addr
+	b := open(t, u.String())
+	t.Cleanup(func() { b.Close() })
+	s, _, err := b.Open(patience(t), driver.SessionOptions{TTL: 10 * slack, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	held := func(name string) driver.Ticket {
+		t.Helper()
+		ticket := s.Ticket(driver.Request{Name: name, ID: rand.Text(), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
+		if v, err := ticket.Enqueue(patience(t)); err != nil || !v.Held {
+			t.Fatal(v, err)
+		}
+		return ticket
+	}
+	// unanswered leaves, and loses the answer.
+	unanswered := func(ticket driver.Ticket, name string) {
+		t.Helper()
+		cut := net.Lose(faultnet.Down, 1, faultnet.Contains(name))
+		if err := ticket.Leave(patience(t)); err == nil || errors.Is(err, driver.ErrGone) {
+			t.Fatalf("a Leave without an answer: %v", err)
+		}
+		<-cut
+	}
+
+	// The control: one server, which crashes.
+	crashed := held("crashed")
+	unanswered(crashed, "crashed")
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := primary.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := until(t, crashed.Leave); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("after a crash: %v, want %v", err, driver.ErrGone)
+	}
+
+	// What the replica has is as certain there, when a renewal has seen it there.
+	kept := held("kept")
+	eventually(t, "the replica has the entries", func() bool {
+		return ask[int](t, replica.URL(), "SELECT count(*)::int FROM hasp_entries WHERE name = 'kept'") == 1
+	})
+	stream.Partition()
+	forgotten := held("forgotten")
+	unanswered(forgotten, "forgotten")
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	net.Refuse()
+	ask[bool](t, replica.URL(), "SELECT pg_promote(true)")
+	if err := until(t, forgotten.Leave); errors.Is(err, driver.ErrGone) {
+		t.Errorf("a replica that never had the entry: %v", err)
+	}
+	eventually(t, "a renewal", func() bool {
+		_, err := s.KeepAlive(patience(t))
+		return err == nil
+	})
+	if err := kept.Leave(patience(t)); err != nil {
+		t.Errorf("an entry that the replica has: %v", err)
+	}
+	if err := kept.Leave(patience(t)); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("an entry that the replica had: %v", err)
+	}
+}
+
+// until repeats a call until a server has answered.
+func until(t *testing.T, call func(context.Context) error) (err error) {
+	t.Helper()
+	eventually(t, "an answer", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err = call(ctx)
+		return err == nil || errors.Is(err, driver.ErrGone) || err.Error() == elsewhere
+	})
+	return err
+}
+
+const elsewhere = "another server answers than the one that had the entry (a replica was promoted, a backup restored), and it may never have had it"
+
+// S2: the server crashes before it has written the newest tokens of advisory and row to its disk,
+// and its clock is an hour behind when it comes back. Tokens grow nevertheless.
+func TestTokensAfterCrash(t *testing.T) {
+	t.Parallel()
+	server := private(t, "wal_writer_delay = 10s") // so that it has not written them
+	for _, strategy := range boundStrategies {
+		c := client(t, with(server.URL(), "strategy="+strategy))
+		release(t, lock(t, c, strategy))
+		do(t, server.URL(), "CHECKPOINT")
+		release(t, lock(t, c, strategy))
+		held := lock(t, c, strategy) // row's release would wait for the disk
+		last := held.Token()
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if lost := ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy); uint64(lost) >= last {
+			t.Errorf("%s: the crash has forgotten nothing: this has tested nothing", strategy)
+		}
+		wantLost(t, held, hasp.Denied)
+		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
+		for range 3 {
+			l := lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
+			if l.Token() <= last {
+				t.Errorf("%s: token %d after %d", strategy, l.Token(), last)
+			}
+			last = l.Token()
+			release(t, l)
+		}
+		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+	}
+}

@@ -1,0 +1,78 @@
+package pglock_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// latecomer is a proxy that holds one request back until it is told to deliver it, also if the
+// client has closed the connection meanwhile, as a network can.
+type latecomer struct {
+	caught, deliver chan struct{}
+	Deliver         func()
+}
+
+// behindLate puts one before the server of a URL. It holds what contains the text, once.
+func behindLate(t *testing.T, storeURL, text string) (*latecomer, string) {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := u.Host
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &latecomer{caught: make(chan struct{}), deliver: make(chan struct{})}
+	l.Deliver = sync.OnceFunc(func() { close(l.deliver) })
+	t.Cleanup(func() { listener.Close(); l.Deliver() })
+	var once sync.Once
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				io.Copy(client, up)
+				client.Close()
+			}()
+			go func() {
+				defer up.Close()
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := client.Read(buf)
+					if bytes.Contains(buf[:n], []byte(text)) {
+						once.Do(func() { close(l.caught); <-l.deliver })
+					}
+					if _, failed := up.Write(buf[:n]); failed != nil || err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	u.Host = listener.Addr().String()
+	return l, u.String()
+}
+
+// wait returns when the request is held.
+func (l *latecomer) wait(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-l.caught:
+	case <-ctx.Done():
+		t.Fatal("the request was never sent")
+	}
+}

@@ -1,0 +1,162 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/pglock"
+)
+
+// due makes what there is look as if it had not been used for two days, and a minute since
+// anybody cleaned up.
+func due(t testing.TB, prefix string) {
+	t.Helper()
+	do(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(
+		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
+}
+
+func sweep(t testing.TB, storeURL string) {
+	t.Helper()
+	b := open(t, storeURL)
+	defer b.Close()
+	if err := pglock.Sweep(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Idle names are forgotten, with what dead sessions left; those that are held or watched stay;
+// tokens grow all the same.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	storeURL := storeURL(t, "prefix=sweep_")
+	c := client(t, storeURL)
+	first := lock(t, c, "idle")
+	release(t, first)
+	held := lock(t, c, "held")
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := make(chan struct{}, 1)
+	go func() {
+		for range c.Follow(watching, "watched") {
+			select {
+			case seen <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	<-seen
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
+		INSERT INTO locks.sweep_names VALUES ('orphaned', 2);
+		INSERT INTO locks.sweep_entries VALUES ('orphaned', 2, 'dead', 'x', 1, 1, '', 0, '')`)
+	due(t, "sweep_")
+	sweep(t, storeURL)
+	left := ask[[]string](t, serverURL, `SELECT coalesce(array_agg(name), '{}') FROM (
+		SELECT name FROM locks.sweep_names UNION ALL SELECT id FROM locks.sweep_sessions WHERE id = 'dead' UNION ALL SELECT name FROM locks.sweep_entries ORDER BY 1) s`)
+	if strings.Join(left, " ") != "held held watched" {
+		t.Errorf("after sweeping there are %q, want the row and the entry of what is held, and the row of what is watched", left)
+	}
+	again := lock(t, c, "idle")
+	if again.Token() <= first.Token() {
+		t.Errorf("token %d after %d", again.Token(), first.Token())
+	}
+	release(t, held)
+}
+
+// L6: what advisory and row have noted of a name is forgotten as well, also while the connection
+// that held it lies idle in a pool; what is held, and what is waited for, is not.
+func TestSweepOfBound(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=false": "swept_n_"} {
+		storeURL := storeURL(t, "prefix="+prefix, "strategy="+strategy)
+		c := client(t, storeURL)
+		release(t, lock(t, c, prefix+"idle"))
+		held := lock(t, c, prefix+"held")
+		// Somebody else's, by hand: nobody of ours holds it, but one of ours waits.
+		stranger, err := pgx.Connect(t.Context(), serverURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stranger.Close(context.Background())
+		release(t, lock(t, c, prefix+"waited"))
+		theirs := "BEGIN; SELECT FROM locks." + prefix + "rows WHERE name = '" + prefix + "waited' FOR UPDATE"
+		if strategy == "advisory" {
+			theirs = "SELECT pg_advisory_lock(key) FROM locks." + prefix + "holders WHERE name = '" + prefix + "waited'"
+		}
+		if _, err := stranger.Exec(t.Context(), theirs); err != nil {
+			t.Fatal(err)
+		}
+		next := waits(t, serverURL, client(t, storeURL), prefix+"waited")
+		due(t, prefix)
+		sweep(t, storeURL)
+		for table, want := range map[string]string{"holders": "held waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
+			left := ask[[]string](t, serverURL, fmt.Sprintf("SELECT coalesce(array_agg(replace(name, '%s', '') ORDER BY name), '{}') FROM locks.%s%s", prefix, prefix, table))
+			if got := strings.Join(left, " "); got != want {
+				t.Errorf("%s: %s has %q after sweeping, want %q", strategy, table, got, want)
+			}
+		}
+		stranger.Close(t.Context())
+		release(t, takes(t, next))
+		release(t, held)
+		release(t, lock(t, c, prefix+"idle"))
+	}
+}
+
+// However many clients there are, one of them cleans up, once in a minute, and does not read all
+// names for it. The control is a minute later.
+func TestSweepIsCheap(t *testing.T) {
+	t.Parallel()
+	storeURL := storeURL(t, "prefix=cheap_")
+	c := client(t, storeURL)
+	held := lock(t, c, "a")
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, `INSERT INTO locks.cheap_names SELECT 'n' || i, 0 FROM generate_series(1, 20000) i;
+		INSERT INTO locks.cheap_entries SELECT 'n' || i, 1, session, 'copy-' || i, units, capacity, owner, since, value FROM locks.cheap_entries, generate_series(1, 5000) i;
+		ANALYZE locks.cheap_names; ANALYZE locks.cheap_entries`)
+	do(t, serverURL, "UPDATE locks.cheap_schema SET swept = 0")
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	read := func() (tuples int) {
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		if _, err := tx.Exec(t.Context(), "SELECT locks.cheap_tidy(86400000000)"); err != nil {
+			t.Fatal(err)
+		}
+		err = tx.QueryRow(t.Context(), `SELECT sum(pg_stat_get_xact_tuples_returned(c) + pg_stat_get_xact_tuples_fetched(c))::int
+			FROM unnest(ARRAY['locks.cheap_names'::regclass, 'locks.cheap_entries'::regclass]) c`).Scan(&tuples)
+		if err == nil {
+			err = tx.Commit(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tuples
+	}
+	if n := read(); n > 1000 {
+		t.Errorf("%d of 25,000 rows were read to find nothing to clean up", n)
+	}
+	idle := "SELECT count(*)::int FROM locks.cheap_names WHERE name = 'idle'"
+	do(t, serverURL, "INSERT INTO locks.cheap_names (name, seq, used) VALUES ('idle', 1, 0)")
+	sweep(t, storeURL)
+	if ask[int](t, serverURL, idle) == 0 {
+		t.Error("somebody cleaned up a second time within a minute")
+	}
+	do(t, serverURL, "UPDATE locks.cheap_schema SET swept = swept - 61000000")
+	sweep(t, storeURL)
+	if ask[int](t, serverURL, idle) != 0 {
+		t.Error("nobody cleaned up a minute later")
+	}
+	release(t, held)
+}

@@ -1,0 +1,195 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/pglock"
+)
+
+// sliced is a client of a store whose statements wait for so long.
+func sliced(t testing.TB, storeURL string, slice time.Duration, opts ...hasp.Option) *hasp.Client {
+	t.Helper()
+	b := open(t, storeURL)
+	pglock.Slice(b, slice)
+	t.Cleanup(func() { b.Close() })
+	return clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, append(opts, hasp.WithTTL(calm))...) })
+}
+
+// waits starts to lock and returns when the server says that one more waits.
+func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *hasp.Lease {
+	t.Helper()
+	before := ask[int](t, serverURL, waiting)
+	got, ctx := make(chan *hasp.Lease, 1), patience(t)
+	go func() {
+		l, err := c.Mutex(name).Lock(ctx)
+		if err != nil && t.Context().Err() == nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("the waiter for %s: %v", name, err)
+		}
+		got <- l
+	}()
+	eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before })
+	return got
+}
+
+// Who waits does not keep the database from being vacuumed: the oldest view that a waiting
+// connection keeps goes on with time. The control is a statement that waits as people write it.
+func TestWaitersAreNoBurden(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=false"} {
+		storeURL := with(server.URL(), params)
+		// Long enough that a second behind it waits for the place of the first.
+		const slice = 300 * time.Millisecond
+		name := params
+		held := lock(t, client(t, storeURL), name)
+		first := waits(t, server.URL(), sliced(t, storeURL, slice), name)
+		second := waits(t, server.URL(), sliced(t, storeURL, slice), name)
+		// Of those who wait, not of him who holds: a transaction that has locked a row has a number.
+		oldest := func() int64 {
+			return ask[int64](t, server.URL(), `SELECT coalesce(min(backend_xmin::text::bigint), 0) FROM pg_stat_activity
+				WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)`)
+		}
+		seen := oldest()
+		if params == "strategy=row" {
+			// The holder's own number is the floor of every view; what counts is that the views
+			// are new ones.
+			begun := func() string {
+				return ask[string](t, server.URL(), "SELECT coalesce(min(xact_start), 'infinity')::text FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)")
+			}
+			at := begun()
+			eventually(t, params+": views that go on", func() bool { return begun() > at })
+		} else {
+			do(t, server.URL(), "SELECT pg_current_xact_id()")
+			eventually(t, params+": views that go on", func() bool { return oldest() > seen })
+		}
+		release(t, held)
+		release(t, takes(t, first))
+		release(t, takes(t, second))
+	}
+
+	do(t, server.URL(), "CREATE TABLE control (n int)")
+	held := lock(t, client(t, with(server.URL(), "strategy=advisory&key=integer")), "7")
+	control := make(chan error, 1)
+	db := sqlPool(t, server.Addr)
+	go func() {
+		_, err := db.ExecContext(patience(t), "SELECT pg_advisory_lock(7)")
+		control <- err
+	}()
+	eventually(t, "the control that waits", func() bool { return ask[int](t, server.URL(), waiting) == 1 })
+	xmin := "SELECT backend_xmin::text::bigint FROM pg_stat_activity WHERE query = 'SELECT pg_advisory_lock(7)'"
+	before := ask[int64](t, server.URL(), xmin)
+	do(t, server.URL(), "SELECT pg_current_xact_id()")
+	time.Sleep(time.Second)
+	if after := ask[int64](t, server.URL(), xmin); after != before {
+		t.Errorf("the view of a statement that waits has gone on from %d to %d: this test sees nothing", before, after)
+	}
+	release(t, held)
+	if err := <-control; err != nil {
+		t.Error(err)
+	}
+}
+
+// L5: nobody loses his place by that. Some wait, for many slices; those who came later do not
+// pass; and who gives up leaves no gap.
+func TestPlacesAreKept(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		if got := order(t, server.URL(), "strategy="+strategy, strategy); got != "[0 2 3 5 6 7]" {
+			t.Errorf("%s: served in the order %s", strategy, got)
+		}
+	}
+}
+
+// order has eight wait, one after the other, two of whom give up, and returns who was served.
+func order(t *testing.T, serverURL, params, name string) string {
+	storeURL := with(serverURL, params)
+	held := lock(t, client(t, storeURL), name)
+	served := make(chan int, 8)
+	var done sync.WaitGroup
+	var gaveUp []context.CancelFunc
+	for i := range 8 {
+		// Each slice is another, so that theirs end in no order.
+		c := sliced(t, storeURL, time.Duration(20+(i*37)%60)*time.Millisecond)
+		before := ask[int](t, serverURL, waiting)
+		ctx, cancel := context.WithCancel(patience(t))
+		done.Go(func() {
+			l, err := c.Mutex(name).Lock(ctx)
+			if err != nil {
+				return
+			}
+			served <- i
+			time.Sleep(10 * time.Millisecond)
+			if err := l.Release(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		// A slice that ends is not waiting for a moment.
+		eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before || stands(t, serverURL) > i })
+		if i == 1 || i == 4 {
+			gaveUp = append(gaveUp, cancel)
+		}
+		t.Cleanup(cancel)
+	}
+	for _, cancel := range gaveUp {
+		cancel()
+	}
+	eventually(t, "two who have gone", func() bool { return stands(t, serverURL) == 6 })
+	time.Sleep(300 * time.Millisecond) // many slices
+	release(t, held)
+	var got []int
+	for range 6 {
+		select {
+		case i := <-served:
+			got = append(got, i)
+		case <-time.After(slack):
+			t.Fatalf("served only %v", got)
+		}
+	}
+	done.Wait()
+	return fmt.Sprint(got)
+}
+
+// stands counts the places that are kept.
+func stands(t *testing.T, serverURL string) int {
+	return ask[int](t, serverURL, `SELECT count(DISTINCT pid)::int FROM pg_locks l WHERE l.locktype = 'advisory' AND objsubid = 2 AND granted AND mode = 'ExclusiveLock'`)
+}
+
+// Somebody who only tries is not held up by those who gave up, and those who come after many
+// who gave up do not go through them all.
+func TestManyGaveUp(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		storeURL := with(server.URL(), "strategy="+strategy)
+		held := lock(t, client(t, storeURL), strategy)
+		c := client(t, storeURL)
+		tail := func() int {
+			return ask[int](t, server.URL(), "SELECT coalesce(max(tail), 0)::int FROM hasp_holders WHERE name = $1", strategy)
+		}
+		for before := tail(); tail() < before+12; {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if _, err := c.Mutex(strategy).Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		next := waits(t, server.URL(), c, strategy)
+		eventually(t, "the gaps counted as served", func() bool {
+			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_holders WHERE name = $1", strategy) <= 9
+		})
+		release(t, held)
+		release(t, takes(t, next))
+		l, err := c.Mutex(strategy).TryLock(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, l)
+	}
+}
