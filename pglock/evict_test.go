@@ -15,7 +15,7 @@ import (
 func TestEvictionMeetsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=false"} {
+	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
 		storeURL := with(server.URL(), params)
 		c := client(t, storeURL)
 		held := lock(t, c, "a")

@@ -73,7 +73,7 @@ func TestHostileRole(t *testing.T) {
 		}
 		everything(t, b)
 	}
-	everything(t, open(t, with(server.URL(), "strategy=advisory", "fence=false")))
+	everything(t, open(t, with(server.URL(), "strategy=advisory", "fence=off")))
 	everything(t, open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
 	b, err := pglock.OpenDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
 	if err != nil {

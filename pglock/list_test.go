@@ -99,10 +99,10 @@ func TestIdentity(t *testing.T) {
 	}
 	// What has no part in whether locks contend has none in the name.
 	for a, b := range map[string]string{
-		"strategy=advisory":             "strategy=advisory&schema=s&prefix=p_",
-		"strategy=advisory&fence=false": "strategy=advisory",
-		"strategy=row&fence=false":      "strategy=row",
-		"connections=3":                 "retention=2h",
+		"strategy=advisory":           "strategy=advisory&schema=s&prefix=p_",
+		"strategy=advisory&fence=off": "strategy=advisory",
+		"strategy=row&fence=off":      "strategy=row",
+		"connections=3":               "retention=2h",
 	} {
 		if x, y := id(open(t, with(server.URL(), a))), id(open(t, with(server.URL(), b))); x != y {
 			t.Errorf("%s is %s, and %s is %s", a, x, b, y)

@@ -73,7 +73,7 @@ func TestSweep(t *testing.T) {
 func TestSweepOfBound(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=false": "swept_n_"} {
+	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=off": "swept_n_"} {
 		storeURL := storeURL(t, "prefix="+prefix, "strategy="+strategy)
 		c := client(t, storeURL)
 		release(t, lock(t, c, prefix+"idle"))

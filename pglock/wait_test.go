@@ -42,7 +42,7 @@ func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *
 func TestWaitersAreNoBurden(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=false"} {
+	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
 		storeURL := with(server.URL(), params)
 		// Long enough that a second behind it waits for the place of the first.
 		const slice = 300 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 func (g *Guard) EnsureTable(ctx context.Context, db *sql.DB) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		// CREATE TABLE IF NOT EXISTS asks for the right to create before it looks.
-		if g.dialect != PostgreSQL && g.there(ctx, db) {
+		if g.there(ctx, db) {
 			return false, nil
 		}
 		_, err := db.ExecContext(ctx, g.Schema())
