@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -69,4 +70,19 @@ func secretSpans(arg string) (spans [][2]int) {
 		spans = append(spans, [2]int{start + q + 1, len(arg)})
 	}
 	return spans
+}
+
+// secretSpansOfVariable is secretSpans for NAME=VALUE of the environment: of ours that may
+// have a URL, and of those that are secrets as a whole.
+func secretSpansOfVariable(entry string) [][2]int {
+	name, value, _ := strings.Cut(entry, "=")
+	if strings.HasPrefix(name, "HASP_") {
+		return secretSpans(entry)
+	}
+	for _, secrets := range storeSecrets {
+		if slices.Contains(secrets, name) {
+			return [][2]int{{len(entry) - len(value), len(entry)}}
+		}
+	}
+	return nil
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // takeArgs copies the arguments and masks the credentials in the originals, which are what
-// ps shows to every user of the machine. Go's os.Args are views of the process's argument
-// memory, not copies of it, which is why writing to them works, and the only reason for
-// unsafe here. Until this line has run the password can be seen: the help says so, and
-// recommends HASP_STORE.
+// ps shows to every user of the machine, and in the original environment. Go's os.Args are
+// views of the process's argument memory, not copies of it, which is why writing to them
+// works, and the only reason for unsafe here. Until this line has run the password can be
+// seen: the help says so, and recommends HASP_STORE.
 //
 // Only our own arguments, those before "--", are touched: the command's are its own affair.
 func takeArgs() []string {
@@ -24,12 +24,40 @@ func takeArgs() []string {
 		if !ours {
 			continue
 		}
-		for _, span := range secretSpans(arg) {
-			memory := unsafe.Slice(unsafe.StringData(arg), len(arg))
-			for i := span[0]; i < span[1]; i++ {
-				memory[i] = 'x'
-			}
+		mask(arg, secretSpans(arg))
+	}
+	maskEnvironment()
+	return args
+}
+
+// maskEnvironment masks the credentials that are ours in the environment this process was
+// started with, which every process of the same user can read for as long as we run. Go has
+// made copies of it, which we and the command go by. Only what hasp reads is touched: the
+// rest is the command's affair.
+//
+// The original lies in the process's memory behind the arguments, string after string, up to
+// the name of the program and some zeros.
+func maskEnvironment() {
+	last := os.Args[len(os.Args)-1]
+	at := unsafe.Pointer(unsafe.StringData(last))
+	for n := len(last); ; {
+		at = unsafe.Add(at, n+1)
+		for n = 0; *(*byte)(unsafe.Add(at, n)) != 0; n++ {
+		}
+		if n == 0 {
+			return
+		}
+		entry := unsafe.String((*byte)(at), n)
+		mask(entry, secretSpansOfVariable(entry))
+	}
+}
+
+// mask writes over parts of a string that is a view of this process's own memory.
+func mask(text string, spans [][2]int) {
+	memory := unsafe.Slice(unsafe.StringData(text), len(text))
+	for _, span := range spans {
+		for i := span[0]; i < span[1]; i++ {
+			memory[i] = 'x'
 		}
 	}
-	return args
 }
