@@ -21,7 +21,8 @@ import (
 type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
-	tty            bool // stderr is a terminal: somebody watches
+	outlets        []*outlet // stderr's is the first
+	tty            bool      // stderr is a terminal: somebody watches
 	getenv         func(string) string
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
@@ -32,19 +33,19 @@ type app struct {
 // Main runs the command with this process's arguments and returns its exit code.
 func Main() int {
 	args := takeArgs()
-	if group.Guardian(args) {
-		return exitOK
-	}
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty:    group.IsTerminal(os.Stderr),
 		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
 	}
+	group.KeepIgnored()
 	surviveClosedPipes()
 	return a.run(args)
 }
 
 func (a *app) run(args []string) int {
+	a.stderr = a.outlet(a.stderr, gapInWords)
+	defer a.farewell()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(a.stdout)

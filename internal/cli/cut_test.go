@@ -82,6 +82,7 @@ type cutSession struct {
 
 func (s *cutSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if s.store.has("cut") {
+		_ = os.WriteFile(filepath.Join(s.store.dir, "refused"), []byte("x"), 0o644) // for scripts that cannot read it anywhere
 		return 0, errors.New("network is unreachable")
 	}
 	return s.Session.KeepAlive(ctx)

@@ -62,7 +62,6 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 		return err
 	}
 	r := e.report
-	defer r.close()
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stop := sigs.until(context.Background())

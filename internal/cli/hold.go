@@ -83,14 +83,20 @@ func (a *app) hold(name string, f *runFlags) error {
 	if d := lease.Deadline(); !d.IsZero() {
 		line.Deadline = &d
 	}
-	err = a.printJSON(line) // if nobody can read it, nobody knows: released below
-	if err == nil {
-		err = a.holdUntil(ctx, lease)
+	// Whoever reads may take his time over it, but the end of the input, a signal and a loss
+	// are heeded at once. If nobody can read it, nobody knows: released below.
+	out := a.outlet(a.stdout, r.gapRecord)
+	a.stdout = out
+	if err = a.printJSON(line); err == nil {
+		err = a.holdUntil(ctx, lease, out)
 	}
 	rctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
 	if rerr := lease.Release(rctx); err == nil {
 		err = rerr
+	}
+	if perr := out.err(); err == nil && perr != nil {
+		err = notPrinted(perr)
 	}
 	if err != nil {
 		return r.done(record{}, fail(err))
@@ -99,7 +105,7 @@ func (a *app) hold(name string, f *runFlags) error {
 }
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
-func (a *app) holdUntil(ctx context.Context, l *hasp.Lease) error {
+func (a *app) holdUntil(ctx context.Context, l *hasp.Lease, out *outlet) error {
 	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.
@@ -113,6 +119,8 @@ func (a *app) holdUntil(ctx context.Context, l *hasp.Lease) error {
 			return unreadable(err)
 		}
 	case <-ctx.Done():
+	case err := <-out.failed:
+		return notPrinted(err)
 	case <-l.Lost():
 		err := l.Err()
 		_ = a.printJSON(lostLine{Event: "lost", Name: l.Name(), Reason: fmt.Sprint(err)}) // the exit code says it, too

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"syscall"
@@ -30,6 +29,9 @@ type job struct {
 	asked     time.Time     // when the first INT or TERM came
 	stopping  bool          // TERM was sent for a reason of our own
 	killAt    <-chan time.Time
+	againAt   <-chan time.Time // KILL again
+	deaf      bool             // some of the group get no signals from us
+	stopped   time.Time        // when we first tried to stop it
 	stopAt    <-chan time.Time // when a command that does not heed TSTP is stopped for good
 	untoldAt  <-chan time.Time // when we stop without having been told that it has
 	suspended bool             // somebody pressed Ctrl-Z
@@ -64,6 +66,9 @@ func (t *task) run() ending {
 	defer j.terminal.Close()
 	j.loop()
 	j.terminal.TakeBack(g)
+	if j.end.stopped = !j.stopped.IsZero(); j.end.stopped && j.deaf {
+		j.end.worked = time.Since(j.stopped)
+	}
 	return j.end
 }
 
@@ -101,49 +106,30 @@ func (j *job) loop() {
 		case <-overdue:
 			overdue = nil
 			j.end.overdue = j.maxHold
-			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, brief(j.maxHold))
 			j.terminate()
+			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, brief(j.maxHold))
 		case <-j.killAt:
 			j.killAt = nil
+			j.kill()
 			j.report.detail("killing what is left of the command")
-			j.send(syscall.SIGKILL)
+		case <-j.againAt:
+			j.kill()
 		case <-j.stopAt:
 			j.stopAt, j.untoldAt = nil, time.After(stopPatience)
 			j.send(syscall.SIGSTOP)
 		case <-j.untoldAt:
-			j.suspend()
+			j.suspend(false)
 		}
 	}
 }
 
-// send signals the group. That it is gone by now is no news: Gone is on its way.
-func (j *job) send(sig syscall.Signal) { _ = j.group.Signal(sig) }
-
-// terminate asks the group to end and gives it --kill-after for that. CONT, since who is
-// stopped cannot end.
-func (j *job) terminate() {
-	if j.stopping {
-		return
-	}
-	j.stopping = true
-	j.send(syscall.SIGTERM)
-	j.send(syscall.SIGCONT)
-	j.killBy(time.Now())
-}
-
-// killBy has KILL sent --kill-after after t, if it is not to come sooner anyway.
-func (j *job) killBy(t time.Time) {
-	if j.killAt == nil {
-		j.killAt = time.After(time.Until(t.Add(j.flags.killAfter.d)))
-	}
-}
-
 // forward passes a signal on, to the group and not to the command alone: a script's child
-// does the work, and a shell that waits for it would not pass anything on. The first request to end is left to the command, which may
-// take its time over it; a second says that somebody has lost patience.
+// does the work, and a shell that waits for it would not pass anything on. The first request
+// to end is left to the command, which may take its time over it; a second says that somebody
+// has lost patience.
 func (j *job) forward(sig syscall.Signal) {
-	j.report.detail("forwarding %s", signalName(sig))
 	j.send(sig)
+	j.report.detail("forwarding %s", signalName(sig))
 	switch {
 	case sig == stopSignal:
 		j.suspended = true
@@ -169,15 +155,21 @@ func (j *job) event(e group.Event) {
 	case group.Exited:
 		j.end.status, j.exited = e.Status, true
 		j.report.detail("the command has ended; waiting for what is left of its group")
+	case group.Failed:
+		j.end.notStarted = notRunnable(j.argv[0], e.Err)
+	case group.Unguarded:
+		j.report.say("no guardian could be started: if hasp is killed with -9, what the command has started lives on: %v", e.Err)
+	case group.Guarded:
+		j.report.say("the command had no guardian, which kills it if hasp is killed with -9; another one has been started")
 	case group.Stopped:
 		switch {
 		case j.suspended, e.Signal == stopSignal:
-			j.suspend()
+			j.suspend(false)
 		case e.Signal == syscall.SIGTTIN || e.Signal == syscall.SIGTTOU:
 			// It wants the terminal. If that is not ours to lend we are a background job, and
 			// stop as such a job does when it reads.
 			if !j.terminal.Lend(j.group) {
-				j.suspend()
+				j.suspend(true)
 			}
 		}
 		// SIGSTOP was somebody's deliberate act on the command alone: it stays.
@@ -188,66 +180,23 @@ func (j *job) event(e group.Event) {
 // job, and continues the command with us. The command is stopped first and continued last:
 // it never runs while nobody watches its lock. A lock that expires is lost meanwhile, and
 // the command then gets KILL instead of being continued; a file lock stays.
-func (j *job) suspend() {
+//
+// Where nobody does job control for us we cannot be stopped. The command must then not wait
+// for the terminal either (for that is why it was stopped, if wanting): we would continue it
+// only to see it stop again, for ever and with the lock.
+func (j *job) suspend(wanting bool) {
 	j.suspended, j.stopAt, j.untoldAt = false, nil, nil
 	j.send(syscall.SIGSTOP) // whoever of the group has not stopped with its first
 	lent := j.terminal.TakeBack(j.group)
-	stopSelf()
+	if !group.StopSelf() && wanting && j.terminal.Orphaned() && !j.terminal.Leave(j.group) {
+		j.report.say("the command waits for the terminal, which nobody can give it; it stays stopped")
+		return
+	}
 	if !j.lease.Held() && j.flags.onLost.ends() {
-		j.send(syscall.SIGKILL) // Lost tells why
+		j.kill() // Lost tells why
 		return
 	}
 	if !lent || !j.terminal.Lend(j.group) {
 		j.send(syscall.SIGCONT)
-	}
-}
-
-// untilWarning is how long until the command has to be told that the lock is being lost:
-// when of the trust only --kill-after is left, or a quarter, if that is shorter. Then TERM
-// and KILL both fit into the time in which nobody else can have the lock.
-//
-// The quarter is of the longest trust seen, since the store may have granted less than
-// asked. A renewal is due when two thirds of the TTL are left, so in good health the
-// trust never falls below half of that longest, and there is no false alarm; a quarter is
-// what remains of three to four failed renewals.
-func (j *job) untilWarning() time.Duration {
-	deadline := j.lease.Deadline()
-	if deadline.IsZero() {
-		return time.Hour // nothing expires; looked at again for simplicity's sake
-	}
-	left := time.Until(deadline)
-	j.trust = max(j.trust, left)
-	if j.flags.onLost.ends() {
-		left -= min(j.flags.killAfter.d, j.trust/4)
-	}
-	return left
-}
-
-// losing is for a lock that is still ours but will not be for long. Once the command has
-// been told to end there is no way back, even if a renewal succeeds after all.
-func (j *job) losing() {
-	if !j.flags.onLost.ends() || j.end.lost != nil {
-		return
-	}
-	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end; the command was stopped", j.report.name, j.report.store)
-	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
-	j.terminate()
-}
-
-// lost is for a lock that is no longer ours. The next holder may have it after the guard,
-// and if the store itself has removed us at this moment: there is no time for TERM. The
-// road not taken, TERM now and KILL before the guard is over, would leave a tenth of the
-// TTL for both, and none at all where the store has spoken.
-func (j *job) lost() {
-	j.end.lost = j.lease.Err()
-	j.report.write(record{Event: "lost", Message: j.end.lost.Error()})
-	switch p := &j.flags.onLost; {
-	case p.ends():
-		j.send(syscall.SIGKILL)
-	case p.signal != 0:
-		j.send(p.signal)
-		j.report.say("%v; the command was sent %s", j.end.lost, signalName(p.signal))
-	default:
-		j.report.say("%v; the command runs on", j.end.lost)
 	}
 }

@@ -65,9 +65,16 @@ SIGNALS
   the first: Ctrl-C twice ends everything. A command that reads from the terminal
   is lent it, and then gets Ctrl-C and Ctrl-Z alone.
   If hasp itself is killed with -9, the group is killed too (on Linux the command
-  at the same moment, its children about a millisecond later). Processes that run
-  as another user (sudo) are out of reach. If hasp is stopped with kill -STOP, it
+  at the same moment, its children about a millisecond later), by a second process
+  of hasp's that is replaced if it dies. If hasp is stopped with kill -STOP, it
   cannot watch a lock that expires: only fencing (HASP_TOKEN) helps then.
+  Processes that run as another user (sudo) take no signals from hasp: they work on
+  after a loss or --max-hold. hasp says so, keeps trying, and keeps waiting; its
+  last words and the exit code (76, 124) then tell the truth.
+  A signal that was ignored when hasp started is ignored by the command, too (but
+  for HUP, INT and those of job control only on Linux, and if hasp has its symbols).
+  hasp never waits for whoever reads its words (Ctrl-S, a full pipe): it acts first.
+  Beyond 64 KB the oldest lines are dropped, and a line says how many.
 
 LOSS
   A lock on a server is lost if it cannot be renewed. With --on-lost kill the
@@ -97,7 +104,7 @@ ENVIRONMENT OF THE COMMAND
   hasp and are not handed on; HASP_STORE is.
   Credentials that hasp uses for its store (in HASP_STORE, or the variables of
   that store such as PGPASSWORD with postgres://) are removed unless
-  --pass-credentials is given. A nested run that would wait for a lock its own
+  --pass-credentials is given; in hasp's own environment they are masked. A nested run that would wait for a lock its own
   ancestor holds is refused (78).
 
 ` + exitHelp

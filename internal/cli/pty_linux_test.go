@@ -30,3 +30,6 @@ func cmdStartPTY(ts *testscript.TestScript, neg bool, args []string) {
 	background(ts, args[0], c, master)
 	go func() { _, _ = io.Copy(shown, master) }() // ends when the terminal does
 }
+
+// endThread ends the thread that it is called on, which must be the goroutine's own.
+func endThread() { _, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) }

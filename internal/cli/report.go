@@ -11,7 +11,7 @@ import (
 
 // record is one line of --status-fd and --json.
 type record struct {
-	Event string    `json:"event"` // waiting, acquired, asked, lost, term, done
+	Event string    `json:"event"` // waiting, acquired, asked, lost, term, done, dropped
 	Time  time.Time `json:"time"`
 	Name  string    `json:"name"`
 	Store string    `json:"store,omitempty"`
@@ -22,7 +22,8 @@ type record struct {
 	Waited   float64    `json:"waited_s,omitempty"`
 	Held     float64    `json:"held_s,omitempty"`
 
-	By *hasp.Owner `json:"by,omitempty"` // of asked
+	By    *hasp.Owner `json:"by,omitempty"`    // of asked
+	Lines int         `json:"lines,omitempty"` // of dropped
 
 	// Of term and done.
 	Outcome     outcome `json:"outcome,omitempty"`
@@ -38,12 +39,14 @@ type record struct {
 // The library tells its events from many goroutines. What write needs is set before the
 // first lock is asked for, which is when events begin; began and acquired are used by the
 // verb's own goroutine alone.
+//
+// Both descriptors are outlets: nothing here waits for whoever reads them.
 type reporter struct {
 	app            *app
 	name, store    string
 	json           bool
 	quiet, verbose bool
-	status         io.WriteCloser // nil without --status-fd
+	status         io.Writer // nil without --status-fd
 	began          time.Time
 	acquired       time.Time
 }
@@ -53,6 +56,9 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	if cf.quiet && cf.verbose {
 		return nil, usage("--quiet and --verbose exclude each other")
 	}
+	if sf.json {
+		a.outlets[0].setGap(r.gapRecord)
+	}
 	if cf.statusFD == -1 {
 		return r, nil
 	}
@@ -60,14 +66,12 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	if err != nil {
 		return nil, usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
 	}
-	r.status = status
-	return r, nil
-}
-
-func (r *reporter) close() {
-	if r.status != nil {
-		_ = r.status.Close()
+	if cf.statusFD == 2 { // which has an outlet already, and keeps the order of all lines
+		r.status = a.stderr
+		return r, status.Close()
 	}
+	r.status = a.outlet(status, r.gapRecord)
+	return r, nil
 }
 
 // say is for people, in words. With --json it is silent: a program that reads standard
@@ -99,6 +103,12 @@ func (r *reporter) write(rec record) {
 	if r.json {
 		_, _ = r.app.stderr.Write(line)
 	}
+}
+
+// gapRecord is called by an outlet, at any time: the store is not told.
+func (r *reporter) gapRecord(lines int) string {
+	line, _ := json.Marshal(record{Event: "dropped", Time: time.Now(), Name: r.name, Lines: lines}) // plain data
+	return string(line) + "\n"
 }
 
 func (r *reporter) held(l *hasp.Lease) {

@@ -99,7 +99,6 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		return err
 	}
 	r := e.report
-	defer r.close()
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stopWaiting := sigs.until(context.Background())

@@ -27,8 +27,11 @@ import (
 // run.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"hasp":   func() { os.Exit(Main()) },
-		"victim": victim,
+		"hasp":     func() { os.Exit(Main()) },
+		"victim":   victim,
+		"neglect":  neglect,
+		"headless": headless,
+		"asroot":   asroot,
 	})
 }
 
@@ -39,6 +42,11 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HASP_STORE", "file://"+filepath.Join(e.WorkDir, "locks"))
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			e.Setenv("HASP_TEST_BINARY", self)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per process, which is not what we measure
 			e.Values[started{}] = map[string]*process{}
 			return nil
@@ -46,7 +54,9 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "startpty": cmdStartPTY, "sig": cmdSig, "type": cmdType,
 			"close": cmdClose, "ends": cmdEnds, "until": cmdUntil, "gone": cmdGone, "quick": cmdQuick,
+			"startpipes": cmdStartPipes, "fill": cmdFill, "drain": cmdDrain, "guardian": cmdGuardian, "open": cmdOpen,
 		},
+		Condition: condition,
 	})
 }
 
@@ -77,6 +87,7 @@ type started struct{}
 type process struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser // its standard input, or the terminal it runs on
+	pipes *pipes         // of startpipes
 	done  chan struct{}
 	ended time.Time
 }

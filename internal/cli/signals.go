@@ -15,7 +15,7 @@ type signals struct {
 
 // catchSignals begins to collect signals instead of dying of them. Those that our parent
 // had us ignore (nohup, a background job of a plain shell) stay ignored, for us and for
-// the command.
+// the command: see group.KeepIgnored.
 func catchSignals() *signals {
 	s := &signals{ch: make(chan os.Signal, 16)} // more at once than that is no instruction
 	for _, sig := range forwardSignals {
@@ -75,7 +75,9 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 
 // surviveClosedPipes has a write to a standard stream whose reader has gone fail with an
 // error instead of killing us, and the command with us. Caught rather than ignored: what
-// is ignored stays so in the command.
+// is ignored stays so in the command, as it does if our parent has had it ignored.
 func surviveClosedPipes() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 }

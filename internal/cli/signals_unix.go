@@ -16,7 +16,7 @@ import (
 const stopSignal = syscall.SIGTSTP
 
 // stopSelf stops us as that signal would have.
-func stopSelf() { group.StopSelf() }
+func stopSelf() { _ = group.StopSelf() }
 
 // endSignals ask us to end; forwardSignals are those that a command gets from us.
 // WINCH is among them since the terminal tells only its foreground group of a new size.

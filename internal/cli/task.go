@@ -27,7 +27,9 @@ type ending struct {
 	lost       error // why the lock was lost, or about to be, and the command was told
 	ignoreLoss bool  // --on-lost ignore: the command's status is the outcome all the same
 	overdue    time.Duration
-	ended      bool // a signal has asked us to end; elect does not campaign again
+	stopped    bool          // for a reason of ours: it was told to end
+	worked     time.Duration // for how long after that, because it could not be signalled
+	ended      bool          // a signal has asked us to end; elect does not campaign again
 }
 
 func (e *ending) record() record {
@@ -49,13 +51,25 @@ func (e *ending) failure() *failure {
 	case e.notStarted != nil:
 		return fail(e.notStarted)
 	case e.lost != nil && !e.ignoreLoss:
-		return &failure{code: exitLost, outcome: outcomeLost, err: e.lost}
+		return &failure{code: exitLost, outcome: outcomeLost, err: e.withFate(e.lost)}
 	case e.overdue > 0:
-		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: fmt.Errorf("held for %s, the longest allowed; the command was stopped", e.overdue)}
+		err := fmt.Errorf("held for %s, the longest allowed", e.overdue)
+		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: e.withFate(err)}
 	case e.status.Signal != 0:
 		return &failure{code: e.status.ExitCode(), outcome: outcomeSignaled}
 	case e.status.Code != 0:
 		return &failure{code: e.status.Code, outcome: outcomeExited}
 	}
 	return nil
+}
+
+// withFate adds to the reason for which the command was to be stopped whether it was.
+func (e *ending) withFate(err error) error {
+	switch {
+	case e.worked > 0:
+		return fmt.Errorf("%w; the command could not be stopped, since it runs as another user, and worked on for %s", err, brief(e.worked))
+	case e.stopped:
+		return fmt.Errorf("%w; the command was stopped", err)
+	}
+	return err
 }

@@ -66,16 +66,19 @@ func thisVersion() version {
 // print writes data to standard output. Whoever asked for it and cannot have it must not
 // be told that all went well.
 func (a *app) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.stdout, format, args...)
-	switch {
-	case errors.Is(err, syscall.EPIPE):
+	if _, err := fmt.Fprintf(a.stdout, format, args...); err != nil {
+		return notPrinted(err)
+	}
+	return nil
+}
+
+func notPrinted(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
 		// Whoever read has had enough, as in `hasp ls | head`: end as if by the signal that
 		// is caught (see surviveClosedPipes), without a word.
 		return &failure{code: exitSignal + int(syscall.SIGPIPE), outcome: outcomeInterrupted, err: err, told: true}
-	case err != nil:
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}
 	}
-	return nil
+	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}
 }
 
 func (a *app) printJSON(v any) error {

@@ -5,7 +5,7 @@
 // A process can leave its group (setsid, setpgid: daemons, and the jobs of a shell with
 // job control). It is then nobody's any more: neither waited for nor signalled.
 //
-// If this process is killed, so is the group: see guardian.go.
+// If this process is killed, so is the group: see guardian_unix.go.
 package group
 
 import "syscall"
@@ -15,6 +15,7 @@ type Event struct {
 	Kind   Kind
 	Signal syscall.Signal // of Stopped
 	Status Status         // of Exited
+	Err    error          // of Failed and Unguarded
 }
 
 // Kind says what happened to a group.
@@ -25,6 +26,13 @@ const (
 	Stopped Kind = iota
 	// Exited: the command itself has ended; others of its group may live.
 	Exited
+	// Failed: the command could not be executed. In the place of Exited.
+	Failed
+	// Unguarded: no guardian could be started. If this process is killed, all of the group
+	// but the command itself lives on. It is tried again; Guarded tells of success.
+	Unguarded
+	// Guarded: another guardian has taken the place of one that had died or was missing.
+	Guarded
 	// Gone: no process of the group is left. The last event.
 	Gone
 )
@@ -41,4 +49,9 @@ func (s Status) ExitCode() int {
 		return 128 + int(s.Signal)
 	}
 	return s.Code
+}
+
+// Member is a process of a group.
+type Member struct {
+	PID, UID int
 }

@@ -11,6 +11,8 @@ import (
 // the whole group, and awaitGone looks from time to time.
 func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 func adopt() {}
 
 func executable() (string, error) { return os.Executable() }

@@ -15,5 +15,8 @@ func IsTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Guardian has nothing to guard.
-func Guardian([]string) bool { return false }
+// DespiteTOSTOP runs do.
+func DespiteTOSTOP(do func()) { do() }
+
+// KeepIgnored has nothing to keep.
+func KeepIgnored() {}

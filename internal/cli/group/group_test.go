@@ -15,13 +15,6 @@ import (
 	"github.com/hasplock/hasp/internal/cli/group"
 )
 
-func TestMain(m *testing.M) {
-	if group.Guardian(os.Args[1:]) { // the guardians that this process starts
-		return
-	}
-	os.Exit(m.Run())
-}
-
 func start(t *testing.T, script string) *group.Group {
 	t.Helper()
 	g, err := group.Start("/bin/sh", []string{"sh", "-c", script}, os.Environ())
@@ -119,15 +112,20 @@ func TestSignalReachesAllAndGoneComesLast(t *testing.T) {
 	}
 }
 
-func TestStartErrors(t *testing.T) {
-	if _, err := group.Start("/no/such/file", []string{"x"}, nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
+// What cannot be executed is told in the place of an end. ENOENT is also the error of a
+// script whose interpreter is missing, so it is not one of the path's alone.
+func TestWhatCannotBeExecutedIsTold(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("no program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := group.Start(plain, []string{"x"}, nil); !errors.Is(err, syscall.ENOEXEC) {
-		t.Errorf("got %v", err)
+	for path, want := range map[string]error{"/no/such/file": os.ErrNotExist, plain: syscall.ENOEXEC, "/": os.ErrPermission} {
+		g, err := group.Start(path, []string{"x"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := events(t, g); len(all) != 2 || all[0].Kind != group.Failed || !errors.Is(all[0].Err, want) {
+			t.Errorf("%s: got %v, want %v", path, all, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package group
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -75,20 +76,58 @@ func (t *Terminal) set(id int) (ok bool) {
 
 // StopSelf stops this process and the rest of its job, as Ctrl-Z would, and returns when
 // they are continued. Where nobody does job control (an orphaned process group) the kernel
-// ignores the signal, and StopSelf returns at once.
+// ignores the signal, and StopSelf returns false soon. So it may otherwise: see Orphaned.
 //
 // TTIN, since TSTP is caught (for the command's sake) and Go does not give a signal its
 // default back once it was. And not STOP, which would stop us where nobody continues us.
-func StopSelf() {
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, syscall.SIGCONT)
-	defer signal.Stop(continued)
+func StopSelf() (continued bool) {
+	conts := make(chan os.Signal, 1)
+	signal.Notify(conts, syscall.SIGCONT)
+	defer signal.Stop(conts)
 	_ = syscall.Kill(0, syscall.SIGTTIN)
 	// Another thread may be the one to take the signal, a moment after kill has returned.
 	select {
-	case <-continued:
+	case <-conts:
+		return true
 	case <-time.After(100 * time.Millisecond):
+		return false
 	}
+}
+
+// Orphaned reports whether our group is one that nobody can give this terminal: its shell
+// has forgotten it, as in (hasp run ... &).
+//
+// The kernel is asked by a request that it refuses in any case, to make group -1 the
+// foreground. Where that may be asked, the answer is EINVAL; from an orphaned group's
+// background it may not, and the answer is another. From the background of a job it stops
+// us, which is what the caller was about to do.
+func (t *Terminal) Orphaned() bool {
+	if t == nil {
+		return false
+	}
+	err := unix.IoctlSetPointerInt(int(t.tty.Fd()), unix.TIOCSPGRP, -1)
+	return errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EIO)
+}
+
+// Leave leaves the terminal's session. g is an orphaned group then, too, since its parent is
+// in another session, and what it reads from the terminal fails (EIO) as it does for every
+// orphaned group: it is not stopped any more for somebody to continue it.
+//
+// The first of a group may not leave, so it joins g for that moment. It reports failure if
+// others are left behind in the group that it was the first of.
+func (t *Terminal) Leave(g *Group) bool {
+	if _, err := unix.Setsid(); err == nil {
+		return true
+	}
+	own := syscall.Getpgrp()
+	if syscall.Setpgid(0, g.id) != nil {
+		return false
+	}
+	if _, err := unix.Setsid(); err == nil {
+		return true
+	}
+	_ = syscall.Setpgid(0, own) // the others keep it alive
+	return false
 }
 
 // IsTerminal reports whether f is the controlling terminal.

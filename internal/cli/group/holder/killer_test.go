@@ -1,0 +1,284 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// buildHolder builds the holder without the race detector, whose processes take ten times as
+// long to start: the killer wants to hit the first milliseconds.
+func buildHolder(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "holder")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// crew is a holder and all that its groups are made of.
+type crew struct {
+	*exec.Cmd
+	log   *bufio.Scanner
+	alive *os.File // ends when the last process of all groups, and the holder, is dead
+}
+
+func startCrew(t *testing.T, holder string, scripts ...string) *crew {
+	t.Helper()
+	alive, members, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged, log, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer members.Close()
+	defer log.Close()
+	t.Cleanup(func() { alive.Close(); logged.Close() })
+	c := exec.Command(holder, scripts...)
+	c.Stdout, c.ExtraFiles = members, []*os.File{log}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &crew{c, bufio.NewScanner(logged), alive}
+}
+
+// lives waits until nobody lives, and returns an error if somebody goes on.
+func (c *crew) lives() error {
+	_ = c.alive.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.Copy(io.Discard, c.alive); err != nil {
+		return fmt.Errorf("of %d: %w: somebody lives", c.Process.Pid, err)
+	}
+	return nil
+}
+
+// told reads what the holder says until a line is the one.
+func (c *crew) told(line string) bool {
+	for c.log.Scan() {
+		if c.log.Text() == line {
+			return true
+		}
+	}
+	return false
+}
+
+// guardians are the holder's, by their numbers.
+func (c *crew) guardians() []int {
+	var found []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if f := strings.Fields(rest); len(f) < 2 || f[0] == "Z" || f[1] != strconv.Itoa(c.Process.Pid) {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if id, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && strings.Contains(string(args), "__guard-group") {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
+// seed is HASP_SEED, or another each time.
+func seed(t *testing.T) uint64 {
+	s, err := strconv.ParseUint(os.Getenv("HASP_SEED"), 10, 64)
+	if err != nil {
+		s = rand.Uint64()
+	}
+	t.Logf("HASP_SEED=%d repeats this", s)
+	return s
+}
+
+// in parallel runs n rounds, a few at a time.
+func rounds(t *testing.T, n int, round func(r *rand.Rand) error) {
+	s := seed(t)
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := round(rand.New(rand.NewPCG(s, uint64(i)))); err != nil {
+				t.Errorf("round %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// family is a script that has children at work the sooner the better, one of them in the
+// background of a background.
+const family = "sleep 1000 & (sleep 1000 & sleep 1000) & sleep 1000"
+
+// The holder is killed while its groups come into being, or just after. A guardian that was
+// started after its command, or was told its number later, left children at work:
+//
+//	holder: fork command
+//	                      command: fork child
+//	killed
+//	                      (parent-death signal)
+//	                                             child works on, without a lock
+func TestNobodyOutlivesAKilledHolder(t *testing.T) {
+	holder := buildHolder(t)
+	const groups = 10
+	rounds(t, 60, func(r *rand.Rand) error {
+		scripts := make([]string, groups)
+		for i := range scripts {
+			scripts[i] = family
+		}
+		c := startCrew(t, holder, scripts...)
+		defer c.Wait() //nolint:errcheck // killed
+		time.Sleep(time.Duration(r.IntN(60_000)) * time.Microsecond)
+		if err := c.Process.Kill(); err != nil {
+			return err
+		}
+		return c.lives()
+	})
+}
+
+// The command itself does it, as the first thing: there is no earlier moment. The control is
+// the same script that leaves its parent alone.
+func TestCommandThatKillsItsParentTakesNobodyAlong(t *testing.T) {
+	holder := buildHolder(t)
+	rounds(t, 60, func(*rand.Rand) error {
+		c := startCrew(t, holder, "sleep 1000 & kill -9 $PPID; sleep 1000")
+		defer c.Wait() //nolint:errcheck // killed
+		return c.lives()
+	})
+	c := startCrew(t, holder, "sleep 0.05 & kill -0 $PPID; exit 4")
+	if !c.told("0 exited 4") || !c.told("0 gone") || c.Wait() != nil || c.lives() != nil {
+		t.Error("the control does not behave")
+	}
+}
+
+// Guardians are killed at any time, also while their groups end by themselves. Each group's
+// end is told as it is, nobody innocent is killed for it, and a group whose guardian was
+// replaced is as safe as before.
+func TestGuardiansAreKilled(t *testing.T) {
+	holder := buildHolder(t)
+	const groups = 10
+	innocent := exec.Command("sleep", "1000")
+	if err := innocent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	rounds(t, 40, func(r *rand.Rand) error {
+		scripts := make([]string, groups)
+		for i := range scripts {
+			scripts[i] = fmt.Sprintf("sleep 0.0%02d & sleep 0.0%02d; exit %d", r.IntN(99), r.IntN(99), i)
+		}
+		c := startCrew(t, holder, scripts...)
+		over := make(chan map[string]int, 1)
+		go func() {
+			lines := map[string]int{}
+			for c.log.Scan() {
+				lines[c.log.Text()]++
+			}
+			over <- lines
+		}()
+		for range 3 {
+			time.Sleep(time.Duration(r.IntN(30_000)) * time.Microsecond)
+			for _, pid := range c.guardians() {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if err := c.Wait(); err != nil {
+			return err
+		}
+		lines := <-over
+		for i := range groups {
+			if lines[fmt.Sprint(i, " exited ", i)] != 1 || lines[fmt.Sprint(i, " gone")] != 1 {
+				return fmt.Errorf("group %d: %v", i, lines)
+			}
+		}
+		return c.lives()
+	})
+	if err := innocent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := innocent.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("somebody else's process: %v", err)
+	}
+}
+
+// The service manager's TERM, a stop, a kill: whatever became of the guardian, who outlives a
+// killed holder?
+func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
+	holder := buildHolder(t)
+	for name, harm := range map[string]func(c *crew, guardian int){
+		"nothing": func(*crew, int) {}, // the control
+		// The manager's TERM goes to every process of the service, and may come at any time.
+		"asked to end": func(_ *crew, guardian int) {
+			for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+				_ = syscall.Kill(guardian, sig)
+			}
+		},
+		"stopped": func(_ *crew, guardian int) { _ = syscall.Kill(guardian, syscall.SIGSTOP) },
+		"killed": func(c *crew, guardian int) {
+			for range 3 {
+				_ = syscall.Kill(guardian, syscall.SIGKILL)
+				if !c.told("0 guarded") {
+					t.Error("it was not replaced")
+				}
+				guardian = c.guardians()[0]
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCrew(t, holder, "echo; "+family)
+			defer c.Wait() //nolint:errcheck // killed
+			if _, err := c.alive.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			guardians := c.guardians()
+			if len(guardians) != 1 {
+				t.Fatalf("%d guardians", len(guardians))
+			}
+			harm(c, guardians[0])
+			if err := c.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.lives(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Signals that our parent had us ignore, the command ignores, too: exactly as without us. Built
+// and not of the test's own binary, which go test strips of its symbols: see group.KeepIgnored.
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	holder := buildHolder(t)
+	const look = "grep SigIgn /proc/self/status"
+	for _, trap := range []string{
+		"", // the control
+		"trap '' QUIT USR1 PIPE TERM TSTP;",
+		"trap '' HUP INT QUIT ABRT USR1 USR2 PIPE ALRM TERM TSTP TTIN TTOU XCPU XFSZ VTALRM WINCH IO PWR;",
+	} {
+		plain, err := exec.Command("sh", "-c", trap+" exec "+look).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		under, err := exec.Command("sh", "-c", trap+` exec "$@" 3>/dev/null`, "sh", holder, "exec "+look).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(under) != string(plain) {
+			t.Errorf("%s without us %sunder us %s", trap, plain, under)
+		}
+	}
+}

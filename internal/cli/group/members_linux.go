@@ -1,0 +1,131 @@
+package group
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// working tells a group in which somebody is at work from one of zombies. A zombie whose
+// parent, outside of the group, does not wait for it cannot be killed and does nothing: it
+// must not hold the lock for ever. kill counts it, so this looks into /proc, and keeps to one
+// member as long as that is at work, since looking at all processes of a machine takes
+// milliseconds.
+//
+// A member may fork and end while we look, and its child have a number that we have passed
+// already. Its own zombie is then new, or it was reaped and is missing: so only two looks in a
+// row that find the same zombies and nobody else are believed. Where not everybody can be seen
+// (no /proc, that of another PID namespace, hidepid) kill's word stands.
+func (g *Group) working() bool {
+	if g.member != 0 {
+		if p, err := readProcess(g.member); err == nil && p.group == g.id && !p.zombie {
+			return true
+		}
+	}
+	g.member = 0
+	all, err := processesOf(g.id)
+	if err != nil {
+		return true
+	}
+	var zombies []int
+	for _, p := range all {
+		if !p.zombie {
+			g.member, g.zombies = p.id, nil
+			return true
+		}
+		zombies = append(zombies, p.id)
+	}
+	same := len(zombies) > 0 && slices.Equal(zombies, g.zombies)
+	g.zombies = zombies
+	return !same
+}
+
+// OutOfReach are the members at work that take no signals from us: they run as another user.
+// A signal to the whole group is reported as sent if one of it has got it.
+func (g *Group) OutOfReach() []Member {
+	all, _ := processesOf(g.id) // as far as they can be seen
+	var out []Member
+	for _, p := range all {
+		if !p.zombie && syscall.Kill(p.id, 0) == syscall.EPERM {
+			out = append(out, Member{PID: p.id, UID: realUser(p.id)})
+		}
+	}
+	return out
+}
+
+// process is what /proc says of one.
+type process struct {
+	id, group int
+	zombie    bool
+}
+
+// processesOf are all processes of a group, in the order of their numbers. An error says that
+// there may be others.
+func processesOf(group int) ([]process, error) {
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return nil, errors.New("no /proc of this PID namespace")
+	}
+	if _, err := readProcess(1); err != nil {
+		return nil, err // hidepid
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var found []process
+	for _, name := range names {
+		id, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		p, err := readProcess(id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
+			continue // it has ended since
+		case err != nil:
+			return nil, err
+		case p.group == group:
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b process) int { return a.id - b.id })
+	return found, nil
+}
+
+func readProcess(id int) (process, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
+	if err != nil {
+		return process{}, err
+	}
+	// pid (name) state ppid pgrp ... The name may have spaces and parentheses in it.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 18 {
+		return process{}, errors.New("/proc is not as expected")
+	}
+	group, err := strconv.Atoi(fields[2])
+	// The state is the first thread's, which may have ended before the others.
+	dead := fields[0] == "X" || fields[0] == "Z" && fields[17] == "1"
+	return process{id, group, dead}, err
+}
+
+// realUser is whose process it is: who may signal it is decided by that. -1 is not known.
+func realUser(id int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
+	_, rest, _ := strings.Cut(string(text), "\nUid:")
+	uid, err := strconv.Atoi(strings.Fields(rest + " -")[0])
+	if err != nil {
+		return -1
+	}
+	return uid
+}

@@ -1,0 +1,91 @@
+//go:build unix
+
+package spawn
+
+import (
+	"bytes"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func init() {
+	if len(os.Args) < 2 {
+		return
+	}
+	switch os.Args[1] {
+	case Guard:
+		guard()
+	case Launch:
+		launch(os.Args[2:])
+	default:
+		return
+	}
+	os.Exit(127)
+}
+
+// guard kills the group when the last writing end of the lifeline, its standard input,
+// closes without a word of dismissal: hasp is dead, and the launcher either dead or the
+// command.
+//
+// Nothing but KILL ends it earlier. A TERM that a service manager sends to every process of
+// the service is for hasp to answer, which may give the command a long time for it.
+func guard() {
+	signal.Ignore()
+	var all []byte
+	for buf := make([]byte, 64); ; {
+		n, err := syscall.Read(0, buf)
+		if err == syscall.EINTR || err == syscall.EAGAIN {
+			continue
+		}
+		if n <= 0 {
+			break
+		}
+		all = append(all, buf[:n]...)
+	}
+	if id, ok := last(all); ok && id > 1 { // 1 would be everybody
+		_ = syscall.Kill(-id, syscall.SIGKILL)
+	}
+	os.Exit(0)
+}
+
+// last is the number on the last complete line.
+func last(text []byte) (int, bool) {
+	lines := bytes.Split(text, []byte("\n"))
+	if len(lines) < 2 {
+		return 0, false
+	}
+	id, err := strconv.Atoi(string(lines[len(lines)-2]))
+	return id, err == nil
+}
+
+// launch tells the guardian the number of its group, which is its own, and becomes the
+// command: args are the numbers of the signals that it is to ignore, its path and its
+// arguments.
+//
+// So there is no moment in which the command is at work and the guardian does not know it.
+// If hasp dies before the number is written, the launcher dies (of the parent-death signal)
+// or writes it all the same; what the pipe has got reaches the guardian whoever dies then.
+// The road not taken, hasp writing the number after the fork, leaves the command the time
+// until then: enough to start a child and kill its parent.
+func launch(args []string) {
+	if len(args) < 3 {
+		return
+	}
+	// Our runtime has taken over the signals that were ignored until it started.
+	for n := range strings.SplitSeq(args[0], ",") {
+		if n, err := strconv.Atoi(n); err == nil {
+			signal.Ignore(syscall.Signal(n))
+		}
+	}
+	syscall.CloseOnExec(Lifeline)
+	syscall.CloseOnExec(Failure)
+	// A guardian that is dead already is replaced by hasp, which tells the next one itself.
+	_, _ = syscall.Write(Lifeline, append(strconv.AppendInt(nil, int64(os.Getpid()), 10), '\n'))
+	err := syscall.Exec(args[1], args[2:], os.Environ())
+	if errno, ok := err.(syscall.Errno); ok {
+		_, _ = syscall.Write(Failure, strconv.AppendInt(nil, int64(errno), 10))
+	}
+}

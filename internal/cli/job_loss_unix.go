@@ -1,0 +1,128 @@
+//go:build unix
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/hasplock/hasp/internal/cli/group"
+)
+
+// untilWarning is how long until the command has to be told that the lock is being lost:
+// when of the trust only --kill-after is left, or a quarter, if that is shorter. Then TERM
+// and KILL both fit into the time in which nobody else can have the lock.
+//
+// The quarter is of the longest trust seen, since the store may have granted less than
+// asked. A renewal is due when two thirds of the TTL are left, so in good health the
+// trust never falls below half of that longest, and there is no false alarm; a quarter is
+// what remains of three to four failed renewals.
+func (j *job) untilWarning() time.Duration {
+	deadline := j.lease.Deadline()
+	if deadline.IsZero() {
+		return time.Hour // nothing expires; looked at again for simplicity's sake
+	}
+	left := time.Until(deadline)
+	j.trust = max(j.trust, left)
+	if j.flags.onLost.ends() {
+		left -= min(j.flags.killAfter.d, j.trust/4)
+	}
+	return left
+}
+
+// losing is for a lock that is still ours but will not be for long. Once the command has
+// been told to end there is no way back, even if a renewal succeeds after all.
+func (j *job) losing() {
+	if !j.flags.onLost.ends() || j.end.lost != nil {
+		return
+	}
+	j.terminate()
+	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end", j.report.name, j.report.store)
+	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
+}
+
+// lost is for a lock that is no longer ours. The next holder may have it after the guard,
+// and if the store itself has removed us at this moment: there is no time for TERM. The
+// road not taken, TERM now and KILL before the guard is over, would leave a tenth of the
+// TTL for both, and none at all where the store has spoken.
+func (j *job) lost() {
+	p := &j.flags.onLost
+	switch {
+	case p.ends():
+		j.kill()
+	case p.signal != 0:
+		j.send(p.signal)
+	}
+	j.end.lost = j.lease.Err()
+	j.report.write(record{Event: "lost", Message: j.end.lost.Error()})
+	switch {
+	case p.ends(): // the failure says it
+	case p.signal != 0:
+		j.report.say("%v; the command was sent %s", j.end.lost, signalName(p.signal))
+	default:
+		j.report.say("%v; the command runs on", j.end.lost)
+	}
+}
+
+// terminate asks the group to end and gives it --kill-after for that. CONT, since who is
+// stopped cannot end.
+func (j *job) terminate() {
+	if j.stopping {
+		return
+	}
+	j.stopping = true
+	j.noteStop()
+	j.send(syscall.SIGTERM)
+	j.send(syscall.SIGCONT)
+	j.killBy(time.Now())
+}
+
+// killBy has KILL sent --kill-after after t, if it is not to come sooner anyway.
+func (j *job) killBy(t time.Time) {
+	if j.killAt == nil {
+		j.killAt = time.After(time.Until(t.Add(j.flags.killAfter.d)))
+	}
+}
+
+// killEvery is how often KILL is repeated while the group lives: a process that runs as
+// another user may give that up, or leave the group to those that do not.
+const killEvery = time.Second
+
+// kill ends the group, or tries to until it is gone.
+func (j *job) kill() {
+	j.noteStop()
+	j.send(syscall.SIGKILL)
+	j.againAt = time.After(killEvery)
+	if out := j.group.OutOfReach(); len(out) > 0 {
+		j.unheard(out)
+	}
+}
+
+func (j *job) noteStop() {
+	if j.stopped.IsZero() {
+		j.stopped = time.Now()
+	}
+}
+
+// send signals the group. That it is gone by now is no news: Gone is on its way. That nobody
+// in it takes signals from us is, to somebody who thinks that the command was stopped.
+func (j *job) send(sig syscall.Signal) {
+	if err := j.group.Signal(sig); errors.Is(err, syscall.EPERM) {
+		j.unheard(j.group.OutOfReach())
+	}
+}
+
+// unheard tells once that some of the group take no signals from us.
+func (j *job) unheard(out []group.Member) {
+	if j.deaf {
+		return
+	}
+	j.deaf = true
+	who := "it runs as another user"
+	if len(out) > 0 {
+		who = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
+	}
+	j.report.say("the command cannot be signalled: %s", who)
+}
