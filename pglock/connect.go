@@ -174,7 +174,7 @@ type pgxLink struct {
 	conn *pgx.Conn
 	pid  uint32 // of the server's process
 
-	// taken is called when hasp_await says that it waits: while its statement is under way,
+	// taken is called when hasp_obtain says that it waits: while its statement is under way,
 	// by the goroutine that reads the answer.
 	taken func()
 }

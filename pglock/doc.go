@@ -14,8 +14,8 @@
 // statement and notifies that client, which needs no further request.
 //
 // advisory is pg_advisory_lock on a connection of the lock's own, row is SELECT ... FOR
-// UPDATE in a transaction that stays open: the server's locks, mutexes only, in the order
-// of the server's own queue. They last as long as the server sees the connection: a stopped
+// UPDATE in a transaction that stays open: the server's locks, mutexes only, in the order in
+// which they were asked for (but not with fence=off). They last as long as the server sees the connection: a stopped
 // holder keeps them, a terminated connection loses them at once. advisory can share locks
 // with Rails, golang-migrate and whoever calls pg_advisory_lock by a number.
 //

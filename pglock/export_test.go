@@ -28,3 +28,13 @@ func tablesOf(b driver.Backend) *tables {
 	}
 	return b.(*bound).tables
 }
+
+// Script makes the tables of an earlier version.
+func Script(schema, prefix string, upTo int) string {
+	n := newNaming(schema, prefix)
+	text := "BEGIN;\n" + guard
+	for i := 1; i <= upTo; i++ {
+		text += n.version(i) + n.setVersion(i)
+	}
+	return text + "COMMIT;\n"
+}

@@ -17,11 +17,10 @@ func (row) check(string) error { return nil }
 // take begins the transaction and locks the row. The token is drawn by another connection:
 // drawn in this transaction it would be undone with it, and given out a second time.
 func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
-	var place int64
 	held, err := w.lock(ctx, b, c, r.Name, "NOWAIT")
 	if err == nil && !held && taken != nil {
 		taken()
-		place, err = w.wait(ctx, b, c, r.Name)
+		err = w.wait(ctx, b, c, r.Name)
 		held = err == nil
 	}
 	if err != nil || !held {
@@ -35,23 +34,24 @@ func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, t
 		return grant{held: true}, nil
 	}
 	var seq int64
-	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, NULL::bigint, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int, $6::bigint)",
-		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid), place}, &seq)
+	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, NULL::bigint, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
+		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid)}, &seq)
 	return grant{held: true, token: uint64(seq)}, err
 }
 
 // wait waits for its turn, and then for the row, in slices: schema/6.sql says why. The place is
 // the connection's, not the transaction's; it is given back when the row is locked.
-func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) (place int64, err error) {
+func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) error {
 	ms := b.slice.Milliseconds()
-	err = one(ctx, c, b.naming.sql("CALL hasp_line_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
+	var place int64
+	err := one(ctx, c, b.naming.sql("CALL hasp_line_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
 	for held := false; err == nil && !held; {
 		held, err = w.lock(ctx, b, c, name, fmt.Sprintf("SET LOCAL lock_timeout = %d", ms))
 	}
 	if err == nil {
 		err = one(ctx, c, b.naming.sql("SELECT hasp_step($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, place}, new(string))
 	}
-	return place, err
+	return err
 }
 
 // lock begins the transaction and locks the row: at once (NOWAIT), or after a setting that

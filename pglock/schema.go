@@ -81,7 +81,7 @@ func (n naming) text() string {
 -- GRANT USAGE ON SCHEMA %q TO APP;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
 -- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_rows"))
+`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_lines, hasp_rows"))
 	return b.String()
 }
 

@@ -17,7 +17,7 @@ import (
 func due(t testing.TB, prefix string) {
 	t.Helper()
 	do(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(
-		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
+		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_lines SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
 }
 
 func sweep(t testing.TB, storeURL string) {
@@ -95,7 +95,7 @@ func TestSweepOfBound(t *testing.T) {
 		next := waits(t, serverURL, client(t, storeURL), prefix+"waited")
 		due(t, prefix)
 		sweep(t, storeURL)
-		for table, want := range map[string]string{"holders": "held waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
+		for table, want := range map[string]string{"holders": "held waited", "lines": "waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
 			left := ask[[]string](t, serverURL, fmt.Sprintf("SELECT coalesce(array_agg(replace(name, '%s', '') ORDER BY name), '{}') FROM locks.%s%s", prefix, prefix, table))
 			if got := strings.Join(left, " "); got != want {
 				t.Errorf("%s: %s has %q after sweeping, want %q", strategy, table, got, want)

@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -229,7 +228,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 }
 
 // errElsewhere is for an entry that is not there, and no wonder.
-var errElsewhere = errors.New("another server answers than the one that had the entry (a replica was promoted, a backup restored), and it may never have had it")
+var errElsewhere = fmt.Errorf("another server answers than the one that had the entry (a replica was promoted, a backup restored): %w", driver.ErrForgotten)
 
 // missing says what it means that a server has no such entry. Usually that a Leave before this one
 // was applied, and its answer lost. But a replica that is promoted without having every commit

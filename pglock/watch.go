@@ -38,7 +38,7 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 		// Ask first, then call changed: what happens after the asking is notified, what
 		// happened before is seen by whoever reads because of the call.
 		var soon int64
-		err := one(ctx, c, t.naming.sql("SELECT hasp_watch($1::pg_catalog.text, $2::bigint)"), []any{name, watchPeriod.Microseconds()}, &soon)
+		err := one(ctx, c, t.naming.sql("SELECT hasp_watch(hasp_level($1::pg_catalog.text), $2::bigint)"), []any{name, watchPeriod.Microseconds()}, &soon)
 		if err != nil {
 			return explain(ctx, err)
 		}

@@ -9,44 +9,59 @@
 -- lock of the server's, which version 4 says why. A place is a lock of the connection's: it
 -- ends with that, without anybody's help.
 --
--- tail is the last place drawn, served one below which nobody waits. A row that was swept and
--- made again counts from 1: hasp_tidy sees to it that nobody waits then.
---
+-- tail is the last place drawn; below served, and at it, nobody waits any more. A row that was
+-- forgotten and made again counts from 1: hasp_forget sees to it that nobody waits then. A table
+-- of its own, because whoever is granted changes his row in hasp_holders, and must not wait there for
+-- those who draw.
+CREATE TABLE IF NOT EXISTS hasp_lines (
+  name   text COLLATE "C" PRIMARY KEY,
+  tail   bigint NOT NULL DEFAULT 0,
+  served bigint NOT NULL DEFAULT 0,
+  used   bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint -- the hour: see version 7
+) WITH (fillfactor = 50);
+
+-- The lock of a place has two numbers, 64 bits of its name and itself: (k >> 32)::int and (k << 32
+-- >> 32)::int of hashtextextended(name COLLATE "C", place).
+
+-- waited answers whether anybody waits in a line. Places of those who were served, or gave up, are
+-- free; where there are many of them it counts them as served, so that not everybody goes through
+-- them.
+CREATE OR REPLACE FUNCTION hasp_waited(p_name text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_place bigint;
+  k       bigint;
+  l       record;
+BEGIN
+  SELECT n.tail, n.served INTO l FROM hasp_lines n WHERE n.name = p_name;
+  v_place := l.tail;
+  WHILE v_place > l.served LOOP -- a FOR loop counts in 32 bits
+    k := hashtextextended(p_name COLLATE "C", v_place);
+    IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
+      RETURN true;
+    END IF;
+    PERFORM pg_advisory_unlock_shared((k >> 32)::int, (k << 32 >> 32)::int);
+    v_place := v_place - 1;
+  END LOOP;
+  IF l.tail > l.served + 8 THEN
+    UPDATE hasp_lines n SET served = greatest(n.served, l.tail) WHERE n.name = p_name;
+  END IF;
+  RETURN false;
+END $$;
+
 -- ceiling and started are for tokens: see hasp_grant. used is the hour of the last use: see
 -- version 7.
 ALTER TABLE hasp_holders
-  ADD COLUMN IF NOT EXISTS tail    bigint NOT NULL DEFAULT 0,
-  ADD COLUMN IF NOT EXISTS served  bigint NOT NULL DEFAULT 0,
   ADD COLUMN IF NOT EXISTS ceiling bigint NOT NULL DEFAULT 0,
   ADD COLUMN IF NOT EXISTS started bigint NOT NULL DEFAULT 0,
   ADD COLUMN IF NOT EXISTS used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint;
-
--- place_key makes the two numbers of a place's lock: 64 bits for name and place together.
-CREATE OR REPLACE FUNCTION hasp_place_key(p_name text, p_place bigint, OUT o_high int, OUT o_low int) LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_key bigint := hashtextextended(p_name COLLATE "C", p_place);
-BEGIN
-  o_high := (v_key >> 32)::int;
-  o_low := ((v_key << 32) >> 32)::int;
-END $$;
-
--- gate is passed by a connection before it takes a lock. Whoever is about to end the connection
--- of a holder, on an operator's behalf, shuts the gate of that connection and then looks again
--- whether it holds what it is to be ended for. So it is never ended for a lock that it
--- has given back, while it holds another.
-CREATE OR REPLACE FUNCTION hasp_gate() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid());
-  PERFORM pg_advisory_unlock_shared(1751216001, pg_backend_pid());
-END $$;
 
 -- grant notes who holds now and draws the token. Whoever calls it holds the lock. The commit
 -- does not wait for the disk, but for once in an hour: a crash forgets the newest tokens, and
 -- with a clock that has been set back they would be drawn again. So the row has a ceiling, which
 -- no token has passed and which is on the disk: a server that has been started since goes on
 -- above it. (A crash of one of the server's processes is none of those: it starts itself again
--- without losing the time.) p_place is that of whoever has waited, else 0.
-CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int, p_place bigint) RETURNS bigint
+-- without losing the time.)
+CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_reserve CONSTANT bigint := 3600000000;
@@ -55,7 +70,7 @@ DECLARE
   v_raised  boolean;
 BEGIN
   LOOP
-    UPDATE hasp_holders h SET key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid, served = greatest(h.served, p_place),
+    UPDATE hasp_holders h SET key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid,
         used = greatest(h.used, hasp_now() / 3600000000),
         seq = greatest(h.seq + 1, hasp_now(), CASE WHEN h.started <> v_started THEN h.ceiling + 1 END)
       WHERE h.name = p_name RETURNING h.seq, h.started <> v_started OR h.seq > h.ceiling INTO v_seq, v_raised;
@@ -73,25 +88,24 @@ BEGIN
   RETURN v_seq;
 END $$;
 
--- What clients of earlier versions call.
-CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, p_pid, 0::bigint);
-END $$;
+-- The gate. A connection passes it before it takes a lock, by taking and releasing an advisory lock of
+-- its own (1751216001 and its number). Whoever is about to end the connection of a holder, on an
+-- operator's behalf, has that lock first, and then looks again whether the connection holds what
+-- it is to be ended for. So it is never ended for a lock that it has given back, while it
+-- holds another.
 
 -- advise as before, past the gate.
 CREATE OR REPLACE FUNCTION hasp_advise(p_wait boolean, p_name text, p_key bigint, p_id text, p_owner text, p_since bigint,
   OUT o_seq bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM hasp_gate();
+  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
   IF p_wait THEN
     PERFORM pg_advisory_lock(p_key);
   ELSIF NOT pg_try_advisory_lock(p_key) THEN
     SELECT h.owner INTO o_holder FROM hasp_holders h WHERE h.name = p_name;
     RETURN;
   END IF;
-  o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), 0::bigint);
+  o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
 END $$;
 
 -- draw draws a place and locks it before anybody can see that it is drawn. One at a time, since
@@ -99,48 +113,51 @@ END $$;
 CREATE OR REPLACE FUNCTION hasp_draw(p_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_place bigint;
-  k       record;
+  k       bigint;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true); -- a crash ends all who wait
   PERFORM hasp_turn('place of ' || p_name, 16);
   LOOP
-    UPDATE hasp_holders h SET tail = h.tail + 1, used = greatest(h.used, hasp_now() / 3600000000) WHERE h.name = p_name RETURNING h.tail INTO v_place;
+    UPDATE hasp_lines n SET tail = n.tail + 1, used = greatest(n.used, hasp_now() / 3600000000) WHERE n.name = p_name RETURNING n.tail INTO v_place;
     IF NOT FOUND THEN
-      INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
+      INSERT INTO hasp_lines (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
       CONTINUE;
     END IF;
-    SELECT * INTO k FROM hasp_place_key(p_name, v_place);
-    EXIT WHEN pg_try_advisory_lock(k.o_high, k.o_low); -- else 64 bits have met those of somebody else
+    k := hashtextextended(p_name COLLATE "C", v_place);
+    EXIT WHEN pg_try_advisory_lock((k >> 32)::int, (k << 32 >> 32)::int); -- else 64 bits have met those of somebody else
   END LOOP;
   RETURN v_place;
 END $$;
 
--- ahead waits for a slice (in milliseconds) and answers whether anybody waits in front of a
--- place yet. Places of those who have given up are free; where they are many, they are counted as
--- served, so that not everybody goes through them. The caller commits at once.
+-- ahead waits for a slice (in milliseconds) and answers whether to commit and ask again: because
+-- somebody waits in front of a place yet, or because the places of many who gave up were counted as
+-- served, which must not stay uncommitted while the caller waits for the lock.
 CREATE OR REPLACE FUNCTION hasp_ahead(p_name text, p_place bigint, p_slice int) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
 DECLARE
+  v_place  bigint := p_place - 1;
   v_served bigint;
-  k        record;
+  k        bigint;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  PERFORM set_config('lock_timeout', p_slice::text, true);
-  SELECT h.served INTO v_served FROM hasp_holders h WHERE h.name = p_name;
-  FOR v_place IN REVERSE p_place - 1 .. v_served + 1 LOOP
-    SELECT * INTO k FROM hasp_place_key(p_name, v_place);
-    IF NOT pg_try_advisory_lock_shared(k.o_high, k.o_low) THEN
+  SELECT n.served INTO v_served FROM hasp_lines n WHERE n.name = p_name;
+  WHILE v_place > v_served LOOP
+    k := hashtextextended(p_name COLLATE "C", v_place);
+    IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
+      PERFORM set_config('lock_timeout', p_slice::text, true);
       BEGIN
-        PERFORM pg_advisory_lock_shared(k.o_high, k.o_low);
+        PERFORM pg_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int);
       EXCEPTION WHEN lock_not_available THEN
         RETURN true;
       END;
+      PERFORM set_config('lock_timeout', '0', true);
     END IF;
-    PERFORM pg_advisory_unlock_shared(k.o_high, k.o_low);
+    PERFORM pg_advisory_unlock_shared((k >> 32)::int, (k << 32 >> 32)::int);
+    v_place := v_place - 1;
   END LOOP;
-  PERFORM set_config('lock_timeout', '0', true);
-  IF p_place - 1 > v_served + 8 THEN
-    UPDATE hasp_holders h SET served = greatest(h.served, p_place - 1) WHERE h.name = p_name;
+  IF p_place > v_served + 9 THEN
+    UPDATE hasp_lines n SET served = greatest(n.served, p_place - 1) WHERE n.name = p_name;
+    RETURN true;
   END IF;
   RETURN false;
 END $$;
@@ -148,10 +165,9 @@ END $$;
 -- step gives a place back: whoever had it holds now.
 CREATE OR REPLACE FUNCTION hasp_step(p_name text, p_place bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  k record;
+  k bigint := hashtextextended(p_name COLLATE "C", p_place);
 BEGIN
-  SELECT * INTO k FROM hasp_place_key(p_name, p_place);
-  PERFORM pg_advisory_unlock(k.o_high, k.o_low);
+  PERFORM pg_advisory_unlock((k >> 32)::int, (k << 32 >> 32)::int);
 END $$;
 
 -- join takes an advisory lock and its token if it is free and nobody waits for it; else it draws
@@ -159,20 +175,23 @@ END $$;
 CREATE OR REPLACE FUNCTION hasp_join(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, OUT o_seq bigint, OUT o_place bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM hasp_gate();
-  IF NOT EXISTS (SELECT FROM hasp_holders h WHERE h.name = p_name AND h.tail > h.served) AND pg_try_advisory_lock(p_key) THEN
-    o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), 0::bigint);
+  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
+  IF NOT EXISTS (SELECT FROM hasp_lines n WHERE n.name = p_name AND n.tail > n.served AND hasp_waited(p_name)) AND pg_try_advisory_lock(p_key) THEN
+    o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
   ELSE
     o_place := hasp_draw(p_name);
   END IF;
 END $$;
 
--- seize waits for a slice for the advisory lock itself. NULL: not yet.
+-- seize waits for a slice for those in front, and as long for the advisory lock itself. NULL: not
+-- yet. The next in line is let go before the token is drawn: he is to wait for the lock before we
+-- give it back.
 CREATE OR REPLACE FUNCTION hasp_seize(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_place bigint, p_slice int) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
-DECLARE
-  v_seq bigint;
 BEGIN
+  IF hasp_ahead(p_name, p_place, p_slice) THEN
+    RETURN NULL;
+  END IF;
   PERFORM set_config('lock_timeout', p_slice::text, true);
   BEGIN
     PERFORM pg_advisory_lock(p_key);
@@ -180,9 +199,8 @@ BEGIN
     RETURN NULL;
   END;
   PERFORM set_config('lock_timeout', '0', true);
-  v_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid(), p_place);
   PERFORM hasp_step(p_name, p_place);
-  RETURN v_seq;
+  RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
 END $$;
 
 -- line_up draws a place and waits until it is the first. These two are procedures, because a
@@ -209,11 +227,7 @@ BEGIN
   IF v_place IS NULL THEN
     RETURN;
   END IF;
-  COMMIT;
   RAISE NOTICE 'hasp: taken';
-  WHILE hasp_ahead(p_name, v_place, p_slice) LOOP
-    COMMIT;
-  END LOOP;
   WHILE o_seq IS NULL LOOP
     COMMIT;
     o_seq := hasp_seize(p_name, p_key, p_id, p_owner, p_since, v_place, p_slice);

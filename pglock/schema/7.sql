@@ -10,7 +10,7 @@ DO $$
 DECLARE
   r record;
 BEGIN
-  FOR r IN SELECT t::regclass AS id FROM unnest(ARRAY[$q$hasp_names$q$, $q$hasp_holders$q$]) t LOOP
+  FOR r IN SELECT t::regclass AS id FROM unnest(ARRAY[$q$hasp_names$q$, $q$hasp_holders$q$, $q$hasp_lines$q$]) t LOOP
     IF NOT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = r.id AND a.attname = 'used') THEN
       EXECUTE format('CREATE INDEX ON %s (used)', r.id);
@@ -121,21 +121,6 @@ BEGIN
         WHERE e.name = p_name AND e.seq >= v_denied AND e.seq < o_seq ORDER BY e.seq LIMIT 4) ahead;
 END $$;
 
--- waited answers whether anybody keeps a place between two.
-CREATE OR REPLACE FUNCTION hasp_waited(p_name text, p_served bigint, p_tail bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  k record;
-BEGIN
-  FOR v_place IN REVERSE p_tail .. p_served + 1 LOOP
-    SELECT * INTO k FROM hasp_place_key(p_name, v_place);
-    IF NOT pg_try_advisory_lock_shared(k.o_high, k.o_low) THEN
-      RETURN true;
-    END IF;
-    PERFORM pg_advisory_unlock_shared(k.o_high, k.o_low);
-  END LOOP;
-  RETURN false;
-END $$;
-
 -- bury removes what dead sessions left, and answers whether there may be more. Each session
 -- that has entries is looked up once, by the index on session and id, and not each entry.
 CREATE OR REPLACE FUNCTION hasp_bury() RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -195,9 +180,9 @@ BEGIN
   v_more := v_n = v_most;
   v_n := 0;
   SELECT array_agg(l.classid::bigint << 32 | l.objid::bigint) INTO v_keys FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1;
-  FOR r IN SELECT h.name, h.key, h.served, h.tail, EXISTS (SELECT FROM hasp_rows o WHERE o.name = h.name) AS has_row FROM hasp_holders h WHERE h.used < v_hour - p_idle ORDER BY h.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+  FOR r IN SELECT h.name, h.key, EXISTS (SELECT FROM hasp_rows o WHERE o.name = h.name) AS has_row FROM hasp_holders h WHERE h.used < v_hour - p_idle ORDER BY h.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
     v_n := v_n + 1;
-    v_free := NOT coalesce(r.key = ANY (v_keys), false) AND NOT hasp_waited(r.name, r.served, r.tail);
+    v_free := NOT coalesce(r.key = ANY (v_keys), false) AND NOT hasp_waited(r.name);
     IF v_free AND r.has_row THEN -- whoever misses it makes another
       DELETE FROM hasp_rows d WHERE d.name = (SELECT o.name FROM hasp_rows o WHERE o.name = r.name FOR UPDATE SKIP LOCKED);
       v_free := FOUND; -- else it is held
@@ -206,6 +191,16 @@ BEGIN
       DELETE FROM hasp_holders h WHERE h.name = r.name;
     ELSE
       UPDATE hasp_holders h SET used = v_hour WHERE h.name = r.name;
+    END IF;
+  END LOOP;
+  v_more := v_more OR v_n = v_most;
+  v_n := 0;
+  FOR r IN SELECT l.name FROM hasp_lines l WHERE l.used < v_hour - p_idle ORDER BY l.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+    v_n := v_n + 1;
+    IF hasp_waited(r.name) THEN
+      UPDATE hasp_lines l SET used = v_hour WHERE l.name = r.name;
+    ELSE
+      DELETE FROM hasp_lines l WHERE l.name = r.name;
     END IF;
   END LOOP;
   RETURN v_more OR v_n = v_most;
