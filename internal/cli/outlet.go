@@ -18,10 +18,10 @@ import (
 // no time for that. A goroutine of the outlet's waits instead.
 //
 // What does not fit is dropped and counted, the oldest first: the latest lines, that the lock
-// was lost and how it all ended, are those that somebody will look for. So there is one gap at
-// most, behind the line that is being written, and when that is through, a line says how
-// much is missing. The road not taken, dropping the newest, keeps a thousand lines about
-// failed renewals and not the loss.
+// was lost and how it all ended, are those that somebody will look for. So the gap is always
+// behind the line that is being written, and when that is through, a line says there how much
+// is missing. The road not taken, dropping the newest, keeps a thousand lines about failed
+// renewals and not the loss.
 type outlet struct {
 	w      io.Writer
 	failed chan error // buffered by one: the first error

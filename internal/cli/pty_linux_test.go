@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 
@@ -11,7 +10,8 @@ import (
 )
 
 // startpty NAME CMD ARGS: runs CMD as the leader of a session on a terminal of its own;
-// what the terminal shows goes to NAME.out, and type writes to it.
+// what the terminal shows goes to NAME.out, and type writes to it. A line of NAME.flow tells
+// that Ctrl-S has had its effect, which is not when it is typed.
 func cmdStartPTY(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) >= 2, "startpty NAME CMD [ARGS]")
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -26,9 +26,23 @@ func cmdStartPTY(ts *testscript.TestScript, neg bool, args []string) {
 	c.Env = append(c.Env, "PS1=$ ", "TERM=dumb")
 	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-	shown := output(ts, args[0]+".out")
+	// In packet mode each read begins with a byte: 0 for what is shown, flags otherwise.
+	ts.Check(unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCPKT, 1))
+	shown, flow := output(ts, args[0]+".out"), output(ts, args[0]+".flow")
 	background(ts, args[0], c, master)
-	go func() { _, _ = io.Copy(shown, master) }() // ends when the terminal does
+	go func() {
+		for packet := make([]byte, 4096); ; {
+			n, err := master.Read(packet)
+			switch {
+			case err != nil: // the terminal has ended
+				return
+			case packet[0] == unix.TIOCPKT_DATA:
+				_, _ = shown.Write(packet[1:n])
+			case packet[0]&unix.TIOCPKT_STOP != 0:
+				fmt.Fprintln(flow, "stopped")
+			}
+		}
+	}()
 }
 
 // endThread ends the thread that it is called on, which must be the goroutine's own.

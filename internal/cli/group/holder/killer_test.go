@@ -104,7 +104,7 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// in parallel runs n rounds, a few at a time.
+// rounds runs n of them, a few at a time.
 func rounds(t *testing.T, n int, round func(r *rand.Rand) error) {
 	s := seed(t)
 	var all sync.WaitGroup
