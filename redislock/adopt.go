@@ -26,7 +26,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	r := t.request
 	call := redisconn.Call{Keys: []string{t.key}, Args: []string{
 		r.ID, id, strconv.FormatUint(seq, 10), strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10),
-		s.ttl, s.queue.retention, s.id + " " + people(r),
+		s.ttl, s.keep, s.id + " " + people(r),
 	}}
 	reply := s.queue.conn.Eval(ctx, adoptScript, call, s.queue.opts.Replicas)
 	if reply.Err != nil {
@@ -68,7 +68,7 @@ func (t *attempt) Adopt(ctx context.Context, id string, seq uint64) (driver.Verd
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.store.retention}, noted(t)...)
+	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, noted(t)...)
 	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: keys, Args: args}, o.Replicas)
 	if reply.Err != nil {
 		return driver.Verdict{}, identify(ctx, s.store.conn, keys[0], wrongType(r.Name, reply.Err))

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -22,10 +23,13 @@ type attempt struct {
 	bell    bell.Bell // try again
 
 	// Guarded by session.mu.
-	sent    bool // the key may be ours
-	held    bool // the store has said so
-	waiting bool // counted in session.names
-	left    bool // a late Enqueue must not take anything
+	sent    bool      // the key may be ours
+	doubt   bool      // a request was not answered: it may yet take the key
+	renewed time.Time // when the last request was sent that gave the key its TTL, if it is ours
+	held    bool      // the store has said so
+	waiting bool      // counted in session.names
+	queued  bool      // the core has been told to wait
+	left    bool      // a late Enqueue must not take anything
 	gone    bool
 }
 
@@ -69,6 +73,9 @@ func (t *attempt) register(keys []string, waits bool) error {
 	}
 	if t.keys == nil { // never again: a renewal may be reading them
 		t.keys = keys
+	}
+	if !t.sent {
+		t.renewed = time.Now() // before anything is sent
 	}
 	t.sent = true
 	s.tickets[t.request.ID] = t
@@ -131,14 +138,18 @@ func (s *attemptSession) ignoreLocked(t *attempt) {
 func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	d := s.store.dialect
-	args := append([]string{d.me(t), millis(s.opts.TTL), s.store.retention}, d.takeArgs(t)...)
+	args := append([]string{d.me(t), millis(s.opts.TTL), s.counter}, d.takeArgs(t)...)
 	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
-		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], wrongType(t.request.Name, r.Err))
+		err := wrongType(t.request.Name, r.Err)
+		t.failed(err)
+		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], err)
 	}
 	parts, _ := r.Value.([]any)
 	if len(parts) >= 3 && d.stranger(parts[2]) {
-		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], foreign(t.request.Name))
+		err := foreign(t.request.Name)
+		t.failed(err)
+		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], err)
 	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 	s.mu.Lock()
@@ -151,7 +162,7 @@ func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
 		s.ignoreLocked(t)
 		return driver.Verdict{Held: true, Token: uint64(number(1))}, nil
 	case len(parts) >= 3:
-		t.sent = false
+		t.sent, t.queued = false, true
 		holder, _ := parts[2].(string)
 		if len(parts) > 3 {
 			t.since, _ = parts[3].(string)
@@ -162,6 +173,24 @@ func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
 		return t.refused(holder, time.Duration(number(1))*time.Millisecond), nil
 	}
 	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
+}
+
+// failed notes that an attempt has come to nothing. One that the store has refused leaves
+// nothing that would have to be renewed or left, unless an earlier one may still be on its
+// way. The core does not ask again for one that was refused before it waited.
+func (t *attempt) failed(err error) {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.doubt = t.doubt || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrMismatch)
+	if t.doubt {
+		return
+	}
+	t.sent = false
+	if !t.queued {
+		s.ignoreLocked(t)
+		delete(s.tickets, t.request.ID)
+	}
 }
 
 // refused says when to try again without being woken: when the holder's key expires, with

@@ -17,18 +17,14 @@ import (
 
 // attempts is the backend of the dialects: a mutex, with a token if there is a counter.
 type attempts struct {
-	conn      redisconn.Conn
-	opts      Options
-	dialect   *dialect
-	retention string // of the counters, in milliseconds; "0": there are none
+	conn     redisconn.Conn
+	opts     Options
+	dialect  *dialect
+	identity *identity
 }
 
 func newAttempts(conn redisconn.Conn, o Options, d *dialect) *attempts {
-	a := &attempts{conn: conn, opts: o, dialect: d, retention: "0"}
-	if o.Fence != FenceOff {
-		a.retention = strconv.FormatInt(o.Retention.Milliseconds(), 10)
-	}
-	return a
+	return &attempts{conn: conn, opts: o, dialect: d, identity: newIdentity(conn, o)}
 }
 
 func (a *attempts) String() string { return a.conn.String() }
@@ -71,9 +67,16 @@ func (a *attempts) Open(ctx context.Context, o driver.SessionOptions) (driver.Se
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
+	keep, err := a.opts.keep(o.TTL)
+	if err != nil {
+		return nil, 0, err
+	}
 	s := &attemptSession{
-		store: a, opts: o, id: strings.ToLower(crand.Text()[:16]), uuid: newUUID(),
+		store: a, opts: o, keep: keep, counter: keep, id: strings.ToLower(crand.Text()[:16]), uuid: newUUID(),
 		tickets: map[string]*attempt{}, names: map[string]*nameWaiters{},
+	}
+	if a.opts.Fence == FenceOff {
+		s.counter = "0"
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if a.dialect.announces {
@@ -103,12 +106,14 @@ func (a *attempts) giveCall(keys []string, me, member string) redisconn.Call {
 // session: each key is given a whole TTL by the request that takes it, and KeepAlive covers
 // whatever a request has been sent for.
 type attemptSession struct {
-	store  *attempts
-	opts   driver.SessionOptions
-	id     string
-	uuid   string
-	done   context.Context // ended by Close
-	finish context.CancelFunc
+	store   *attempts
+	opts    driver.SessionOptions
+	keep    string // how long what stands beside a key is remembered, in milliseconds
+	counter string // the same of the counters; "0": there are none
+	id      string
+	uuid    string
+	done    context.Context // ended by Close
+	finish  context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
@@ -156,86 +161,6 @@ func (s *attemptSession) ringAll() {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		t.bell.Ring()
-	}
-}
-
-// KeepAlive extends what we hold or may hold. Waiters have nothing in the store that a
-// renewal would keep.
-func (s *attemptSession) KeepAlive(ctx context.Context) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return 0, errSessionClosed
-	}
-	var all []heldKey
-	for _, t := range s.tickets {
-		if t.sent {
-			all = append(all, heldKey{t, t.held})
-		}
-	}
-	s.mu.Unlock()
-	if err := s.extend(ctx, all); err != nil {
-		redialAfter(ctx, s.store.conn)
-		return 0, err
-	}
-	return s.opts.TTL, nil
-}
-
-// heldKey is what was known of a ticket when its renewal was sent.
-type heldKey struct {
-	*attempt
-	confirmed bool
-}
-
-func (s *attemptSession) extend(ctx context.Context, all []heldKey) error {
-	most := namesPerCall
-	if s.store.conn.Topology() == redisconn.Cluster {
-		most = 1
-	}
-	var calls []redisconn.Call
-	for i, k := range all {
-		if i%most == 0 {
-			calls = append(calls, redisconn.Call{Args: []string{millis(s.opts.TTL)}})
-		}
-		c := &calls[len(calls)-1]
-		c.Keys = append(c.Keys, k.keys[0])
-		c.Args = append(c.Args, s.store.dialect.me(k.attempt))
-	}
-	if len(calls) == 0 {
-		return nil
-	}
-	var failed error
-	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.extend, calls) {
-		if r.Err != nil {
-			failed = r.Err
-			continue
-		}
-		lost, _ := r.Value.([]any)
-		for _, n := range lost {
-			if at, ok := n.(int64); ok && at >= 1 && i*most+int(at) <= len(all) {
-				s.lost(all[i*most+int(at)-1])
-			}
-		}
-	}
-	return failed
-}
-
-// lost handles a key that is not ours. If we had no answer yet when the renewal was sent,
-// the request may not have arrived, and brings a whole TTL when it does.
-func (s *attemptSession) lost(k heldKey) {
-	s.mu.Lock()
-	gone := k.confirmed && !k.left && s.tickets[k.request.ID] == k.attempt
-	if gone {
-		k.gone, k.sent = true, false
-		delete(s.tickets, k.request.ID)
-		k.bell.Ring()
-	}
-	s.mu.Unlock()
-	if gone {
-		s.opts.Gone(k.request.ID, fmt.Errorf("%w: the key is not ours at the renewal", driver.ErrGone))
 	}
 }
 

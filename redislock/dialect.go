@@ -70,7 +70,7 @@ var (
 
 // noted is what stands beside Redisson's key: who holds, and for how long it stays there.
 func noted(t *attempt) []string {
-	return []string{t.request.ID + " " + people(t.request), millis(t.session.store.opts.Retention)}
+	return []string{t.request.ID + " " + people(t.request), t.session.keep}
 }
 
 // ownValue is "ID since owner", as setNX.me writes it.

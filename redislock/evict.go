@@ -24,9 +24,9 @@ func (q *queue) evict(ctx context.Context, name, id string, note ...string) erro
 	return err
 }
 
-// LastEviction reads the whole hash, as List does: it is for people, and rare.
+// LastEviction returns the note of the last eviction.
 func (q *queue) LastEviction(ctx context.Context, name string) (string, error) {
-	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
+	r := q.read(ctx, q.key(name), 1)
 	if r.Err != nil {
 		return "", wrongType(name, r.Err)
 	}

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +14,10 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// List reads a queue. Entries that have expired are left out, although the store removes
-// them only when somebody comes by.
+// List reads a queue, or its front. Entries that have expired are left out, although the
+// store removes them only when somebody comes by.
 func (q *queue) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{q.key(name)}})
+	r := q.read(ctx, q.key(name), limit)
 	if r.Err != nil {
 		return nil, identify(ctx, q.conn, q.key(name), wrongType(name, r.Err))
 	}
@@ -24,8 +25,15 @@ func (q *queue) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	if isForeign(hash) {
 		return nil, identify(ctx, q.conn, q.key(name), foreign(name))
 	}
-	list, err := entries(name, now, hash)
-	return driver.First(list, limit), err
+	return entries(name, now, hash)
+}
+
+// read returns what a name's hash has, or no more of it than its first entries need.
+func (q *queue) read(ctx context.Context, key string, limit int) redisconn.Reply {
+	if limit == 0 {
+		return read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{key}})
+	}
+	return read(ctx, q.conn, frontScript, redisconn.Call{Keys: []string{key}, Args: []string{strconv.Itoa(limit)}})
 }
 
 // contents takes the answer of listScript apart: the server's time, and the fields.
@@ -78,12 +86,12 @@ func entries(name, now string, hash map[string]string) ([]driver.Entry, error) {
 			continue
 		}
 		e.Name, e.ID, e.Capacity = name, id, capacity
-		if v, ok := hash["b:"+id]; ok {
+		if _, v, ok := strings.Cut(hash["b:"+id], ":"); ok { // before it stands the version
 			e.Value = []byte(v)
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b driver.Entry) int { return int(int64(a.Seq - b.Seq)) })
+	slices.SortFunc(list, func(a, b driver.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return list, nil
 }
 
@@ -184,7 +192,7 @@ func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn fun
 
 // nameIfUsed returns the name of a key that has living entries, else "".
 func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
-	r := read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{key}})
+	r := q.read(ctx, key, 1)
 	if redisconn.Answered(r.Err) == "WRONGTYPE" {
 		return "", nil // it was a hash a moment ago
 	}

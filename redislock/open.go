@@ -92,8 +92,27 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: the number of replicas cannot be negative", driver.ErrInvalid)
 	case r.Retention < time.Hour:
 		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
+	case r.Retention > longest:
+		return r, fmt.Errorf("%w: retention (%s) cannot be longer than ten years", driver.ErrInvalid, r.Retention)
 	}
 	return r, nil
+}
+
+// longest bounds what is added to the server's time: moments are microseconds, which the
+// scripts can count until the year 2255.
+const longest = 10 * 365 * 24 * time.Hour
+
+// keepMargin is how much longer than its entries a name is kept, at the least.
+const keepMargin = time.Minute
+
+// keep is how long a name is remembered that a session uses, in milliseconds: for the retention,
+// and longer than any entry can live in it that is not renewed. What another client has asked
+// for stays if it is more; the scripts see to that.
+func (o *Options) keep(ttl time.Duration) (string, error) {
+	if ttl > longest {
+		return "", fmt.Errorf("%w: the TTL (%s) cannot be longer than ten years", driver.ErrInvalid, ttl)
+	}
+	return millis(max(o.Retention, ttl+keepMargin)), nil
 }
 
 // Open makes a backend on a client of yours, which the backend does not close. Its

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,18 +34,19 @@ var (
 	shrinkScript  = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
 	adoptScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
 	listScript    = redisconn.NewScript(lua("queue/list"))
+	frontScript   = redisconn.NewScript(lua("queue/front"))
 	watchScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
 
 // queue is strategy=queue.
 type queue struct {
-	conn      redisconn.Conn
-	opts      Options
-	retention string // of idle names, in milliseconds, as the scripts want it
+	conn     redisconn.Conn
+	opts     Options
+	identity *identity
 }
 
 func newQueue(conn redisconn.Conn, o Options) *queue {
-	return &queue{conn: conn, opts: o, retention: strconv.FormatInt(o.Retention.Milliseconds(), 10)}
+	return &queue{conn: conn, opts: o, identity: newIdentity(conn, o)}
 }
 
 func (q *queue) String() string { return q.conn.String() }
@@ -67,8 +67,12 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
+	keep, err := q.opts.keep(o.TTL)
+	if err != nil {
+		return nil, 0, err
+	}
 	s := &session{
-		queue: q, opts: o, ttl: micros(o.TTL), tickets: map[string]*ticket{},
+		queue: q, opts: o, ttl: micros(o.TTL), keep: keep, tickets: map[string]*ticket{},
 		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
@@ -130,7 +134,7 @@ type answer struct {
 func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) {
 	if reply.Err != nil {
 		err := wrongType(r.Name, reply.Err)
-		return answer{refused: errors.Is(err, driver.ErrMismatch)}, err
+		return answer{refused: errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrRefused)}, err
 	}
 	if seq, ok := reply.Value.(int64); ok {
 		return answer{held: true, seq: uint64(seq)}, nil

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,12 +9,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
-
-// namesPerCall bounds how long one renewal keeps the server from everybody else: about two
-// milliseconds. In a cluster names live in different slots, and a call has one.
-const namesPerCall = 350
 
 // KeepAlive extends every entry of the session, those that wait included: they cannot be
 // told from dead ones otherwise. Without entries there is nothing to send.
@@ -23,10 +19,55 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := s.renew(ctx, func(*ticket) bool { return true }); err != nil {
-		return 0, err
+	s.queue.identity.remind(s.opts.TTL)
+	return s.renew(ctx, func(*ticket) bool { return true })
+}
+
+// renew extends those tickets that which wants, first those that were renewed longest ago: what
+// one call has no time for, the next one begins with.
+//
+// Those that are registered after it has begun need nothing of it: their requests are sent
+// later, and give them a whole TTL.
+func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Duration, error) {
+	began := time.Now()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return 0, errSessionClosed
 	}
-	return s.opts.TTL, nil
+	all := make([]*ticket, 0, len(s.tickets))
+	for _, t := range s.tickets {
+		if which(t) {
+			all = append(all, t)
+		}
+	}
+	// By name where the age is the same, which it is for those renewed together: each name
+	// costs the server something by itself.
+	slices.SortFunc(all, func(a, b *ticket) int {
+		if c := a.renewed.Compare(b.renewed); c != 0 {
+			return c
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	s.mu.Unlock()
+	if len(all) == 0 {
+		return s.opts.TTL, nil
+	}
+	sw := inSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.key }, s.renewSlice)
+
+	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
+	s.mu.Lock()
+	for _, t := range all {
+		if s.tickets[t.request.ID] != t {
+			continue // it has left, or is gone
+		}
+		tally.All++
+		if t.renewed.Before(began) {
+			tally.Late[t.request.ID] = keepalive.Left(s.opts.TTL, t.renewed, began)
+		}
+	}
+	s.mu.Unlock()
+	return tally.Answer(ctx)
 }
 
 // known is what was known of a ticket when its renewal was sent.
@@ -41,70 +82,51 @@ type batch struct {
 	tickets []known // in the order in which the script numbers them, from 1
 }
 
-func (s *session) renew(ctx context.Context, which func(*ticket) bool) error {
-	batches, err := s.batches(which)
-	if err != nil || len(batches) == 0 {
-		return err
+// renewSlice makes the calls for one slice: one, or in a cluster, where a call has a single
+// slot, one for each name.
+//
+// Whoever has left since is not asked for: should his request be lost, he would live a TTL
+// longer.
+func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
+	batches := s.batches(slice)
+	if len(batches) == 0 {
+		return nil
 	}
 	calls := make([]redisconn.Call, len(batches))
 	for i, b := range batches {
 		calls[i] = b.call
 	}
+	sent := time.Now()
+	var failed error
 	for i, r := range s.queue.conn.EvalAll(ctx, renewScript, calls) {
 		if r.Err == nil {
-			r.Err = s.apply(batches[i], r.Value)
+			r.Err = s.apply(batches[i], r.Value, sent)
 		}
-		if r.Err != nil {
-			err = r.Err
+		if r.Err != nil && (failed == nil || redisconn.Answered(failed) != "") {
+			failed = r.Err // one without an answer says more: see inSlices
 		}
 	}
-	if err != nil {
-		redialAfter(ctx, s.queue.conn)
-	}
-	return err
+	return failed
 }
 
-// redialAfter gives up the connections if they have not answered in the time that a renewal
-// had: the next one must not hang on them, too. A renewal that was cancelled says nothing of
-// them, and whoever has cancelled it is about to leave, or to close, over the same ones.
-func redialAfter(ctx context.Context, conn redisconn.Conn) {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		conn.Redial()
-	}
-}
-
-// batches groups the tickets by name and the names by call. By sorting: a map of the names took
-// half of the client's time for ten thousand locks.
-func (s *session) batches(which func(*ticket) bool) ([]*batch, error) {
+func (s *session) batches(slice []*ticket) []*batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errSessionClosed
-	}
-	tickets := make([]*ticket, 0, len(s.tickets))
-	for _, t := range s.tickets {
-		if which(t) {
-			tickets = append(tickets, t)
-		}
-	}
-	slices.SortFunc(tickets, func(a, b *ticket) int { return strings.Compare(a.key, b.key) })
-	most := namesPerCall
-	if s.queue.conn.Topology() == redisconn.Cluster {
-		most = 1
-	}
+	oneName := s.queue.conn.Topology() == redisconn.Cluster
+	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return s.tickets[t.request.ID] != t })
 	var all []*batch
-	for len(tickets) > 0 {
-		of := 1 // the name of the first
-		for of < len(tickets) && tickets[of].key == tickets[0].key {
+	for i := 0; i < len(slice); {
+		of := i + 1 // the name of the first
+		for of < len(slice) && slice[of].key == slice[i].key {
 			of++
 		}
-		if len(all) == 0 || len(all[len(all)-1].call.Keys) == most {
-			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.queue.retention}}})
+		if len(all) == 0 || oneName {
+			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep}}})
 		}
-		all[len(all)-1].add(tickets[:of])
-		tickets = tickets[of:]
+		all[len(all)-1].add(slice[i:of])
+		i = of
 	}
-	return all, nil
+	return all
 }
 
 // add adds a name with its tickets. The caller has session.mu.
@@ -122,13 +144,19 @@ func (b *batch) add(tickets []*ticket) {
 }
 
 // apply reads the news: pairs of a ticket's number and what became of its entry.
-func (s *session) apply(b *batch, reply any) error {
+func (s *session) apply(b *batch, reply any, sent time.Time) error {
 	news, ok := reply.([]any)
 	if !ok || len(news)%2 != 0 {
 		return fmt.Errorf("renewal: unexpected answer %T", reply)
 	}
 	var gone []string
 	s.mu.Lock()
+	for _, k := range b.tickets {
+		// Also one that is not there, of which we had no answer yet: see below.
+		if k.renewed.Before(sent) {
+			k.renewed = sent
+		}
+	}
 	for i := 0; i < len(news); i += 2 {
 		at, ok1 := news[i].(int64)
 		what, ok2 := news[i+1].(int64)

@@ -19,12 +19,15 @@ import (
 // That is right because a request that enters or renews gives the entry a whole TTL from
 // its arrival, which is later than its sending; because KeepAlive covers each ticket that
 // was registered before, and tickets are registered before their request is sent; and
-// because nothing else ever moves an expiry, a grant least of all.
+// because nothing else ever moves an expiry, a grant least of all. A KeepAlive that has not
+// reached every entry says what is left of those it has not: each ticket knows when the
+// last request was sent that is known to have given it its TTL.
 type session struct {
 	queue *queue
 	id    string
 	opts  driver.SessionOptions
 	ttl   string // in microseconds, as the scripts want it
+	keep  string // how long a name is remembered that we use, in milliseconds
 
 	done   context.Context // ended by Close
 	finish context.CancelFunc
@@ -46,6 +49,9 @@ func (s *session) register(t *ticket) error {
 	}
 	if t.left {
 		return fmt.Errorf("%w: it has left", driver.ErrGone)
+	}
+	if s.tickets[t.request.ID] == nil {
+		t.renewed = time.Now() // before anything is sent
 	}
 	t.sent = true
 	s.tickets[t.request.ID] = t
@@ -132,5 +138,5 @@ func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(),
 func (s *session) lookUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.TTL/2)
 	defer cancel()
-	_ = s.renew(ctx, func(t *ticket) bool { return !t.held })
+	_, _ = s.renew(ctx, func(t *ticket) bool { return !t.held })
 }

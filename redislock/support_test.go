@@ -3,10 +3,13 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 )
 
@@ -137,4 +140,13 @@ func noFailover(t *testing.T, set *backends.RedisSentinel) *backends.RedisSentin
 		do(t, s, "SENTINEL", "SET", set.MasterName, "down-after-milliseconds", "120000")
 	}
 	return set
+}
+
+var requests atomic.Int64
+
+// request is for a mutex, under an ID of its own.
+func request(name string) driver.Request {
+	return driver.Request{
+		Name: name, ID: fmt.Sprintf("test-%d", requests.Add(1)), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now(),
+	}
 }

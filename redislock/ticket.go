@@ -23,6 +23,9 @@ type ticket struct {
 	left      bool          // Leave was called: a late Enqueue must not make an orphan
 	gone      bool          // the store has no such entry any more
 	seq       uint64        // of the confirmed entry
+	doubt     bool          // a request was not answered: it may yet make the entry
+	renewed   time.Time     // when the last request was sent that gave the entry its TTL
+	version   uint64        // of the last value published
 	granted   uint64        // the Seq that a message granted, perhaps before our request was answered
 	retry     time.Duration // news for Wait: ask after this long
 	watching  bool          // the core has been asked to ask: it keeps the time
@@ -48,7 +51,8 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	defer s.mu.Unlock()
 	switch {
 	case err != nil:
-		if a.refused {
+		t.doubt = t.doubt || !a.refused
+		if !t.doubt { // there is nothing to renew, and nothing to leave
 			t.sent = false
 			delete(s.tickets, t.request.ID)
 		}
@@ -60,7 +64,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		delete(s.tickets, t.request.ID)
 		return driver.Verdict{Holder: a.holder}, nil
 	}
-	t.confirmed, t.seq = true, a.seq
+	t.confirmed, t.doubt, t.seq = true, false, a.seq
 	t.held = t.held || a.held || t.granted == a.seq
 	t.watching = a.retry > 0
 	return t.verdict(a.retry), nil
@@ -93,7 +97,7 @@ func (t *ticket) enterCall() redisconn.Call {
 	}
 	return redisconn.Call{Keys: []string{t.key}, Args: []string{
 		mode, r.ID, strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10), t.session.ttl, t.session.id,
-		people(r), string(r.Value), q.fullName(r.Name), q.retention,
+		people(r), string(r.Value), q.fullName(r.Name), t.session.keep,
 	}}
 }
 
@@ -157,9 +161,14 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return err
 }
 
-// Publish replaces the value of the held entry.
+// Publish replaces the value of the held entry. Each value has a number: a request whose answer
+// nobody waits for any more may arrive after the next one, and must not take its place.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	call := redisconn.Call{Keys: []string{t.key}, Args: []string{t.request.ID, string(value)}}
+	t.session.mu.Lock()
+	t.version++
+	version := strconv.FormatUint(t.version, 10)
+	t.session.mu.Unlock()
+	call := redisconn.Call{Keys: []string{t.key}, Args: []string{t.request.ID, version, string(value)}}
 	r := t.session.queue.conn.Eval(ctx, publishScript, call, t.session.queue.opts.Replicas)
 	if r.Err != nil {
 		return wrongType(t.request.Name, r.Err)

@@ -55,7 +55,7 @@ func (q *queue) Watch(ctx context.Context, name string, changed func()) error {
 }
 
 func (q *queue) watched(ctx context.Context, name string) (expiry time.Duration, err error) {
-	call := redisconn.Call{Keys: []string{q.key(name)}, Args: []string{"", micros(watchPeriod), q.retention}}
+	call := redisconn.Call{Keys: []string{q.key(name)}, Args: []string{"", micros(watchPeriod), millis(q.opts.Retention)}}
 	r := q.conn.Eval(ctx, watchScript, call, 0)
 	if r.Err != nil {
 		return 0, wrongType(name, r.Err)

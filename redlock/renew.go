@@ -99,7 +99,7 @@ func (r *renewal) run(ctx context.Context) {
 			// Not if the session is at its end: it is giving back over the same connections.
 			for i, n := range s.store.nodes {
 				if r.silent[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					n.conn.Redial()
+					n.conn.Redial("")
 				}
 			}
 			return

@@ -75,8 +75,8 @@ var mayImport = map[string][]string{
 	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
-	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx"},
+	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
 	"./pglock":    {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./mysqllock": {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
@@ -86,6 +86,7 @@ var mayImport = map[string][]string{
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
 	"./internal/redisconn": {"./driver", "./driver/tlsfiles", "github.com/redis/rueidis"},
+	"./internal/keepalive": {"./driver"},             // what a renewal says that has not reached every entry, for both
 	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
 

@@ -72,10 +72,16 @@ type Conn interface {
 	// Each calls fn for every master of the moment.
 	Each(ctx context.Context, fn func(n Node) error) error
 
-	// Redial gives up the present connections, so that the next request dials anew. It is
-	// for a request that ran out of time: a connection that hangs would swallow the next,
-	// too. An implementation on a client that is not its own does nothing.
-	Redial()
+	// Home is the server that has a key in a cluster, as far as the client knows: requests
+	// with one Home succeed or fail together, mostly. It is for grouping them, and no more:
+	// where it is wrong, or "" for want of knowledge, requests find their server all the same.
+	Home(ctx context.Context, key string) string
+
+	// Redial gives up the present connections to one Home, or with "" all, so that the next
+	// request dials anew. It is for a request that ran out of time: a connection that hangs
+	// would swallow the next, too. An implementation on a client that is not its own does
+	// nothing.
+	Redial(home string)
 
 	// Close ends what was opened for this Conn, never a client that was handed to it.
 	Close()
@@ -121,6 +127,7 @@ func Answered(err error) string {
 
 // Refusal marks what the server will not do: for us at all, where asking again does not
 // help, or as things are, with its memory full, its disk failing or its replicas away.
+// EXHAUSTED is the answer of our own scripts when the tokens have come to their end.
 func Refusal(err error) error {
 	switch Answered(err) {
 	case "NOAUTH", "NOPERM", "WRONGPASS":
@@ -129,7 +136,7 @@ func Refusal(err error) error {
 		if strings.Contains(err.Error(), "DB index is out of range") {
 			return fmt.Errorf("%w: the server has no database of this number: %w", driver.ErrInvalid, err)
 		}
-	case "OOM", "MISCONF", "NOREPLICAS":
+	case "OOM", "MISCONF", "NOREPLICAS", "EXHAUSTED":
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return err

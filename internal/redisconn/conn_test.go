@@ -53,7 +53,7 @@ func TestEndsWithContext(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		c.Redial() // the next round meets a connection in the making
+		c.Redial("") // the next round meets a connection in the making
 	}
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)

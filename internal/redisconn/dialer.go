@@ -27,7 +27,7 @@ type dialer struct {
 	open    map[*conn]struct{}
 	refused map[string]refusal // by address
 
-	dialing map[*context.CancelFunc]struct{}
+	dialing map[*context.CancelFunc]string // the address
 
 	// broke is called when a connection fails or is closed.
 	broke func()
@@ -36,7 +36,7 @@ type dialer struct {
 func newDialer(broke func()) *dialer {
 	return &dialer{
 		open: map[*conn]struct{}{}, refused: map[string]refusal{},
-		dialing: map[*context.CancelFunc]struct{}{}, broke: broke,
+		dialing: map[*context.CancelFunc]string{}, broke: broke,
 	}
 }
 
@@ -51,7 +51,7 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.mu.Lock()
-	d.dialing[&cancel] = struct{}{}
+	d.dialing[&cancel] = addr
 	pause := time.Until(d.refused[addr].until)
 	d.mu.Unlock()
 
@@ -98,14 +98,21 @@ func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Di
 }
 
 // closeAll ends the connections of the moment, and those in the making.
-func (d *dialer) closeAll() {
+func (d *dialer) closeAll() { d.close("") }
+
+// close ends the connections to one address and those in the making to it, or all.
+func (d *dialer) close(addr string) {
 	d.mu.Lock()
 	conns := make([]*conn, 0, len(d.open))
 	for c := range d.open {
-		conns = append(conns, c)
+		if addr == "" || c.addr == addr {
+			conns = append(conns, c)
+		}
 	}
-	for cancel := range d.dialing {
-		(*cancel)()
+	for cancel, to := range d.dialing {
+		if addr == "" || to == addr {
+			(*cancel)()
+		}
 	}
 	d.mu.Unlock()
 	for _, c := range conns {

@@ -147,9 +147,11 @@ func (l *lazy) Each(ctx context.Context, fn func(Node) error) error {
 	return c.Each(ctx, fn)
 }
 
-func (l *lazy) Redial() {
+func (l *lazy) Home(context.Context, string) string { return "" } // a single server
+
+func (l *lazy) Redial(home string) {
 	if c, _, err := l.get(); err == nil {
-		c.Redial()
+		c.Redial(home)
 	}
 }
 

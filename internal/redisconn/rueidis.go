@@ -21,6 +21,7 @@ type rueidisConn struct {
 	dialer   *dialer // nil if the client is the user's
 	label    string
 	topology Topology
+	homes    homes // of the slots of a cluster
 
 	// steady says that the last thing known of the shared connection was an answer, and
 	// underway how many requests are on it. See run.
@@ -230,9 +231,32 @@ func (c *rueidisConn) Subscribe(ctx context.Context, channel string, up func(), 
 	return c.pubsub.subscribe(ctx, channel, up, message)
 }
 
-func (c *rueidisConn) Redial() {
+func (c *rueidisConn) Home(ctx context.Context, key string) string {
+	if c.topology != Cluster {
+		return ""
+	}
+	get := c.client.B().Get().Key(key).Build() // rueidis knows the slot of a key by building a command
+	return c.homes.of(ctx, get.Slot(), c.slots)
+}
+
+// slots asks the nodes one after the other who has which slots, until one answers.
+func (c *rueidisConn) slots(ctx context.Context) any {
+	for _, client := range c.client.Nodes() {
+		n := &rueidisNode{conn: c, client: client}
+		asking, cancel := context.WithTimeout(ctx, slotsBound)
+		r := n.Do(asking, "CLUSTER", "SLOTS")
+		cancel()
+		if r.Err == nil || ctx.Err() != nil {
+			return r.Value
+		}
+	}
+	return nil
+}
+
+func (c *rueidisConn) Redial(home string) {
+	c.homes.forget()
 	if c.dialer != nil {
-		c.dialer.closeAll()
+		c.dialer.close(home)
 	}
 	if c.solo != nil {
 		c.solo.dialer.closeAll()

@@ -24,7 +24,7 @@ func TestNextRequestDials(t *testing.T) {
 	}
 	eval("at first")
 	for range 20 {
-		c.Redial()
+		c.Redial("")
 		eval("after giving up the connections")
 	}
 	answered, cancelled := 0, 0

@@ -1,4 +1,4 @@
--- adopt: ARGV me ttl old seq retention
+-- adopt: ARGV me ttl old seq keep
 --
 -- Gives the lock of the holder whose ID is old to me, who begins with another ID, in one
 -- step: SET without NX leaves no moment in which anybody's SET NX would find the key free.

@@ -6,17 +6,29 @@ local function micros()
   return t[1] * 1000000 + t[2]
 end
 
--- token answers for a lock that was just taken or, if again, is held since an earlier
--- request whose answer was lost. Only grants move the counter, so the holder's own is the
--- last. retention 0: no counter was asked for.
-local function token(again, retention)
-  if retention == '0' then return { 1, 0 } end
+-- longer is ms, or what the key has left if that is more: clients with different settings share
+-- these keys, and none may bring nearer the day on which a key is forgotten that another needs.
+local function longer(key, ms)
+  return string.format('%.0f', math.max(redis.call('PTTL', key), ms))
+end
+
+-- token returns the token of a lock that is about to be taken or, if again, is held since an
+-- earlier request whose answer was lost. Only grants move the counter, so the holder's own is
+-- the last. keep 0: no counter was asked for. nil: there are no more. Beyond 2^53 a number and
+-- the next one are the same in Lua, and every grant would have the token of the one before.
+local function token(again, keep)
+  if keep == '0' then return 0 end
   local last = tonumber(redis.call('GET', counter) or 0)
   if not again or last == 0 then
     last = math.max(last + 1, micros())
-    redis.call('SET', counter, string.format('%.0f', last), 'PX', retention)
+    if last >= 9007199254740992 then return nil end
+    redis.call('SET', counter, string.format('%.0f', last), 'PX', longer(counter, tonumber(keep)))
   end
-  return { 1, last }
+  return last
+end
+
+local function exhausted()
+  return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. counter)
 end
 
 -- mine tells whether the lock's value is me's: it begins with me, and what follows is for

@@ -35,6 +35,10 @@ var (
 	Publish = redisconn.NewScript(Common, text("publish"))
 	Peek    = redisconn.NewScript(Common, text("peek"))
 	Extend  = redisconn.NewScript(text("extend"))
+
+	// Identity and Member have keys of their own.
+	Identity = redisconn.NewScript(text("identity"))
+	Member   = redisconn.NewScript(text("member"))
 )
 
 // What stands beside a lock is named so: none may be named like a lock, so that the prefix
@@ -43,6 +47,7 @@ const (
 	CompanionPrefix = "hasp:lock:"
 	WaitersPrefix   = CompanionPrefix + "w:"
 	ChannelPrefix   = CompanionPrefix + "s:"
+	IdentityKey     = CompanionPrefix + "identity"
 )
 
 // Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions

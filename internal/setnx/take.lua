@@ -1,4 +1,4 @@
--- take: ARGV me ttl retention waiter since [rest] [yield]
+-- take: ARGV me ttl keep waiter since [rest] [yield]
 --
 -- Takes the lock if it is free, as SET NX PX would, or finds that it is ours already.
 -- Answers: 1 token | 0 milliseconds-left holder since. waiter, if not empty, is noted among
@@ -12,14 +12,19 @@ if yielded or holder and not mine(holder, me) then
   if waiter ~= '' then
     if since == '' then since = string.format('%.0f', micros()) end
     redis.call('ZADD', waiters, since, waiter)
-    redis.call('PEXPIRE', waiters, 2 * ttl)
+    -- For as long as any of them may sleep: until twice his own TTL, or until the holder's key
+    -- expires, which is when he looks again without being woken. That has some jitter, hence
+    -- twice; ten seconds are for keys without expiry.
+    redis.call('PEXPIRE', waiters, longer(waiters, math.max(2 * ttl, 2 * redis.call('PTTL', lock), 10000)))
   end
   return { 0, redis.call('PTTL', lock), holder or '', since }
 end
+local number = token(holder, ARGV[3])
+if not number then return exhausted() end
 if holder then
   redis.call('PEXPIRE', lock, ttl)
 else
   redis.call('SET', lock, me .. (ARGV[6] or ''), 'PX', ttl)
 end
 if waiter ~= '' then redis.call('ZREM', waiters, waiter) end
-return token(holder, ARGV[3])
+return { 1, number }

@@ -55,7 +55,7 @@ type conn struct {
 
 func (c *conn) String() string               { return c.label }
 func (c *conn) Topology() redisconn.Topology { return c.topology }
-func (c *conn) Redial()                      {} // a pool: the next request takes another connection
+func (c *conn) Redial(string)                {} // a pool: the next request takes another connection
 func (c *conn) Close()                       {}
 
 // once is a command that go-redis must not repeat: it would take the second answer for
@@ -147,6 +147,15 @@ func (c *conn) node(ctx context.Context, key string) (*redis.Client, error) {
 		return cluster.MasterForKey(ctx, key)
 	}
 	return c.client.(*redis.Client), nil // Open has seen to it
+}
+
+func (c *conn) Home(ctx context.Context, key string) string {
+	if cluster, ok := c.client.(*redis.ClusterClient); ok {
+		if master, err := cluster.MasterForKey(ctx, key); err == nil { // it knows, and asks rarely
+			return master.Options().Addr
+		}
+	}
+	return ""
 }
 
 func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {

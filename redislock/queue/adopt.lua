@@ -1,4 +1,4 @@
--- adopt: ARGV id old seq units capacity ttl retention rest
+-- adopt: ARGV id old seq units capacity ttl keep rest
 --
 -- Gives the entry of another session that holds the id and the rest (session and people) of
 -- this one, in its slot and at its Seq. 1: it is ours now, or was already; 0: there is no such
@@ -16,10 +16,12 @@ if s ~= ARGV[3] or expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then retu
 if units ~= tonumber(ARGV[4]) or cap ~= tonumber(ARGV[5]) then return 0 end
 local value = redis.call('HGET', K, 'b:' .. old)
 local ends = now + tonumber(ARGV[6])
-redis.call('PEXPIRE', K, ARGV[7])
+lengthen(ARGV[7])
 redis.call('HDEL', K, 'e:' .. old, 'b:' .. old) -- before HSET, for the reason given at forget
 redis.call('HSET', K, 'h:' .. string.sub(place, 2), id, 'e:' .. id, pack(s, units, ends, place, ARGV[8]))
-if value then redis.call('HSET', K, 'b:' .. id, value) end
-soon = math.min(soon, ends)
+if value then -- its new owner counts his versions from the beginning
+  redis.call('HSET', K, 'b:' .. id, '0' .. string.match(value, ':.*$'))
+end
+nearer(ends)
 save()
 return 1

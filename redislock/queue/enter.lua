@@ -9,7 +9,7 @@ local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
 if last and m[2] then
   local owner, expiry, taken, all, rest = parseOne(m[2])
   if owner == id and expiry > now then -- asked again
-    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, for the reason given at forget
+    lengthen(ARGV[10]) -- before HSET, for the reason given at forget
     putAlone(last)
     return last
   end
@@ -26,14 +26,16 @@ end
 if mine then
   local s, u, expiry, place, rest = parse(mine)
   if expiry > now then
-    redis.call('PEXPIRE', K, ARGV[10]) -- before HSET, as above
+    lengthen(ARGV[10]) -- before HSET, as above
     redis.call('HSET', K, 'e:' .. id, pack(s, u, now + ttl, place, rest))
     if string.sub(place, 1, 1) == 'w' then
       purge()
       promote()
-      if dirty then save() end
-      s, u, expiry, place = parse(redis.call('HGET', K, 'e:' .. id))
+    elseif now + ttl < expiry then
+      nearer(now + ttl)
     end
+    if dirty then save() end
+    s, u, expiry, place = parse(redis.call('HGET', K, 'e:' .. id))
     if string.sub(place, 1, 1) == 'h' then return tonumber(s) end
     return { 'wait', tonumber(s), retry(place) }
   end
@@ -43,32 +45,25 @@ if mine then
 end
 if ARGV[1] == 'ask' then return { 'gone' } end
 
-if cap and cap ~= capacity then
-  -- Only the living count, so look through all of them before refusing.
-  soon = 0
-  purge()
-  for i = head, tail do
-    local other = redis.call('HGET', K, 'w:' .. i)
-    if other then
-      local _, _, expiry = parse(redis.call('HGET', K, 'e:' .. other))
-      if expiry <= now then forget(other, 'w:' .. i) end
-    end
-  end
-  promote()
+if cap and cap ~= capacity and not abandoned() then
   if dirty then save() end
-  if n > 0 or head <= tail then return { 'mismatch', cap } end
+  return { 'mismatch', cap }
+end
+local new = following(seq)
+if not new then
+  if dirty then save() end
+  return exhausted()
 end
 cap = capacity
 if head <= tail or held + units > cap then
   purge()
   promote()
 end
-local before = seq
 if plain and n == 0 and head > tail and watched <= now then
-  redis.call('HDEL', K, 'queue', 'watch')
-  seq = putAlone(math.max(seq + 1, now))
-  keepName(before)
-  return seq
+  redis.call('HDEL', K, 'queue', 'sweep', 'watch')
+  putAlone(new)
+  keepName()
+  return new
 end
 local fits = head > tail and held + units <= cap
 if ARGV[1] == 'try' and not fits then
@@ -87,11 +82,10 @@ else
   tail = tail + 1
   pointer, place = 'w:' .. tail, 'w' .. tail
 end
-seq = math.max(seq + 1, now)
-local s = number(seq)
+local s = number(new)
 save(pointer, id, 'hasp1', s .. '+', 'e:' .. id, pack(s, units, now + ttl, place, ARGV[6] .. ' ' .. ARGV[7]))
-keepName(before)
-if ARGV[8] ~= '' then redis.call('HSET', K, 'b:' .. id, ARGV[8]) end
+keepName()
+if ARGV[8] ~= '' then redis.call('HSET', K, 'b:' .. id, '0:' .. ARGV[8]) end
 if ARGV[9] ~= '' then redis.call('HSET', K, 'name', ARGV[9]) end
-if fits then return seq end
-return { 'wait', seq, retry(place) }
+if fits then return new end
+return { 'wait', new, retry(place) }

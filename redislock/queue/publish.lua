@@ -1,7 +1,10 @@
--- publish: ARGV id value
--- Replaces the value of an entry that holds. 0: it does not, or is gone.
+-- publish: ARGV id version value
+--
+-- Replaces the value of an entry that holds. 0: it does not, or is gone. A newer version stays:
+-- of two requests of one holder the first may arrive after the second, which has been confirmed.
 if not load() then return 0 end
 local _, _, expiry, place = parse(mine)
 if expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then return 0 end
-save('b:' .. id, ARGV[2])
+local there = tonumber(string.match(redis.call('HGET', K, 'b:' .. id) or '', '^%d+'))
+if not there or there < tonumber(ARGV[2]) then save('b:' .. id, ARGV[2] .. ':' .. ARGV[3]) end
 return 1

@@ -47,6 +47,13 @@ local function parseOne(text)
   return owner, tonumber(expiry), tonumber(units), tonumber(capacity), rest
 end
 
+-- lengthen puts off the day on which the name is forgotten, to ms from now, and never brings
+-- it nearer: another client may keep names for longer, or have a TTL that is longer than all of
+-- what we keep. It always writes, also where it changes nothing: see forget.
+local function lengthen(ms)
+  redis.call('PEXPIRE', K, number(math.max(redis.call('PTTL', K), tonumber(ms))))
+end
+
 local function numbers()
   return cap .. ' ' .. held .. ' ' .. n .. ' ' .. number(soon) .. ' ' .. head .. ' ' .. tail
 end
@@ -81,7 +88,7 @@ end
 -- has written until when; nobody else pays for a message.
 local function save(...)
   if n == 0 and head > tail then
-    redis.call('HDEL', K, 'queue')
+    redis.call('HDEL', K, 'queue', 'sweep')
   else
     redis.call('HSET', K, 'queue', numbers(), ...)
   end
@@ -125,25 +132,52 @@ end
 
 -- purge removes the holders that have expired. soon is a moment before which none can, so
 -- that the holders are looked through once in two thirds of a TTL and not at every call.
+--
+-- Of very many holders a call looks at some, lest everybody else wait for it, and leaves in the
+-- field 'sweep' where the next one goes on, and the least expiry so far. soon is then sweeping,
+-- which is long ago: those who wait in front come back at once. From the last slot to the first,
+-- because unhold puts the last holder into a slot that it makes free: that one has been looked
+-- at, or was noted by nearer when it was granted.
+local sweeping, mostSwept = 1, 500
 local function purge()
   if n == 0 or clock() < soon then return end
-  dirty, soon = true, math.huge
-  local k = 1
-  while k <= n do
+  dirty = true
+  local k, least = n, 9007199254740992
+  if soon == sweeping then
+    local at, before = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
+    if at then k, least = math.min(tonumber(at), n), tonumber(before) end
+  end
+  for _ = 1, math.min(k, mostSwept) do
     local id = redis.call('HGET', K, 'h:' .. k)
     local _, units, expiry = parse(redis.call('HGET', K, 'e:' .. id))
-    if expiry <= now then
-      unhold(k, id, units) -- another one stands in slot k now
-    else
-      soon, k = math.min(soon, expiry), k + 1
-    end
+    if expiry <= now then unhold(k, id, units) else least = math.min(least, expiry) end
+    k = k - 1
   end
-  if n == 0 then soon = 0 end
+  if k > 0 then
+    soon = sweeping
+    redis.call('HSET', K, 'sweep', k .. ' ' .. number(least))
+  else
+    if soon == sweeping then redis.call('HDEL', K, 'sweep') end
+    soon = n == 0 and 0 or least
+  end
+end
+
+-- nearer notes that a holder can expire at a moment that may be before soon: he is new, or his
+-- own renewal has brought his expiry nearer. That happens when the server's clock is set back:
+-- soon would else be a moment of the old clock, and until then nobody looked whether he has died.
+local function nearer(expiry)
+  dirty = true
+  if soon ~= sweeping then
+    soon = n == 0 and expiry or math.min(soon, expiry)
+    return
+  end
+  local at, least = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
+  if at then redis.call('HSET', K, 'sweep', at .. ' ' .. number(math.min(tonumber(least), expiry))) end
 end
 
 -- grant puts an entry into the next slot and returns that field.
 local function grant(units, expiry)
-  soon = n == 0 and expiry or math.min(soon, expiry)
+  nearer(expiry)
   n, held = n + 1, held + units
   return 'h:' .. n
 end
@@ -169,6 +203,21 @@ local function promote()
     end
     head = head + 1
   end
+end
+
+-- abandoned tells that nobody is there who lives, and removes the dead on the way. It stops at
+-- the first that lives: whoever asks for another capacity in vain must not cost the others what
+-- it takes to look through all of them. Each of the dead is met once.
+local function abandoned()
+  while n > 0 do
+    local id = redis.call('HGET', K, 'h:' .. n) -- the last one: nobody has to move
+    local _, units, expiry = parse(redis.call('HGET', K, 'e:' .. id))
+    if expiry > clock() then return false end
+    unhold(n, id, units)
+  end
+  soon = 0
+  promote() -- passes over the dead in front
+  return n == 0 and head > tail
 end
 
 -- retry is when the waiter at place should ask again, in microseconds; 0 if it need not.

@@ -1,4 +1,4 @@
--- renew: KEYS of names, ARGV ttl retention, then for each name: how many, and the ids with
+-- renew: KEYS of names, ARGV ttl keep, then for each name: how many, and the ids with
 -- an "h" in front if their owner knows that they hold and a "w" if not.
 --
 -- Extends what is there and re-creates nothing. The answer has the news alone: the
@@ -7,7 +7,7 @@
 --
 -- Waiters are renewed like holders, and each renewal looks at the front of its queue. A
 -- lost message therefore delays for the time between two renewals and no longer.
-local ttl, retention = tonumber(ARGV[1]), ARGV[2]
+local ttl, keep = tonumber(ARGV[1]), ARGV[2]
 local news, count, at = {}, 0, 3
 clock()
 
@@ -16,22 +16,24 @@ local function tidings(what)
   news[#news + 1] = what
 end
 
--- extend: PEXPIRE comes first for the reason given at forget: a holder must be able to renew
+-- extend: lengthen comes first for the reason given at forget: a holder must be able to renew
 -- when memory is full, and HSET alone would be refused. alone is the Seq of one that nobody
 -- stands beside.
+local lengthened, back -- of the name in turn: its key was, and the clock
 local function extend(member)
   local found = redis.pcall('HMGET', K, 'one', 'e:' .. member, 'hasp1')
   if found.err then return false end -- another type at the key: not ours any more
   if found[1] then
     local owner, expiry, units, capacity, rest = parseOne(found[1])
     if owner ~= member or expiry <= now then return false end
-    redis.call('PEXPIRE', K, retention)
+    lengthen(keep)
     redis.call('HSET', K, 'one', member .. ' ' .. number(now + ttl) .. ' ' .. units .. ' ' .. capacity .. ' ' .. rest)
     return true, tonumber(found[3])
   end
   local s, units, expiry, place, rest = parse(found[2])
   if expiry <= now then return false end
-  redis.call('PEXPIRE', K, retention)
+  if not lengthened then lengthen(keep) end
+  lengthened, back = true, back or now + ttl < expiry
   redis.call('HSET', K, 'e:' .. member, pack(s, units, now + ttl, place, rest))
   return true
 end
@@ -54,6 +56,7 @@ end
 for k = 1, #KEYS do
   K = KEYS[k]
   local waiting, last = {}, at + tonumber(ARGV[at])
+  lengthened, back = false, false
   for j = at + 1, last do
     count = count + 1
     local member = string.sub(ARGV[j], 2)
@@ -65,6 +68,10 @@ for k = 1, #KEYS do
     elseif string.sub(ARGV[j], 1, 1) == 'w' then
       waiting[#waiting + 1] = { count = count, id = member }
     end
+  end
+  if back and load() then
+    nearer(now + ttl)
+    save()
   end
   if #waiting > 0 then advance(waiting) end
   at = last + 1

@@ -1,4 +1,4 @@
--- adopt: ARGV me ttl old seq retention people forget
+-- adopt: ARGV me ttl old seq keep people forget
 --
 -- As setnx/adopt.lua: the field of the holder whose ID is noted as old becomes me. The new
 -- field is there before the old one goes, so that the hash is never empty, and never free.

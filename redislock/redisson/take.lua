@@ -1,4 +1,4 @@
--- take: ARGV me ttl retention people forget
+-- take: ARGV me ttl keep people forget
 --
 -- Redisson's RLock: a hash with one field, its holder, and the number of times it was
 -- taken. Ours is taken once, however often an unanswered request is repeated.
@@ -9,7 +9,9 @@ local mine = redis.call('HEXISTS', lock, me) == 1
 if not mine and redis.call('EXISTS', lock) == 1 then
   return { 0, redis.call('PTTL', lock), who() }
 end
+local number = token(mine, ARGV[3])
+if not number then return exhausted() end
 if not mine then redis.call('HINCRBY', lock, me, 1) end
 redis.call('PEXPIRE', lock, ttl)
 redis.call('SET', KEYS[3], me .. ' ' .. ARGV[4], 'PX', ARGV[5])
-return token(mine, ARGV[3])
+return { 1, number }

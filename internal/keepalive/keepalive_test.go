@@ -1,0 +1,74 @@
+package keepalive_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
+)
+
+// The core trusts what it is told for 99 % of it. For an entry that was renewed a while before,
+// that must be 99 % of its TTL, less the while.
+func TestLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 100 * time.Second
+		sent := time.Now()
+		for range 11 {
+			time.Sleep(9 * time.Second)
+			trusted := keepalive.Left(ttl, sent, time.Now()) * 99 / 100
+			want := sent.Add(ttl * 99 / 100).Sub(time.Now())
+			if off := trusted - want; off > 0 || off < -time.Microsecond {
+				t.Errorf("%s after its renewal it is trusted for %s, want %s", time.Since(sent), trusted, want)
+			}
+		}
+		if left := keepalive.Left(ttl, time.Now().Add(time.Second), time.Now()); left != ttl {
+			t.Errorf("renewed since: %s", left)
+		}
+	})
+}
+
+func TestAnswer(t *testing.T) {
+	const ttl = 10 * time.Second
+	why := errors.New("why")
+	late := func(left ...time.Duration) map[string]time.Duration {
+		m := map[string]time.Duration{}
+		for i, l := range left {
+			m[string(rune('a'+i))] = l
+		}
+		return m
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, c := range map[string]struct {
+		keepalive.Tally
+		ctx     context.Context
+		granted time.Duration
+		err     error // nil: none
+		partial bool
+	}{
+		"all renewed":             {keepalive.Tally{All: 3}, t.Context(), ttl, nil, false},
+		"none renewed":            {keepalive.Tally{All: 2, Late: late(9*time.Second, ttl), Err: why}, t.Context(), 0, why, false},
+		"none, for want of time":  {keepalive.Tally{All: 1, Late: late(ttl)}, over, 0, context.Canceled, false},
+		"some, for want of time":  {keepalive.Tally{All: 3, Late: late(7*time.Second, 8*time.Second)}, over, 7 * time.Second, nil, false},
+		"one that ends soon":      {keepalive.Tally{All: 9, Late: late(2 * time.Second)}, over, 0, context.Canceled, true},
+		"one that is over":        {keepalive.Tally{All: 9, Late: late(-time.Second), Err: why}, over, 0, why, true},
+		"a server that is silent": {keepalive.Tally{All: 9, Late: late(9 * time.Second), Err: why, Apart: true}, t.Context(), 0, why, true},
+	} {
+		c.TTL = ttl
+		granted, err := c.Answer(c.ctx)
+		if granted != c.granted || !errors.Is(err, c.err) {
+			t.Errorf("%s: %s, %v; want %s, %v", what, granted, err, c.granted, c.err)
+		}
+		var partial *driver.PartialRenewal
+		if errors.As(err, &partial) != c.partial {
+			t.Errorf("%s: %v", what, err)
+		}
+		if c.partial && (partial.Granted != ttl || len(partial.Late) != len(c.Late)) {
+			t.Errorf("%s: %+v", what, partial)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// setBack does to a queue what it is for the server's clock to be set back: every moment that is
+// kept there is later than it was, seen from the clock. (It was tried with a server whose clock
+// was set back by a library loaded before the system's, with the same result.)
+func setBack(t *testing.T, server *backends.Redis, key string, by time.Duration) {
+	t.Helper()
+	do(t, server, "EVAL", `
+		local K, by = KEYS[1], tonumber(ARGV[1])
+		local function later(s) return string.format('%.0f', tonumber(s) + by) end
+		local hash = redis.call('HGETALL', K)
+		for i = 1, #hash, 2 do
+			local field, value = hash[i], hash[i + 1]
+			if field == 'hasp1' then
+				value = string.gsub(value, '^%d+', later)
+			elseif field == 'queue' then
+				value = string.gsub(value, '^(%d+ %d+ %d+ )(%d+)', function(a, b) return a .. later(b) end)
+			elseif field == 'one' then
+				value = string.gsub(value, '^(%S+ )(%d+)', function(a, b) return a .. later(b) end)
+			elseif string.sub(field, 1, 2) == 'e:' then
+				value = string.gsub(value, '^(%d+)( %d+ )(%d+)', function(a, b, c) return later(a) .. b .. later(c) end)
+			end
+			redis.call('HSET', K, field, value)
+		end
+		redis.call('PEXPIRE', K, redis.call('PTTL', K) + by / 1000)`, "1", key, strconv.FormatInt(by.Microseconds(), 10))
+}
+
+// The server's clock is set back by an hour while a semaphore is held. Who goes on renewing stays
+// a holder, and nobody holds beside him. One who dies after he has renewed is passed over when
+// his TTL is over, and not an hour later. (Who waits was to look for dead holders at a moment of
+// the old clock.) One who dies without having renewed stays for the hour, as documented.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	clockSetBack(t, server.URL(), func() { setBack(t, server, "hasp:{sem}", time.Hour) })
+}
+
+func clockSetBack(t *testing.T, storeURL string, step func()) {
+	enter := func(s driver.Session) (driver.Ticket, driver.Verdict) {
+		t.Helper()
+		r := request("sem")
+		r.Units, r.Capacity = 1, 2
+		ticket := s.Ticket(r)
+		v, err := ticket.Enqueue(t.Context())
+		must(t, err)
+		return ticket, v
+	}
+	sessions := make([]driver.Session, 3)
+	for i := range sessions {
+		sessions[i] = session(t, open(t, storeURL), T)
+	}
+	_, first := enter(sessions[0])
+	_, second := enter(sessions[1])
+	waiter, third := enter(sessions[2])
+	if !first.Held || !second.Held || third.Held {
+		t.Fatalf("%+v, %+v, %+v", first, second, third)
+	}
+	step()
+	renew := func(some ...driver.Session) {
+		t.Helper()
+		for _, s := range some {
+			if _, err := s.KeepAlive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// All renew for more than a TTL: nothing changes.
+	for began := time.Now(); time.Since(began) < 2*T; time.Sleep(T / 8) {
+		renew(sessions...)
+		if v, err := waiter.Enqueue(t.Context()); err != nil || v.Held {
+			t.Fatalf("three hold two permits: %+v, %v", v, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	for { // the second has died
+		renew(sessions[0], sessions[2])
+		v, err := waiter.Enqueue(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a holder that died %s ago is still there: %+v", slack, v)
+		}
+		must(t, err)
+		if v.Held {
+			if v.Token <= second.Token {
+				t.Errorf("token %d after %d", v.Token, second.Token)
+			}
+			return
+		}
+		time.Sleep(T / 8)
+	}
+}

@@ -1,0 +1,163 @@
+package redislock_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// crowd has n entries of one session in one queue, the first of which fit.
+func crowd(t *testing.T, s driver.Session, name string, n int, units, capacity int64) (ids []string) {
+	t.Helper()
+	for i := range n {
+		r := request(name)
+		r.Units, r.Capacity, r.Value = units, capacity, []byte(fmt.Sprint("value ", i))
+		if _, err := s.Ticket(r).Enqueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// outputOf is how many bytes the server sends while fn runs, beside those of asking.
+func outputOf(t *testing.T, server *backends.Redis, fn func()) int {
+	t.Helper()
+	sent := func() int {
+		m := regexp.MustCompile(`total_net_output_bytes:(\d+)`).FindStringSubmatch(do(t, server, "INFO", "stats"))
+		n, _ := strconv.Atoi(m[1])
+		return n
+	}
+	before := sent()
+	fn()
+	return sent() - before
+}
+
+// Whoever wants to know who leads reads that, and not all who want to. (With ten thousand
+// candidates each look was 2.6 MB.) The control is the whole list.
+func TestFrontOfTheQueue(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	b := open(t, server.URL())
+	s := session(t, b, time.Hour)
+	const n = 1000
+	ids := crowd(t, s, "a", n, driver.Whole, driver.Whole)
+	var first, all []driver.Entry
+	var err error
+	for range 2 { // the first look brings the script to the server
+		if sent := outputOf(t, server, func() { first, err = b.List(t.Context(), "a", 1) }); sent > 20_000 {
+			t.Errorf("%d bytes for the first of %d", sent, n)
+		}
+		must(t, err)
+	}
+	if sent := outputOf(t, server, func() { all, err = b.List(t.Context(), "a", 0) }); err != nil || len(all) != n || sent < 50*n {
+		t.Fatalf("%d entries in %d bytes, %v", len(all), sent, err)
+	}
+	if len(first) != 1 || first[0].ID != ids[0] || first[0].Seq != all[0].Seq || string(first[0].Value) != "value 0" || first[0].Capacity != driver.Whole {
+		t.Errorf("the first is %+v", first)
+	}
+	do(t, server, "HDEL", "hasp:{a}", "w:3", "e:"+ids[3]) // a place that somebody left
+	ids = append(ids[:3], ids[4:]...)
+	some, err := b.List(t.Context(), "a", 5)
+	if err != nil || len(some) != 5 {
+		t.Fatalf("%+v, %v", some, err)
+	}
+	for i, e := range some {
+		if e.ID != ids[i] || len(e.Value) == 0 {
+			t.Errorf("entry %d is %+v", i, e)
+		}
+	}
+
+	// Holders stand in no order; the oldest are the first.
+	ids = crowd(t, s, "sem", 20, 1, 10)
+	for _, limit := range []int{1, 3, 12, 20, 50} {
+		list, err := b.List(t.Context(), "sem", limit)
+		if err != nil || len(list) != min(limit, 20) {
+			t.Fatalf("%d of %d: %+v, %v", limit, len(ids), list, err)
+		}
+		for i, e := range list {
+			if e.ID != ids[i] {
+				t.Errorf("%d of %d: entry %d is %+v", limit, len(ids), i, e)
+			}
+		}
+	}
+	for name, want := range map[string]int{"nobody": 0, "alone": 1} {
+		if want > 0 {
+			r := request(name)
+			_, err := s.Ticket(r).Enqueue(t.Context())
+			must(t, err)
+		}
+		if list, err := b.List(t.Context(), name, 1); err != nil || len(list) != want {
+			t.Errorf("%s: %+v, %v", name, list, err)
+		}
+	}
+	do(t, server, "HSET", "hasp:{theirs}", "x", "y")
+	if _, err := b.List(t.Context(), "theirs", 1); !errors.Is(err, driver.ErrMismatch) {
+		t.Errorf("what hasp did not write: %v", err)
+	}
+}
+
+// A wrong capacity is refused by the first entry that lives. (The script looked through all who
+// wait, while everybody else waited for it.) The dead are in nobody's way: when all are, the
+// name is free for another capacity.
+func TestWrongCapacity(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	s := session(t, open(t, server.URL()), time.Hour)
+	crowd(t, s, "a", 500, 1, 20)
+	wrong := func(name string) error {
+		r := request(name)
+		r.Units, r.Capacity = 1, 7
+		_, err := s.Ticket(r).Enqueue(t.Context())
+		return err
+	}
+	before := calls(t, server, "hget")
+	if err := wrong("a"); !errors.Is(err, driver.ErrMismatch) {
+		t.Errorf("another capacity: %v", err)
+	}
+	if n := calls(t, server, "hget") - before; n > 10 {
+		t.Errorf("%d fields were read to refuse it", n)
+	}
+
+	mortal := session(t, open(t, server.URL()), 250*time.Millisecond)
+	crowd(t, mortal, "dead", 30, 1, 20)
+	crowd(t, mortal, "mixed", 20, 1, 20)
+	waits := s.Ticket(driver.Request{Name: "mixed", ID: "alive", Units: 1, Capacity: 20, Since: time.Now()})
+	if v, err := waits.Enqueue(t.Context()); err != nil || v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	time.Sleep(400 * time.Millisecond)
+	if err := wrong("dead"); err != nil {
+		t.Errorf("all are dead: %v", err)
+	}
+	if err := wrong("mixed"); !errors.Is(err, driver.ErrMismatch) {
+		t.Errorf("one is alive: %v", err)
+	}
+	if v, err := waits.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Errorf("whoever lives behind the dead: %+v, %v", v, err)
+	}
+}
+
+// Many entries of one name are renewed in slices, so that no script keeps the server from the
+// others for long. (20,000 permits of one client were one script of half a second.)
+func TestRenewalIsSliced(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	s := session(t, open(t, server.URL()), time.Hour)
+	const n = 1100
+	crowd(t, s, "a", n, 1, n/2)
+	_, err := s.KeepAlive(t.Context())
+	must(t, err)
+	before := calls(t, server, "evalsha")
+	_, err = s.KeepAlive(t.Context())
+	must(t, err)
+	if got := calls(t, server, "evalsha") - before; got < n/256 || got > 2*n/256 {
+		t.Errorf("%d scripts for %d entries", got, n)
+	}
+}

@@ -1,0 +1,128 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// KeepAlive extends what we hold or may hold, first what was extended longest ago; as renew
+// does. Waiters have nothing in the store that a renewal would keep.
+func (s *attemptSession) KeepAlive(ctx context.Context) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.store.identity.remind(s.opts.TTL)
+	began := time.Now()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return 0, errSessionClosed
+	}
+	var all []*attempt
+	for _, t := range s.tickets {
+		if t.sent {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *attempt) int { return a.renewed.Compare(b.renewed) })
+	s.mu.Unlock()
+	if len(all) == 0 {
+		return s.opts.TTL, nil
+	}
+	sw := inSlices(ctx, s.store.conn, all, func(t *attempt) string { return t.keys[0] }, s.extendSlice)
+
+	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
+	s.mu.Lock()
+	for _, t := range all {
+		if s.tickets[t.request.ID] != t || !t.sent {
+			continue // it has left, is gone, or was refused
+		}
+		tally.All++
+		if t.renewed.Before(began) {
+			tally.Late[t.request.ID] = keepalive.Left(s.opts.TTL, t.renewed, began)
+		}
+	}
+	s.mu.Unlock()
+	return tally.Answer(ctx)
+}
+
+// heldKey is what was known of a ticket when its renewal was sent.
+type heldKey struct {
+	*attempt
+	confirmed bool
+}
+
+// extendSlice makes the calls for one slice: one, or in a cluster one for each key.
+func (s *attemptSession) extendSlice(ctx context.Context, slice []*attempt) error {
+	most := sliceEntries
+	if s.store.conn.Topology() == redisconn.Cluster {
+		most = 1
+	}
+	var keys []heldKey
+	var calls []redisconn.Call
+	s.mu.Lock()
+	for _, t := range slice {
+		if s.tickets[t.request.ID] != t || !t.sent {
+			continue
+		}
+		if len(keys)%most == 0 {
+			calls = append(calls, redisconn.Call{Args: []string{millis(s.opts.TTL)}})
+		}
+		c := &calls[len(calls)-1]
+		c.Keys = append(c.Keys, t.keys[0])
+		c.Args = append(c.Args, s.store.dialect.me(t))
+		keys = append(keys, heldKey{t, t.held})
+	}
+	s.mu.Unlock()
+	if len(calls) == 0 {
+		return nil
+	}
+	sent := time.Now()
+	var failed error
+	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.extend, calls) {
+		if r.Err == nil {
+			s.extended(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)
+		} else if failed == nil || redisconn.Answered(failed) != "" {
+			failed = r.Err // one without an answer says more: see inSlices
+		}
+	}
+	return failed
+}
+
+// extended reads an answer: the numbers of the keys that are not ours. If we had no answer yet
+// when the renewal was sent, the request may not have arrived, and brings a whole TTL when it
+// does.
+func (s *attemptSession) extended(keys []heldKey, reply any, sent time.Time) {
+	var gone []string
+	s.mu.Lock()
+	for _, k := range keys {
+		if k.renewed.Before(sent) {
+			k.renewed = sent
+		}
+	}
+	lost, _ := reply.([]any)
+	for _, n := range lost {
+		at, ok := n.(int64)
+		if !ok || at < 1 || int(at) > len(keys) {
+			continue
+		}
+		k := keys[at-1]
+		if !k.confirmed || k.left || s.tickets[k.request.ID] != k.attempt {
+			continue
+		}
+		k.gone, k.sent = true, false
+		delete(s.tickets, k.request.ID)
+		k.bell.Ring()
+		gone = append(gone, k.request.ID)
+	}
+	s.mu.Unlock()
+	for _, id := range gone {
+		s.opts.Gone(id, fmt.Errorf("%w: the key is not ours at the renewal", driver.ErrGone))
+	}
+}

@@ -1,0 +1,217 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// left is what a key has left at the server.
+func left(t *testing.T, server *backends.Redis, key string) time.Duration {
+	t.Helper()
+	ms, err := strconv.ParseInt(do(t, server, "PTTL", key), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// held opens a session below the core, which nobody renews, and takes a lock.
+func held(t *testing.T, storeURL, name string, ttl time.Duration) (driver.Session, driver.Ticket) {
+	t.Helper()
+	s := session(t, open(t, storeURL), ttl)
+	ticket := s.Ticket(request(name))
+	if v, err := ticket.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return s, ticket
+}
+
+// session opens one that nobody renews.
+func session(t *testing.T, b driver.Backend, ttl time.Duration) driver.Session {
+	t.Helper()
+	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(string, error) {}})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), slack)
+		defer cancel()
+		_ = s.Close(ctx)
+		_ = b.Close()
+	})
+	return s
+}
+
+// keptFor demands that a name is kept for so long.
+func keptFor(t *testing.T, server *backends.Redis, what string, want time.Duration) {
+	t.Helper()
+	if got := left(t, server, "hasp:{a}"); got < want-time.Minute {
+		t.Errorf("%s: the key has %s left, and is needed for %s", what, got, want)
+	}
+}
+
+// A name is not forgotten while somebody may hold it, whose TTL is longer than the retention.
+// (PEXPIRE was the retention of whoever came last.)
+func TestNameOutlastsTTL(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	const long = 30 * time.Hour // the default retention is a day
+	atLeast := func(what string, want time.Duration) { t.Helper(); keptFor(t, server, what, want) }
+	s, ticket := held(t, server.URL(), "a", long)
+	atLeast("a TTL longer than the retention", long)
+	_, err := s.KeepAlive(t.Context())
+	must(t, err)
+	atLeast("renewed", long)
+	must(t, ticket.Leave(t.Context()))
+
+	do(t, server, "DEL", "hasp:{a}")
+	brief := server.URL() + "?retention=1h"
+	_, first := held(t, brief, "a", T)
+	must(t, first.Leave(t.Context()))
+	_, ticket = held(t, brief, "a", 4*time.Hour) // right behind one that needs it for less
+	atLeast("a TTL longer than a short retention", 4*time.Hour)
+	must(t, ticket.Leave(t.Context()))
+	_, ticket = held(t, server.URL(), "a", T)
+	atLeast("the default retention behind a short one", 24*time.Hour)
+	must(t, ticket.Leave(t.Context()))
+}
+
+// Nor is it forgotten because another client keeps names for less: each script that moves the
+// key's expiry is run by such a client.
+func TestShortRetentionBesideLong(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	const day = 24 * time.Hour
+	brief := server.URL() + "?retention=1h"
+	atLeast := func(what string, want time.Duration) { t.Helper(); keptFor(t, server, what, want) }
+	_, ticket := held(t, server.URL(), "a", T*10)
+	other := session(t, open(t, brief), T*10)
+	waits := other.Ticket(request("a"))
+	if v, err := waits.Enqueue(t.Context()); err != nil || v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	atLeast("another waits", day)
+	_, err := waits.Enqueue(t.Context())
+	must(t, err)
+	atLeast("another asks again", day)
+	_, err = other.KeepAlive(t.Context())
+	must(t, err)
+	atLeast("another renews", day)
+	watching, stop := context.WithCancel(t.Context())
+	b := open(t, brief)
+	defer b.Close()
+	_ = b.(driver.Watcher).Watch(watching, "a", stop)
+	atLeast("another watches", day)
+	must(t, ticket.Leave(t.Context()))
+	if v, err := waits.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	_, err = other.KeepAlive(t.Context())
+	must(t, err)
+	must(t, waits.Leave(t.Context()))
+
+	r := request("a")
+	mine := session(t, open(t, server.URL()), T*10).Ticket(r)
+	v, err := mine.Enqueue(t.Context())
+	must(t, err)
+	adopted := other.Ticket(request("a"))
+	_, err = adopted.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
+	must(t, err)
+	atLeast("another takes it over", day)
+	_, err = other.KeepAlive(t.Context())
+	must(t, err)
+	atLeast("another renews the only entry", day)
+	_, err = adopted.Enqueue(t.Context())
+	must(t, err)
+	atLeast("another asks for the only entry", day)
+}
+
+// The same of what stands beside the keys that are shared with other libraries: the counter that
+// tokens come from, and who holds.
+func TestCompanionsOutlastTTL(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			storeURL := server.URL() + "?strategy=" + strategy
+			const long, day = 30 * time.Hour, 24 * time.Hour
+			s, ticket := held(t, storeURL, "a", long)
+			keys := []string{"hasp:lock:t:{a}"}
+			if strategy == "redisson" {
+				keys = append(keys, "hasp:lock:w:{a}")
+			}
+			for _, key := range keys {
+				if got := left(t, server, key); got < long {
+					t.Errorf("%s has %s left, and the TTL is %s", key, got, long)
+				}
+			}
+			must(t, ticket.Leave(t.Context()))
+			must(t, s.Close(t.Context()))
+			_, other := held(t, storeURL+"&retention=1h", "a", T)
+			must(t, other.Leave(t.Context()))
+			if got := left(t, server, "hasp:lock:t:{a}"); got < day-time.Minute {
+				t.Errorf("a client that keeps counters for an hour leaves %s of a day", got)
+			}
+		})
+	}
+}
+
+// What cannot be kept is refused: a server counts microseconds in 53 bits.
+func TestEndlessTTL(t *testing.T) {
+	server := backends.SharedRedis(t)
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		c := client(t, server.URL()+"?strategy="+strategy, hasp.WithTTL(11*365*24*time.Hour))
+		if _, err := c.Mutex("endless").Lock(t.Context()); !errors.Is(err, hasp.ErrInvalidOption) {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+	if _, err := hasp.Open(t.Context(), server.URL()+"?retention=100000h"); !errors.Is(err, hasp.ErrInvalidOption) {
+		t.Errorf("a retention of more than ten years: %v", err)
+	}
+}
+
+// L2: who waits is woken by a release although another waiter, or he himself, has a TTL much
+// shorter than the time for which he sleeps. (The set of those who wait expired after twice the
+// TTL of whoever came last. He then slept until the holder's key would have expired.)
+func TestSleepersAreRemembered(t *testing.T) {
+	t.Parallel()
+	const endless = 10 * time.Minute // the holder's TTL: nobody is woken by the end of his key
+	for what, ttls := range map[string][]time.Duration{
+		"another with a shorter TTL":      {endless, 200 * time.Millisecond},
+		"a TTL shorter than the holder's": {200 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			storeURL := server.URL() + "?strategy=setnx"
+			_, holder := held(t, storeURL, "a", endless)
+			var sleeper driver.Ticket
+			for i, ttl := range ttls {
+				ticket := session(t, open(t, storeURL), ttl).Ticket(request("a"))
+				if v, err := ticket.Enqueue(t.Context()); err != nil || v.Held || v.Retry < endless/2 {
+					t.Fatalf("%+v, %v", v, err)
+				}
+				if i == 0 {
+					sleeper = ticket
+				} else {
+					defer ticket.Leave(t.Context())
+				}
+			}
+			if got := left(t, server, "hasp:lock:w:{a}"); got < endless {
+				t.Errorf("who waits is known for %s, and sleeps for %s", got, endless)
+			}
+			time.Sleep(time.Second)
+			must(t, holder.Leave(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), slack)
+			defer cancel()
+			if v, err := sleeper.Wait(ctx); err != nil || !v.Held {
+				t.Errorf("woken: %+v, %v", v, err)
+			}
+		})
+	}
+}

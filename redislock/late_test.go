@@ -1,0 +1,88 @@
+package redislock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock"
+)
+
+// tardy is a connection on which a request can be late: whoever has sent it is told that his time
+// is over, and it is carried out when the test says so.
+type tardy struct {
+	redisconn.Conn
+	late func(redisconn.Call) bool
+	kept []func() redisconn.Reply
+}
+
+func (c *tardy) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
+	if c.late == nil || !c.late(call) {
+		return c.Conn.Eval(ctx, s, call, replicas)
+	}
+	c.kept = append(c.kept, func() redisconn.Reply { return c.Conn.Eval(context.WithoutCancel(ctx), s, call, replicas) })
+	return redisconn.Reply{Err: context.DeadlineExceeded}
+}
+
+// A request to publish that arrives after the next one, whose publication was confirmed, changes
+// nothing. (The older value stayed for as long as the leader led.) So does one that arrives when
+// the entry is somebody else's, whose versions are counted anew.
+func TestLatePublish(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	own, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})
+	must(t, err)
+	t.Cleanup(own.Close)
+	conn := &tardy{Conn: redisconn.FromRueidis(own)}
+	b, err := redislock.OpenConn(conn, nil)
+	must(t, err)
+	s := session(t, b, calm)
+	r := request("a")
+	r.Value = []byte("0:first") // with what separates a version
+	leader := s.Ticket(r)
+	v, err := leader.Enqueue(t.Context())
+	must(t, err)
+	value := func() string {
+		t.Helper()
+		list, err := b.List(t.Context(), "a", 0)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return string(list[0].Value)
+	}
+	if got := value(); got != "0:first" {
+		t.Errorf("the first value is %q", got)
+	}
+	publish := func(ticket driver.Ticket, value string) error {
+		return ticket.(driver.Publisher).Publish(t.Context(), []byte(value))
+	}
+	conn.late = func(c redisconn.Call) bool { return slices.Contains(c.Args, "old") }
+	if err := publish(leader, "old"); err == nil {
+		t.Fatal("the request is late, and confirmed")
+	}
+	must(t, publish(leader, "new: confirmed"))
+	late := conn.kept[0]
+	if r := late(); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if got := value(); got != "new: confirmed" {
+		t.Errorf("the value that was confirmed has become %q", got)
+	}
+
+	heir := session(t, open(t, server.URL()), calm).Ticket(request("a"))
+	_, err = heir.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
+	must(t, err)
+	if got := value(); got != "new: confirmed" {
+		t.Errorf("handed on with the value %q", got)
+	}
+	must(t, publish(heir, "the heir's"))
+	late()
+	if got := value(); got != "the heir's" {
+		t.Errorf("the heir's value has become %q", got)
+	}
+}

@@ -1,0 +1,119 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+// A renewal of many entries goes in slices. Each is answered by itself, so that what has been
+// renewed when the time is over stays renewed. A slice is small, because a script keeps its
+// server from everybody else: so many entries take about two milliseconds, of one name or of
+// many. A few are under way together, because a round trip may take longer than that.
+const (
+	sliceEntries = 256
+	slicesAtOnce = 8
+)
+
+// sweep is a renewal of many entries.
+type sweep struct {
+	conn redisconn.Conn
+
+	mu     sync.Mutex
+	err    error    // the first, or the first that a server answered with
+	apart  bool     // a server has refused, or has not answered anything while others have
+	silent []string // homes that left a request unanswered
+}
+
+// inSlices calls renew for the entries in their order, slice by slice, and is back when all have
+// been asked for or ctx has ended. In a cluster each server has slices of its own: one that is
+// silent must not cost the entries of the others their time. renew returns the error of a slice,
+// or of a part of it. One without an answer ends the work for that server: what would be sent
+// behind it would have none, either.
+func inSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key func(E) string, renew func(context.Context, []E) error) *sweep {
+	s := &sweep{conn: conn}
+	homes := map[string][]E{"": all}
+	if conn.Topology() == redisconn.Cluster {
+		clear(homes)
+		for _, e := range all {
+			h := conn.Home(ctx, key(e))
+			homes[h] = append(homes[h], e)
+		}
+	}
+	var wg sync.WaitGroup
+	for home, entries := range homes {
+		wg.Go(func() {
+			answered := sliced(entries, func(slice []E) error {
+				err := ctx.Err()
+				if err == nil {
+					err = renew(ctx, slice)
+				}
+				s.note(home, err)
+				return err
+			})
+			if !answered && len(homes) > 1 {
+				s.mu.Lock()
+				s.apart = true
+				s.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		// Connections that have not answered in the time that a renewal had are given up: the
+		// next one must not hang on them, too. One that was cancelled says nothing of them, and
+		// whoever has cancelled it is about to leave, or to close, over the same ones.
+		for _, home := range s.silent {
+			conn.Redial(home)
+		}
+	}
+	return s
+}
+
+// sliced calls renew for slices of the entries, a few at once, until one is not answered. It
+// reports whether any was.
+func sliced[E any](entries []E, renew func([]E) error) bool {
+	n := (len(entries) + sliceEntries - 1) / sliceEntries
+	var next atomic.Int64
+	var answered, stop atomic.Bool
+	var wg sync.WaitGroup
+	for range min(n, slicesAtOnce) {
+		wg.Go(func() {
+			for !stop.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				err := renew(entries[i*sliceEntries : min((i+1)*sliceEntries, len(entries))])
+				if err == nil || redisconn.Answered(err) != "" {
+					answered.Store(true)
+				} else {
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return answered.Load()
+}
+
+func (s *sweep) note(home string, err error) {
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refused := redisconn.Answered(err) != ""
+	if s.err == nil || refused && !s.apart {
+		s.err = err
+	}
+	if refused {
+		s.apart = true
+	} else if !slices.Contains(s.silent, home) {
+		s.silent = append(s.silent, home)
+	}
+}

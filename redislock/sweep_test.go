@@ -1,0 +1,110 @@
+package redislock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// permits asks for units of a semaphore.
+func permits(t *testing.T, s driver.Session, units, capacity int64) (driver.Ticket, driver.Verdict) {
+	t.Helper()
+	r := request("a")
+	r.Units, r.Capacity = units, capacity
+	ticket := s.Ticket(r)
+	v, err := ticket.Enqueue(t.Context())
+	must(t, err)
+	return ticket, v
+}
+
+// L1: who waits behind very many holders looks for the dead among them some at a time, so that no
+// script keeps the server from the others for long, and finds all of them: also those whom
+// others' releases have moved meanwhile.
+func TestManyHoldersAreSwept(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	const n, most = 2500, 500
+	b := open(t, server.URL())
+	long, short := session(t, b, time.Hour), session(t, open(t, server.URL()), 500*time.Millisecond)
+	var living []driver.Ticket
+	mortal := 0
+	for i := range n {
+		s := long
+		if i%25 == 0 || i > n-50 { // spread among the others, and the last ones
+			s = short
+			mortal++
+		}
+		ticket, v := permits(t, s, 1, n)
+		if !v.Held {
+			t.Fatalf("permit %d of %d: %+v", i, n, v)
+		}
+		if s == long {
+			living = append(living, ticket)
+		}
+	}
+	waits, v := permits(t, long, int64(mortal), n) // all that the dead have
+	if v.Held {
+		t.Fatal("more permits than there are")
+	}
+	time.Sleep(600 * time.Millisecond)
+	for round := 0; !v.Held; round++ {
+		before := calls(t, server, "hget")
+		var err error
+		v, err = waits.Enqueue(t.Context())
+		must(t, err)
+		if read := calls(t, server, "hget") - before; read > 2*most+3*mortal {
+			t.Errorf("%d fields were read by one look", read)
+		}
+		if round > 2*n/most+2 {
+			t.Fatalf("not granted by %d looks: %+v", round, v)
+		}
+		if round%2 == 0 { // others go meanwhile, and their slots are filled
+			must(t, living[0].Leave(t.Context()))
+			living = living[1:]
+		}
+	}
+	list, err := b.List(t.Context(), "a", 0)
+	if err != nil || len(list) != len(living)+1 {
+		t.Errorf("%d entries, want %d; %v", len(list), len(living)+1, err)
+	}
+}
+
+// One who is granted in the middle of such a search, and dies, is found a TTL later, and not
+// when all others could have died.
+func TestGrantDuringSweep(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	const n = 1300
+	long := session(t, open(t, server.URL()), time.Hour)
+	dead := session(t, open(t, server.URL()), 250*time.Millisecond)
+	for range n - 1 {
+		permits(t, long, 1, n)
+	}
+	permits(t, dead, 1, n) // in the last slot, which is looked at first
+	brief := session(t, open(t, server.URL()), T)
+	first, v := permits(t, brief, 1, n)
+	waits, behind := permits(t, long, 1, n)
+	for round := 0; !v.Held; round++ { // the search takes three looks, and may have been begun by now
+		if round > 500 {
+			t.Fatalf("not granted: %+v", v)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if round%5 == 4 {
+			_, err := brief.KeepAlive(t.Context()) // it lives until it is granted
+			must(t, err)
+		}
+		var err error
+		v, err = first.Enqueue(t.Context())
+		must(t, err)
+	}
+	for end := time.Now().Add(slack); !behind.Held; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain waited for the end of one who died: %+v", behind)
+		}
+		var err error
+		behind, err = waits.Enqueue(t.Context())
+		must(t, err)
+	}
+}
