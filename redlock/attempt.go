@@ -31,7 +31,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 	t.wake.begin()
 	began := time.Now() // for the pace of attempts, not for trust
 	for {
-		renewals := s.renewals
+		renewals, sent := s.renewals, time.Now()
 		votes := t.askLocked(t.me)
 		s.mu.Unlock()
 		c := s.collect(ctx, votes, t.request.ID)
@@ -52,7 +52,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 			}
 			return v, established, s.identify(ctx, c, t.keys, err)
 		case renewals == s.renewals:
-			t.held, t.was, t.collisions = true, true, 0
+			t.held, t.was, t.collisions, t.renewed = true, true, 0, sent
 			s.mu.Unlock()
 			return driver.Verdict{Held: true}, true, nil
 		}
@@ -69,7 +69,6 @@ func (t *ticket) askLocked(me string) *votes {
 		yield = "yield"
 	}
 	t.tried = true
-	call := t.takeCall(me, t.member(), yield)
 	v := &votes{c: make(chan ballot, len(s.store.nodes))} // one place for each: nobody may be left to read
 	f := s.flight()
 	defer f.done()
@@ -81,6 +80,7 @@ func (t *ticket) askLocked(me string) *votes {
 		t.noted[i] = t.noted[i] || !t.request.NoWait
 		s.debts[i].open++
 		v.asked++
+		call := t.takeCall(me, t.member(), t.since[i], yield)
 		f.do(func(ctx context.Context) {
 			b := readBallot(i, n.eval(ctx, setnx.Take, call))
 			back := t.answered(me, b)
@@ -94,10 +94,12 @@ func (t *ticket) askLocked(me string) *votes {
 	return v
 }
 
-func (t *ticket) takeCall(me, waiter, yield string) redisconn.Call {
+// takeCall asks for the key, or for a place among those who wait for it. A server orders them by
+// its own clock, and is told what it has said before: by the clients' clocks one that is slow
+// would be the longest waiting each time, and all others would wait for ever.
+func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
 	return redisconn.Call{Keys: t.keys, Args: []string{
-		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter,
-		strconv.FormatInt(t.request.Since.UnixMicro(), 10), rest(t.request, t.version, t.value), yield,
+		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.version, t.value), yield,
 	}}
 }
 
@@ -112,6 +114,9 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
 	now := claimOf[b.vote]
+	if b.since != "" {
+		t.since[b.node] = b.since
+	}
 	place := t.left && t.noted[b.node] && b.vote == denied
 	if b.vote == granted || place {
 		t.noted[b.node] = false

@@ -116,6 +116,7 @@ type ballot struct {
 	holder string        // the part of value that says who holds
 	id     string        // of the holder
 	left   time.Duration // until the key expires; negative: never
+	since  string        // of a refusal: when the server has first refused us
 	err    error
 }
 
@@ -132,6 +133,9 @@ func readBallot(i int, r redisconn.Reply) ballot {
 		ms, _ := parts[1].(int64)
 		b.vote, b.left = denied, time.Duration(ms)*time.Millisecond
 		b.value, _ = parts[2].(string)
+		if len(parts) > 3 {
+			b.since, _ = parts[3].(string)
+		}
 		h, _ := parse("", b.value)
 		b.holder, b.id = h.me, h.entry.ID
 	default:

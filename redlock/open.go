@@ -173,16 +173,23 @@ func (b *store) meet(ctx context.Context) error {
 // enough is nil if a majority has no error, and else says what the others have.
 func (b *store) enough(errs []error) error {
 	good := 0
-	var first error
-	for i, err := range errs {
+	for _, err := range errs {
 		if err == nil {
 			good++
-		} else if first == nil {
-			first = b.nodes[i].named(err)
 		}
 	}
 	if good >= b.quorum {
 		return nil
 	}
-	return fmt.Errorf("%d of %d servers answer, and %d are needed (%w)", good, len(b.nodes), b.quorum, first)
+	return fmt.Errorf("%d of %d servers answer, and %d are needed (%w)", good, len(b.nodes), b.quorum, b.first(errs))
+}
+
+// first names the first server that has an error.
+func (b *store) first(errs []error) error {
+	for i, err := range errs {
+		if err != nil {
+			return b.nodes[i].named(err)
+		}
+	}
+	return nil
 }

@@ -19,14 +19,16 @@ type ticket struct {
 	bell    bell.Bell // try again
 
 	// Guarded by session.mu.
-	keys    []string // set by the first Enqueue
-	attempt uint64   // numbers the attempts; see value.go
-	me      string   // of the last attempt, whose keys claims are about
-	over    bool     // that attempt has come to nothing: late answers are not its
-	value   []byte   // published
-	version uint64   // of value
-	claims  []claim  // what may be at each server under me
-	noted   []bool   // each server that may have us among its waiters
+	keys    []string  // set by the first Enqueue
+	attempt uint64    // numbers the attempts; see value.go
+	me      string    // of the last attempt, whose keys claims are about
+	over    bool      // that attempt has come to nothing: late answers are not its
+	value   []byte    // published
+	version uint64    // of value
+	claims  []claim   // what may be at each server under me
+	since   []string  // since when it waits by each server's own clock, as that one has told
+	renewed time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
+	noted   []bool    // each server that may have us among its waiters
 	held    bool
 	was     bool // it has been held
 	left    bool // a late Enqueue must not take anything

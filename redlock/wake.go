@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A release wakes the waiter that its server finds to be the longest waiting. All servers
-// order by what the waiters say of themselves, so that they choose the same one, mostly: it
-// is no promise, and none depends on it. Who is woken tries when all servers have told it,
+// A release wakes the waiter that its server finds to be the longest waiting. Each server goes
+// by its own clock, and has seen them come in the same order as the others, mostly, so that all
+// choose the same one: it is no promise, and none depends on it. Who is woken tries when all servers have told it,
 // for the lock is free at a server when that one tells and not before; when a majority has,
 // after a moment for the others; and after a longer moment whoever has.
 const (

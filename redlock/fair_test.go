@@ -1,0 +1,142 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// behind is a driver on a machine whose clock is slow.
+type behind struct {
+	driver.Backend
+	by time.Duration
+}
+
+func (b behind) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := b.Backend.Open(ctx, o)
+	return behindSession{s, b.by}, granted, err
+}
+
+type behindSession struct {
+	driver.Session
+	by time.Duration
+}
+
+func (s behindSession) Ticket(r driver.Request) driver.Ticket {
+	r.Since = r.Since.Add(-s.by)
+	return s.Session.Ticket(r)
+}
+
+// Two clients whose clocks are slow by an hour, and one whose clock is right, take turns like
+// any three. (Who waits was ordered by his own clock: the two had 603 and 602 turns, and the
+// third 4.)
+func TestSlowClocks(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
+	var turns [3]atomic.Int64
+	var all atomic.Int64
+	const enough = 90
+	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range turns {
+		var b driver.Backend = open(t, urlOf(nodes)+"?node_timeout=2s")
+		if i < 2 {
+			b = behind{b, time.Hour}
+		}
+		c, err := hasp.New(b, hasp.WithTTL(slack))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		wg.Go(func() {
+			for all.Load() < enough {
+				l, err := c.Mutex("a").Lock(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				turns[i].Add(1)
+				all.Add(1)
+				time.Sleep(5 * time.Millisecond) // the others come to wait
+				release(t, l)
+			}
+		})
+	}
+	wg.Wait()
+	t.Log(fmt.Sprint("turns: ", turns[0].Load(), ", ", turns[1].Load(), " and ", turns[2].Load()))
+	if n := turns[2].Load(); n < enough/10 {
+		t.Errorf("%d of %d turns for the client whose clock is right", n, all.Load())
+	}
+}
+
+// L2: as in redislock: who waits is woken by a release although another waiter, or he himself,
+// has a TTL much shorter than the time for which he sleeps.
+func TestSleepersAreRemembered(t *testing.T) {
+	t.Parallel()
+	const endless = 10 * time.Minute // the holder's TTL: nobody is woken by the end of his key
+	for what, ttls := range map[string][]time.Duration{
+		"another with a shorter TTL":      {endless, 500 * time.Millisecond},
+		"a TTL shorter than the holder's": {500 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
+			take := func(ttl time.Duration) driver.Ticket {
+				return session(t, open(t, urlOf(nodes)), ttl, nobody).Ticket(request("a"))
+			}
+			holder := take(endless)
+			if v, err := holder.Enqueue(t.Context()); err != nil || !v.Held {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
+			var sleeper driver.Ticket
+			for i, ttl := range ttls {
+				ticket := take(ttl)
+				var v driver.Verdict
+				var err error
+				eventually(t, "known who holds", 0, func() bool { // a server may be slow to answer
+					v, err = ticket.Enqueue(t.Context())
+					return err == nil && v.Retry > endless/2
+				})
+				if i == 0 {
+					sleeper = ticket
+				} else {
+					defer ticket.Leave(t.Context())
+				}
+			}
+			for _, n := range nodes {
+				if left := pttl(t, n, "hasp:lock:w:{a}"); left < endless {
+					t.Errorf("who waits is known for %s, and sleeps for %s", left, endless)
+				}
+			}
+			// Asleep, and not about to look for a reason of his own.
+			for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
+				ctx, cancel := context.WithTimeout(t.Context(), 750*time.Millisecond)
+				if _, err := sleeper.Wait(ctx); err == nil {
+					began = time.Now()
+				}
+				cancel()
+			}
+			if err := holder.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
+			defer cancel()
+			v, err := sleeper.Wait(ctx)
+			for err == nil && !v.Held { // two may be woken, and meet
+				v, err = sleeper.Enqueue(ctx)
+			}
+			if err != nil {
+				t.Errorf("not woken: %v", err)
+			}
+		})
+	}
+}

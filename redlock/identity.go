@@ -1,0 +1,172 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// identity is what a set of servers is called, however and in whatever order they are named.
+//
+// Each server has a name, a random text in a key, as with strategy=setnx. The set's is made of
+// all their names, once, and noted on every server: from then on it is what a majority has
+// noted, so that a minority may be away. To make it all must answer. What is made of the same
+// names is the same, so that two who make it at once agree.
+//
+// A server that forgets its data forgets what it has noted. It is told again by whoever knows
+// the set's name, with his renewals. Should a majority forget before that, the servers get new
+// names and so does the set; who has been told the old one, keeps it.
+type identity struct {
+	store *store
+
+	mu        sync.Mutex
+	told      string // the set's name, if anybody has asked
+	reminding bool
+}
+
+// Identity implements driver.Identifier.
+func (b *store) Identity(ctx context.Context) (string, error) {
+	id := &b.identity
+	id.mu.Lock()
+	told := id.told
+	id.mu.Unlock()
+	if told == "" {
+		var err error
+		if told, err = id.find(ctx); err != nil {
+			return "", err
+		}
+		id.mu.Lock()
+		if id.told == "" {
+			id.told = told
+		}
+		told = id.told
+		id.mu.Unlock()
+	}
+	return "redlock/" + told + "/" + b.opts.Prefix, nil
+}
+
+// find asks all servers, and has them note a name for their set if a majority has none.
+func (id *identity) find(ctx context.Context) (string, error) {
+	b := id.store
+	named, err := id.ask(ctx, strings.ToLower(rand.Text()), "", "")
+	if err != nil {
+		return "", err
+	}
+	if set := named.common(b.quorum); set != "" {
+		return set, nil
+	}
+	if named.answered < len(b.nodes) {
+		return "", fmt.Errorf("%d of %d servers answer (%w): to be told from others the set needs a name, which is made when all of them do, once",
+			named.answered, len(b.nodes), b.first(named.errs))
+	}
+	set := nameOf(named.own)
+	if named, err = id.ask(ctx, "", set, "replace"); err != nil {
+		return "", err
+	}
+	if named.common(b.quorum) != set {
+		return "", fmt.Errorf("%d of %d servers have noted the name of their set, and %d are needed", named.answered, len(b.nodes), b.quorum)
+	}
+	return set, nil
+}
+
+// nameOf makes the set's name of the servers'.
+func nameOf(own []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(own)), " ")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// names is what the servers have answered.
+type names struct {
+	own, set []string
+	errs     []error
+	answered int
+}
+
+// common returns the set's name that a majority has noted, or "".
+func (n *names) common(quorum int) string {
+	times := map[string]int{}
+	for _, s := range n.set {
+		if times[s]++; s != "" && times[s] >= quorum {
+			return s
+		}
+	}
+	return ""
+}
+
+// ask asks all servers, and returns as soon as a majority has the same name for the set, or
+// when all have answered or had their time.
+func (id *identity) ask(ctx context.Context, own, set, how string) (*names, error) {
+	b := id.store
+	type answer struct {
+		node int
+		redisconn.Reply
+	}
+	call := redisconn.Call{Keys: []string{setnx.IdentityKey, setnx.IdentityKey + ":set"}, Args: []string{own, set, how}}
+	answers := make(chan answer, len(b.nodes)) // one place for each: nobody may be left to read
+	f := newFlight(b.done, readBound)
+	for i, n := range b.nodes {
+		f.do(func(ctx context.Context) {
+			r := n.eval(ctx, setnx.Member, call)
+			if r.Err != nil && redisconn.Answered(r.Err) == "" && ctx.Err() == nil {
+				r = n.eval(ctx, setnx.Member, call) // the connection was closed while it was idle
+			}
+			answers <- answer{i, r}
+		})
+	}
+	f.done()
+	all := &names{own: make([]string, len(b.nodes)), set: make([]string, len(b.nodes)), errs: make([]error, len(b.nodes))}
+	for range b.nodes {
+		select {
+		case a := <-answers: // all come: the requests have an end
+			parts, _ := a.Value.([]any)
+			if a.Err != nil || len(parts) != 2 {
+				all.errs[a.node] = redisconn.Refusal(a.Err)
+				continue
+			}
+			all.answered++
+			all.own[a.node], _ = parts[0].(string)
+			all.set[a.node], _ = parts[1].(string)
+			if all.common(b.quorum) != "" {
+				return all, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return all, nil
+}
+
+// remind has the name noted where it is missing. It is called with each renewal, and does
+// nothing in a client that has never been asked. Nobody waits for it.
+func (id *identity) remind(bound time.Duration) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.told == "" || id.reminding {
+		return
+	}
+	id.reminding = true
+	call := redisconn.Call{Keys: []string{setnx.IdentityKey, setnx.IdentityKey + ":set"}, Args: []string{"", id.told, ""}}
+	f := newFlight(id.store.done, bound)
+	for _, n := range id.store.nodes {
+		f.do(func(ctx context.Context) { n.eval(ctx, setnx.Member, call) })
+	}
+	go func() {
+		f.done()
+		<-f.ctx.Done()
+		id.mu.Lock()
+		id.reminding = false
+		id.mu.Unlock()
+	}()
+}
+
+var _ driver.Identifier = (*store)(nil)

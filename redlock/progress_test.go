@@ -1,0 +1,113 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// A renewal that takes longer than it has time keeps what it has achieved: the next one goes on
+// with the locks that were renewed longest ago, and what is returned is never more than any lock
+// has left. (All of it was lost, again and again, until all locks were.) Three of five networks
+// let through so little that one call is never enough.
+func TestRenewalGoesOn(t *testing.T) {
+	t.Parallel()
+	net := behindProxies(t)
+	const n, ttl, bound = 3000, 10 * time.Minute, 500 * time.Millisecond
+	gone := make(chan string, n)
+	s := session(t, open(t, net.URL()), ttl, func(id string, _ error) { gone <- id })
+	for i := range n {
+		if v, err := s.Ticket(request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	all := time.Now() // each must be renewed after this moment
+	for _, p := range net.proxies[:3] {
+		p.Set(faultnet.Up, faultnet.Rule{Slice: 100})
+	}
+	cut := 0
+	for end := time.Now().Add(6 * slack); ; {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		granted, err := s.KeepAlive(ctx)
+		if ctx.Err() != nil {
+			cut++
+		}
+		cancel()
+		if granted > ttl {
+			t.Fatalf("granted %s", granted)
+		}
+		// What is left counts from before the call: so old is the oldest renewal.
+		if err == nil && began.Add(granted-ttl).After(all) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not through with all of them in %s: %s, %v", 6*slack, granted, err)
+		}
+	}
+	if cut < 2 {
+		t.Errorf("%d calls were cut off: nothing was slow", cut)
+	}
+	if len(gone) > 0 {
+		t.Errorf("%s is said to be gone", <-gone)
+	}
+	for _, p := range net.proxies {
+		p.Set(faultnet.Up, faultnet.Rule{})
+	}
+}
+
+// A lock that is on few servers, one of which stands still, keeps no other from being renewed:
+// the renewal says that it is late, and what it has left. (All locks of the client were lost.)
+// When the server goes on in time, nothing is.
+func TestRenewalOfTheOthers(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
+	const ttl = 2 * time.Minute
+	s := session(t, open(t, urlOf(nodes)+"?node_timeout=1s"), ttl, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
+	take := func(name string) string {
+		t.Helper()
+		r := request(name)
+		if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		return r.ID
+	}
+	take("first")
+	// At two servers somebody else is in the way of one lock: it is on three.
+	for _, n := range nodes[3:] {
+		do(t, n, "SET", "few", "somebody else's", "PX", "600000")
+	}
+	few := take("few")
+	for i := range 300 {
+		take(fmt.Sprint("n", i))
+	}
+	eventually(t, "the last lock on all servers", 0, everywhere(t, nodes, "n299"))
+	if err := nodes[0].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var partial *driver.PartialRenewal
+	for range 2 { // the second has new connections
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		granted, err := s.KeepAlive(ctx)
+		cancel()
+		if !errors.As(err, &partial) || partial.Granted != ttl || len(partial.Late) != 1 {
+			t.Fatalf("%s, %v, want a partial renewal without the lock on three servers", granted, err)
+		}
+		if left, ok := partial.Late[few]; !ok || left > ttl || left < ttl/2 {
+			t.Errorf("late is %v, want %s", partial.Late, few)
+		}
+	}
+	if err := nodes[0].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are renewed", 0, func() bool {
+		granted, err := s.KeepAlive(t.Context())
+		return err == nil && granted == ttl
+	})
+}
