@@ -238,7 +238,10 @@ func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessio
 	}
 	var s driver.Session
 	granted, err := through(ctx, c, false, func(ctx context.Context) (granted time.Duration, err error) {
-		s, granted, err = c.Backend.Open(ctx, o)
+		opened, granted, err := c.Backend.Open(ctx, o)
+		if err == nil {
+			s = opened
+		}
 		return granted, err
 	})
 	if err != nil {
