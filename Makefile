@@ -47,8 +47,8 @@ backends: ## install and build all servers that the tests and benchmarks start
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop
-interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp")
-	cd interop && go run . $(INTEROP)
+interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp"; VERSIONS=old: their old versions)
+	cd interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
 check: fmt-check tidy-check vet lint deps ## all static checks: format, modules, vet, lint, dependency rules

@@ -28,13 +28,18 @@ const (
 	node
 )
 
-//go:embed versions.json java python node
+//go:embed versions.json versions.old.json java python node
 var sources embed.FS
 
+// sets are the files of versions, by what -versions calls them. Old ones are what
+// distributions with long-term support ship, and of that age.
+var sets = map[string]string{"new": "versions.json", "old": "versions.old.json"}
+
 // versions are the packages of the other languages: language, package, version. Go's are
-// in go.mod.
-func versions() (v map[string]map[string]string, err error) {
-	text, err := sources.ReadFile("versions.json")
+// in go.mod, and so there is one of each: a program links one version of a module, and some
+// of these hasp itself needs.
+func versions(set string) (v map[string]map[string]string, err error) {
+	text, err := sources.ReadFile(sets[set])
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}
@@ -52,6 +57,7 @@ var tools = map[string][]string{
 // their versions and our program: another run with the same finds it.
 type cache struct {
 	dir  string
+	set  string // of versions
 	once [4]sync.Once
 	argv [4][]string
 	env  [4][]string
@@ -105,7 +111,7 @@ func (c *cache) folder(language string, install func(dir string, packages map[st
 	if err := need(programs...); err != nil {
 		return "", err
 	}
-	all, err := versions()
+	all, err := versions(c.set)
 	if err != nil {
 		return "", err
 	}

@@ -43,6 +43,7 @@ type options struct {
 	json     bool
 	only     *regexp.Regexp
 	parallel int
+	versions string
 	cache    string
 }
 
@@ -51,10 +52,14 @@ func parse() (options, error) {
 	only := flag.String("only", "", "run the pairs whose line in the table matches this regular expression")
 	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
 	flag.IntVar(&o.parallel, "parallel", 5, "how many pairs run at the same time; 1 for hand-over times without neighbours")
+	flag.StringVar(&o.versions, "versions", "new", "which versions of the other languages' packages: new, or old (those pairs, and the controls)")
 	flag.StringVar(&o.cache, "cache", "", "where to keep what is installed (default: a folder of the user's cache)")
 	flag.Parse()
 	if flag.NArg() > 0 || o.parallel < 1 {
 		return o, errors.New("no arguments are taken, and parallel is at least 1; see -help")
+	}
+	if sets[o.versions] == "" {
+		return o, fmt.Errorf("no set of versions is called %q: new and old are", o.versions)
 	}
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil {
@@ -92,10 +97,10 @@ func run() error {
 
 // playAll runs what was chosen, a few at a time.
 func playAll(o *options) []*result {
-	chosen := choose(o.only)
+	chosen := choose(o.only, o.versions)
 	results := make([]*result, len(chosen))
 	slots := make(chan struct{}, o.parallel)
-	c := &cache{dir: o.cache}
+	c := &cache{dir: o.cache, set: o.versions}
 	var wg sync.WaitGroup
 	for i, p := range chosen {
 		wg.Go(func() {
@@ -109,11 +114,18 @@ func playAll(o *options) []*result {
 	return results
 }
 
-// choose returns what the expression matches.
-func choose(only *regexp.Regexp) []pair {
-	return slices.DeleteFunc(slices.Concat(pairs, specials, controls), func(p pair) bool {
-		return !only.MatchString(p.title())
+// choose returns what the expression matches. Of the old versions' run what is not of that
+// set is left out, but for the controls: it would be the new one's again.
+func choose(only *regexp.Regexp, set string) []pair {
+	chosen := slices.DeleteFunc(slices.Concat(pairs, specials, controls), func(p pair) bool {
+		return !only.MatchString(p.title()) || set == "old" && p.program == golang && p.expect == nil
 	})
+	for i, p := range chosen {
+		if set == "old" && p.old != nil {
+			chosen[i].special = p.old
+		}
+	}
+	return chosen
 }
 
 // play runs one pair.
@@ -160,7 +172,7 @@ func prepareAndPlay(c *cache, p pair, r *result) error {
 		if ours {
 			return start(who, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
 		}
-		return start(who, append(append([]string(nil), argv...), p.library, p.kind, server, ms), env)
+		return start(who, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
 	}
 	if p.special != nil {
 		m.note(p.special(m, server), "the whole")

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 func TestChoose(t *testing.T) {
 	all := len(pairs) + len(specials) + len(controls)
 	for expression, want := range map[string]int{"": all, "no such pair": 0, "^control": len(controls), "flock": 1, "five servers \\+ redsync": 1} {
-		if got := choose(regexp.MustCompile(expression)); len(got) != want {
+		if got := choose(regexp.MustCompile(expression), "new"); len(got) != want {
 			t.Errorf("%q chooses %d, want %d", expression, len(got), want)
 		}
 	}
@@ -23,7 +25,7 @@ func TestChoose(t *testing.T) {
 // and two of one title could not be chosen or told apart.
 func TestPairsAreApart(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range choose(regexp.MustCompile("")) {
+	for _, p := range choose(regexp.MustCompile(""), "new") {
 		address, _, _ := strings.Cut(p.url, "?")
 		for _, key := range []string{"title " + p.title(), "name " + address + " " + p.name} {
 			if seen[key] {
@@ -40,7 +42,7 @@ func TestPairsAreComplete(t *testing.T) {
 	for _, s := range steps {
 		known[s.name] = true
 	}
-	for _, p := range choose(regexp.MustCompile("")) {
+	for _, p := range choose(regexp.MustCompile(""), "new") {
 		if p.special != nil {
 			continue
 		}
@@ -53,20 +55,58 @@ func TestPairsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	all, err := versions()
-	if err != nil {
-		t.Fatal(err)
+}
+
+// Both sets have the same packages, and an old one is not the new one's again.
+func TestVersions(t *testing.T) {
+	of := map[string]map[string]map[string]string{}
+	for _, set := range []string{"new", "old"} {
+		all, err := versions(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of[set] = all
 	}
 	for _, language := range []string{"java", "python", "node"} {
-		if len(all[language]) == 0 {
-			t.Errorf("no packages for %s", language)
+		now, old := of["new"][language], of["old"][language]
+		names := slices.Sorted(maps.Keys(now))
+		if len(names) == 0 || !slices.Equal(names, slices.Sorted(maps.Keys(old))) || maps.Equal(now, old) {
+			t.Errorf("%s has now %v, and of old %v", language, now, old)
+		}
+	}
+	if all, err := versions("ancient"); err == nil {
+		t.Errorf("of no set: %v", all)
+	}
+}
+
+// The old versions' run has the pairs of which there is an old version, the controls, and
+// for a pair that its old version cannot play what shows so.
+func TestChooseOld(t *testing.T) {
+	shown := 0
+	for _, p := range choose(regexp.MustCompile(""), "old") {
+		if p.program == golang && p.expect == nil {
+			t.Errorf("%s has no old version", p.title())
+		}
+		if p.old != nil {
+			shown++
+			if p.special == nil {
+				t.Errorf("%s plays the steps", p.title())
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("no fault is shown")
+	}
+	for _, p := range choose(regexp.MustCompile("kazoo ReadLock"), "new") {
+		if p.special != nil {
+			t.Errorf("%s plays no steps with the new version", p.title())
 		}
 	}
 }
 
 // A folder has its name only when it is complete, and is made once.
 func TestFolder(t *testing.T) {
-	c := &cache{dir: filepath.Join(t.TempDir(), "not", "yet")}
+	c := &cache{dir: filepath.Join(t.TempDir(), "not", "yet"), set: "new"}
 	cut := errors.New("cut off")
 	if dir, err := c.folder("python", func(string, map[string]string) error { return cut }); err != cut {
 		t.Fatalf("an installation that fails: %q, %v", dir, err)
@@ -91,6 +131,10 @@ func TestFolder(t *testing.T) {
 	}
 	if made != 1 || dirs[0] != dirs[1] {
 		t.Errorf("made %d times, in %q", made, dirs)
+	}
+	old := &cache{dir: c.dir, set: "old"}
+	if dir, err := old.folder("python", func(string, map[string]string) error { return nil }); err != nil || dir == dirs[0] {
+		t.Errorf("the old versions are kept in %q, %v", dir, err)
 	}
 	for _, f := range []string{"installed", "client.py"} {
 		if _, err := os.Stat(filepath.Join(dirs[0], f)); err != nil {
