@@ -89,12 +89,29 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 	return time.UnixMicro(us)
 }
 
+// throttle lets so many bytes a second through to the server, however fast this machine's timers
+// are: each slice of a chunk is followed by a pause that they make.
+func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
+	const step = 250 * time.Millisecond
+	slice := perSecond / 500
+	for before, at := net.Stats().Up, time.Now(); ctx.Err() == nil; time.Sleep(step) {
+		now := net.Stats().Up
+		rate := (now.Delivered - before.Delivered) * int64(time.Second) / max(int64(time.Since(at)), 1)
+		if now.Waiting() > 0 && rate > 0 { // else it was not the network that was slow
+			slice = min(max(slice*perSecond/rate, slice/2, 10), slice*2)
+		}
+		net.Set(faultnet.Up, faultnet.Rule{Slice: int(slice)})
+		before, at = now, time.Now()
+	}
+	net.Set(faultnet.Up, faultnet.Rule{})
+}
+
 // Ten thousand locks of one client, held through a network so slow that renewing all of them
 // takes longer than one renewal may: none is lost for as long as it takes, several TTLs.
 func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	t.Parallel()
-	net, c, _ := behindProxy(t, calm)
-	const n = 10_000
+	const n, ttl = 10_000, 45 * time.Second
+	net, c, _ := behindProxy(t, ttl)
 	leases := make([]*hasp.Lease, n)
 	var wg sync.WaitGroup
 	for k := range 16 {
@@ -113,23 +130,23 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	before := net.Stats().Up.Delivered
-	renewed(t, leases[0]) // the next is a third of the TTL away
-	time.Sleep(calm / 24)
-	one := net.Stats().Up.Delivered - before // bytes of a renewal
-	// A renewal has half of what is left: less than half of the TTL. So much passes in that time,
-	// and all of it in less than the TTL less the guard.
-	perSecond := one * 100 / int64(calm/time.Second*55)
-	rule := faultnet.Rule{Slice: int(perSecond / 800)} // about 800 slices pass in a second
-	net.Set(faultnet.Up, rule)
-	for end := time.Now().Add(3 * calm); time.Now().Before(end); time.Sleep(calm / 100) {
+	// A renewal has half of what is left, which is 28 % of the TTL. Each of these takes more than
+	// a third of it, with some 55 bytes for each lock.
+	ctx, cancel := context.WithCancel(t.Context())
+	throttled := make(chan struct{})
+	go func() {
+		throttle(ctx, net, 55*n*100/int64(ttl/time.Second*35))
+		close(throttled)
+	}()
+	for end := time.Now().Add(ttl * 3 / 2); time.Now().Before(end); time.Sleep(ttl / 200) {
 		for _, l := range leases {
 			if !l.Held() {
 				t.Fatal(l.Err())
 			}
 		}
 	}
-	net.Set(faultnet.Up, faultnet.Rule{})
+	cancel()
+	<-throttled
 }
 
 // A node of a cluster that stands still costs the locks that it has, and no others: the renewal

@@ -3,17 +3,17 @@ package redislock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/hasplock/hasp/internal/keepalive"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
 // A renewal of many entries goes in slices. Each is answered by itself, so that what has been
 // renewed when the time is over stays renewed. A slice is small, because a script keeps its
 // server from everybody else: so many entries take about two milliseconds, of one name or of
-// many. A few are under way together, because a round trip may take longer than that.
+// many.
 const (
 	sliceEntries = 256
 	slicesAtOnce = 8
@@ -26,7 +26,7 @@ type sweep struct {
 	mu     sync.Mutex
 	err    error    // the first, or the first that a server answered with
 	apart  bool     // a server has refused, or has not answered anything while others have
-	silent []string // homes that left a request unanswered
+	silent []string // homes that have not answered anything
 }
 
 // inSlices calls renew for the entries in their order, slice by slice, and is back when all have
@@ -52,21 +52,23 @@ func inSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key func
 				if err == nil {
 					err = renew(ctx, slice)
 				}
-				s.note(home, err)
+				s.note(err)
 				return err
 			})
-			if !answered && len(homes) > 1 {
-				s.mu.Lock()
-				s.apart = true
-				s.mu.Unlock()
+			if answered {
+				return
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.apart = s.apart || len(homes) > 1
+			s.silent = append(s.silent, home)
 		})
 	}
 	wg.Wait()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		// Connections that have not answered in the time that a renewal had are given up: the
-		// next one must not hang on them, too. One that was cancelled says nothing of them, and
-		// whoever has cancelled it is about to leave, or to close, over the same ones.
+		// Connections that have not answered anything in the time that a renewal had are given
+		// up: the next one must not hang on them, too. One that was cancelled says nothing of
+		// them, and whoever has cancelled it is about to leave, or to close, over the same ones.
 		for _, home := range s.silent {
 			conn.Redial(home)
 		}
@@ -74,34 +76,23 @@ func inSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key func
 	return s
 }
 
-// sliced calls renew for slices of the entries, a few at once, until one is not answered. It
-// reports whether any was.
+// sliced calls renew for slices of the entries until one is not answered. It reports whether any
+// was.
 func sliced[E any](entries []E, renew func([]E) error) bool {
+	var answered atomic.Bool
 	n := (len(entries) + sliceEntries - 1) / sliceEntries
-	var next atomic.Int64
-	var answered, stop atomic.Bool
-	var wg sync.WaitGroup
-	for range min(n, slicesAtOnce) {
-		wg.Go(func() {
-			for !stop.Load() {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				err := renew(entries[i*sliceEntries : min((i+1)*sliceEntries, len(entries))])
-				if err == nil || redisconn.Answered(err) != "" {
-					answered.Store(true)
-				} else {
-					stop.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	keepalive.Slices(n, slicesAtOnce, func(i int) bool {
+		err := renew(entries[i*sliceEntries : min((i+1)*sliceEntries, len(entries))])
+		heard := err == nil || redisconn.Answered(err) != ""
+		if heard {
+			answered.Store(true)
+		}
+		return heard
+	})
 	return answered.Load()
 }
 
-func (s *sweep) note(home string, err error) {
+func (s *sweep) note(err error) {
 	if err == nil {
 		return
 	}
@@ -111,9 +102,5 @@ func (s *sweep) note(home string, err error) {
 	if s.err == nil || refused && !s.apart {
 		s.err = err
 	}
-	if refused {
-		s.apart = true
-	} else if !slices.Contains(s.silent, home) {
-		s.silent = append(s.silent, home)
-	}
+	s.apart = s.apart || refused
 }

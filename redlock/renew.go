@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/internal/keepalive"
 )
 
 // keysPerCall bounds how long one renewal keeps a server from everybody else, and how much of it
-// is lost when its time is over: each slice of so many locks is a renewal by itself. A few are
-// under way together, because a round trip takes longer than a server.
+// is lost when its time is over: each slice of so many locks is a renewal by itself.
 const (
 	keysPerCall  = 256
 	slicesAtOnce = 8
@@ -55,6 +53,7 @@ type renewal struct {
 
 	mu    sync.Mutex
 	tardy []bool // servers that a slice has waited for in vain, which the next ones do not
+	heard []bool // servers that have answered anything
 	apart bool   // a lock could not be renewed, although a majority has answered
 	err   error
 }
@@ -66,7 +65,7 @@ func (s *session) renewal() (*renewal, error) {
 		return nil, errSessionClosed
 	}
 	s.renewals++ // before anything is sent: see session
-	r := &renewal{session: s, began: time.Now(), tardy: make([]bool, len(s.store.nodes))}
+	r := &renewal{session: s, began: time.Now(), tardy: make([]bool, len(s.store.nodes)), heard: make([]bool, len(s.store.nodes))}
 	for _, t := range s.tickets {
 		if t.held {
 			r.all = append(r.all, t)
@@ -80,29 +79,19 @@ func (s *session) renewal() (*renewal, error) {
 // that nothing can be renewed.
 func (r *renewal) run(ctx context.Context) {
 	n := (len(r.all) + keysPerCall - 1) / keysPerCall
-	var next atomic.Int64
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	for range min(n, slicesAtOnce) {
-		wg.Go(func() {
-			for !stop.Load() && ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				sl := r.slice(r.all[i*keysPerCall:min((i+1)*keysPerCall, len(r.all))], i == 0)
-				sl.run(ctx)
-				if !sl.conclude() {
-					stop.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// Connections that have not answered by the end of the time are given up: the next renewal
-	// must not hang on them, too. Not if the session is at its end: it is giving back over them.
+	keepalive.Slices(n, slicesAtOnce, func(i int) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		x := r.slice(r.all[i*keysPerCall:min((i+1)*keysPerCall, len(r.all))], i == 0)
+		x.run(ctx)
+		return x.conclude()
+	})
+	// Connections that have not answered anything by the end of the time are given up: the next
+	// renewal must not hang on them, too. Not if the session is at its end: it is giving back
+	// over them.
 	for i, n := range r.session.store.nodes {
-		if r.tardy[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if r.tardy[i] && !r.heard[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			n.conn.Redial("")
 		}
 	}

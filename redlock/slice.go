@@ -115,6 +115,9 @@ func (x *slice) count(node int, reply redisconn.Reply) {
 		return // it has not said anything
 	}
 	x.silent[node] = false
+	x.mu.Lock()
+	x.heard[node] = true
+	x.mu.Unlock()
 	for k := range x.kept {
 		if slices.Contains(missing, any(int64(k+1))) {
 			x.kept[k].missing = append(x.kept[k].missing, node)

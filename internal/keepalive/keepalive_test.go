@@ -3,6 +3,7 @@ package keepalive_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,5 +71,48 @@ func TestAnswer(t *testing.T) {
 		if c.partial && (partial.Granted != ttl || len(partial.Late) != len(c.Late)) {
 			t.Errorf("%s: %+v", what, partial)
 		}
+	}
+}
+
+// Where a round trip is all that a call takes, many are under way; where calls wait for each
+// other, few are: what is under way at the end is done for nothing.
+func TestSlices(t *testing.T) {
+	for what, c := range map[string]struct {
+		delay     time.Duration // of the network
+		each      time.Duration // for which a call keeps the server to itself
+		least     int           // at once, at the widest
+		most      int
+		all, stop int
+	}{
+		"far away": {100 * time.Millisecond, 0, 8, 8, 100, -1},
+		"slow":     {0, 100 * time.Millisecond, 2, 3, 100, -1},
+		"one":      {time.Millisecond, time.Millisecond, 1, 1, 1, -1},
+		"none":     {0, 0, 0, 0, 0, -1},
+		"refused":  {time.Millisecond, 0, 1, 8, 100, 20},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := make(chan struct{}, 1) // whoever has put something in has it to himself
+			var now, widest, done atomic.Int64
+			keepalive.Slices(c.all, 8, func(i int) bool {
+				widest.Store(max(widest.Load(), now.Add(1)))
+				time.Sleep(c.delay)
+				server <- struct{}{}
+				time.Sleep(c.each)
+				<-server
+				now.Add(-1)
+				done.Add(1)
+				return i != c.stop
+			})
+			if n := int(widest.Load()); n < c.least || n > c.most {
+				t.Errorf("%s: %d at once, want %d to %d", what, n, c.least, c.most)
+			}
+			switch n := int(done.Load()); {
+			case c.stop < 0 && n != c.all, c.stop >= 0 && (n <= c.stop || n > c.stop+16):
+				t.Errorf("%s: %d of %d calls", what, n, c.all)
+			}
+			if now.Load() != 0 {
+				t.Errorf("%s: back before all calls were", what)
+			}
+		})
 	}
 }
