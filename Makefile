@@ -45,6 +45,11 @@ test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 backends: ## install and build all servers that the tests and benchmarks start
 	go run ./internal/backends/install
 
+.PHONY: programs
+programs: ## run random programs on every store (HASP_PROGRAMS=500), a million on memlock
+	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Table|GetLock|Row|DB|One|Three|Old|.*Pooler)$$/^Programs$$' ./filelock ./redislock/... ./redlock ./etcdlock ./zklock ./pglock ./mysqllock
+	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run 'TestPrograms' ./memlock
+
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop
 interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp"; VERSIONS=old: their old versions)

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,6 +134,9 @@ func Run(t *testing.T, h Harness) {
 		t.Run(th.name, func(t *testing.T) { th.run(t, h) })
 	}
 	t.Run("Programs", func(t *testing.T) {
+		if !h.FakeTime && os.Getenv(programs.NumberEnv) == "" {
+			t.Skip(programs.NumberEnv + " is not set: in real time random programs take a minute or more, and are run by make programs")
+		}
 		quiet.RLock()
 		defer quiet.RUnlock()
 		programs.Run(t, h.Programs(t))
