@@ -1,0 +1,113 @@
+package programs
+
+import (
+	"context"
+	"strings"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Ticket returns a ticket that has the driver's optional methods, and no others.
+func (s *connSession) Ticket(r driver.Request) driver.Ticket {
+	t := &connTicket{s.Session.Ticket(r), s.c}
+	s.c.mu.Lock()
+	s.c.prefix = r.ID[:strings.LastIndex(r.ID, "-")+1]
+	s.c.mu.Unlock()
+	_, p := t.Ticket.(driver.Publisher)
+	_, d := t.Ticket.(driver.Downgrader)
+	_, a := t.Ticket.(driver.Adopter)
+	type pub = publisher
+	type down = downgrader
+	type adopt = adopter
+	switch {
+	case p && d && a:
+		return struct {
+			*connTicket
+			pub
+			down
+			adopt
+		}{t, pub{t}, down{t}, adopt{t}}
+	case p && d:
+		return struct {
+			*connTicket
+			pub
+			down
+		}{t, pub{t}, down{t}}
+	case p && a:
+		return struct {
+			*connTicket
+			pub
+			adopt
+		}{t, pub{t}, adopt{t}}
+	case d && a:
+		return struct {
+			*connTicket
+			down
+			adopt
+		}{t, down{t}, adopt{t}}
+	case p:
+		return struct {
+			*connTicket
+			pub
+		}{t, pub{t}}
+	case d:
+		return struct {
+			*connTicket
+			down
+		}{t, down{t}}
+	case a:
+		return struct {
+			*connTicket
+			adopt
+		}{t, adopt{t}}
+	}
+	return t
+}
+
+type connTicket struct {
+	driver.Ticket
+	c *conn
+}
+
+func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	return through(ctx, t.c, true, t.Ticket.Enqueue)
+}
+
+func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.Ticket.Wait(ctx)
+	if lost := t.c.pass(ctx); lost != nil { // what the store tells meanwhile arrives late
+		return driver.Verdict{}, lost
+	}
+	return v, err
+}
+
+func (t *connTicket) Leave(ctx context.Context) error {
+	_, err := through(ctx, t.c, true, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.Ticket.Leave(ctx) })
+	return err
+}
+
+type publisher struct{ t *connTicket }
+
+func (p publisher) Publish(ctx context.Context, value []byte) error {
+	_, err := through(ctx, p.t.c, false, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.t.Ticket.(driver.Publisher).Publish(ctx, value)
+	})
+	return err
+}
+
+type downgrader struct{ t *connTicket }
+
+func (d downgrader) Downgrade(ctx context.Context, units int64) error {
+	_, err := through(ctx, d.t.c, false, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.t.Ticket.(driver.Downgrader).Downgrade(ctx, units)
+	})
+	return err
+}
+
+type adopter struct{ t *connTicket }
+
+func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	return through(ctx, a.t.c, false, func(ctx context.Context) (driver.Verdict, error) {
+		return a.t.Ticket.(driver.Adopter).Adopt(ctx, id, seq)
+	})
+}
