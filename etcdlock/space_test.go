@@ -23,9 +23,6 @@ type crossing struct {
 	e     *backends.Etcd
 	c     *hasp.Client // that of the requests
 	other *hasp.Client
-
-	mu   sync.Mutex
-	seen map[string]int
 }
 
 const crossingQuota = 1 << 20
@@ -37,7 +34,7 @@ func newCrossing(t *testing.T, o backends.EtcdOptions) *crossing {
 	t.Helper()
 	// The size of the database is that of the last commit, so each write is one.
 	o.Config = map[string]any{"quota-backend-bytes": crossingQuota, "backend-batch-limit": 1}
-	x := &crossing{T: t, e: backends.StartEtcd(t, o), seen: map[string]int{}}
+	x := &crossing{T: t, e: backends.StartEtcd(t, o)}
 	url := storeURL([]*backends.Etcd{x.e})
 	x.c, x.other = locks(t, url, hasp.WithTTL(calm)), locks(t, url, hasp.WithTTL(calm))
 	release(t, must[*hasp.Lease](t)(x.c.Mutex("warm").Lock(ctx(t))))

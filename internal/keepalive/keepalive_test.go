@@ -21,7 +21,7 @@ func TestLeft(t *testing.T) {
 		for range 11 {
 			time.Sleep(9 * time.Second)
 			trusted := keepalive.Left(ttl, sent, time.Now()) * 99 / 100
-			want := sent.Add(ttl * 99 / 100).Sub(time.Now())
+			want := time.Until(sent.Add(ttl * 99 / 100))
 			if off := trusted - want; off > 0 || off < -time.Microsecond {
 				t.Errorf("%s after its renewal it is trusted for %s, want %s", time.Since(sent), trusted, want)
 			}
