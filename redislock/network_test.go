@@ -39,7 +39,9 @@ func TestAnswersLost(t *testing.T) {
 			t.Fatalf("held as %s with token %d, and the store has %v", l.ID(), l.Token(), q)
 		}
 		cut = lose("a")
-		if err := l.Release(t.Context()); err != nil {
+		// Asked again, this store says "gone", and may have forgotten the entry for all that is
+		// known; it is nil if the answer that was lost was another one.
+		if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 			t.Errorf("release: %v", err)
 		}
 		<-cut
