@@ -15,12 +15,10 @@ import (
 //
 // The monotonic clock stands still while the machine sleeps and the wall clock can be set, so
 // that the greater age counts: a wall clock that jumps ahead makes an entry look older than it
-// is, and costs it at worst. And the core takes 1 % of what it is told for the difference
-// between two machines' clocks. That must be 1 % of the whole TTL, so we take it of the part
-// that has passed.
+// is, and costs it at worst. What clocks of two machines may differ in rate is for the core to
+// subtract, for the whole TTL, as it does for those that are not late.
 func Left(ttl time.Duration, sent, at time.Time) time.Duration {
-	age := max(at.Sub(sent), at.Round(0).Sub(sent.Round(0)), 0)
-	return ttl - age*100/99
+	return ttl - max(at.Sub(sent), at.Round(0).Sub(sent.Round(0)), 0)
 }
 
 // Tally is what has become of a KeepAlive.
