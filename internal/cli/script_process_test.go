@@ -37,6 +37,14 @@ func cmdGuardian(ts *testscript.TestScript, neg bool, args []string) {
 	if found == 0 {
 		ts.Fatalf("%s has no guardian\n%s", args[0], outputs(ts, args[0]))
 	}
+	eventually(ts, func() error { // until then it can be killed, and is replaced
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", found))
+		_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
+		if set, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64); set&(1<<(syscall.SIGTERM-1)) == 0 {
+			return fmt.Errorf("the guardian does not ignore TERM:\n%s", status)
+		}
+		return nil
+	})
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strconv.Itoa(found)+"\n"), 0o644))
 }
 

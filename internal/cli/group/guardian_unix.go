@@ -60,10 +60,9 @@ func (k *guardian) start(id int) error {
 	defer r.Close()
 	// Its standard files are not ours: after our death it must not hold a pipe open that
 	// somebody reads to its end. It has nothing to say.
-	attr := &syscall.ProcAttr{Dir: "/", Files: []uintptr{r.Fd(), r.Fd(), r.Fd()}, Sys: guardianAttr()}
-	holdingBackAll(func() {
-		_, err = children.fork(self, []string{os.Args[0], spawn.Guard}, attr, k.tell)
-	})
+	_, err = children.fork(self, []string{os.Args[0], spawn.Guard}, &syscall.ProcAttr{
+		Dir: "/", Files: []uintptr{r.Fd(), r.Fd(), r.Fd()}, Sys: guardianAttr(),
+	}, k.tell)
 	if err != nil {
 		w.Close()
 		return err

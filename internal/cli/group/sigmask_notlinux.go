@@ -16,6 +16,3 @@ func holdingBackTTOU(do func()) {
 
 // DespiteTOSTOP only runs do: for a few words it is not worth the price above.
 func DespiteTOSTOP(do func()) { do() }
-
-// holdingBackAll only runs do: a guardian is replaced if it dies.
-func holdingBackAll(do func()) { do() }

@@ -94,6 +94,13 @@ func (c *crew) guardians() []int {
 	return found
 }
 
+func ignoresTERM(pid int) bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
+	set, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64)
+	return set&(1<<(syscall.SIGTERM-1)) != 0
+}
+
 // seed is HASP_SEED, or another each time.
 func seed(t *testing.T) uint64 {
 	s, err := strconv.ParseUint(os.Getenv("HASP_SEED"), 10, 64)
@@ -247,6 +254,9 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 			guardians := c.guardians()
 			if len(guardians) != 1 {
 				t.Fatalf("%d guardians", len(guardians))
+			}
+			for !ignoresTERM(guardians[0]) { // until then it would be replaced
+				time.Sleep(time.Millisecond)
 			}
 			harm(c, guardians[0])
 			if err := c.Process.Kill(); err != nil {

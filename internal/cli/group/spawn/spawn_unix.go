@@ -31,7 +31,9 @@ func init() {
 // command.
 //
 // Nothing but KILL ends it earlier. A TERM that a service manager sends to every process of
-// the service is for hasp to answer, which may give the command a long time for it.
+// the service is for hasp to answer, which may give the command a long time for it. One that
+// comes in the millisecond before this line ends it after all, and hasp replaces it: the mask
+// that a process is born with does not help, since Go's runtime unblocks TERM, INT and HUP.
 func guard() {
 	signal.Ignore()
 	var all []byte
