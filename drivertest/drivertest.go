@@ -80,7 +80,7 @@ type test struct {
 	needs func(*env) string
 
 	// solo tests count things of the whole process or store, and run alone, also among
-	// several runs of the suite (see quiet). They come first in their theme.
+	// several runs of the suite (see quiet). They come before all others.
 	solo bool
 
 	// processes marks a test that starts other processes, which live in real time.
@@ -130,9 +130,11 @@ func themes() []theme {
 // stores, and beside nothing else: some of its tests count goroutines and descriptors.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults(t)
-	for _, th := range themes() {
-		t.Run(th.name, func(t *testing.T) { th.run(t, h) })
-	}
+	t.Run("Promises", func(t *testing.T) {
+		for _, th := range themes() {
+			t.Run(th.name, func(t *testing.T) { th.run(t, h) })
+		}
+	})
 	t.Run("Programs", func(t *testing.T) {
 		if !h.FakeTime && os.Getenv(programs.NumberEnv) == "" {
 			t.Skip(programs.NumberEnv + " is not set: in real time random programs take a minute or more, and are run by make programs")
@@ -147,21 +149,30 @@ func Run(t *testing.T, h Harness) {
 // package keeps them apart within one theme of one Run, and no further.
 var quiet sync.RWMutex
 
-// run starts the tests of a theme. Parallel ones begin when it returns, after the solo ones.
+// run runs the solo tests of a theme, steps aside until those of all themes have run, and then
+// starts the others. Beside each other, not theme by theme: nearly all of their time is waiting,
+// for a TTL say, and a theme is as long as its slowest test.
 func (th theme) run(t *testing.T, h Harness) {
 	for _, x := range th.tests {
-		t.Run(x.name, func(t *testing.T) {
-			// By Cleanup, and first: only when the test's clients are closed is it over.
-			if x.solo {
+		if x.solo {
+			t.Run(x.name, func(t *testing.T) {
+				// By Cleanup, and first: only when the test's clients are closed is it over.
 				quiet.Lock()
 				t.Cleanup(quiet.Unlock)
-			} else {
+				x.within(t, h, func(t *testing.T) { x.test(t, h) })
+			})
+		}
+	}
+	t.Parallel()
+	for _, x := range th.tests {
+		if !x.solo {
+			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
 				quiet.RLock()
 				t.Cleanup(quiet.RUnlock)
-			}
-			x.within(t, h, func(t *testing.T) { x.test(t, h) })
-		})
+				x.within(t, h, func(t *testing.T) { x.test(t, h) })
+			})
+		}
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +23,15 @@ const childEnv = "HASP_DRIVERTEST_CHILD"
 
 // Main is for TestMain: it runs the tests, or, in a process that the suite has started
 // from the same binary, does what that process is for. It does not return.
+//
+// Tests of a driver wait, for servers and for TTLs, and hardly compute. So eight of them may
+// run at a time though there are fewer processors; a -parallel on the command line wins.
 func Main(m *testing.M) {
 	s := os.Getenv(childEnv)
 	if s == "" {
+		if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
+			panic(err) // package testing has renamed it
+		}
 		os.Exit(m.Run())
 	}
 	if err := child(s, os.Stdin, os.Stdout); err != nil {

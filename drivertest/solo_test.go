@@ -42,7 +42,7 @@ func TestSoloAmongRuns(t *testing.T) {
 		for _, name := range []string{"One", "Two"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				theme.run(t, h)
+				t.Run(theme.name, func(t *testing.T) { theme.run(t, h) })
 			})
 		}
 	})

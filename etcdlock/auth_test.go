@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 const secret = "pa ss/word"
@@ -115,6 +116,7 @@ func (d *denials) Observe(ev hasp.Event) {
 // etcd.md and doctor say what etcd does: since 3.7 it renews a client's locks only while the
 // client may write every one of them; before, those that it may still write were renewed.
 func TestRenewalNeedsEveryRight(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // Everything at once: clients take turns under a few names while members are killed and
@@ -23,11 +24,9 @@ import (
 // whether any order of grants explains the answers. In the end all faults are over, everybody
 // must get every lock once more, and nothing may be left.
 func TestChaos(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
-	lasts := 12 * time.Second
-	if testing.Short() {
-		lasts /= 3
-	}
+	const lasts = 12 * time.Second
 	c := newChaos(t, "chaos", func(url string) *hasp.Client { return locks(t, url, hasp.WithTTL(chaosTTL)) })
 	end := time.Now().Add(lasts)
 	for _, w := range c.run(func() bool { return time.Now().After(end) }, patience) {
@@ -38,6 +37,7 @@ func TestChaos(t *testing.T) {
 // The controls: a client that believes in its locks without renewing them, and one that
 // does not lock at all.
 func TestChaosSees(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	var tokens atomic.Uint64
 	for name, flaw := range map[string]broken{"liar": liar(chaosTTL), "lawless": lawless(&tokens)} {

@@ -1,30 +1,22 @@
 package etcdlock_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// These tests wait, for servers and for TTLs, and hardly compute: one for each processor at
-// a time, the default, would leave the machine idle. -parallel on the command line wins.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
-	drivertest.Main(m)
-}
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+func TestConformance(t *testing.T) { conform(t, backends.SharedEtcd(t)) }
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
 // this has ended, as drivertest.Run demands.
-func TestConformance(t *testing.T) {
-	t.Run("One", func(t *testing.T) {
-		t.Parallel()
-		conform(t, backends.SharedEtcd(t))
-	})
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
 	t.Run("Three", func(t *testing.T) {
 		t.Parallel()
 		conform(t, backends.SharedEtcdCluster(t).Members...)

@@ -8,11 +8,13 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // handOver is the check of most tests of faults. Here each of its complaints is provoked
 // by a flaw that must cause it, on a server without any fault.
 func TestHandOverSees(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	url := storeURL([]*backends.Etcd{backends.SharedEtcd(t)})
 	good := func() *hasp.Client { return locks(t, url, hasp.WithTTL(faultTTL)) }

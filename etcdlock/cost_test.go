@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // spent returns the messages that a member received while fn ran.
@@ -87,11 +88,17 @@ func TestRefusedTryCost(t *testing.T) {
 // of its own: three messages more. A herd costs as many as there are waiters.
 func TestContendedCost(t *testing.T) {
 	t.Parallel()
+	contendedCost(t, 8, 64)
+}
+
+func TestContendedCostOfMany(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	contendedCost(t, 512)
+}
+
+func contendedCost(t *testing.T, sizes ...int) {
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	sizes := []int{8, 64, 512}
-	if testing.Short() {
-		sizes = sizes[:2]
-	}
 	for _, n := range sizes {
 		rounds := max(2, 256/n)
 		cost := contend(t, e, n, rounds)

@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // diagnose returns the findings as "LEVEL SUBJECT: TEXT".
@@ -36,6 +37,7 @@ func has(t *testing.T, found []string, begin, words string) {
 
 // A healthy cluster has nothing to complain of: that is the control of all the others.
 func TestDoctorOfCluster(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.StartEtcdCluster(t, backends.EtcdOptions{})
 	leader(t, cluster)
@@ -72,6 +74,7 @@ func TestDoctorOfCluster(t *testing.T) {
 
 // One old member, alone, that grants long leases only.
 func TestDoctorOfOld(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	old := backends.StartEtcd(t, backends.EtcdOptions{Old: true, Config: map[string]any{"election-timeout": 3000, "heartbeat-interval": 300}})
 	found := diagnose(t, backend(t, storeURL([]*backends.Etcd{old})))

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // What goes wrong at the servers. Trouble on the way to them is in network_test.go, and all
@@ -58,6 +59,7 @@ func status(t *testing.T, m *backends.Etcd) *clientv3.StatusResponse {
 // One member of three hangs, each in its turn: that of the waiter's watch is among them.
 // Nobody waits for a message that cannot come, and nobody holds what another has.
 func TestMemberPaused(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.StartEtcdCluster(t, backends.EtcdOptions{})
 	url := storeURL(cluster.Members)
@@ -80,6 +82,7 @@ func TestMemberPaused(t *testing.T) {
 // that is held stays held, and nobody else gets it. The control does not renew, and is
 // found out.
 func TestLeaderKilled(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.StartEtcdCluster(t, backends.EtcdOptions{})
 	url := storeURL(cluster.Members)

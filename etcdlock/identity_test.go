@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 func identity(t testing.TB, b driver.Backend) string {
@@ -85,6 +86,7 @@ func TestIdentity(t *testing.T) {
 
 // Clusters that are set up alike have the same id in etcd's own books. They are two stores.
 func TestIdentityOfClustersThatLookAlike(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	alike := backends.EtcdOptions{Config: map[string]any{
 		"initial-advertise-peer-urls": "http://127.0.0.1:2380", "initial-cluster": "m0=http://127.0.0.1:2380",

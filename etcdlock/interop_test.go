@@ -14,6 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // etcdctlLock starts `etcdctl lock` and returns a channel that closes when it holds, and
@@ -56,6 +57,7 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 }
 
 func TestEtcdctlExcludesUs(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	c := locks(t, storeURL([]*backends.Etcd{e}))
@@ -104,6 +106,7 @@ func TestEtcdctlExcludesUs(t *testing.T) {
 }
 
 func TestWeExcludeEtcdctl(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	c := locks(t, storeURL([]*backends.Etcd{e}))
@@ -138,6 +141,7 @@ func TestWeExcludeEtcdctl(t *testing.T) {
 
 // concurrency.Mutex is what Go programs use today; the keys are the same.
 func TestConcurrencyMutexTakesTurnsWithUs(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	c := locks(t, storeURL([]*backends.Etcd{e}))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A session uses its keys again and again, so nearly every key that somebody watches has been
@@ -113,6 +114,7 @@ func (b *behind) waits(name string) {
 // S1: a waiter is told of an earlier deletion of the key that blocks it, and does not take it
 // for the holder's departure.
 func TestPastOfBlockerIsNoDeparture(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		b := newBehind(t, "past-1", o)
@@ -133,6 +135,7 @@ func TestPastOfBlockerIsNoDeparture(t *testing.T) {
 // entry that was given up for lost and is still there would block everybody for as long as
 // the session lives.
 func TestOwnPastIsNoLoss(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		b := newBehind(t, "past-2", o)

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // soon is a bound for what takes a round trip or two, with room for a machine that does
@@ -140,9 +141,7 @@ var errHeld = errors.New("held")
 // S5 of performance.md: ten thousand held locks are as cheap as one. All of them are
 // watched, and the news of a deletion is still immediate.
 func TestTenThousandHeld(t *testing.T) {
-	if testing.Short() {
-		t.Skip("ten thousand locks in a short run")
-	}
+	testtier.Long(t)
 	const n, askAtOnce = 10_000, 64
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	c, raw := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), client(t, e.Addr)

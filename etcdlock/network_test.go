@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A connection goes dead without a word, and new ones work: gRPC's own pings would take
@@ -70,6 +71,7 @@ func TestHeldPartition(t *testing.T) {
 
 // The control believes in its lock as long as nobody contradicts.
 func TestHeldPartitionSees(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	wrong := heldPartition(t, "partition-liar", func(url string) *hasp.Client {
 		return flawed(t, url, liar(faultTTL), hasp.WithTTL(faultTTL))

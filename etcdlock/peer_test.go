@@ -15,6 +15,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // What etcd's own package gets wrong. Each test provokes one bug, in the package itself as
@@ -276,6 +277,7 @@ var peerBugs = map[string]func(b scene) string{
 }
 
 func TestBugsOfThePeer(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	shared := backends.SharedEtcd(t)
 	for name, scenario := range peerBugs {

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // streams counts the watch streams that a member has been asked for.
@@ -31,6 +32,7 @@ func streams(t testing.TB, e *backends.Etcd) (n int) {
 // are told what happens, and the refused as soon as they may. It was opened anew for each
 // refusal, without a pause.
 func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")

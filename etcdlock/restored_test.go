@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // S5: the store is put back to an earlier state: entries that it has confirmed since are gone,
@@ -18,6 +19,7 @@ import (
 // there already, and TTLs are so long that nothing ends by itself. Who holds what was forgotten
 // is told, and who waits gets the lock.
 func TestStoreIsPutBack(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		dir := t.TempDir()

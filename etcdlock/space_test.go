@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // crossing is a server whose quota is crossed while requests are under way: they have been
@@ -129,6 +130,7 @@ func (x *crossing) entry(name string) *driver.Entry {
 // it does of those that it refuses. Whoever is told that it was refused must be right: a lock
 // that is held by nobody would be kept alive for as long as the client lives (L4).
 func TestQuotaIsCrossed(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	kinds := map[string]func(x *crossing){
 		"lock": func(x *crossing) {

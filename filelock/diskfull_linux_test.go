@@ -14,6 +14,7 @@ import (
 // A full disk refuses entries that need space, and neither the release of those there are
 // nor an eviction, of which no note is kept then.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := unix.Mount("hasp-test", dir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skip("only root can make a small disk: ", err)

@@ -55,6 +55,7 @@ func gone(file string) bool {
 
 // Each name has a note of its own, however long the name and the note are.
 func TestNotesOfLongNames(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	long := strings.Repeat("Ä", 255)
 	notes := map[string]string{long + "x": strings.Repeat("n", maxNote), long + "y": "short", "a": "b", "A": "c", "a/../b": "d"}
@@ -74,6 +75,7 @@ func TestNotesOfLongNames(t *testing.T) {
 // store to himself or by a sweep; a younger one stays, also while nobody uses the store,
 // and so does what is not ours.
 func TestNotesAreForgotten(t *testing.T) {
+	t.Parallel()
 	for _, inUse := range []bool{false, true} {
 		dir := storeDir(t)
 		t.Run(map[bool]string{false: "alone", true: "in use"}[inUse], func(t *testing.T) {
@@ -122,6 +124,7 @@ func TestNotesAreForgotten(t *testing.T) {
 // Between the look at an old note and its removal somebody evicts from the same name: the
 // new note stays. Without it the file goes.
 func TestForgettingSparesTheNewNote(t *testing.T) {
+	t.Parallel()
 	for _, replaced := range []bool{true, false} {
 		dir := storeDir(t)
 		evicts(t, dir, "name", "old")
@@ -153,6 +156,7 @@ func TestForgettingSparesTheNewNote(t *testing.T) {
 
 // Where no note can be kept, an eviction is done without.
 func TestEvictWithoutNote(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	openBackend(t, dir)
 	for what, spoil := range map[string]func(string) error{

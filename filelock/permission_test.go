@@ -52,6 +52,7 @@ func asNobody(t *testing.T, test string) {
 
 // A directory that is not safe is refused before anything is made in it.
 func TestUnsafeDirectory(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		make func(dir string) error
 		why  string
@@ -88,6 +89,7 @@ func TestUnsafeDirectory(t *testing.T) {
 // chmod 000 does not stop those who are in, and refuses newcomers in words. Root is not
 // refused anything.
 func TestNoPermission(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() == 0 {
 		asNobody(t, "TestNoPermission")
 		return

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // countJob increments the number in a file, in two steps that only the lock keeps
@@ -119,10 +120,16 @@ func checkTokens(t testing.TB, grants []grant) {
 // S1, S2, L5: no update is lost among many processes, tokens grow, and the order of the
 // grants is that of the entries.
 func TestManyProcessesCount(t *testing.T) {
-	processes, times := 64, 200
-	if testing.Short() {
-		processes, times = 16, 50
-	}
+	t.Parallel()
+	processesCount(t, 16, 50)
+}
+
+func TestCrowdOfProcessesCounts(t *testing.T) {
+	testtier.Long(t)
+	processesCount(t, 64, 200)
+}
+
+func processesCount(t *testing.T, processes, times int) {
 	dir := storeDir(t)
 	file := filepath.Join(t.TempDir(), "counter")
 	var all []*child
@@ -149,6 +156,7 @@ func TestManyProcessesCount(t *testing.T) {
 // killed one had in hand may or may not have been counted; nobody else's is lost, nobody
 // gets stuck, and the next grant follows the kill at once.
 func TestKilledAtRandom(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	file := filepath.Join(t.TempDir(), "counter")
 	start := func() *child {
@@ -224,6 +232,7 @@ func stopJob(j job) error {
 // L3: a process that stands still inside its critical section keeps everybody out of that
 // file, but not in a call whose context has ended.
 func TestStoppedInside(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	c := openClient(t, dir)
 	held, err := c.Mutex("a").Lock(patient(t))
@@ -260,6 +269,7 @@ func TestStoppedInside(t *testing.T) {
 // A Publish whose context ends while it waits for the file has done nothing, and does nothing
 // later: no value comes after one that was published when it had returned.
 func TestPublishIsNeverLate(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	s, b := openTestSession(t, dir), openBackend(t, dir)
 	e := s.Ticket(mutexRequest("a", "id")).(*ticket)
@@ -328,6 +338,7 @@ func forkJob(j job) error {
 // L1: descriptors do not go to children, so a child that lives on does not keep its dead
 // parent's lock.
 func TestChildDoesNotInherit(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	p := start(t, job{Do: "fork", Dir: dir, Name: "a"})
 	sleeper, err := strconv.Atoi(p.says())

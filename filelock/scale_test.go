@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // crowd is a queue of n exclusive entries.
@@ -240,11 +241,14 @@ func TestLargestEntry(t *testing.T) {
 }
 
 // L6: descriptors do not grow with the names that were used, nor does the directory.
-func TestManyNames(t *testing.T) {
-	names := 100_000
-	if testing.Short() {
-		names = 5_000
-	}
+func TestManyNames(t *testing.T) { manyNames(t, 5_000) }
+
+func TestHundredThousandNames(t *testing.T) {
+	testtier.Long(t)
+	manyNames(t, 100_000)
+}
+
+func manyNames(t *testing.T, names int) {
 	dir := storeDir(t)
 	s := openTestSession(t, dir)
 	var files, fds int

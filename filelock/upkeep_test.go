@@ -171,6 +171,7 @@ func TestKilledWhilePreparing(t *testing.T) {
 
 // Somebody prepares and does not come to an end: opening ends with its context.
 func TestOpenIsBounded(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	usable(t, dir)
 	fd, err := openDir(unix.AT_FDCWD, dir)
@@ -189,6 +190,7 @@ func TestOpenIsBounded(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	for _, url := range []string{"file://" + dir, "file://localhost" + dir + "/", "file://" + dir + "?allowfuse=true"} {
 		c, err := hasp.Open(patient(t), url)
@@ -215,6 +217,7 @@ func TestURL(t *testing.T) {
 
 // Watch tells of what comes, goes, is published and dies.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	b := openBackend(t, dir)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -262,6 +265,7 @@ func TestWatch(t *testing.T) {
 // Whoever was told of an entry that is gone by the next look must be told of that, too: he
 // has seen it, though the two looks found the same.
 func TestWatchTellsOfWhatHasGoneAgain(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	b := openBackend(t, dir)
 	s := openTestSession(t, dir)
@@ -286,6 +290,7 @@ func TestWatchTellsOfWhatHasGoneAgain(t *testing.T) {
 }
 
 func TestDiagnose(t *testing.T) {
+	t.Parallel()
 	dir := storeDir(t)
 	b := openBackend(t, dir)
 	worst := func() (bad []string) {

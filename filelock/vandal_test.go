@@ -95,6 +95,10 @@ func TestQueueFileRemoved(t *testing.T) {
 }
 
 // usable opens the store and goes through a lock, with a token above all before.
+//
+// Tests that call it are not parallel. A store is repaired when nobody uses it, which flock
+// tells; and a child that another test is about to start has all our descriptors until it
+// executes its program.
 func usable(t *testing.T, dir string) (token uint64) {
 	t.Helper()
 	c := openClient(t, dir)
@@ -194,6 +198,7 @@ func TestEverythingInsideRemoved(t *testing.T) {
 // The holder's session file is not the holder: removed, the entry stays, and its owner
 // makes the file anew.
 func TestSessionFilesRemoved(t *testing.T) {
+	t.Parallel()
 	c := held(t)
 	before, err := filepath.Glob(c.dir + "/" + livesDir + "/*")
 	if err != nil || len(before) < 2 {
@@ -233,6 +238,7 @@ func TestSessionFilesRemoved(t *testing.T) {
 // If the owner cannot make it anew, because it is dead as well, nobody can know that. The
 // waiter is told, and an operator can evict the entry.
 func TestSessionFileRemovedThenKilled(t *testing.T) {
+	t.Parallel()
 	defer func(d time.Duration) { missingPatience = d }(missingPatience)
 	missingPatience = time.Second
 	dir := storeDir(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // crew are workers and how often one of them was granted.
@@ -107,6 +108,7 @@ func killer(ctx context.Context, db *sql.DB, done func() int64, enough func(kill
 // Connections are killed at random: waiters', holders', those that renew and those that
 // release. Nobody believes in a lock that another has.
 func TestKilledConnections(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := storeURL(t, m)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -81,6 +82,7 @@ func TestDoctorFinds(t *testing.T) {
 // A node of a Galera cluster: GET_LOCK is refused there, and the doctor says why. The control
 // is a server that is no node.
 func TestGalera(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	const provider = "/usr/lib/galera/libgalera_smm.so"
 	if _, err := os.Stat(provider); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 var boundStrategies = []string{"advisory", "row"}
@@ -174,6 +175,7 @@ func TestSharedKeys(t *testing.T) {
 // Behind a pool that hands connections out for a transaction, a lock that belongs to a
 // connection would be held by a stranger: refused when the store is opened.
 func TestTransactionPoolerRefused(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	pool := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
 	for _, strategy := range boundStrategies {

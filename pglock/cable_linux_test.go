@@ -16,6 +16,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // L1: a holder's cable is cut while an answer of the server to it is under way. As long as that is
@@ -23,6 +24,7 @@ import (
 // lock would stay with the dead machine for a quarter of an hour. The machine is a network
 // namespace with a cable of its own.
 func TestCableCut(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	far := newMachine(t)
 	server := private(t, "listen_addresses = '*'")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // killBackends ends every connection of hasp's, as an administrator does.
@@ -21,6 +22,7 @@ const killBackends = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activ
 // people write by hand: an advisory lock on a pool's connection, at which nobody looks while
 // it is held.
 func TestTerminatedBackends(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	held := lock(t, client(t, server.URL()), "held")

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // counted is a server that counts statements, and what it has counted.
@@ -87,11 +88,18 @@ func TestUncontendedCosts(t *testing.T) {
 // the release that grants to the next and notifies it; and connections stay as many.
 func TestContendedCosts(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{8, 64, 512} {
+	contendedCosts(t, 8, 64)
+}
+
+func TestContendedCostsOfMany(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	contendedCosts(t, 512)
+}
+
+func contendedCosts(t *testing.T, sizes ...int) {
+	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			if n > 64 && testing.Short() {
-				t.Skip("512 waiters take some seconds")
-			}
 			server := counted(t)
 			u, err := url.Parse(server.URL())
 			if err != nil {
@@ -182,6 +190,7 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 
 // A renewal is one statement, however many locks are held, and nothing is asked in between.
 func TestRenewalCosts(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := counted(t)
 	const ttl = 3 * T // a busy machine takes its time for so many locks

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // The server looks for circles in a time that grows steeply with the longest queue
@@ -18,6 +19,7 @@ import (
 // Everybody is served nevertheless. The control is a crowd that waits as people write
 // it by hand.
 func TestCrowdsMakeShortQueues(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t, "max_connections = 1000")
 	for _, strategy := range boundStrategies {

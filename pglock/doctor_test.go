@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // findings are those of a store by subject; of several with one subject, the worst.
@@ -79,6 +80,7 @@ func TestDoctorFindings(t *testing.T) {
 }
 
 func TestDoctorPooler(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := backends.SharedPostgres(t)
 	wantFinding(t, findings(t, backends.StartPgBouncer(t, server, "transaction").URL()), "pooler", driver.Warn, "waiters ask")

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // S7: a Leave gets no answer, and the next finds nothing. After a crash of the server that is
@@ -19,6 +20,7 @@ import (
 // newest commits has never had the entry, and may have granted the lock to somebody else long
 // before: that nothing is there proves nothing then.
 func TestGoneAfterFailover(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	primary := private(t)
 	stream, err := faultnet.New(context.Background(), primary.Addr)

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -27,6 +28,7 @@ func pgxConfig(t testing.TB, serverURL string) *pgx.ConnConfig {
 // see the other's entry yet, and so neither would wake the writer, whose TTL is far away.
 // The level is raised when the store is open already, as an administrator may.
 func TestIsolationOfPools(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	pools := map[string]func() driver.Backend{

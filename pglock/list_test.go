@@ -9,10 +9,12 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // The first of a long queue are read without reading the others.
 func TestListLimit(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	storeURL := storeURL(t, "prefix=limit_")
 	b := open(t, storeURL)

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // Invariant 3: whoever has entered sees everybody in front of it, also when nobody waits for a
@@ -200,6 +201,7 @@ func heard(t *testing.T, conn *pgx.Conn, during time.Duration) (n int) {
 // the same moment. A walk that waited for a row which the other is burying would be a
 // deadlock; that is the control.
 func TestBuryingDoesNotDeadlock(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	for _, x := range []struct {

@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"net/url"
 	"os"
 	"strings"
@@ -17,15 +16,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
-// These tests wait, for the server and for TTLs, and hardly compute: one for each processor at
-// a time, the default, would leave the machine idle. -parallel on the command line wins.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	drivertest.Main(m)
 }
@@ -99,35 +94,49 @@ func conform(t *testing.T, storeURL string) {
 	})
 }
 
-// Side by side, but beside nothing else: what else there is to run in parallel waits until
-// this has ended, as drivertest.Run demands. Some names are the same in every run of the
-// suite, so each has tables of its own.
-//
-// The server does not wait for the disk, which on a machine with a busy disk would be most of
-// the time; what it remembers of a crash is the matter of TestRestart, on a server with the
-// defaults.
 func TestConformance(t *testing.T) {
-	server := private(t, "fsync = off")
-	do(t, server.URL(), makeKeeper)
-	own := with(strings.Replace(server.URL(), "postgres@", "keeper@", 1), "schema=locks")
-	for name, run := range map[string]func(*testing.T){
-		"Table":             func(t *testing.T) { conform(t, own) },
-		"TransactionPooler": func(t *testing.T) { conformTransactionPooler(t, server) },
-		"SessionPooler":     func(t *testing.T) { conformSessionPooler(t, server) },
-		"DB":                func(t *testing.T) { conformDB(t, server) },
+	_, storeURL := conformanceServer(t)
+	conform(t, storeURL)
+}
+
+// Side by side, but beside nothing else: what else there is to run in parallel waits until
+// this has ended, as drivertest.Run demands.
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
+	server, _ := conformanceServer(t)
+	for name, run := range map[string]func(*testing.T, *backends.Postgres){
+		"TransactionPooler": conformTransactionPooler,
+		"SessionPooler":     conformSessionPooler,
+		"DB":                conformDB,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t)
+			run(t, server)
 		})
 	}
 }
 
+// conformanceServer does not wait for the disk, which on a machine with a busy disk would be
+// most of the time; what it remembers of a crash is the matter of TestRestart, on a server with
+// the defaults. Some names are the same in every run of the suite, so each run has tables of its
+// own: these are in the schema locks.
+func conformanceServer(t *testing.T) (server *backends.Postgres, storeURL string) {
+	server = private(t, "fsync = off")
+	do(t, server.URL(), makeKeeper)
+	return server, with(strings.Replace(server.URL(), "postgres@", "keeper@", 1), "schema=locks")
+}
+
 // One after the other: a lock is a connection here. A thousand of them, each a process of the
 // server's, are more than a busy machine with two cores can attend to in time.
-func TestConformanceAdvisory(t *testing.T) { conformBound(t, storeURL(t, "strategy=advisory")) }
+func TestConformanceAdvisory(t *testing.T) {
+	testtier.Long(t)
+	conformBound(t, storeURL(t, "strategy=advisory"))
+}
 
-func TestConformanceRow(t *testing.T) { conformBound(t, storeURL(t, "strategy=row")) }
+func TestConformanceRow(t *testing.T) {
+	testtier.Long(t)
+	conformBound(t, storeURL(t, "strategy=row"))
+}
 
 func conformBound(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{

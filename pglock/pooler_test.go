@@ -9,12 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // Behind a pooler, who gives up amid a statement has nothing cancelled: PgBouncer can die of
 // a cancel request whose sender goes away, and all its clients with it. The control, pgx by
 // itself, sends one. Whatever was left running ends by itself: the name can be locked after.
 func TestNothingCancelledThroughPooler(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	for _, mode := range []string{"transaction", "session"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -19,6 +20,7 @@ import (
 // may undo a statement that waits for the migration while that waits for it; such a one
 // is asked again, as they do.
 func TestUpgrade(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	do(t, server.URL(), pglock.Script("public", "hasp_", 4))
@@ -106,6 +108,7 @@ func TestUpgrade(t *testing.T) {
 // Who has the tables for long (a dump) keeps them from being brought up to date, and is not
 // waited for: all others would wait behind, holders among them.
 func TestUpgradeWaitsForNobody(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	do(t, server.URL(), pglock.Script("public", "hasp_", 4))

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
 
@@ -123,6 +124,7 @@ func must(t *testing.T, err error) {
 // Whatever happens to server and networks, no two hold at once, and tokens follow the order
 // of the grants. When it is over, every client gets every lock.
 func TestStorm(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	s := newStorm(t, whole)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,6 +145,7 @@ func TestStorm(t *testing.T) {
 // The control: a driver that says that it has renewed and has not. Without any harm done
 // the judges must see it, by the first hold that outlasts its TTL.
 func TestStormControl(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	s := newStorm(t, witness.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)

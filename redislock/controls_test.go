@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
 
@@ -95,6 +96,7 @@ func TestControlAnswersLost(t *testing.T) {
 
 // Of TestNoOrphans: a driver that does not clean up has its entry there when the TTL is over.
 func TestControlOrphans(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	held := lock(t, client(t, server.URL()), "a")

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 )
 
@@ -73,6 +74,7 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestDoctorReplication(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	set := noFailover(t, backends.StartRedisSentinel(t))
 	_, err := hasp.Open(t.Context(), set.Replica.URL())
@@ -96,6 +98,7 @@ func TestDoctorReplication(t *testing.T) {
 }
 
 func TestDoctorCluster(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	all := findings(t, "redis://"+strings.Join(backends.SharedRedisCluster(t).Addrs(), ","))
 	wantFinding(t, all, "cluster", driver.Info, "ok")
@@ -104,6 +107,7 @@ func TestDoctorCluster(t *testing.T) {
 
 // Acquisitions wait for the replica when asked to, and say what is wrong if there is none.
 func TestWaitForReplicas(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	set := noFailover(t, backends.StartRedisSentinel(t))
 	c := client(t, set.Master.URL()+"?wait=1")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // replicated is a store in which a master can be replaced by its replica.
@@ -96,6 +97,7 @@ func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
 
 // What the replica has confirmed survives the failover.
 func TestFailoverKeeps(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c := client(t, r.with("wait=1"), hasp.WithTTL(3*slack))
@@ -116,6 +118,7 @@ func TestFailoverKeeps(t *testing.T) {
 // A grant that the promoted replica never heard of: another holds, and the first is told by
 // its next renewal. That is the window which the documentation names; tokens order it.
 func TestFailoverForgets(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c, other := client(t, r.url), client(t, r.url)
@@ -142,6 +145,7 @@ func TestFailoverForgets(t *testing.T) {
 // With wait=1 that grant does not come about: the same faults, and nobody was told that he
 // holds. It is the control of the test above, as that is of this.
 func TestFailoverUnconfirmed(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c := client(t, r.with("wait=1"))
@@ -164,6 +168,7 @@ func TestFailoverUnconfirmed(t *testing.T) {
 // A node that hangs keeps nobody from the names of the others, although sessions listen at
 // any node. Eight sessions choose among six.
 func TestClusterNodeHangs(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.StartRedisCluster(t)
 	var clients []*hasp.Client

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/goredis"
 )
@@ -84,6 +85,7 @@ func TestIdentity(t *testing.T) {
 
 // A cluster and a Sentinel set are each one store, by whichever of their servers they are named.
 func TestIdentityOfSeveralServers(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.SharedRedisCluster(t)
 	want := identity(t, "redis://"+strings.Join(cluster.Addrs(), ","))

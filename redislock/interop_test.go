@@ -17,6 +17,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // peer is another library that locks the same keys as strategy=setnx.
@@ -133,6 +134,7 @@ func rueidislockLock(t *testing.T, server *backends.Redis) func(context.Context,
 // Ours and theirs contend on the same key: a counter that each reads, and then writes one
 // higher, is exact.
 func TestInteropCounter(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	for _, p := range peers(t, server) {
@@ -202,6 +204,7 @@ func contend(t *testing.T, server *backends.Redis, p peer, lock func(context.Con
 
 // Who holds keeps the other side out; who waits follows when the holder lets go, or has died.
 func TestInteropHandOver(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	for _, p := range peers(t, server) {

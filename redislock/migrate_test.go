@@ -7,6 +7,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // moving is a slot of a cluster on its way from one master to another.
@@ -52,6 +53,7 @@ func (m *moving) end(t *testing.T) {
 // What is held stays held; requests that a server cannot serve in between, because some of a
 // name's keys are at one end and some at the other (TRYAGAIN), are made again until it can.
 func TestSlotMoves(t *testing.T) {
+	testtier.Long(t)
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A renewal that takes longer than it has time keeps what it has achieved: the next one goes on
@@ -109,6 +110,7 @@ func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 // Ten thousand locks of one client, held through a network so slow that renewing all of them
 // takes longer than one renewal may: none is lost for as long as it takes, several TTLs.
 func TestManyHeldThroughSlowNetwork(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	const n, ttl = 10_000, 45 * time.Second
 	net, c, _ := behindProxy(t, ttl)
@@ -153,6 +155,7 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 // says which are late, and what they have left. (All locks of the client were lost.) When it
 // goes on in time, nothing is.
 func TestRenewalWithoutANode(t *testing.T) {
+	testtier.Long(t)
 	for _, strategy := range []string{"queue", "setnx"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"flag"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,17 +10,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
 )
 
-// Nearly all of these tests' time is waiting, for TTLs and for servers: more than one for
-// each processor may wait at a time. A -parallel on the command line comes later, and wins.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err) // package testing has renamed it
-	}
-	drivertest.Main(m)
-}
+func TestMain(m *testing.M) { drivertest.Main(m) }
 
 // open opens a store by its URL, as hasp.Open does.
 func open(t testing.TB, storeURL string) driver.Backend {
@@ -43,21 +36,26 @@ func open(t testing.TB, storeURL string) driver.Backend {
 // a machine on which a hundred others are ready to run: holds were lost that nothing had harmed.
 const shortTTL = 2 * time.Second
 
-func TestConformanceSingle(t *testing.T) {
-	server := backends.SharedRedis(t)
-	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, server.URL()) },
-		URL:  server.URL(),
-		TTL:  shortTTL,
-	})
+func TestConformance(t *testing.T) { conform(t, backends.SharedRedis(t).URL()) }
+
+// Side by side, but beside nothing else: what else there is to run in parallel waits until
+// this has ended, as drivertest.Run demands.
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
+	for name, storeURL := range map[string]func(*testing.T) string{
+		"Cluster":  clusterURL,
+		"Sentinel": sentinelURL,
+		"SetNX":    func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
+		"Redisson": func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=redisson" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conform(t, storeURL(t))
+		})
+	}
 }
 
-func TestConformanceCluster(t *testing.T) {
-	cluster := backends.SharedRedisCluster(t)
-	for _, n := range cluster.Nodes { // no failover because a master had to wait for the processor
-		do(t, n, "CONFIG", "SET", "cluster-node-timeout", "120000")
-	}
-	storeURL := "redis://" + strings.Join(cluster.Addrs(), ",")
+func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
@@ -65,34 +63,19 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-func TestConformanceSentinel(t *testing.T) {
+func clusterURL(t *testing.T) string {
+	cluster := backends.SharedRedisCluster(t)
+	for _, n := range cluster.Nodes { // no failover because a master had to wait for the processor
+		do(t, n, "CONFIG", "SET", "cluster-node-timeout", "120000")
+	}
+	return "redis://" + strings.Join(cluster.Addrs(), ",")
+}
+
+func sentinelURL(t *testing.T) string {
 	set := noFailover(t, backends.StartRedisSentinel(t))
 	var sentinels []string
 	for _, s := range set.Sentinels {
 		sentinels = append(sentinels, s.Addr)
 	}
-	storeURL := "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName
-	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
-		URL:  storeURL,
-		TTL:  shortTTL,
-	})
-}
-
-func TestConformanceSetNX(t *testing.T) {
-	storeURL := backends.SharedRedis(t).URL() + "?strategy=setnx"
-	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
-		URL:  storeURL,
-		TTL:  shortTTL,
-	})
-}
-
-func TestConformanceRedisson(t *testing.T) {
-	storeURL := backends.SharedRedis(t).URL() + "?strategy=redisson"
-	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
-		URL:  storeURL,
-		TTL:  shortTTL,
-	})
+	return "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
 
@@ -141,6 +142,7 @@ func (s *storm) harm(r *rand.Rand, i int) error {
 // Whatever happens to servers and networks, no two hold at once. When it is over, every
 // client gets every lock, and nothing is left at any server.
 func TestStorm(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	s := newStorm(t, func(b driver.Backend) driver.Backend { return b })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,6 +193,7 @@ func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
 // The control: a driver that says that it has renewed and has not. Without any harm done
 // the judge must see it, by the first hold that outlasts its TTL.
 func TestStormControl(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	s := newStorm(t, witness.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)

@@ -34,6 +34,7 @@ func opened(t *testing.T, nodes []*backends.Redis) *session {
 // Whatever ends an attempt, the debt for a key of which nothing certain is known is doubted,
 // and the debt for one that is known to be ours is not.
 func TestLostAnswersAreDoubted(t *testing.T) {
+	t.Parallel()
 	s := opened(t, backends.SharedRedisNodes(t))
 	for name, end := range map[string]func(*ticket){
 		"the attempt fails": func(k *ticket) { s.mu.Lock(); k.giveUpLocked(false); s.mu.Unlock() },
@@ -69,6 +70,7 @@ func TestLostAnswersAreDoubted(t *testing.T) {
 // has been answered with "not there". That answer is not believed at once. The control is a
 // debt without doubts: what arrives late then stays.
 func TestDoubtedDebt(t *testing.T) {
+	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)
 	s := opened(t, nodes)
 	owe := func(name string, doubts int) (exists func() string) {

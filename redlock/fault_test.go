@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // away are the ways in which servers are away, and how they come back.
@@ -68,6 +69,7 @@ func TestServersAway(t *testing.T) {
 // the same without a renewal in between: after three restarts it is on two servers, and the
 // next renewal says that it is lost.
 func TestRollingRestart(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "a")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 func newRedsync(tb testing.TB, nodes []*backends.Redis) *redsync.Redsync {
@@ -32,6 +33,8 @@ func newRedsync(tb testing.TB, nodes []*backends.Redis) *redsync.Redsync {
 // What redsync holds keeps us out, named by its random value, until it lets go, which it
 // tells nobody; what we hold keeps redsync out; neither can take what is the other's.
 func TestRedsyncExcludes(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)
 	c := client(t, urlOf(nodes))
 	const name = "redsync excludes"
@@ -73,6 +76,8 @@ func TestRedsyncExcludes(t *testing.T) {
 // Both contend for one name, and a counter that is read and written in two steps is exact.
 // The control is the same without locks: updates are lost, so that the counter can tell.
 func TestRedsyncCounter(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)
 	const each, turns = 3, 15
 	for _, locked := range []bool{true, false} {

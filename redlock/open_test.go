@@ -13,11 +13,13 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redlock"
 )
 
 // What is wrong with a URL is said before anything is connected to, without its secrets.
 func TestRefusedURLs(t *testing.T) {
+	t.Parallel()
 	for storeURL, want := range map[string]string{
 		"redlock://a:1":                                  "three independent servers at the least",
 		"redlock://a:1,b:2":                              "three independent servers at the least",
@@ -47,6 +49,8 @@ func TestRefusedURLs(t *testing.T) {
 
 // Servers that cannot vote, or would vote twice, are refused when they are met.
 func TestRefusedServers(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)
 	set := backends.StartRedisSentinel(t)
 	cluster := backends.SharedRedisCluster(t)
@@ -120,6 +124,7 @@ func TestOpenWithServersAway(t *testing.T) {
 
 // Options.NodeTimeout must be small against the TTL.
 func TestNodeTimeout(t *testing.T) {
+	t.Parallel()
 	c, err := hasp.Open(t.Context(), urlOf(backends.SharedRedisNodes(t))+"?node_timeout=1s", hasp.WithTTL(3*time.Second))
 	if err != nil {
 		t.Fatal(err)

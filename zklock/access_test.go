@@ -27,6 +27,7 @@ func openAt(t testing.TB, storeURL string) (*hasp.Client, error) {
 
 // What is wrong with a setting is told before any I/O, and without what may be secret.
 func TestBadSettings(t *testing.T) {
+	t.Parallel()
 	for _, u := range []string{
 		"zookeeper:", "zookeeper://", "zookeeper://h1,,h2", "zookeeper://:2181", "zookeeper://h:0", "zookeeper:h",
 		"zookeeper://h/zookeeper", "zookeeper://h/zookeeper/x", "zookeeper://h/a//b", "zookeeper://h/a/", "zookeeper://h/a/../b",
@@ -55,6 +56,7 @@ func TestBadSettings(t *testing.T) {
 
 // A wrong address is told at once and by name.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	_, err := openAt(t, "zookeeper://user:s3cret@127.0.0.1:1,127.0.0.1:2/x")
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "s3cret") {
@@ -74,6 +76,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{TLS: true})
 	params := url.Values{"ca": {z.CA}}.Encode()
 	c, err := openAt(t, "zookeeper://"+z.Addr+"/tls?"+params)
@@ -114,6 +117,7 @@ func TestTLS(t *testing.T) {
 // With a user and a password nodes belong to that identity: others are refused, and told
 // why.
 func TestIdentity(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	root := "/" + strings.ToLower(uniqueName(t))
 	ana := &Options{Root: root, User: "ana", Password: "s3cret"}
@@ -160,6 +164,7 @@ func TestIdentity(t *testing.T) {
 // Strategy Node: when our node has been deleted and another's stands in its place, neither
 // a release nor a publication touches that.
 func TestNodeOfAnother(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{
 		{Strategy: Node, Root: "/node-open"},
@@ -204,6 +209,7 @@ func TestNodeOfAnother(t *testing.T) {
 
 // Names are node names where that is asked for, at the very path.
 func TestPlainNames(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, &Options{Root: "/", PlainNames: true}, z)
 	name := "Member-" + uniqueName(t)

@@ -43,6 +43,7 @@ func listOf(node string) func([]byte) bool { // a request for the children of a 
 
 // The answer to the create is lost: the node is found again and is the only one.
 func TestCreateAnswerLost(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	release(t, s.lock(t, name)) // the parent exists
@@ -61,6 +62,7 @@ func TestCreateAnswerLost(t *testing.T) {
 
 // The answer to the list is lost, when the create's has arrived or not.
 func TestListAnswerLost(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	release(t, s.lock(t, name))
@@ -74,6 +76,7 @@ func TestListAnswerLost(t *testing.T) {
 
 // The answer to the delete is lost: the release is still confirmed, by the next attempt.
 func TestDeleteAnswerLost(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	held := s.lock(t, name)
@@ -85,6 +88,7 @@ func TestDeleteAnswerLost(t *testing.T) {
 // that looks no further is made of. Each leaves its caller with an error and the store with
 // what the caller does not know of.
 func TestAnswerLostUnnoticed(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	p, err := faultnet.New(t.Context(), z.Addr)
 	if err != nil {
@@ -121,6 +125,7 @@ func TestAnswerLostUnnoticed(t *testing.T) {
 // After a create without an answer only our own node is adopted. IDs are used once, so that
 // a node of the same guid in another session has no right to be there, and yet.
 func TestAdoptsOwnNodeOnly(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	b, err := open([]string{z.Addr}, nil)
 	if err != nil {
@@ -150,6 +155,7 @@ func TestAdoptsOwnNodeOnly(t *testing.T) {
 // A caller gives up while its create is held up in the network. The node that it makes
 // when the network delivers must go, although the session lives on.
 func TestCreateDeliveredLate(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	release(t, s.lock(t, name))
@@ -175,6 +181,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 
 // Every method returns soon after its context has ended, whatever the network does.
 func TestReturnsWithContext(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
 	d := openSession(t, s.b, 10*time.Second)
@@ -225,6 +232,7 @@ func inTime(t *testing.T, what string, do func(context.Context) error) {
 // A session ends while a request that has nothing to do with it travels on its connection.
 // That is no answer: ErrGone from Evict would say that there is no such entry.
 func TestSessionEndsUnderRequest(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, other, name := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	held := other.lock(t, name)
@@ -280,6 +288,7 @@ func (s *site) under(t *testing.T, do func() error) error {
 // The answer to the close of a session comes later than the library waits for it, which is
 // a second: the close is confirmed all the same.
 func TestCloseAnsweredLate(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
 	d := openSession(t, s.b, 10*time.Second)
@@ -299,6 +308,7 @@ func TestCloseAnsweredLate(t *testing.T) {
 
 // A connection that broke is no news to a caller who has given up; an answer is.
 func TestEndedFirst(t *testing.T) {
+	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	broken := errors.New("use of closed network connection")

@@ -3,7 +3,6 @@ package zklock_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -15,17 +14,11 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/zklock"
 )
 
-// These tests wait for sessions to expire and hardly compute: one for each processor at a
-// time, the default, would leave the machine idle. -parallel on the command line wins.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
-	drivertest.Main(m)
-}
+func TestMain(m *testing.M) { drivertest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
@@ -38,19 +31,22 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
-func TestConformanceEnsemble(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three servers in a short run")
-	}
-	h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
-	// Three servers on one small machine answer late at times, and a renewal that takes four
-	// tenths of the timeout comes too late, as trust is counted from the one before: see touches.
-	h.TTL = 5 * time.Second
-	drivertest.Run(t, h)
-}
-
-func TestConformanceNode(t *testing.T) {
-	drivertest.Run(t, harness(t, "?strategy=node", backends.SharedZooKeeper(t)))
+// Side by side, but beside nothing else: what else there is to run in parallel waits until
+// this has ended, as drivertest.Run demands.
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
+	t.Run("Ensemble", func(t *testing.T) {
+		t.Parallel()
+		h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
+		// Three servers on one small machine answer late at times, and a renewal that takes four
+		// tenths of the timeout comes too late, as trust is counted from the one before: see touches.
+		h.TTL = 5 * time.Second
+		drivertest.Run(t, h)
+	})
+	t.Run("Node", func(t *testing.T) {
+		t.Parallel()
+		drivertest.Run(t, harness(t, "?strategy=node", backends.SharedZooKeeper(t)))
+	})
 }
 
 func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) drivertest.Harness {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // crowd is n waiters behind a holder, in a few sessions: below the core, whose gate would
@@ -59,14 +60,22 @@ func newCrowd(t *testing.T, z *backends.ZooKeeper, o *Options, name string, n in
 // sent is how many packets the server gets from clients; our own question is one of none.
 func sent(t *testing.T, z *backends.ZooKeeper) int { return number(t, z, "zk_packets_received") }
 
-// L5: with 512 and with 1,000 waiters, a release wakes exactly one: the server tells one
-// client, which asks once, and the watches of all others stay as they are.
+// L5: with any number of waiters, a release wakes exactly one: the server tells one client,
+// which asks once, and the watches of all others stay as they are.
 func TestReleaseWakesOne(t *testing.T) {
+	t.Parallel()
+	releaseWakesOne(t, 128)
+}
+
+func TestReleaseWakesOneOfMany(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	releaseWakesOne(t, 512, 1000)
+}
+
+func releaseWakesOne(t *testing.T, sizes ...int) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	for _, n := range []int{512, 1000} {
-		if n > 512 && testing.Short() {
-			continue
-		}
+	for _, n := range sizes {
 		name := uniqueName(t)
 		c := newCrowd(t, z, nil, name, n)
 		// Each waiter watches its blocker and itself, as the holder does. The first waiter's on
@@ -112,6 +121,7 @@ func TestReleaseWakesOne(t *testing.T) {
 // The control: what the test above counts is there to be counted. With strategy Node a
 // release wakes all, and each of them asks.
 func TestReleaseOfNodeWakesAll(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const n = 64
 	c := newCrowd(t, z, &Options{Strategy: Node}, uniqueName(t), n)
@@ -127,6 +137,7 @@ func TestReleaseOfNodeWakesAll(t *testing.T) {
 // What an acquisition costs the server does not grow with the number of those who wait:
 // to be woken, one list, to leave.
 func TestPacketsOfWaiters(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	per := map[int]float64{}
 	for _, n := range []int{16, 256} {
@@ -157,6 +168,7 @@ func TestPacketsOfWaiters(t *testing.T) {
 // The whole price of a free lock, as the documentation says: a create and a list that
 // travel together, and a delete.
 func TestPacketsUncontended(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	s, name := newSite(t, 30*time.Second, nil, z), uniqueName(t)
 	release(t, s.lock(t, name))
@@ -173,6 +185,7 @@ func TestPacketsUncontended(t *testing.T) {
 // A node that two wait for is watched once, and a wait that is given up and begun again
 // sets no second watch: the library cannot remove any.
 func TestWatchesAreShared(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	b, err := open([]string{z.Addr}, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 // An administrator deletes the holder's node: it is told at once, by the watch.
 func TestDeletedByAdministrator(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: Node, Root: "/hasp-node"}} {
 		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
@@ -49,6 +50,7 @@ func onlyChild(t testing.TB, a *zk.Conn, parent string) string {
 // the waiter queues again, under a new node, and tokens grow on although the numbers begin
 // anew.
 func TestParentDeleted(t *testing.T) {
+	t.Parallel()
 	_, _, next := deleteLock(t, slices.Backward[[]child])
 	release(t, next)
 }
@@ -58,6 +60,7 @@ func TestParentDeleted(t *testing.T) {
 // that moment, with the token of its old node, and told of the loss; it must not go on to
 // believe, and whoever comes next has a higher token. See ticket.dropDeparted.
 func TestParentDeletedHolderFirst(t *testing.T) {
+	t.Parallel()
 	s, name, next := deleteLock(t, slices.All[[]child])
 	if es := s.entries(t, name); len(es) == 0 {
 		lost(t, next, hasp.Denied)
@@ -102,6 +105,7 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 
 // Children that are nobody's entry neither block a lock nor break it, nor do they show.
 func TestGarbageChildren(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	release(t, s.lock(t, name))
@@ -125,6 +129,7 @@ func TestGarbageChildren(t *testing.T) {
 // An evicted waiter that has not heard of it must not be granted by the event that its
 // blocker has left: it is not in the queue.
 func TestEvictedWaiterNotGranted(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	b, err := open([]string{z.Addr}, nil)
 	if err != nil {

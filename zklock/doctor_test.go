@@ -9,9 +9,12 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 func TestDoctor(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	find := func(fs []driver.Finding, subject string) driver.Finding {
 		t.Helper()
 		i := slices.IndexFunc(fs, func(f driver.Finding) bool { return strings.HasSuffix(f.Subject, subject) })
@@ -79,6 +82,7 @@ func TestDoctor(t *testing.T) {
 // What is read of a server's replies is what a server replies: a key that it does not have
 // would make a finding that never comes.
 func TestDoctorReadsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for command, keys := range map[string][]string{
 		"srvr": {"Zookeeper version", "Mode", "Outstanding"},
@@ -100,6 +104,7 @@ func TestDoctorReadsWhatIsThere(t *testing.T) {
 
 // Each threshold, from both sides.
 func TestDoctorJudges(t *testing.T) {
+	t.Parallel()
 	type reply = map[string]string
 	type adder = func(level driver.Level, subject, text, cure string)
 	conf, mntr := (&backend{opts: &Options{}}).ofSettings, ofNumbers

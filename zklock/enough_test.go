@@ -10,6 +10,7 @@ import (
 // What a waiter keeps of those ahead decides like all of them: whom to watch, and, when those
 // who are watched have left, that the lock is not free as long as others are there.
 func TestEnough(t *testing.T) {
+	t.Parallel()
 	for n := range 6 {
 		for _, me := range []driver.Request{
 			{Units: driver.Whole, Capacity: driver.Whole}, {Units: 3, Capacity: 3},

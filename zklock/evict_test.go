@@ -53,6 +53,7 @@ func (e evicted) stay(t *testing.T, a *zk.Conn) {
 // Whoever may not write the lock's node, or finds there what is not hasp's, evicts without a
 // note; whoever may not delete evicts nobody, and leaves no note of it.
 func TestEvictWithoutNote(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, a := newSite(t, 10*time.Second, nil, z), admin(t, z)
 	const most = zk.PermRead | zk.PermCreate | zk.PermAdmin
@@ -102,6 +103,7 @@ func TestEvictWithoutNote(t *testing.T) {
 // Many evict from one name at once, each replacing the note of another: each entry is
 // removed, and the note that stays is the whole of one of them.
 func TestEvictTogether(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
 	e := toEvict(t, s)

@@ -91,6 +91,7 @@ func takeTurns(ctx context.Context, w io.Writer, storeURL string) error {
 }
 
 func TestElectionExample(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	var out strings.Builder
 	if err := takeTurns(t.Context(), &out, "zookeeper://"+z.Addr+"/example-"+strings.ToLower(t.Name())); err != nil {

@@ -8,11 +8,13 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A session that ends on the server is told as soon as the client has reconnected, and the
 // next one takes nothing over from it.
 func TestSessionExpiredElsewhere(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	held := s.lock(t, name)
@@ -37,6 +39,7 @@ func TestSessionExpiredElsewhere(t *testing.T) {
 // A waiter in the middle dies. Who is behind it does not mistake that for its turn, and
 // watches the next in front.
 func TestChainRepair(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a, b, c := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
 	name := uniqueName(t)
@@ -87,6 +90,7 @@ func TestServerStopped(t *testing.T) {
 // A follower that has lost its leader goes on answering for syncLimit ticks, which is far
 // longer than its sessions' timeout. Its clients must not take that for a renewal.
 func TestFollowerWithoutLeader(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()                                                                                         // it waits
 	e := backends.StartZooKeeperEnsemble(t, backends.ZooKeeperOptions{Config: []string{"syncLimit=20"}}) // 10 s
 	const ttl = 4 * time.Second
@@ -137,6 +141,8 @@ func TestFollowerWithoutLeader(t *testing.T) {
 
 // A majority stays when the leader dies, and so do locks.
 func TestLeaderKilled(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	e := backends.StartZooKeeperEnsemble(t, backends.ZooKeeperOptions{})
 	const ttl = 10 * time.Second
 	s, other, name := newSite(t, ttl, nil, e.Members...), newSite(t, ttl, nil, e.Members...), uniqueName(t)

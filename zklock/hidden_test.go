@@ -14,6 +14,7 @@ import (
 // published in it meanwhile. The servers tell him nothing of the node itself, so that he slept
 // for as long as nobody else woke him.
 func TestHiddenBlocker(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a := admin(t, z)
 	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
@@ -65,6 +66,7 @@ func TestHiddenBlocker(t *testing.T) {
 // Where not even the root may be read nobody tells anything, and the waiter asks from time to
 // time.
 func TestHiddenRoot(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a, root := admin(t, z), "/"+uniqueName(t)
 	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {

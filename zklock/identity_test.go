@@ -33,6 +33,7 @@ func identityOf(t testing.TB, o *Options, hosts ...string) (string, error) {
 // One store has one identity however it is addressed and whoever asks first; what is another
 // queue has another.
 func TestStoreIdentity(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	_, port, _ := strings.Cut(z.Addr, ":")
 	root := "/deep/" + uniqueName(t)
@@ -111,6 +112,7 @@ func TestStoreIdentity(t *testing.T) {
 // Whoever may not make nodes reads the identity that somebody else has made, and is told why
 // there is none before that; so is whoever may not make the root.
 func TestStoreIdentityOfReader(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a, root := admin(t, z), "/"+uniqueName(t)
 	readOnly := append(zk.DigestACL(zk.PermAll, "ana", "s3cret"), zk.WorldACL(zk.PermRead)...)
@@ -145,6 +147,7 @@ func TestStoreIdentityOfReader(t *testing.T) {
 // A root that is missing and may not be made is told at once; the strategy of one node asked
 // for it again and again.
 func TestRootNotOurs(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a, root := admin(t, z), "/"+uniqueName(t)
 	if _, err := a.Create(root, nil, zk.FlagPersistent, zk.WorldACL(zk.PermRead)); err != nil {

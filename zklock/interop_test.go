@@ -12,11 +12,14 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // The client library's own recipe, which writes Curator's names, at the same path: they
 // exclude us and we them, in the order of arrival.
 func TestLibraryLock(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, &Options{Root: "/"}, z)
 	name := strings.ToLower(uniqueName(t)) // the node /<name>
@@ -58,6 +61,8 @@ func TestLibraryLock(t *testing.T) {
 
 // Both at work on one unsynchronised counter.
 func TestLibraryLockRace(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	name, counter := strings.ToLower(uniqueName(t)), 0
 	var wg sync.WaitGroup
@@ -101,6 +106,7 @@ func TestLibraryLockRace(t *testing.T) {
 // and a reader that were there first deny ours, and ours is on the server as they expect
 // it.
 func TestForeignNodes(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	const uuid, bare = "0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6", "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6"
 	for _, c := range []struct {
@@ -182,6 +188,8 @@ func mineIn(d Dialect, id string) string {
 // Two clients of ours in different dialects of Curator see each other, whichever of its
 // locks a Java service uses at that path.
 func TestDialectsOfCurator(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	name := uniqueName(t)
 	a := newSite(t, 10*time.Second, &Options{Dialect: Curator}, z)
@@ -197,6 +205,7 @@ func TestDialectsOfCurator(t *testing.T) {
 
 // Requests are not misread across the kinds: what is asked is what is listed.
 func TestKindsListed(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, d := range []Dialect{Curator, CuratorRW, Kazoo} {
 		b, err := open([]string{z.Addr}, &Options{Dialect: d})

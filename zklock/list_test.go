@@ -13,13 +13,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // siteAtEach returns a client for each of three servers.
 func siteAtEach(t *testing.T) (sites []*site) {
-	if testing.Short() {
-		t.Skip("three servers in a short run")
-	}
 	for _, m := range backends.SharedZooKeeperEnsemble(t).Members {
 		sites = append(sites, newSite(t, 10*time.Second, &Options{Root: "/behind"}, m))
 	}
@@ -30,6 +28,8 @@ func siteAtEach(t *testing.T) (sites []*site) {
 // another server, which may be behind. Without the sync that List begins with, about one
 // look in a hundred failed here.
 func TestListIsNotBehind(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	sites, name := siteAtEach(t), uniqueName(t)
 	for round := range 60 {
 		for i, s := range sites {
@@ -49,6 +49,8 @@ func TestListIsNotBehind(t *testing.T) {
 // Nor does a try see a holder who has been told that he has left. Without the second look
 // about one try in forty was refused here.
 func TestTryIsNotBehind(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	sites, name := siteAtEach(t), uniqueName(t)
 	for round := range 200 {
 		l, err := sites[round%len(sites)].Mutex(name).TryLock(t.Context())
@@ -62,6 +64,7 @@ func TestTryIsNotBehind(t *testing.T) {
 // Who asks for the first of a queue does not pay for the queue, and gets as many as he asks
 // for, though some leave between the listing of the names and the reading of their data.
 func TestListTheFirst(t *testing.T) {
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	d := openSession(t, s.b, 10*time.Second) // the lists travel on its connection, too

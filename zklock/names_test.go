@@ -16,6 +16,7 @@ const testUUID = "9f86d081-884c-7d65-9a2f-eaa0c55ad015" // of the SHA-256 of "te
 
 // The names that are written, byte for byte.
 func TestPrefix(t *testing.T) {
+	t.Parallel()
 	hex := strings.ReplaceAll(testUUID, "-", "")
 	for _, c := range []struct {
 		dialect         Dialect
@@ -45,6 +46,7 @@ func TestPrefix(t *testing.T) {
 
 // Names that other libraries write, taken from their sources, and what is none of ours.
 func TestParse(t *testing.T) {
+	t.Parallel()
 	whole := driver.Whole
 	for _, c := range []struct {
 		dialect         Dialect
@@ -124,6 +126,7 @@ func kazooOrder(names []string) []string {
 // The other libraries put our entries, of every kind they can meet, and their own into the
 // order in which we do: so they exclude us and we them.
 func TestOthersOrder(t *testing.T) {
+	t.Parallel()
 	type kind struct{ units, capacity int64 }
 	whole, reader, permits := kind{driver.Whole, driver.Whole}, kind{1, driver.Whole}, kind{2, 5}
 	for _, c := range []struct {
@@ -163,6 +166,7 @@ func TestOthersOrder(t *testing.T) {
 
 // Numbers grow past 2^31 by turning negative, and past 2^32 by starting again.
 func TestOrderAcrossWrap(t *testing.T) {
+	t.Parallel()
 	for _, start := range []int32{0, 1<<31 - 3, -3, -1 << 31} {
 		var names []string
 		for i := range int32(6) {
@@ -199,6 +203,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestPaths(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ root, name, want string }{
 		{"/hasp", "a", "/hasp/a"},
 		{"/hasp", "a/b", "/hasp/a%2fb"},

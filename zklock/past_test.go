@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // What a path was used for before is not taken for its present use, also by a client whose
@@ -18,9 +19,7 @@ import (
 // less than the client has been told refuses to continue its session. What a new connection
 // finds at a path that others use too is looked at (watchSelf).
 func TestPathWithPast(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three servers in a short run")
-	}
+	testtier.Long(t)
 	t.Parallel() // it waits
 	e := backends.StartZooKeeperEnsemble(t, backends.ZooKeeperOptions{})
 	leader, err := e.Leader()

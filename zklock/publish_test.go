@@ -44,6 +44,7 @@ func (c *givenUp) Err() error {
 // confirmed: the goroutine that writes the first may be scheduled after the second's. Without
 // versions about every second round failed here.
 func TestLatePublish(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: Node, Root: "/late-node"}} {
 		b, err := open([]string{z.Addr}, o)
@@ -78,6 +79,7 @@ func TestLatePublish(t *testing.T) {
 // The control: the value of a publication whose answer was lost is the older one, and the next
 // replaces it all the same; and so it does when an administrator has written.
 func TestPublishAfterUnknown(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	d := openSession(t, s.b, 10*time.Second)

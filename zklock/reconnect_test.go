@@ -49,6 +49,7 @@ func (s *site) requests() chan int32 {
 // again. It says with them up to which change it knows everything, and would say too much by
 // what others have been answered meanwhile, which is also a data race.
 func TestWatchesAreSetAgainFirst(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	held := s.lock(t, name)
@@ -93,6 +94,7 @@ func TestWatchesAreSetAgainFirst(t *testing.T) {
 // before the library has set the waiter's watch on its own node again: that the blocker has
 // left does not grant the lock to it. It did until the watch was set.
 func TestGuardAfterReconnection(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a := admin(t, z)
 	for round := range 5 {

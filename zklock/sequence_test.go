@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // snapshot is a server's stored state, written as it would write it: the only way to have
@@ -89,6 +90,8 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 // The last numbers before 2^31: the counter stops there, and without care everybody after
 // would hold at once.
 func TestNumbersUsedUp(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	withCounter(t, z, "/hasp/a", math.MaxInt32-3)
 	s, other := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)

@@ -10,12 +10,14 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // Somebody queues in another dialect under our lock's node: neither would see the other, so
 // we refuse, and the error and the doctor name whose form that is. The controls are an entry
 // of our own dialect, which is waited for, and nodes that are nobody's entries.
 func TestOtherDialectRefused(t *testing.T) {
+	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	const uuid, bare = "0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6", "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6"
 	for _, c := range []struct {
@@ -79,6 +81,7 @@ func TestOtherDialectRefused(t *testing.T) {
 // once whether the node is there, and fails for good when it is gone later. The control is
 // Curator's node, made before kazoo's, at a server that looks for empty ones all the time.
 func TestKazooKeepsLockNodes(t *testing.T) {
+	testtier.Long(t)
 	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	a := admin(t, z)

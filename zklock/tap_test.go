@@ -15,6 +15,7 @@ func frame(body []byte) []byte {
 
 // However a stream is cut, the same frames come out, their first bytes whole.
 func TestFramesInPieces(t *testing.T) {
+	t.Parallel()
 	const keep = 16
 	var stream []byte
 	var want [][]byte
@@ -90,6 +91,7 @@ func exchange(t *testing.T, p *tap, server net.Conn, request, answer []byte) {
 // The tap learns the granted timeout, tells when a create is on its way, and finds the
 // zxid of its answer among others.
 func TestTap(t *testing.T) {
+	t.Parallel()
 	p, server := pipe(t)
 	greeting := binary.BigEndian.AppendUint32(make([]byte, 4), 4321)
 	exchange(t, p, server, frame(make([]byte, 44)), frame(append(greeting, make([]byte, 28)...)))
@@ -136,6 +138,7 @@ func TestTap(t *testing.T) {
 // A server that accepts and says nothing is given up after the connect timeout, though the
 // library would wait for nearly seven session timeouts; later reads are the library's.
 func TestTapGreetBy(t *testing.T) {
+	t.Parallel()
 	p, server := pipe(t)
 	p.greetBy = time.Now().Add(20 * time.Millisecond)
 	if err := p.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {

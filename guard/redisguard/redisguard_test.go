@@ -18,6 +18,7 @@ import (
 	"github.com/hasplock/hasp/guard/internal/guardtest"
 	"github.com/hasplock/hasp/guard/redisguard"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
 )
 
@@ -115,6 +116,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	testtier.Long(t)
 	addrs := backends.SharedRedisCluster(t).Addrs()
 	guardtest.Rule(t, open, target(addrs...))
 	// A key of another slot is refused before anything is sent.

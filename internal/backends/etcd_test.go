@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // etcdOrdeal writes through one member and reads through another.
@@ -28,12 +30,14 @@ func TestEtcdSingle(t *testing.T) {
 }
 
 func TestEtcdOld(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	e := StartEtcd(t, EtcdOptions{Old: true})
 	etcdOrdeal(t, e, e, e)
 }
 
 func TestEtcdClusterServesWithoutOne(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	c := StartEtcdCluster(t, EtcdOptions{})
 	etcdOrdeal(t, c.Members[0], c.Members[0], c.Members[1])
@@ -50,6 +54,7 @@ func TestEtcdClusterServesWithoutOne(t *testing.T) {
 }
 
 func TestWholeClusterRestarts(t *testing.T) {
+	testtier.Long(t)
 	c := StartEtcdCluster(t, EtcdOptions{})
 	if err := c.Members[0].put("key", "value"); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // setReplicated writes a key and returns when a replica has it. Both commands go over one
@@ -24,6 +26,7 @@ func setReplicated(t *testing.T, r *Redis, key, value string) {
 }
 
 func TestRedisSentinelFailsOver(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	s := StartRedisSentinel(t)
 	setReplicated(t, s.Master, "key", "value")
@@ -48,6 +51,7 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 }
 
 func TestRedisClusterFailsOver(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	c := StartRedisCluster(t)
 	// CLUSTER KEYSLOT "key" is 12539: the third master's.
@@ -73,6 +77,7 @@ func TestRedisClusterFailsOver(t *testing.T) {
 }
 
 func TestSharedRedisClusterServes(t *testing.T) {
+	testtier.Long(t)
 	c := SharedRedisCluster(t)
 	if len(c.Addrs()) != 6 {
 		t.Fatalf("the nodes are %v, want 6", c.Addrs())

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // client runs a database's own command-line client, for three seconds at most, and
@@ -100,6 +102,7 @@ func TestPostgresPasswordTLSAndConfig(t *testing.T) {
 }
 
 func TestPgBouncer(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	p := StartPostgres(t, PostgresOptions{Password: "secret"})
 	for _, mode := range []string{"session", "transaction"} {

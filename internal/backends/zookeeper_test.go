@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // zkCall opens a session, makes one request by the raw protocol and returns the reply's
@@ -78,6 +80,7 @@ func zkExpect(z *ZooKeeper, path, want string) error {
 }
 
 func TestZooKeeperSingle(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	z := StartZooKeeper(t, ZooKeeperOptions{})
 	ordeal(t, z, z.serving,
@@ -86,6 +89,7 @@ func TestZooKeeperSingle(t *testing.T) {
 }
 
 func TestZooKeeperEnsembleServesWithoutItsLeader(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	e := StartZooKeeperEnsemble(t, ZooKeeperOptions{})
 	leader, err := e.Leader()
@@ -117,6 +121,7 @@ func TestZooKeeperEnsembleServesWithoutItsLeader(t *testing.T) {
 }
 
 func TestZooKeeperTLS(t *testing.T) {
+	testtier.Long(t)
 	z := StartZooKeeper(t, ZooKeeperOptions{TLS: true, Config: []string{"tickTime=200"}})
 	if err := zkCreate(z, "/key", "value"); err != nil {
 		t.Fatal(err)

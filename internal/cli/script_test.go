@@ -5,6 +5,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +27,11 @@ import (
 
 // The scripts run real processes on a real file store. This test binary is the `hasp` they
 // run.
+// The scripts wait for processes and hardly compute: a -parallel on the command line wins.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err) // package testing has renamed it
+	}
 	testscript.Main(m, map[string]func(){
 		"hasp":     func() { os.Exit(Main()) },
 		"victim":   victim,

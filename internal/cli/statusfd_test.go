@@ -20,7 +20,8 @@ func runWith(t *testing.T, files []uintptr, args ...string) int {
 		t.Fatal(err)
 	}
 	pid, err := syscall.ForkExec(path, append([]string{"hasp"}, args...), &syscall.ProcAttr{
-		Env: append(os.Environ(), "HASP_STORE=file://"+t.TempDir()), Files: files,
+		// The race detector sleeps for a second at each process's end.
+		Env: append(os.Environ(), "HASP_STORE=file://"+t.TempDir(), "GORACE=atexit_sleep_ms=0"), Files: files,
 	})
 	if err != nil {
 		t.Fatal(err)

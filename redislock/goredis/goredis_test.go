@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/goredis"
 )
@@ -58,6 +59,7 @@ func backend(t testing.TB, client redis.UniversalClient, o *redislock.Options) d
 const shortTTL = 2 * time.Second
 
 func TestConformanceSingle(t *testing.T) {
+	testtier.Long(t)
 	server := backends.SharedRedis(t)
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend {
@@ -69,6 +71,7 @@ func TestConformanceSingle(t *testing.T) {
 }
 
 func TestConformanceCluster(t *testing.T) {
+	testtier.Long(t)
 	cluster := backends.SharedRedisCluster(t)
 	for _, n := range cluster.Nodes { // no failover because a master had to wait for the processor
 		if _, err := n.Do("CONFIG", "SET", "cluster-node-timeout", "120000"); err != nil {

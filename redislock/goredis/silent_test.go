@@ -11,11 +11,13 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A node of a cluster that stands still costs the locks that it has, and no others, over this
 // client as over redislock's own.
 func TestRenewalWithoutANode(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cluster := backends.StartRedisCluster(t)
 	for _, n := range cluster.Nodes { // no failover

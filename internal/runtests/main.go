@@ -1,0 +1,121 @@
+// Command runtests runs the tests in tiers, tells what it is at, and says at the end what did
+// not run and why.
+//
+//	runtests quick   what needs no server, without the race detector
+//	runtests test    every store on one topology, with the race detector
+//	runtests long    what "test" leaves out: tests that call testtier.Long
+//	runtests all     test and long in one run
+//
+// Arguments after the tier are go test's: flags first, then packages ("./...").
+//
+// It is go test underneath. What it adds is what go test cannot say: which tests of a tier were
+// skipped for which reason, over all packages; and who is at work while nothing is printed.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const usage = "usage: runtests quick|test|long|all [flags of go test] [packages]"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "runtests:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	isFlag := func(s string) bool { return strings.HasPrefix(s, "-") }
+	flags, patterns := args[1:], []string{}
+	if i := slices.IndexFunc(flags, func(s string) bool { return !isFlag(s) }); i >= 0 {
+		flags, patterns = flags[:i], flags[i:]
+	}
+	if slices.ContainsFunc(patterns, isFlag) {
+		return errors.New("a flag after the packages; of a flag with a value write -flag=value\n" + usage)
+	}
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	pkgs, err := list(patterns)
+	if err != nil {
+		return err
+	}
+	goTest, err := command(args[0], pkgs)
+	if err != nil {
+		return err
+	}
+	if len(goTest.packages) == 0 {
+		return fmt.Errorf("no package of %v has tests of the tier %q", patterns, args[0])
+	}
+	return goTest.run(flags, os.Stdout)
+}
+
+// invocation is one go test.
+type invocation struct {
+	flags    []string
+	env      []string // beside our own
+	packages []string
+}
+
+// command says how the packages' tests of a tier are run.
+func command(tier string, pkgs []pkg) (invocation, error) {
+	race := []string{"-race"}
+	// When all tests have ended, nothing is left to race: its second of sleep at the end of each
+	// process would be the longest test of most packages.
+	inv := invocation{env: []string{"GORACE=atexit_sleep_ms=0"}}
+	switch tier {
+	case "quick":
+		inv.flags, inv.env = []string{"-short"}, append(inv.env, "HASP_NO_SERVERS=1")
+		pkgs = slices.DeleteFunc(pkgs, pkg.needsServers)
+	case "test":
+		inv.flags = append(race, "-short")
+	case "all":
+		inv.flags = race
+	case "long":
+		return inv.long(race, pkgs)
+	default:
+		return inv, fmt.Errorf("no tier %q\n%s", tier, usage)
+	}
+	for _, p := range pkgs {
+		if p.hasTests() {
+			inv.packages = append(inv.packages, p.ImportPath)
+		}
+	}
+	return inv, nil
+}
+
+// run runs it, and tells of it. It returns an error if a test has failed.
+func (inv invocation) run(flags []string, out *os.File) error {
+	// Not -v: -json brings the names of all tests anyway.
+	args := slices.Concat([]string{"test", "-json"}, inv.flags, flags, inv.packages)
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(cmd.Environ(), inv.env...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r := newReport(out, len(inv.packages))
+	read := r.read(stdout)
+	err = cmd.Wait()
+	r.finish()
+	if read != nil {
+		return read
+	}
+	if err != nil {
+		return fmt.Errorf("tests failed: %w", err)
+	}
+	return nil
+}
