@@ -7,6 +7,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // These tests wait, for servers and for TTLs, and hardly compute: one for each processor at
@@ -38,7 +39,7 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, members ...*backends.Etcd) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL(members)) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
 		URL:  storeURL(members),
 		Ops: func() (n int64) {
 			for _, m := range members {

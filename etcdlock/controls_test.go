@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // handOver is the check of most tests of faults. Here each of its complaints is provoked
@@ -15,7 +16,7 @@ import (
 func TestHandOverSees(t *testing.T) {
 	t.Parallel()
 	url := storeURL([]*backends.Etcd{backends.SharedEtcd(t)})
-	good := func() *hasp.Client { return locks(t, url, hasp.WithTTL(faultTTL)) }
+	good := func() *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(faultTTL)) }
 	var tokens atomic.Uint64
 	for _, c := range []struct {
 		name           string
