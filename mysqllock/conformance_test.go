@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // These tests wait, for the server and for TTLs, and hardly compute: one for each processor at
@@ -39,7 +40,7 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, storeURL string, atOnce int) {
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    2 * time.Second, // a commit may take a while on a machine with other work
 		AtOnce: atOnce,

@@ -1,20 +1,23 @@
 package testkit
 
 import (
+	"context"
 	"testing"
 
 	"github.com/hasplock/hasp"
 )
 
 // Locking locks in the background, and delivers the lease, or nil for an error. The test's
-// end ends the wait.
+// end ends the wait, and so does a time after which nobody expects it any more.
 func Locking(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
 	got, done := make(chan *hasp.Lease, 1), make(chan struct{})
 	t.Cleanup(func() { <-done }) // t.Context() has ended by then
+	ctx, cancel := context.WithTimeout(t.Context(), 3*Patience)
 	go func() {
 		defer close(done)
-		l, err := c.Mutex(name).Lock(t.Context())
+		defer cancel()
+		l, err := c.Mutex(name).Lock(ctx)
 		if err != nil {
 			t.Logf("the waiter for %s: %v", name, err)
 		}
