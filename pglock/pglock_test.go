@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"flag"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -28,22 +28,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	drivertest.Main(m)
-}
-
-// open opens a store by its URL, as hasp.Open does.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // do runs statements as superuser.
@@ -93,7 +77,7 @@ func with(storeURL string, params ...string) string {
 
 func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
 	})
@@ -131,7 +115,7 @@ func TestConformanceRow(t *testing.T) { conformBound(t, storeURL(t, "strategy=ro
 
 func conformBound(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    T,
 		AtOnce: 100,
