@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // calls returns how often the server has run commands whose name matches.
@@ -38,7 +39,7 @@ func TestUncontendedCosts(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL(), hasp.WithTTL(10*time.Minute))
 	cycle := func() {
-		if err := lock(t, c, "a").Release(t.Context()); err != nil {
+		if err := testkit.Lock(t, c, "a").Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,12 +65,12 @@ func TestContendedCosts(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			server := backends.StartRedis(t, backends.RedisOptions{})
 			first := client(t, server.URL(), hasp.WithTTL(10*time.Minute))
-			l := lock(t, first, "a")
+			l := testkit.Lock(t, first, "a")
 			var clients []*hasp.Client
 			for range n {
 				c := client(t, server.URL()+"?dial_timeout=1m", hasp.WithTTL(10*time.Minute))
 				// One after the other: a thousand connections at once are another test.
-				if err := lock(t, c, "warm").Release(t.Context()); err != nil {
+				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				clients = append(clients, c)
@@ -112,12 +113,12 @@ func TestRenewalCosts(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
 	const names = 600
-	first := lock(t, c, "n0")
+	first := testkit.Lock(t, c, "n0")
 	for i := 1; i < names; i++ {
-		lock(t, c, fmt.Sprint("n", i))
+		testkit.Lock(t, c, fmt.Sprint("n", i))
 	}
-	holder := lock(t, client(t, server.URL(), hasp.WithTTL(10*time.Minute)), "w")
-	waiting(t, c, "w")
+	holder := testkit.Lock(t, client(t, server.URL(), hasp.WithTTL(10*time.Minute)), "w")
+	testkit.Queued(t, c, "w")
 	renewed(t, first) // the next one is a third of the TTL away
 	began, before := time.Now(), calls(t, server, "evalsha|eval")
 	renewed(t, first)
@@ -127,7 +128,7 @@ func TestRenewalCosts(t *testing.T) {
 	if got < 3 || got > 2*3+2 {
 		t.Errorf("%d script calls for one renewal of %d locks and a waiter", got, names)
 	}
-	if !holder.Held() || len(queue(t, c, "w")) != 2 {
+	if !holder.Held() || len(testkit.Entries(t, c, "w")) != 2 {
 		t.Error("the waiter was not renewed")
 	}
 	// All of them, by the store's own word: the one that expires first does so a whole TTL
@@ -148,10 +149,8 @@ func TestRenewalCosts(t *testing.T) {
 func TestRenewalBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	must(t, err)
-	t.Cleanup(net.Close)
-	b := open(t, "redis://"+net.Addr())
+	net := testkit.Proxy(t, server.Addr)
+	b := testkit.Open(t, "redis://"+net.Addr())
 	defer b.Close()
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
 	must(t, err)

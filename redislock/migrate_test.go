@@ -7,6 +7,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // moving is a slot of a cluster on its way from one master to another.
@@ -65,8 +66,8 @@ func TestSlotMoves(t *testing.T) {
 			if strategy == "queue" {
 				key = "hasp:{a}"
 			}
-			must(t, lock(t, c, "a").Release(t.Context())) // it has been used
-			kept, l := lock(t, c, "x{a}"), lock(t, c, "y{a}")
+			must(t, testkit.Lock(t, c, "a").Release(t.Context())) // it has been used
+			kept, l := testkit.Lock(t, c, "x{a}"), testkit.Lock(t, c, "y{a}")
 			m := move(t, cluster, key)
 			type result struct {
 				what string

@@ -1,9 +1,7 @@
 package redislock_test
 
 import (
-	"context"
 	"flag"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	_ "github.com/hasplock/hasp/redislock"
 )
 
@@ -23,22 +22,6 @@ func TestMain(m *testing.M) {
 	drivertest.Main(m)
 }
 
-// open opens a store by its URL, as hasp.Open does.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // shortTTL is that of leases which the conformance tests let expire. A second is too short for
 // a machine on which a hundred others are ready to run: holds were lost that nothing had harmed.
 const shortTTL = 2 * time.Second
@@ -46,7 +29,7 @@ const shortTTL = 2 * time.Second
 func TestConformanceSingle(t *testing.T) {
 	server := backends.SharedRedis(t)
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, server.URL()) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, server.URL()) },
 		URL:  server.URL(),
 		TTL:  shortTTL,
 	})
@@ -59,7 +42,7 @@ func TestConformanceCluster(t *testing.T) {
 	}
 	storeURL := "redis://" + strings.Join(cluster.Addrs(), ",")
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
 	})
@@ -73,7 +56,7 @@ func TestConformanceSentinel(t *testing.T) {
 	}
 	storeURL := "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
 	})
@@ -82,7 +65,7 @@ func TestConformanceSentinel(t *testing.T) {
 func TestConformanceSetNX(t *testing.T) {
 	storeURL := backends.SharedRedis(t).URL() + "?strategy=setnx"
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
 	})
@@ -91,7 +74,7 @@ func TestConformanceSetNX(t *testing.T) {
 func TestConformanceRedisson(t *testing.T) {
 	storeURL := backends.SharedRedis(t).URL() + "?strategy=redisson"
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
 	})

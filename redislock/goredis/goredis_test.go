@@ -1,7 +1,6 @@
 package goredis_test
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/goredis"
 )
@@ -87,11 +87,7 @@ func TestConformanceCluster(t *testing.T) {
 // control is a request that it is free to repeat.
 func TestNoRetries(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(net.Close)
+	net := testkit.Proxy(t, server.Addr)
 	client := redis.NewClient(&redis.Options{Addr: net.Addr(), MaxRetries: 5, MinRetryBackoff: -1})
 	b := backend(t, client, nil)
 	defer b.Close()
