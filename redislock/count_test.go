@@ -3,7 +3,6 @@ package redislock_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,21 +17,6 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// calls returns how often the server has run commands whose name matches.
-func calls(t testing.TB, server *backends.Redis, name string) int {
-	t.Helper()
-	info, err := server.Do("INFO", "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, m := range regexp.MustCompile(`cmdstat_(?:`+name+`):calls=(\d+)`).FindAllStringSubmatch(info, -1) {
-		c, _ := strconv.Atoi(m[1])
-		n += c
-	}
-	return n
-}
-
 // One script call to acquire and one to release, and no message, where nobody contends.
 func TestUncontendedCosts(t *testing.T) {
 	t.Parallel()
@@ -44,15 +28,15 @@ func TestUncontendedCosts(t *testing.T) {
 		}
 	}
 	cycle() // loads the scripts
-	before, messages := calls(t, server, "evalsha|eval"), calls(t, server, "publish")
+	before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
 	const n = 50
 	for range n {
 		cycle()
 	}
-	if got := calls(t, server, "evalsha|eval") - before; got != 2*n {
+	if got := server.Calls(t, "evalsha|eval") - before; got != 2*n {
 		t.Errorf("%d script calls for %d locks and releases", got, n)
 	}
-	if got := calls(t, server, "publish") - messages; got != 0 {
+	if got := server.Calls(t, "publish") - messages; got != 0 {
 		t.Errorf("%d messages to nobody", got)
 	}
 }
@@ -75,7 +59,7 @@ func TestContendedCosts(t *testing.T) {
 				}
 				clients = append(clients, c)
 			}
-			before, messages := calls(t, server, "evalsha|eval"), calls(t, server, "publish")
+			before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
 			var wg sync.WaitGroup
 			for _, c := range clients {
 				wg.Go(func() {
@@ -95,8 +79,8 @@ func TestContendedCosts(t *testing.T) {
 				t.Error(err)
 			}
 			wg.Wait()
-			scripts := float64(calls(t, server, "evalsha|eval")-before) / float64(2*n)
-			published := float64(calls(t, server, "publish")-messages) / float64(2*n)
+			scripts := float64(server.Calls(t, "evalsha|eval")-before) / float64(2*n)
+			published := float64(server.Calls(t, "publish")-messages) / float64(2*n)
 			// Those who were close to the front and waited long have asked once; renewals of
 			// a minute's TTL do not fall into this time.
 			if scripts > 2.2 || published > 1.05 {
@@ -120,9 +104,9 @@ func TestRenewalCosts(t *testing.T) {
 	holder := testkit.Lock(t, client(t, server.URL(), hasp.WithTTL(10*time.Minute)), "w")
 	testkit.Queued(t, c, "w")
 	renewed(t, first) // the next one is a third of the TTL away
-	began, before := time.Now(), calls(t, server, "evalsha|eval")
+	began, before := time.Now(), server.Calls(t, "evalsha|eval")
 	renewed(t, first)
-	got := calls(t, server, "evalsha|eval") - before
+	got := server.Calls(t, "evalsha|eval") - before
 	// Three calls for 601 names. A machine that stood still for a third of the TTL has seen two
 	// renewals, and the waiter looks for itself when its holder could have expired.
 	if got < 3 || got > 2*3+2 {

@@ -118,11 +118,11 @@ func TestWrongCapacity(t *testing.T) {
 		_, err := s.Ticket(r).Enqueue(t.Context())
 		return err
 	}
-	before := calls(t, server, "hget")
+	before := server.Calls(t, "hget")
 	if err := wrong("a"); !errors.Is(err, driver.ErrMismatch) {
 		t.Errorf("another capacity: %v", err)
 	}
-	if n := calls(t, server, "hget") - before; n > 10 {
+	if n := server.Calls(t, "hget") - before; n > 10 {
 		t.Errorf("%d fields were read to refuse it", n)
 	}
 
@@ -155,10 +155,10 @@ func TestRenewalIsSliced(t *testing.T) {
 	crowd(t, s, "a", n, 1, n/2)
 	_, err := s.KeepAlive(t.Context())
 	must(t, err)
-	before := calls(t, server, "evalsha")
+	before := server.Calls(t, "evalsha")
 	_, err = s.KeepAlive(t.Context())
 	must(t, err)
-	if got := calls(t, server, "evalsha") - before; got < n/256 || got > 2*n/256 {
+	if got := server.Calls(t, "evalsha") - before; got < n/256 || got > 2*n/256 {
 		t.Errorf("%d scripts for %d entries", got, n)
 	}
 }

@@ -51,11 +51,11 @@ func TestManyHoldersAreSwept(t *testing.T) {
 	}
 	time.Sleep(600 * time.Millisecond)
 	for round := 0; !v.Held; round++ {
-		before := calls(t, server, "hget")
+		before := server.Calls(t, "hget")
 		var err error
 		v, err = waits.Enqueue(t.Context())
 		must(t, err)
-		if read := calls(t, server, "hget") - before; read > 2*most+3*mortal {
+		if read := server.Calls(t, "hget") - before; read > 2*most+3*mortal {
 			t.Errorf("%d fields were read by one look", read)
 		}
 		if round > 2*n/most+2 {

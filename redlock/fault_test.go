@@ -86,7 +86,7 @@ func TestRollingRestart(t *testing.T) {
 	testkit.Release(t, l)
 
 	told := make(chan string, 1)
-	s := session(t, testkit.Open(t, urlOf(nodes)), 20*time.Second, func(id string, _ error) { told <- id })
+	s := session(t, testkit.Open(t, urlOf(nodes)), 2*testkit.Patience, func(id string, _ error) { told <- id })
 	r := testkit.Request("b")
 	if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)

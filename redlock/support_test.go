@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,19 +167,10 @@ func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string
 func nobody(string, error) {}
 
 // calls is how many commands the servers have served whose names match.
-func calls(tb testing.TB, nodes []*backends.Redis, name string) int {
-	tb.Helper()
-	pattern := regexp.MustCompile(`cmdstat_(?:` + name + `):calls=(\d+)`)
-	n := 0
+func calls(t testing.TB, nodes []*backends.Redis, names string) (n int) {
+	t.Helper()
 	for _, node := range nodes {
-		info, err := node.Do("INFO", "commandstats")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for _, m := range pattern.FindAllStringSubmatch(info, -1) {
-			c, _ := strconv.Atoi(m[1])
-			n += c
-		}
+		n += node.Calls(t, names)
 	}
 	return n
 }
