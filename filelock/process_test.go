@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // countJob increments the number in a file, in two steps that only the lock keeps
@@ -225,7 +226,7 @@ func stopJob(j job) error {
 // file, but not in a call whose context has ended.
 func TestStoppedInside(t *testing.T) {
 	dir := storeDir(t)
-	c := openClient(t, dir)
+	c := testkit.Client(t, "file://"+dir)
 	held, err := c.Mutex("a").Lock(patient(t))
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +340,7 @@ func TestChildDoesNotInherit(t *testing.T) {
 	if err := unix.Kill(sleeper, 0); err != nil {
 		t.Fatalf("the sleeping grandchild: %v", err)
 	}
-	l, err := openClient(t, dir).Mutex("a").Lock(patient(t))
+	l, err := testkit.Client(t, "file://"+dir).Mutex("a").Lock(patient(t))
 	if err != nil {
 		t.Fatalf("the parent is dead, its child lives: %v", err)
 	}

@@ -131,14 +131,7 @@ func TestRedissonFormat(t *testing.T) {
 // waitingTry starts to lock and waits until the client listens for the key.
 func waitingTry(t *testing.T, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
-	got := make(chan *hasp.Lease, 1)
-	go func() {
-		l, err := c.Mutex(name).Lock(t.Context())
-		if err != nil {
-			t.Logf("waiter: %v", err)
-		}
-		got <- l
-	}()
+	got := testkit.Locking(t, c, name)
 	time.Sleep(200 * time.Millisecond)
 	return got
 }

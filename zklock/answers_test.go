@@ -23,11 +23,7 @@ func answerLost(t *testing.T, s *site, match func([]byte) bool, do func()) {
 	t.Helper()
 	cut := s.net[0].Lose(faultnet.Down, 1, match)
 	do()
-	select {
-	case <-cut:
-	case <-time.After(patience):
-		t.Fatal("no such request was made")
-	}
+	testkit.Await(t, "such a request", cut)
 }
 
 func onLock(op byte) func([]byte) bool { // a request on an entry's node, of this type

@@ -52,13 +52,8 @@ func TestHiddenBlocker(t *testing.T) {
 		if err := a.Delete(node, -1); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-got:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(patience):
-			t.Fatalf("under %s: sleeps on", o.Root)
+		if err := testkit.Await(t, "the waiter under "+o.Root, got); err != nil {
+			t.Error(err)
 		}
 	}
 }

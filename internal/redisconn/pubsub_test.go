@@ -39,13 +39,8 @@ func listen(t *testing.T, c redisconn.Conn, channel string) (got <-chan string, 
 
 func heard(t *testing.T, got <-chan string, want string) {
 	t.Helper()
-	select {
-	case text := <-got:
-		if text != want {
-			t.Errorf("heard %q, want %q", text, want)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatalf("never heard %q", want)
+	if text := testkit.Await(t, want, got); text != want {
+		t.Errorf("heard %q, want %q", text, want)
 	}
 }
 
