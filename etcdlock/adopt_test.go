@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func adopt(t testing.TB, k driver.Ticket, id string, seq uint64, want error) {
@@ -41,7 +42,7 @@ func deletes(r *pb.TxnRequest) bool {
 // L4: a request to adopt arrives when the importer has given up: the entry stays what it
 // was, and does not come to hang on a lease that lives on.
 func lateAdopt(l *late) {
-	old := session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-a"))
+	old := testkit.Session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-a"))
 	token := held(l, old)
 	k := l.s.Ticket(whole(l.name, l.name+"-b"))
 	l.p.set(puts(l.name+"-b"), nil)
@@ -58,7 +59,7 @@ func lateLeave(l *late) {
 	l.p.set(deletes, nil)
 	l.leaves(old, errPost)
 	l.p.set(nil, nil)
-	adopt(l, session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b")), l.name+"-a", token, nil)
+	adopt(l, testkit.Session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b")), l.name+"-a", token, nil)
 	l.arrive(l.name + "-b")
 }
 
@@ -66,7 +67,7 @@ func lateLeave(l *late) {
 func TestLeaveAfterUnansweredPublication(t *testing.T) {
 	t.Parallel()
 	b, p := spoiled(t, backends.SharedEtcd(t))
-	k := session(t, b, calm, nil).Ticket(whole("adopt-1", "adopt-1-a"))
+	k := testkit.Session(t, b, calm, nil).Ticket(whole("adopt-1", "adopt-1-a"))
 	held(t, k)
 	p.set(nil, puts("adopt-1-a"))
 	if err := k.(driver.Publisher).Publish(ctx(t), []byte("x")); !errors.Is(err, errPost) {
@@ -89,7 +90,7 @@ func TestAdoptedOutlivesExporter(t *testing.T) {
 			t.Parallel()
 			e := backends.StartEtcd(t, backends.EtcdOptions{Old: old})
 			b := backend(t, storeURL([]*backends.Etcd{e}))
-			exporter, importer := session(t, b, calm, nil), session(t, b, calm, nil)
+			exporter, importer := testkit.Session(t, b, calm, nil), testkit.Session(t, b, calm, nil)
 			first := exporter.Ticket(whole("a", "a-1"))
 			token := held(t, first)
 			held(t, exporter.Ticket(whole("left", "left-1")))
@@ -118,7 +119,7 @@ func TestAdoptedOutlivesExporter(t *testing.T) {
 			if err := e.Restart(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the exporter's session is closed", func() bool { return exporter.Close(ctx(t)) == nil })
+			testkit.Eventually(t, "the exporter's session is closed", func() bool { return exporter.Close(ctx(t)) == nil })
 			if left := entries(t, b, "left"); len(left) != 0 {
 				t.Errorf("the exporter's other entry is there: %+v", left)
 			}
@@ -139,7 +140,7 @@ func TestAdoptedIsWatchedAndGuards(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	url := storeURL([]*backends.Etcd{e})
-	c, other, raw := locks(t, url), locks(t, url), client(t, e.Addr)
+	c, other, raw := testkit.Client(t, url), testkit.Client(t, url), client(t, e.Addr)
 	l, err := c.Mutex("adopt-2").Lock(ctx(t))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -67,7 +68,7 @@ func permit(t *testing.T, c *clientv3.Client, prefix string) error {
 // as is etcd's own client with a user's password.
 func as(t *testing.T, e *backends.Etcd, user string) *clientv3.Client {
 	t.Helper()
-	c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
+	c := testkit.Must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
 		Endpoints: []string{"http://" + e.Addr}, Username: user, Password: secret,
 		Logger: clientv3.NewCtxClient(ctx(t)).GetLogger(), // to nowhere
 	}))
@@ -83,9 +84,9 @@ func TestPasswordAndTokenRenewal(t *testing.T) {
 	e := guarded(t)
 	url := "etcd://locks:pa%20ss%2Fword@" + e.Addr
 	renewals := &tally{}
-	keeper := locks(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
-	holder, waiter := locks(t, url, hasp.WithTTL(calm)), locks(t, url, hasp.WithTTL(calm))
-	kept := must[*hasp.Lease](t)(keeper.Mutex("kept").Lock(ctx(t)))
+	keeper := testkit.Client(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
+	holder, waiter := testkit.Client(t, url, hasp.WithTTL(calm)), testkit.Client(t, url, hasp.WithTTL(calm))
+	kept := testkit.Lock(t, keeper, "kept")
 	for i, name := range []string{"a", "b"} {
 		handOver{holder: holder, waiter: waiter, name: name, meanwhile: func() {
 			time.Sleep(time.Duration(i+1) * 2 * time.Second) // tokens that nobody uses last a second
@@ -98,7 +99,7 @@ func TestPasswordAndTokenRenewal(t *testing.T) {
 	if !kept.Held() {
 		t.Errorf("lost: %v", kept.Err())
 	}
-	release(t, kept)
+	testkit.Release(t, kept)
 	for name, err := range keeper.Names(ctx(t), "") {
 		t.Errorf("left: %q, %v", name, err)
 	}
@@ -121,11 +122,11 @@ func TestRenewalNeedsEveryRight(t *testing.T) {
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")
 		renewals, denied := &tally{}, &denials{}
-		c := locks(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(steady), hasp.WithObserver(renewals), hasp.WithObserver(denied))
-		good := must[*hasp.Lease](t)(c.Mutex("good").Lock(ctx(t)))
-		must[*hasp.Lease](t)(c.Mutex("bad").Lock(ctx(t)))
+		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(steady), hasp.WithObserver(renewals), hasp.WithObserver(denied))
+		good := testkit.Lock(t, c, "good")
+		testkit.Lock(t, c, "bad")
 		root := as(t, e, "root")
-		must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
+		testkit.Must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
 		if o.Old {
 			renewals.renewed(t, 2)
 			if !good.Held() {
@@ -169,8 +170,8 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{TLS: true})
 	plain := backends.SharedEtcd(t)
-	c := locks(t, "etcd://"+e.Addr+"/?ca="+e.CA)
-	release(t, must[*hasp.Lease](t)(c.Mutex("tls").Lock(ctx(t))))
+	c := testkit.Client(t, "etcd://"+e.Addr+"/?ca="+e.CA)
+	testkit.Release(t, testkit.Lock(t, c, "tls"))
 	for what, bad := range map[string]struct{ url, words string }{
 		"unknown authority":          {"etcd://" + e.Addr + "/?tls=true", "certificate"},
 		"wrong host":                 {"etcd://" + elsewhere(t, e.Addr) + "/?ca=" + e.CA, "certificate"},
@@ -272,8 +273,8 @@ func TestPrefix(t *testing.T) {
 	raw := client(t, e.Addr)
 	var held []*hasp.Lease
 	for _, query := range []string{"", "?prefix=other/", "?prefix=other", "?prefix="} {
-		c := locks(t, "etcd://"+e.Addr+"/"+query)
-		held = append(held, must[*hasp.Lease](t)(c.Mutex("prefix").TryLock(ctx(t))))
+		c := testkit.Client(t, "etcd://"+e.Addr+"/"+query)
+		held = append(held, testkit.Must[*hasp.Lease](t)(c.Mutex("prefix").TryLock(ctx(t))))
 		for name, err := range c.Names(ctx(t), "pref") {
 			if name != "prefix" || err != nil {
 				t.Errorf("with %q: name %q, %v", query, name, err)
@@ -284,6 +285,6 @@ func TestPrefix(t *testing.T) {
 		if k := keys(t, raw, prefix+"prefix/"); len(k) != 1 {
 			t.Errorf("prefix %q: %q", prefix, k)
 		}
-		release(t, held[i])
+		testkit.Release(t, held[i])
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -27,7 +28,7 @@ func TestChaos(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	const lasts = 12 * time.Second
-	c := newChaos(t, "chaos", func(url string) *hasp.Client { return locks(t, url, hasp.WithTTL(chaosTTL)) })
+	c := newChaos(t, "chaos", func(url string) *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(chaosTTL)) })
 	end := time.Now().Add(lasts)
 	for _, w := range c.run(func() bool { return time.Now().After(end) }, patience) {
 		t.Error(w)
@@ -49,7 +50,7 @@ func TestChaosSees(t *testing.T) {
 			// No longer than it takes: the judge has enough when he has seen two hold at once.
 			end := time.Now().Add(patience)
 			wrong := c.run(func() bool {
-				h := must[history.History](t)(c.rec.History())
+				h := testkit.Must[history.History](t)(c.rec.History())
 				return len(history.Exclusion(h)) > 0 || time.Now().After(end)
 			}, 0)
 			if !strings.Contains(strings.Join(wrong, "\n"), "exclusion") {
@@ -88,7 +89,7 @@ func newChaos(t *testing.T, name string, connect func(url string) *hasp.Client) 
 		p := &party{}
 		var hosts []string
 		for _, m := range c.cluster.Members {
-			proxy := network(t, m.Addr)
+			proxy := testkit.Proxy(t, m.Addr)
 			p.net, hosts = append(p.net, proxy), append(hosts, proxy.Addr())
 		}
 		p.witness = witness{connect("etcd://" + strings.Join(hosts, ",")), fmt.Sprint("client-", i), c.rec}

@@ -6,6 +6,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -30,7 +31,7 @@ func TestConformanceOthers(t *testing.T) {
 
 func conform(t *testing.T, members ...*backends.Etcd) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL(members)) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
 		URL:  storeURL(members),
 		Ops: func() (n int64) {
 			for _, m := range members {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -17,7 +18,7 @@ func TestHandOverSees(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	url := storeURL([]*backends.Etcd{backends.SharedEtcd(t)})
-	good := func() *hasp.Client { return locks(t, url, hasp.WithTTL(faultTTL)) }
+	good := func() *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(faultTTL)) }
 	var tokens atomic.Uint64
 	for _, c := range []struct {
 		name           string

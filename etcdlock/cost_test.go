@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -30,8 +31,8 @@ const watched = 20 * time.Millisecond
 func TestUncontendedCost(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
-	release(t, must[*hasp.Lease](t)(c.Mutex("warm").Lock(ctx(t))))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
+	testkit.Release(t, testkit.Lock(t, c, "warm"))
 	s := c.Semaphore("cost-sem", 5)
 	for what, lock := range map[string]func(context.Context) (*hasp.Lease, error){
 		"Lock": c.Mutex("cost").Lock, "TryLock": c.Mutex("cost").TryLock,
@@ -44,7 +45,7 @@ func TestUncontendedCost(t *testing.T) {
 		cost := spent(t, e, func() {
 			for range times {
 				began := time.Now()
-				release(t, must[*hasp.Lease](t)(lock(ctx(t))))
+				testkit.Release(t, testkit.Must[*hasp.Lease](t)(lock(ctx(t))))
 				if time.Since(began) > watched {
 					slow++
 				}
@@ -62,9 +63,9 @@ func TestUncontendedCost(t *testing.T) {
 func TestRefusedTryCost(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
-	l := must[*hasp.Lease](t)(c.Mutex("cost").Lock(ctx(t)))
-	p := must[*hasp.Lease](t)(c.Semaphore("cost-sem", 3).Acquire(ctx(t), 2))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
+	l := testkit.Lock(t, c, "cost")
+	p := testkit.Must[*hasp.Lease](t)(c.Semaphore("cost-sem", 3).Acquire(ctx(t), 2))
 	const times = 50
 	cost := spent(t, e, func() {
 		for range times {
@@ -78,8 +79,8 @@ func TestRefusedTryCost(t *testing.T) {
 	if n := cost["Txn"]; n < 3*times || n > 3*times+2 || total(cost) > 3*times+4 {
 		t.Errorf("%d refused tries cost %v", 3*times, cost)
 	}
-	release(t, l)
-	release(t, p)
+	testkit.Release(t, l)
+	testkit.Release(t, p)
 }
 
 // The cost of a contended acquisition does not grow with those who wait: enter, watch,
@@ -116,8 +117,8 @@ func contend(t *testing.T, e *backends.Etcd, n, rounds int) map[string]int64 {
 	name := fmt.Sprint("contend-", n)
 	clients := make([]*hasp.Client, n)
 	for i := range clients {
-		clients[i] = locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
-		release(t, must[*hasp.Lease](t)(clients[i].Mutex(fmt.Sprint("warm-", i)).Lock(ctx(t))))
+		clients[i] = testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(time.Hour))
+		testkit.Release(t, testkit.Must[*hasp.Lease](t)(clients[i].Mutex(fmt.Sprint("warm-", i)).Lock(ctx(t))))
 	}
 	defer func() {
 		for _, c := range clients {
@@ -145,7 +146,7 @@ func TestReaderCostAmongReaders(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	b := backend(t, storeURL([]*backends.Etcd{e}))
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	const readers = 300
 	for i := range readers {
 		v, err := s.Ticket(request("crowd", fmt.Sprint("r", i), 1, 1<<31-1)).Enqueue(ctx(t))
@@ -157,7 +158,7 @@ func TestReaderCostAmongReaders(t *testing.T) {
 	if n := len(keys(t, raw, "hasp/crowd/~r~")); n != readers {
 		t.Fatalf("%d readers' keys", n)
 	}
-	w := session(t, b, calm, nil).Ticket(whole("crowd", "w"))
+	w := testkit.Session(t, b, calm, nil).Ticket(whole("crowd", "w"))
 	if v, err := w.Enqueue(ctx(t)); err != nil || v.Held {
 		t.Fatalf("the writer: %+v, %v", v, err)
 	}

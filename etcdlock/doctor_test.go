@@ -8,13 +8,14 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // diagnose returns the findings as "LEVEL SUBJECT: TEXT".
 func diagnose(t *testing.T, b *etcdlock.Backend) (found []string) {
 	t.Helper()
-	for _, f := range must[[]driver.Finding](t)(b.Diagnose(ctx(t))) {
+	for _, f := range testkit.Must[[]driver.Finding](t)(b.Diagnose(ctx(t))) {
 		t.Logf("%s: %s: %s (%s)", f.Level, f.Subject, f.Text, f.Cure)
 		found = append(found, fmt.Sprintf("%s %s: %s", f.Level, f.Subject, f.Text))
 		if (f.Level == driver.Info) != (f.Cure == "") {
@@ -63,7 +64,7 @@ func TestDoctorOfCluster(t *testing.T) {
 	if err := m[2].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the last knows that it has no leader", func() bool {
+	testkit.Eventually(t, "the last knows that it has no leader", func() bool {
 		s := status(t, m[0])
 		return s != nil && s.Leader == 0
 	})
@@ -93,7 +94,7 @@ func TestDoctorOfFull(t *testing.T) {
 		return err
 	}
 	i := 0
-	eventually(t, "four fifths are used", func() bool {
+	testkit.Eventually(t, "four fifths are used", func() bool {
 		i++
 		if err := put(i); err != nil {
 			t.Fatal(err)

@@ -15,12 +15,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // noted returns the key of the note, or nil.
 func noted(t testing.TB, c *clientv3.Client, name string) *mvccpb.KeyValue {
 	t.Helper()
-	resp := must[*clientv3.GetResponse](t)(c.Get(ctx(t), "hasp/~evicted/"+name))
+	resp := testkit.Must[*clientv3.GetResponse](t)(c.Get(ctx(t), "hasp/~evicted/"+name))
 	if len(resp.Kvs) == 0 {
 		return nil
 	}
@@ -38,8 +39,8 @@ func lastEviction(t testing.TB, b *etcdlock.Backend, name, want string) {
 func TestEvictionNoteIsNoEntry(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c, raw := locks(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
-	l := must[*hasp.Lease](t)(c.Mutex("evict-1").Lock(ctx(t)))
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	l := testkit.Lock(t, c, "evict-1")
 	if err := c.Evict(ctx(t), "evict-1", l.ID(), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestEvictionNoteIsNoEntry(t *testing.T) {
 	if kv == nil {
 		t.Fatal("no note")
 	}
-	ttl := must[*clientv3.LeaseTimeToLiveResponse](t)(raw.TimeToLive(ctx(t), clientv3.LeaseID(kv.Lease)))
+	ttl := testkit.Must[*clientv3.LeaseTimeToLiveResponse](t)(raw.TimeToLive(ctx(t), clientv3.LeaseID(kv.Lease)))
 	if left := time.Duration(ttl.TTL) * time.Second; left > 24*time.Hour || left < 23*time.Hour {
 		t.Errorf("the note is kept for %s", left)
 	}
@@ -60,7 +61,7 @@ func TestEvictionNoteIsNoEntry(t *testing.T) {
 		}
 	}
 	// A semaphore compares all there is under the name before it enters, etcdctl waits for it.
-	release(t, must[*hasp.Lease](t)(c.Semaphore("evict-1", 3).Acquire(ctx(t), 3)))
+	testkit.Release(t, testkit.Must[*hasp.Lease](t)(c.Semaphore("evict-1", 3).Acquire(ctx(t), 3)))
 	held, _ := etcdctlLock(t, e.Addr, "hasp/evict-1")
 	await(t, "etcdctl holds, with nobody but the note there", held)
 }
@@ -75,12 +76,12 @@ func TestEvictionNoteWakesNobody(t *testing.T) {
 	var told atomic.Int32
 	done := make(chan error, 1)
 	go func() { done <- b.Watch(following, "evict-2", func() { told.Add(1) }) }()
-	eventually(t, "the watch stands", func() bool { return told.Load() == 1 })
+	testkit.Eventually(t, "the watch stands", func() bool { return told.Load() == 1 })
 	for _, key := range []string{"hasp/~evicted/evict-2", "hasp/evict-2/control"} {
-		must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "x"))
+		testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "x"))
 		defer raw.Delete(context.Background(), key)
 	}
-	eventually(t, "told of the control", func() bool { return told.Load() > 1 })
+	testkit.Eventually(t, "told of the control", func() bool { return told.Load() > 1 })
 	if n := told.Load(); n != 2 {
 		t.Errorf("told %d times", n)
 	}
@@ -95,7 +96,7 @@ func TestEvictionNoteGoesWithItsLease(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	b, raw := backend(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	var leases []clientv3.LeaseID
 	for _, id := range []string{"evict-3-a", "evict-3-b"} {
 		held(t, s.Ticket(whole("evict-3", id)))
@@ -105,7 +106,7 @@ func TestEvictionNoteGoesWithItsLease(t *testing.T) {
 		leases = append(leases, clientv3.LeaseID(noted(t, raw, "evict-3").Lease))
 	}
 	for i, want := range []string{"note of evict-3-b", ""} {
-		must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), leases[i]))
+		testkit.Must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), leases[i]))
 		lastEviction(t, b, "evict-3", want)
 	}
 }
@@ -115,7 +116,7 @@ func TestEvictionNoteGoesWithItsLease(t *testing.T) {
 func TestEvictionAnswerLost(t *testing.T) {
 	t.Parallel()
 	b, p := spoiled(t, backends.SharedEtcd(t))
-	held(t, session(t, b, calm, nil).Ticket(whole("evict-4", "evict-4-a")))
+	held(t, testkit.Session(t, b, calm, nil).Ticket(whole("evict-4", "evict-4-a")))
 	p.set(nil, puts("~evicted/"))
 	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errPost) {
 		t.Fatalf("evict: %v", err)
@@ -153,17 +154,17 @@ func TestEvictWithoutPermissionForNotes(t *testing.T) {
 	t.Parallel()
 	e := guarded(t)
 	root := as(t, e, "root")
-	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx(t), "few"))
+	testkit.Must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx(t), "few"))
 	for _, of := range []string{"hasp/few/", "hasp/~epoch/"} {
-		must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx(t), "few", of,
+		testkit.Must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx(t), "few", of,
 			clientv3.GetPrefixRangeEnd(of), clientv3.PermissionType(clientv3.PermReadWrite)))
 	}
-	must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(ctx(t), "few", secret))
-	must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(ctx(t), "few", "few"))
+	testkit.Must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(ctx(t), "few", secret))
+	testkit.Must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(ctx(t), "few", "few"))
 
-	holder := locks(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
-	l := must[*hasp.Lease](t)(holder.Mutex("few").Lock(ctx(t)))
-	b := must[*etcdlock.Backend](t)(etcdlock.Open(as(t, e, "few"), nil))
+	holder := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
+	l := testkit.Lock(t, holder, "few")
+	b := testkit.Must[*etcdlock.Backend](t)(etcdlock.Open(as(t, e, "few"), nil))
 	if err := b.EvictFor(ctx(t), "few", l.ID(), "note"); err != nil {
 		t.Fatalf("evict: %v", err)
 	}

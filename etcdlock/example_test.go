@@ -3,9 +3,6 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // endpoint is a real etcd's, set by TestExamples; yours would be 127.0.0.1:2379.
@@ -101,37 +99,7 @@ func ExampleBackend_Guard() {
 // Examples cannot be skipped where no etcd can be had, tests can; hence no "Output:" there.
 func TestExamples(t *testing.T) {
 	endpoint = backends.SharedEtcd(t).Addr
-	for name, x := range map[string]struct {
-		run  func()
-		want string
-	}{
-		"Example":              {Example, "nobody else is here\nreleased: <nil>"},
-		"ExampleOpen":          {ExampleOpen, "two of three permits: true\n<nil>"},
-		"ExampleBackend_Guard": {ExampleBackend_Guard, "written: true\nreleased: <nil>\nwritten: false"},
-	} {
-		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
-			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)
-		}
-	}
-}
-
-// printed returns what fn writes to standard output.
-func printed(t *testing.T, fn func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := os.Stdout
-	os.Stdout = w
-	defer func() { os.Stdout = was }()
-	fn() // far less than a pipe holds
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+	testkit.Prints(t, "nobody else is here\nreleased: <nil>", Example)
+	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)
+	testkit.Prints(t, "written: true\nreleased: <nil>\nwritten: false", ExampleBackend_Guard)
 }

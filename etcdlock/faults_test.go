@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -32,7 +33,7 @@ const steady = 15 * time.Second
 // leader returns which member leads, as soon as one does.
 func leader(t *testing.T, c *backends.EtcdCluster) (lead int) {
 	t.Helper()
-	eventually(t, "a member leads", func() bool {
+	testkit.Eventually(t, "a member leads", func() bool {
 		for i, m := range c.Members {
 			if s := status(t, m); s != nil && s.Leader == s.Header.MemberId {
 				lead = i
@@ -63,7 +64,7 @@ func TestMemberPaused(t *testing.T) {
 	t.Parallel()
 	cluster := backends.StartEtcdCluster(t, backends.EtcdOptions{})
 	url := storeURL(cluster.Members)
-	holder, waiter := locks(t, url, hasp.WithTTL(faultTTL)), locks(t, url, hasp.WithTTL(faultTTL))
+	holder, waiter := testkit.Client(t, url, hasp.WithTTL(faultTTL)), testkit.Client(t, url, hasp.WithTTL(faultTTL))
 	lead := leader(t, cluster)
 	for i, m := range cluster.Members {
 		t.Logf("member %d is paused (leader at first: %t)", i, i == lead)
@@ -86,17 +87,17 @@ func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	cluster := backends.StartEtcdCluster(t, backends.EtcdOptions{})
 	url := storeURL(cluster.Members)
-	other := locks(t, url, hasp.WithTTL(steady))
+	other := testkit.Client(t, url, hasp.WithTTL(steady))
 	renewals := &tally{}
-	holder := locks(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
+	holder := testkit.Client(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
 	control := flawed(t, url, liar(steady), hasp.WithTTL(steady))
-	l := must[*hasp.Lease](t)(holder.Mutex("killed").Lock(ctx(t)))
-	unrenewed := must[*hasp.Lease](t)(control.Mutex("killed-control").Lock(ctx(t)))
+	l := testkit.Lock(t, holder, "killed")
+	unrenewed := testkit.Lock(t, control, "killed-control")
 	if err := cluster.Members[leader(t, cluster)].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	// The lease would end, had it not been renewed with the new leader: the control's does.
-	eventually(t, "the control's lock is given to another", func() bool {
+	testkit.Eventually(t, "the control's lock is given to another", func() bool {
 		short, cancel := context.WithTimeout(ctx(t), 5*time.Second)
 		defer cancel()
 		if !l.Held() {
@@ -114,7 +115,7 @@ func TestLeaderKilled(t *testing.T) {
 	}
 	renewals.renewed(t, 1)
 	handOver{holder: other, waiter: holder, name: "killed-2", meanwhile: func() {}}.passes(t)
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // The only member is killed and starts again. What was held is held or told as lost before
@@ -123,7 +124,7 @@ func TestServerRestarted(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	url := storeURL([]*backends.Etcd{e})
-	holder, waiter := locks(t, url, hasp.WithTTL(faultTTL)), locks(t, url, hasp.WithTTL(faultTTL))
+	holder, waiter := testkit.Client(t, url, hasp.WithTTL(faultTTL)), testkit.Client(t, url, hasp.WithTTL(faultTTL))
 	for i, down := range []time.Duration{0, 2 * faultTTL} {
 		handOver{holder: holder, waiter: waiter, name: fmt.Sprint("restarted-", i), meanwhile: func() {
 			if err := e.Kill(); err != nil {
@@ -142,7 +143,7 @@ func TestServerPaused(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	url := storeURL([]*backends.Etcd{e})
-	holder, waiter := locks(t, url, hasp.WithTTL(faultTTL)), locks(t, url, hasp.WithTTL(faultTTL))
+	holder, waiter := testkit.Client(t, url, hasp.WithTTL(faultTTL)), testkit.Client(t, url, hasp.WithTTL(faultTTL))
 	for i, pause := range []time.Duration{faultTTL / 3, 2 * faultTTL} {
 		handOver{holder: holder, waiter: waiter, name: fmt.Sprint("server-paused-", i), meanwhile: func() {
 			if err := e.Pause(); err != nil {
@@ -160,18 +161,18 @@ func TestServerPaused(t *testing.T) {
 func TestCompaction(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	p := network(t, e.Addr)
+	p := testkit.Proxy(t, e.Addr)
 	raw := client(t, e.Addr)
 	compact := func() {
 		t.Helper()
 		for range 10 {
-			must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", "x"))
+			testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", "x"))
 		}
-		now := must[*clientv3.GetResponse](t)(raw.Get(ctx(t), "other"))
-		must[*clientv3.CompactResponse](t)(raw.Compact(ctx(t), now.Header.Revision, clientv3.WithCompactPhysical()))
+		now := testkit.Must[*clientv3.GetResponse](t)(raw.Get(ctx(t), "other"))
+		testkit.Must[*clientv3.CompactResponse](t)(raw.Compact(ctx(t), now.Header.Revision, clientv3.WithCompactPhysical()))
 	}
-	holder := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(faultTTL))
-	waiter := locks(t, "etcd://"+p.Addr(), hasp.WithTTL(faultTTL))
+	holder := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(faultTTL))
+	waiter := testkit.Client(t, "etcd://"+p.Addr(), hasp.WithTTL(faultTTL))
 	handOver{holder: holder, waiter: waiter, name: "compacted-1", meanwhile: compact}.passes(t)
 	handOver{holder: holder, waiter: waiter, name: "compacted-2", meanwhile: func() {
 		p.Cut()
@@ -180,11 +181,11 @@ func TestCompaction(t *testing.T) {
 	// Far behind in a queue, a watch begins in the past, which may be compacted before the
 	// server sees it. The reads of this ticket see to it that it is.
 	b := backend(t, storeURL([]*backends.Etcd{e}))
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	var queue []driver.Ticket
 	for i := range 60 {
 		k := s.Ticket(whole("compacted-3", fmt.Sprint("c", i)))
-		must[driver.Verdict](t)(k.Enqueue(ctx(t)))
+		testkit.Must[driver.Verdict](t)(k.Enqueue(ctx(t)))
 		queue = append(queue, k)
 	}
 	compact()
@@ -213,12 +214,12 @@ func TestNoSpace(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{Config: map[string]any{"quota-backend-bytes": 1 << 20}})
 	renewals := &tally{}
-	c := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady), hasp.WithObserver(renewals))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady), hasp.WithObserver(renewals))
 	raw := client(t, e.Addr)
-	l := must[*hasp.Lease](t)(c.Mutex("space").Lock(ctx(t)))
-	stuck := must[*hasp.Lease](t)(c.Mutex("space-3").Lock(ctx(t)))
+	l := testkit.Lock(t, c, "space")
+	stuck := testkit.Lock(t, c, "space-3")
 	b, p := spoiled(t, e)
-	unsure := session(t, b, calm, nil).Ticket(whole("space-0", "space-0-a"))
+	unsure := testkit.Session(t, b, calm, nil).Ticket(whole("space-0", "space-0-a"))
 	p.set(nil, puts("space-0-a"))
 	if _, err := unsure.Enqueue(ctx(t)); !errors.Is(err, errPost) {
 		t.Fatalf("enqueue: %v", err)
@@ -250,5 +251,5 @@ func TestNoSpace(t *testing.T) {
 	if !l.Held() {
 		t.Errorf("lost: %v", l.Err())
 	}
-	release(t, l)
+	testkit.Release(t, l)
 }

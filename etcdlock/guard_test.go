@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // S3: a write under the guard is applied while the lock is held, and never after, however
@@ -17,7 +18,7 @@ import (
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c, raw := locks(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
 	b := c.Backend().(*etcdlock.Backend)
 	write := func(l *hasp.Lease, value string) bool {
 		t.Helper()
@@ -27,7 +28,7 @@ func TestGuard(t *testing.T) {
 		}
 		return resp.Succeeded
 	}
-	first := must[*hasp.Lease](t)(c.Mutex("a/Guard").Lock(ctx(t)))
+	first := testkit.Lock(t, c, "a/Guard")
 	if !write(first, "first") {
 		t.Error("the holder may not write")
 	}
@@ -35,19 +36,19 @@ func TestGuard(t *testing.T) {
 	if write(first, "late") {
 		t.Error("a write after the loss was applied")
 	}
-	second := must[*hasp.Lease](t)(c.Mutex("a/Guard").Lock(ctx(t)))
+	second := testkit.Lock(t, c, "a/Guard")
 	if write(first, "late") || !write(second, "second") {
 		t.Error("the guard mistakes one holder for another")
 	}
-	release(t, second)
+	testkit.Release(t, second)
 	if write(second, "late") {
 		t.Error("a write after the release was applied")
 	}
-	reader := must[*hasp.Lease](t)(c.RWMutex("a/Guard").RLock(ctx(t)))
+	reader := testkit.Must[*hasp.Lease](t)(c.RWMutex("a/Guard").RLock(ctx(t)))
 	if write(reader, "shared") {
 		t.Error("a reader's lease guards a write")
 	}
-	release(t, reader)
+	testkit.Release(t, reader)
 }
 
 func TestNilClient(t *testing.T) {

@@ -13,17 +13,9 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
-
-func identity(t testing.TB, b driver.Backend) string {
-	t.Helper()
-	id := must[string](t)(b.(driver.Identifier).Identity(ctx(t)))
-	if id == "" || len(id) > 200 {
-		t.Errorf("%s has the identity %q", b, id)
-	}
-	return id
-}
 
 // One cluster is one store, however its URL is spelled: with the members in another order,
 // only some of them, other names of the hosts. Another prefix is another store.
@@ -60,7 +52,7 @@ func TestIdentity(t *testing.T) {
 			}
 			b := backend(t, "etcd://"+s)
 			all.Go(func() { // all at once: nobody was there before
-				id := identity(t, b)
+				id := testkit.Identity(t, b)
 				mu.Lock()
 				defer mu.Unlock()
 				ids[id] = true
@@ -77,11 +69,11 @@ func TestIdentity(t *testing.T) {
 			seen[id] = query
 		}
 	}
-	c := locks(t, "etcd://"+addrs[0]+"/?prefix=")
+	c := testkit.Client(t, "etcd://"+addrs[0]+"/?prefix=")
 	for name, err := range c.Names(ctx(t), "") {
 		t.Errorf("a name that nobody uses: %q, %v", name, err)
 	}
-	release(t, must[*hasp.Lease](t)(c.Semaphore("~store", 3).Acquire(ctx(t), 3)))
+	testkit.Release(t, testkit.Must[*hasp.Lease](t)(c.Semaphore("~store", 3).Acquire(ctx(t), 3)))
 }
 
 // Clusters that are set up alike have the same id in etcd's own books. They are two stores.
@@ -95,8 +87,8 @@ func TestIdentityOfClustersThatLookAlike(t *testing.T) {
 	var clusters []uint64
 	for range 2 {
 		e := backends.StartEtcd(t, alike)
-		clusters = append(clusters, must[*clientv3.GetResponse](t)(client(t, e.Addr).Get(ctx(t), "any")).Header.ClusterId)
-		ids = append(ids, identity(t, backend(t, storeURL([]*backends.Etcd{e}))))
+		clusters = append(clusters, testkit.Must[*clientv3.GetResponse](t)(client(t, e.Addr).Get(ctx(t), "any")).Header.ClusterId)
+		ids = append(ids, testkit.Identity(t, backend(t, storeURL([]*backends.Etcd{e}))))
 	}
 	if clusters[0] != clusters[1] {
 		t.Fatalf("the clusters do not look alike: %x", clusters)
@@ -113,19 +105,19 @@ func TestListOfTheFirst(t *testing.T) {
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
 	b, raw := backend(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
 	for i := range 3 {
-		must[*clientv3.PutResponse](t)(raw.Put(ctx(t), fmt.Sprint("hasp/first/", i), "no lease, no entry"))
+		testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), fmt.Sprint("hasp/first/", i), "no lease, no entry"))
 	}
-	if list := must[[]driver.Entry](t)(b.List(ctx(t), "first", 2)); len(list) != 0 {
+	if list := testkit.Must[[]driver.Entry](t)(b.List(ctx(t), "first", 2)); len(list) != 0 {
 		t.Errorf("nobody is there, and listed are %+v", list)
 	}
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	const n = 300
 	for i := range n {
-		must[driver.Verdict](t)(s.Ticket(whole("first", fmt.Sprint("f", i))).Enqueue(ctx(t)))
+		testkit.Must[driver.Verdict](t)(s.Ticket(whole("first", fmt.Sprint("f", i))).Enqueue(ctx(t)))
 	}
 	cost := func(limit int) (list []driver.Entry, bytes float64) {
 		before := metrics(t, e.Addr)[sentBytes]
-		list = must[[]driver.Entry](t)(b.List(ctx(t), "first", limit))
+		list = testkit.Must[[]driver.Entry](t)(b.List(ctx(t), "first", limit))
 		return list, metrics(t, e.Addr)[sentBytes] - before
 	}
 	all, whole := cost(0)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -60,7 +61,7 @@ func TestEtcdctlExcludesUs(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c := locks(t, storeURL([]*backends.Etcd{e}))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}))
 	held, end := etcdctlLock(t, e.Addr, "hasp/interop-1")
 	await(t, "etcdctl lock holds", held)
 
@@ -91,7 +92,7 @@ func TestEtcdctlExcludesUs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	eventually(t, "we wait behind etcdctl", func() bool {
+	testkit.Eventually(t, "we wait behind etcdctl", func() bool {
 		q, err := c.Inspect(ctx(t), "interop-1")
 		return err == nil && len(q.Waiters) == 1
 	})
@@ -109,8 +110,8 @@ func TestWeExcludeEtcdctl(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c := locks(t, storeURL([]*backends.Etcd{e}))
-	reader := must[*hasp.Lease](t)(c.RWMutex("interop-2").RLock(ctx(t)))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}))
+	reader := testkit.Must[*hasp.Lease](t)(c.RWMutex("interop-2").RLock(ctx(t)))
 	writer := make(chan *hasp.Lease, 1)
 	go func() {
 		l, err := c.Mutex("interop-2").Lock(ctx(t))
@@ -119,23 +120,23 @@ func TestWeExcludeEtcdctl(t *testing.T) {
 		}
 		writer <- l
 	}()
-	eventually(t, "a writer waits", func() bool {
+	testkit.Eventually(t, "a writer waits", func() bool {
 		q, err := c.Inspect(ctx(t), "interop-2")
 		return err == nil && len(q.Waiters) == 1
 	})
 	held, _ := etcdctlLock(t, e.Addr, "hasp/interop-2")
-	eventually(t, "etcdctl waits", func() bool {
+	testkit.Eventually(t, "etcdctl waits", func() bool {
 		q, err := c.Inspect(ctx(t), "interop-2")
 		return err == nil && len(q.Waiters) == 2
 	})
-	release(t, reader)
+	testkit.Release(t, reader)
 	l := <-writer
 	select {
 	case <-held:
 		t.Fatal("etcdctl locked while we hold")
 	case <-time.After(100 * time.Millisecond):
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	await(t, "etcdctl's turn after us", held)
 }
 
@@ -144,8 +145,8 @@ func TestConcurrencyMutexTakesTurnsWithUs(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c := locks(t, storeURL([]*backends.Etcd{e}))
-	s := must[*concurrency.Session](t)(concurrency.NewSession(client(t, e.Addr)))
+	c := testkit.Client(t, storeURL([]*backends.Etcd{e}))
+	s := testkit.Must[*concurrency.Session](t)(concurrency.NewSession(client(t, e.Addr)))
 	defer s.Close()
 	shared, turns := 0, make(chan error, 2)
 	const each = 20
@@ -189,11 +190,11 @@ func TestConcurrencyMutexTakesTurnsWithUs(t *testing.T) {
 func TestForeignKeysThatAreNoEntries(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c, raw := locks(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
 	held, _ := etcdctlLock(t, e.Addr, "hasp/interop-4/nested")
 	await(t, "etcdctl holds interop-4/nested", held)
 	for _, key := range []string{"hasp/interop-4/garbage", "hasp/interop-4/~r~garbage", "hasp/interop-4/~3~garbage", "hasp/interop-4/~~", "hasp/interop-4/"} {
-		must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "{"))
+		testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "{"))
 		defer raw.Delete(context.Background(), key)
 	}
 	if q, err := c.Inspect(ctx(t), "interop-4"); err != nil || len(q.Holders) != 0 {
@@ -210,10 +211,10 @@ func TestForeignKeysThatAreNoEntries(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		release(t, l)
+		testkit.Release(t, l)
 	}
 	// And they do not hide those who are in the way.
-	l := must[*hasp.Lease](t)(m.Lock(ctx(t)))
+	l := testkit.Must[*hasp.Lease](t)(m.Lock(ctx(t)))
 	if _, err := m.TryLock(ctx(t)); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("TryLock of a held lock: %v", err)
 	}
@@ -223,13 +224,13 @@ func TestForeignKeysThatAreNoEntries(t *testing.T) {
 	if _, err := s.Acquire(ctx(t), 1); !errors.Is(err, hasp.ErrMismatch) {
 		t.Errorf("Acquire under the name of a held mutex: %v", err)
 	}
-	release(t, l)
-	p := must[*hasp.Lease](t)(s.Acquire(ctx(t), 2))
+	testkit.Release(t, l)
+	p := testkit.Must[*hasp.Lease](t)(s.Acquire(ctx(t), 2))
 	if _, err := s.TryAcquire(ctx(t), 2); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("TryAcquire of too much: %v", err)
 	}
 	if _, err := rw.RLock(ctx(t)); !errors.Is(err, hasp.ErrMismatch) {
 		t.Errorf("RLock under the name of a semaphore: %v", err)
 	}
-	release(t, p)
+	testkit.Release(t, p)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -39,7 +40,7 @@ func newBehind(t *testing.T, name string, o backends.EtcdOptions) *behind {
 	lead := leader(t, cluster)
 	b := &behind{T: t, cluster: cluster, at: cluster.Members[lead], lags: cluster.Members[(lead+1)%3], name: name}
 	b.raw = client(t, b.at.Addr)
-	b.holder = locks(t, "etcd://"+b.at.Addr, hasp.WithTTL(calm))
+	b.holder = testkit.Client(t, "etcd://"+b.at.Addr, hasp.WithTTL(calm))
 	// Streams go where the client is connected to. Calls would as well, and are led elsewhere.
 	elsewhere := b.raw.ActiveConnection()
 	divert := func(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -66,9 +67,9 @@ func (b *behind) fallBehind() {
 // past has a client use the key of its next lock before, and returns the key.
 func (b *behind) past(c *hasp.Client) string {
 	b.Helper()
-	l := must[*hasp.Lease](b)(c.Mutex(b.name).Lock(ctx(b)))
+	l := testkit.Must[*hasp.Lease](b)(c.Mutex(b.name).Lock(ctx(b)))
 	used := keys(b, b.raw, "hasp/"+b.name+"/")
-	release(b, l)
+	testkit.Release(b, l)
 	return used[0]
 }
 
@@ -77,7 +78,7 @@ func (b *behind) past(c *hasp.Client) string {
 func (b *behind) catchUp() {
 	b.Helper()
 	last := b.name + "-last"
-	l := must[*hasp.Lease](b)(b.holder.Mutex(last).Lock(ctx(b)))
+	l := testkit.Must[*hasp.Lease](b)(b.holder.Mutex(last).Lock(ctx(b)))
 	got := make(chan error, 1)
 	go func() {
 		next, err := b.steered.Mutex(last).Lock(ctx(b))
@@ -90,12 +91,12 @@ func (b *behind) catchUp() {
 	if err := b.lags.Resume(); err != nil {
 		b.Fatal(err)
 	}
-	now := must[*clientv3.GetResponse](b)(b.raw.Get(ctx(b), "any")).Header.Revision
-	eventually(b, "the member has caught up", func() bool {
+	now := testkit.Must[*clientv3.GetResponse](b)(b.raw.Get(ctx(b), "any")).Header.Revision
+	testkit.Eventually(b, "the member has caught up", func() bool {
 		s := status(b.T, b.lags)
 		return s != nil && s.Header.Revision >= now
 	})
-	release(b, l)
+	testkit.Release(b, l)
 	if err := <-got; err != nil {
 		b.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func (b *behind) catchUp() {
 // waits waits until one waits, and its watch has most likely been sent.
 func (b *behind) waits(name string) {
 	b.Helper()
-	eventually(b, "one waits", func() bool {
+	testkit.Eventually(b, "one waits", func() bool {
 		q, err := b.holder.Inspect(ctx(b), name)
 		return err == nil && len(q.Waiters) == 1
 	})
@@ -141,7 +142,7 @@ func TestOwnPastIsNoLoss(t *testing.T) {
 		b := newBehind(t, "past-2", o)
 		b.fallBehind()
 		used := b.past(b.steered)
-		l := must[*hasp.Lease](t)(b.steered.Mutex(b.name).Lock(ctx(t)))
+		l := testkit.Lock(t, b.steered, b.name)
 		if k := keys(t, b.raw, "hasp/past-2/"); len(k) != 1 || k[0] != used {
 			t.Errorf("the key has no past: %q, before %q", k, used)
 		}
@@ -159,7 +160,7 @@ func TestOwnPastIsNoLoss(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		} else {
-			release(t, next)
+			testkit.Release(t, next)
 		}
 	})
 }

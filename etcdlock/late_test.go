@@ -19,6 +19,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 var errPost = errors.New("test: no answer")
@@ -114,7 +115,7 @@ func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *post) {
 
 func entries(t *testing.T, b driver.Backend, name string) []driver.Entry {
 	t.Helper()
-	return must[[]driver.Entry](t)(b.List(ctx(t), name, 0))
+	return testkit.Must[[]driver.Entry](t)(b.List(ctx(t), name, 0))
 }
 
 // alive renews the session, on whose lease an orphan would live for ever.
@@ -209,7 +210,7 @@ var lateRequests = map[string]struct {
 		r := whole(l.name, l.name+"-a")
 		r.NoWait = true
 		try := l.unanswered(r)
-		holder := session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b"))
+		holder := testkit.Session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b"))
 		l.holds(holder)
 		if v, err := try.Enqueue(ctx(l)); err != nil || v.Held {
 			l.Fatalf("try again: %+v, %v", v, err)
@@ -284,7 +285,7 @@ var lateRequests = map[string]struct {
 			l.Fatal(err)
 		}
 		defer c.Close()
-		release(l, must[*hasp.Lease](l)(c.Mutex(l.name).Lock(ctx(l)))) // a session is open
+		testkit.Release(l, testkit.Must[*hasp.Lease](l)(c.Mutex(l.name).Lock(ctx(l)))) // a session is open
 		const times = 10
 		for range times {
 			l.p.set(puts(l.name+"/"), nil)
@@ -296,7 +297,7 @@ var lateRequests = map[string]struct {
 			}
 			l.p.set(nil, nil)
 		}
-		eventually(l, "each has been left in the background", func() bool { return l.p.moved.Load() == times })
+		testkit.Eventually(l, "each has been left in the background", func() bool { return l.p.moved.Load() == times })
 		l.arrive()
 	}},
 }
@@ -309,7 +310,7 @@ func TestLateRequests(t *testing.T) {
 				t.Parallel()
 				l := &late{T: t, name: fmt.Sprintf("late-%s-%t", strings.ToLower(name), control)}
 				l.b, l.p = spoiled(t, backends.SharedEtcd(t))
-				l.s = session(t, l.b, calm, nil)
+				l.s = testkit.Session(t, l.b, calm, nil)
 				if control {
 					l.p.strip = x.without
 				}
@@ -326,7 +327,7 @@ func TestLateRequests(t *testing.T) {
 func TestLeaveIsSettledByRenewals(t *testing.T) {
 	t.Parallel()
 	b, p := spoiled(t, backends.SharedEtcd(t))
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	k := s.Ticket(whole("late-8", "late-8-a"))
 	p.set(nil, puts("late-8-a"))
 	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
@@ -343,5 +344,5 @@ func TestLeaveIsSettledByRenewals(t *testing.T) {
 		t.Fatalf("left: %+v", left)
 	}
 	alive(t, s)
-	eventually(t, "nothing is left", func() bool { return len(entries(t, b, "late-8")) == 0 })
+	testkit.Eventually(t, "nothing is left", func() bool { return len(entries(t, b, "late-8")) == 0 })
 }

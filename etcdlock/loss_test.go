@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -26,9 +27,9 @@ const soon = time.Minute
 func TestDeletedKeyIsALoss(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
-	c, raw := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(calm)), client(t, e.Addr)
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(calm)), client(t, e.Addr)
 	for _, age := range []time.Duration{0, 200 * time.Millisecond} {
-		l := must[*hasp.Lease](t)(c.Mutex("loss-1").Lock(ctx(t)))
+		l := testkit.Lock(t, c, "loss-1")
 		time.Sleep(age) // an old lock has a watch, a young one does not yet
 		remove(t, raw, "loss-1", l.ID())
 		began := time.Now()
@@ -52,9 +53,9 @@ func TestRevokedLease(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	url, raw := storeURL([]*backends.Etcd{e}), client(t, e.Addr)
-	c, other := locks(t, url, hasp.WithTTL(calm)), locks(t, url)
-	held := must[*hasp.Lease](t)(c.Mutex("loss-3-held").Lock(ctx(t)))
-	blocker := must[*hasp.Lease](t)(other.Mutex("loss-3-wanted").Lock(ctx(t)))
+	c, other := testkit.Client(t, url, hasp.WithTTL(calm)), testkit.Client(t, url)
+	held := testkit.Lock(t, c, "loss-3-held")
+	blocker := testkit.Lock(t, other, "loss-3-wanted")
 	got := make(chan *hasp.Lease, 1)
 	go func() {
 		l, err := c.Mutex("loss-3-wanted").Lock(ctx(t))
@@ -70,7 +71,7 @@ func TestRevokedLease(t *testing.T) {
 		}
 		return q.Waiters[0].ID
 	}
-	eventually(t, "one waits", func() bool { return waiting() != "" })
+	testkit.Eventually(t, "one waits", func() bool { return waiting() != "" })
 	first := waiting()
 	time.Sleep(100 * time.Millisecond) // the holder's watch stands
 	list := entries(t, c.Backend(), "loss-3-held")
@@ -78,15 +79,15 @@ func TestRevokedLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), clientv3.LeaseID(id)))
+	testkit.Must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), clientv3.LeaseID(id)))
 	began := time.Now()
 	<-held.Lost()
 	if took := time.Since(began); took > soon {
 		t.Errorf("the loss was told after %s", took)
 	}
-	eventually(t, "the waiter queues up again", func() bool { id := waiting(); return id != "" && id != first })
-	release(t, blocker)
-	release(t, <-got)
+	testkit.Eventually(t, "the waiter queues up again", func() bool { id := waiting(); return id != "" && id != first })
+	testkit.Release(t, blocker)
+	testkit.Release(t, <-got)
 }
 
 // An entry that is removed while it waits behind the holder alone is not granted when the
@@ -102,10 +103,10 @@ func TestEvictedWaiterIsNotGranted(t *testing.T) {
 	for i := range rounds {
 		name := fmt.Sprint("loss-4-", i)
 		told := make(chan struct{}, 9)
-		holder := session(t, b, calm, nil).Ticket(whole(name, "a"))
-		must[driver.Verdict](t)(holder.Enqueue(ctx(t)))
-		waiter := session(t, b, calm, func(string, error) { told <- struct{}{} }).Ticket(whole(name, "b"))
-		must[driver.Verdict](t)(waiter.Enqueue(ctx(t)))
+		holder := testkit.Session(t, b, calm, nil).Ticket(whole(name, "a"))
+		testkit.Must[driver.Verdict](t)(holder.Enqueue(ctx(t)))
+		waiter := testkit.Session(t, b, calm, func(string, error) { told <- struct{}{} }).Ticket(whole(name, "b"))
+		testkit.Must[driver.Verdict](t)(waiter.Enqueue(ctx(t)))
 		answer := make(chan error, 1)
 		go func() {
 			v, err := waiter.Wait(ctx(t))
@@ -144,8 +145,8 @@ func TestTenThousandHeld(t *testing.T) {
 	testtier.Long(t)
 	const n, askAtOnce = 10_000, 64
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	c, raw := locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), client(t, e.Addr)
-	release(t, must[*hasp.Lease](t)(c.Mutex("warm").Lock(ctx(t))))
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), client(t, e.Addr)
+	testkit.Release(t, testkit.Lock(t, c, "warm"))
 	heap, goroutines := inUse(), runtime.NumGoroutine()
 	held := make([]*hasp.Lease, n)
 	byMany(t, n, func(i int) (err error) {
@@ -157,7 +158,7 @@ func TestTenThousandHeld(t *testing.T) {
 	}
 	// Each is watched and then looked for, in batches.
 	before := map[string]int64{}
-	eventually(t, "all are watched", func() bool {
+	testkit.Eventually(t, "all are watched", func() bool {
 		was := total(before)
 		time.Sleep(200 * time.Millisecond)
 		before = messages(t, e.Addr)

@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -27,8 +28,8 @@ func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	silent := func(t *testing.T, bad func(addr string) *hasp.Client, holds bool) handOver {
-		p := network(t, e.Addr)
-		x := handOver{holder: locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(faultTTL)), waiter: bad(p.Addr()), name: t.Name()}
+		p := testkit.Proxy(t, e.Addr)
+		x := handOver{holder: testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(faultTTL)), waiter: bad(p.Addr()), name: t.Name()}
 		if holds {
 			x.holder, x.waiter = x.waiter, x.holder
 		}
@@ -43,7 +44,7 @@ func TestSilentConnection(t *testing.T) {
 		}
 		return x
 	}
-	ours := func(addr string) *hasp.Client { return locks(t, "etcd://"+addr, hasp.WithTTL(faultTTL)) }
+	ours := func(addr string) *hasp.Client { return testkit.Client(t, "etcd://"+addr, hasp.WithTTL(faultTTL)) }
 	for _, holds := range []bool{true, false} {
 		t.Run(fmt.Sprintf("holder=%t", holds), func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +65,7 @@ func TestSilentConnection(t *testing.T) {
 // up on it: nobody is granted twice, nothing stays.
 func TestHeldPartition(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range heldPartition(t, "partition", func(url string) *hasp.Client { return locks(t, url, hasp.WithTTL(faultTTL)) }) {
+	for _, wrong := range heldPartition(t, "partition", func(url string) *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(faultTTL)) }) {
 		t.Error(wrong)
 	}
 }
@@ -85,11 +86,11 @@ func TestHeldPartitionSees(t *testing.T) {
 func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client) (wrong []string) {
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	e := backends.SharedEtcd(t)
-	p := network(t, e.Addr)
+	p := testkit.Proxy(t, e.Addr)
 	rec := history.New()
-	good := witness{locks(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), "good", rec}
+	good := witness{testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), "good", rec}
 	cut := witness{bad("etcd://" + p.Addr()), "cut", rec}
-	l := must[*grip](t)(cut.lock(ctx(t), name))
+	l := testkit.Must[*grip](t)(cut.lock(ctx(t), name))
 	p.Partition()
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
@@ -100,14 +101,14 @@ func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client)
 	if took := time.Since(began); took > soon {
 		complain("a cancelled lock took %s", took)
 	}
-	next := must[*grip](t)(good.lock(ctx(t), name))
+	next := testkit.Must[*grip](t)(good.lock(ctx(t), name))
 	time.Sleep(100 * time.Millisecond) // who still believes now says so
 	p.Heal()
-	eventually(t, "the cut client locks again", func() bool {
+	testkit.Eventually(t, "the cut client locks again", func() bool {
 		g, err := cut.lock(ctx(t), name+"-other")
 		return err == nil && g.release(ctx(t)) == nil
 	})
-	eventually(t, "all that was held has been delivered", func() bool {
+	testkit.Eventually(t, "all that was held has been delivered", func() bool {
 		s := p.Stats()
 		return s.Up.Waiting() == 0 && s.Down.Waiting() == 0
 	})
@@ -134,7 +135,7 @@ func TestDeadServerIsNotHammered(t *testing.T) {
 	t.Parallel()
 	const most = 10 // dials in a second
 	if rate := dialsOfDead(t, "hammer", func(addr string) *hasp.Client {
-		return locks(t, "etcd://"+addr, hasp.WithTTL(faultTTL))
+		return testkit.Client(t, "etcd://"+addr, hasp.WithTTL(faultTTL))
 	}); rate > most {
 		t.Errorf("%.1f dials in a second", rate)
 	}
@@ -153,9 +154,9 @@ func TestDeadServerIsNotHammered(t *testing.T) {
 // two TTLs, and returns how many dials that makes in a second.
 func dialsOfDead(t *testing.T, name string, connect func(addr string) *hasp.Client) float64 {
 	t.Helper()
-	p := network(t, backends.SharedEtcd(t).Addr)
+	p := testkit.Proxy(t, backends.SharedEtcd(t).Addr)
 	c := connect(p.Addr())
-	l := must[*hasp.Lease](t)(c.Mutex(name).Lock(ctx(t)))
+	l := testkit.Lock(t, c, name)
 	waiting, cancel := context.WithCancel(ctx(t))
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // slowAnswers keeps answers to looks until they are let go: the server has made them, and
@@ -48,14 +49,14 @@ func TestMessageOvertakesLook(t *testing.T) {
 			t.Parallel()
 			e := backends.StartEtcd(t, backends.EtcdOptions{}) // others' writes must cause no looks
 			name := "overtaken-" + what
-			blocker := session(t, backend(t, storeURL([]*backends.Etcd{e})), calm, nil)
+			blocker := testkit.Session(t, backend(t, storeURL([]*backends.Etcd{e})), calm, nil)
 			writer, last := blocker.Ticket(whole(name, "w")), blocker.Ticket(whole(name+"-last", "w"))
 			held(t, writer)
 			held(t, last)
 
 			slow := &slowAnswers{make(chan struct{}, 9), make(chan struct{})}
-			b := must[*etcdlock.Backend](t)(etcdlock.Open(client(t, e.Addr, grpc.WithChainUnaryInterceptor(slow.intercept)), nil))
-			s := session(t, b, calm, nil)
+			b := testkit.Must[*etcdlock.Backend](t)(etcdlock.Open(client(t, e.Addr, grpc.WithChainUnaryInterceptor(slow.intercept)), nil))
+			s := testkit.Session(t, b, calm, nil)
 			reader, sentinel := s.Ticket(request(name, "r", 1, driver.Whole)), s.Ticket(whole(name+"-last", "s"))
 			waits := func(k driver.Ticket) <-chan error {
 				done := make(chan error, 1)
@@ -68,12 +69,12 @@ func TestMessageOvertakesLook(t *testing.T) {
 				}()
 				return done
 			}
-			must[driver.Verdict](t)(reader.Enqueue(ctx(t)))
+			testkit.Must[driver.Verdict](t)(reader.Enqueue(ctx(t)))
 			// The watch begins later than the reader's place is known from, so it looks again.
-			must[*clientv3.PutResponse](t)(client(t, e.Addr).Put(ctx(t), "other", "x"))
+			testkit.Must[*clientv3.PutResponse](t)(client(t, e.Addr).Put(ctx(t), "other", "x"))
 			got := waits(reader)
 			<-slow.made
-			must[driver.Verdict](t)(sentinel.Enqueue(ctx(t)))
+			testkit.Must[driver.Verdict](t)(sentinel.Enqueue(ctx(t)))
 			told := waits(sentinel)
 			time.Sleep(200 * time.Millisecond) // its watch stands most likely; else it looks, and is kept as well
 			if err := ahead(t, writer); err != nil {

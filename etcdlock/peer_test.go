@@ -15,6 +15,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -82,7 +83,7 @@ func (b scene) contender(opts ...grpc.DialOption) contender {
 // hold locks what is free.
 func (b scene) hold(c contender, name string) *hold {
 	b.Helper()
-	return must[*hold](b)(c.lock(ctx(b), name))
+	return testkit.Must[*hold](b)(c.lock(ctx(b), name))
 }
 
 // queued returns the keys under the lock's name, oldest first.
@@ -187,11 +188,11 @@ var peerBugs = map[string]func(b scene) string{
 			_, _ = c.lock(waiting, b.name) // it cannot lock, see what follows
 		}()
 		defer func() { cancel(); <-returned }()
-		eventually(b, "it waits", func() bool { return len(b.queued(c)) == 2 })
+		testkit.Eventually(b, "it waits", func() bool { return len(b.queued(c)) == 2 })
 		time.Sleep(100 * time.Millisecond)
 		waiter := b.queued(c)[1]
-		kv := must[*clientv3.GetResponse](b)(b.raw.Get(ctx(b), waiter)).Kvs[0]
-		must[*clientv3.LeaseRevokeResponse](b)(b.raw.Revoke(ctx(b), clientv3.LeaseID(kv.Lease)))
+		kv := testkit.Must[*clientv3.GetResponse](b)(b.raw.Get(ctx(b), waiter)).Kvs[0]
+		testkit.Must[*clientv3.LeaseRevokeResponse](b)(b.raw.Revoke(ctx(b), clientv3.LeaseID(kv.Lease)))
 		if !waitFor(b.limit, func() bool {
 			select {
 			case <-returned:
@@ -206,7 +207,7 @@ var peerBugs = map[string]func(b scene) string{
 	},
 	// L3: giving up is itself a call to the store, without an end.
 	"CancelInPartition": func(b scene) string {
-		p := network(b, b.addr)
+		p := testkit.Proxy(b, b.addr)
 		b.hold(b.contender(), b.name)
 		c := b.open(b.T, p.Addr())
 		waiting, cancel := context.WithCancel(ctx(b))
@@ -216,7 +217,7 @@ var peerBugs = map[string]func(b scene) string{
 			defer close(returned)
 			_, _ = c.lock(waiting, b.name) // it is cancelled
 		}()
-		eventually(b, "it waits", func() bool { return len(b.queued(c)) == 2 })
+		testkit.Eventually(b, "it waits", func() bool { return len(b.queued(c)) == 2 })
 		p.Partition()
 		defer func() { p.Heal(); <-returned }()
 		cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -36,21 +37,21 @@ func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")
-		p, root := network(t, e.Addr), as(t, e, "root")
+		p, root := testkit.Proxy(t, e.Addr), as(t, e, "root")
 		// Others' renewals and streams must not be counted, nor be what tells.
-		c := locks(t, "etcd://locks:pa%20ss%2Fword@"+p.Addr(), hasp.WithTTL(calm))
+		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+p.Addr(), hasp.WithTTL(calm))
 		const n = 20
 		var bad [n]*hasp.Lease
 		for i := range bad {
-			bad[i] = must[*hasp.Lease](t)(c.Mutex(fmt.Sprint("bad-", i)).Lock(ctx(t)))
+			bad[i] = testkit.Must[*hasp.Lease](t)(c.Mutex(fmt.Sprint("bad-", i)).Lock(ctx(t)))
 		}
-		good := must[*hasp.Lease](t)(c.Mutex("good").Lock(ctx(t)))
-		eventually(t, "all are watched", func() bool { return messages(t, e.Addr)["Watch"] >= n+1 })
+		good := testkit.Lock(t, c, "good")
+		testkit.Eventually(t, "all are watched", func() bool { return messages(t, e.Addr)["Watch"] >= n+1 })
 
-		must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
+		testkit.Must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
 		before, asked := streams(t, e), messages(t, e.Addr)["Watch"]
 		p.Cut() // a watch that stands goes on to; a new one is refused
-		eventually(t, "all are asked for anew", func() bool { return messages(t, e.Addr)["Watch"] >= asked+n+1 })
+		testkit.Eventually(t, "all are asked for anew", func() bool { return messages(t, e.Addr)["Watch"] >= asked+n+1 })
 		const lasts = 4 * time.Second
 		time.Sleep(lasts)
 		if s := streams(t, e) - before; s > 3 {
@@ -80,19 +81,19 @@ func TestCompactedWatchBeginsAlone(t *testing.T) {
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := backends.StartEtcd(t, o)
 		raw := client(t, e.Addr)
-		s := session(t, backend(t, storeURL([]*backends.Etcd{e})), calm, nil)
+		s := testkit.Session(t, backend(t, storeURL([]*backends.Etcd{e})), calm, nil)
 		var queue []driver.Ticket
 		for i := range 60 { // behind more than 50, a watch begins where the queue was read
 			k := s.Ticket(whole("compacted-4", fmt.Sprint("c", i)))
-			must[driver.Verdict](t)(k.Enqueue(ctx(t)))
+			testkit.Must[driver.Verdict](t)(k.Enqueue(ctx(t)))
 			queue = append(queue, k)
 		}
-		eventually(t, "the first is watched", func() bool { return messages(t, e.Addr)["Watch"] >= 1 })
+		testkit.Eventually(t, "the first is watched", func() bool { return messages(t, e.Addr)["Watch"] >= 1 })
 		for range 10 {
-			must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", "x"))
+			testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", "x"))
 		}
-		now := must[*clientv3.GetResponse](t)(raw.Get(ctx(t), "other"))
-		must[*clientv3.CompactResponse](t)(raw.Compact(ctx(t), now.Header.Revision, clientv3.WithCompactPhysical()))
+		now := testkit.Must[*clientv3.GetResponse](t)(raw.Get(ctx(t), "other"))
+		testkit.Must[*clientv3.CompactResponse](t)(raw.Compact(ctx(t), now.Header.Revision, clientv3.WithCompactPhysical()))
 		last, done := queue[len(queue)-1], make(chan error, 1)
 		go func() {
 			v, err := last.Wait(ctx(t))
@@ -102,7 +103,7 @@ func TestCompactedWatchBeginsAlone(t *testing.T) {
 			done <- err
 		}()
 		// The watch, and since that was refused its end and another.
-		eventually(t, "it has begun anew", func() bool { return messages(t, e.Addr)["Watch"] >= 4 })
+		testkit.Eventually(t, "it has begun anew", func() bool { return messages(t, e.Addr)["Watch"] >= 4 })
 		for _, k := range queue[:len(queue)-1] {
 			if err := k.Leave(ctx(t)); err != nil {
 				t.Fatal(err)

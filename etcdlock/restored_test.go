@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -27,9 +28,9 @@ func TestStoreIsPutBack(t *testing.T) {
 		o.Config = map[string]any{"data-dir": data}
 		e := backends.StartEtcd(t, o)
 		url := storeURL([]*backends.Etcd{e})
-		holder, waiter := locks(t, url, hasp.WithTTL(calm)), locks(t, url, hasp.WithTTL(calm))
-		before := must[*hasp.Lease](t)(holder.Mutex("before").Lock(ctx(t)))
-		release(t, must[*hasp.Lease](t)(waiter.Mutex("warm").Lock(ctx(t))))
+		holder, waiter := testkit.Client(t, url, hasp.WithTTL(calm)), testkit.Client(t, url, hasp.WithTTL(calm))
+		before := testkit.Lock(t, holder, "before")
+		testkit.Release(t, testkit.Lock(t, waiter, "warm"))
 		restart := func(meanwhile func() error) {
 			t.Helper()
 			if err := errors.Join(e.Stop(), meanwhile(), e.Restart()); err != nil {
@@ -40,13 +41,13 @@ func TestStoreIsPutBack(t *testing.T) {
 
 		raw := client(t, e.Addr)
 		var after *hasp.Lease
-		eventually(t, "locked after the restart", func() (ok bool) {
+		testkit.Eventually(t, "locked after the restart", func() (ok bool) {
 			l, err := holder.Mutex("after").Lock(ctx(t))
 			after = l
 			return err == nil
 		})
 		for i := range 50 { // so that revisions come again only much later
-			must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", fmt.Sprint(i)))
+			testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), "other", fmt.Sprint(i)))
 		}
 		if !before.Held() || !after.Held() {
 			t.Fatalf("a restart alone is no loss: %v, %v", before.Err(), after.Err())
@@ -59,7 +60,7 @@ func TestStoreIsPutBack(t *testing.T) {
 			}
 			got <- l
 		}()
-		eventually(t, "one waits", func() bool {
+		testkit.Eventually(t, "one waits", func() bool {
 			q, err := holder.Inspect(ctx(t), "before")
 			return err == nil && len(q.Waiters) == 1
 		})
@@ -70,7 +71,7 @@ func TestStoreIsPutBack(t *testing.T) {
 			t.Errorf("release: %v", err)
 		}
 		if l := <-got; l != nil {
-			release(t, l)
+			testkit.Release(t, l)
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // etcd remembers each key until it is compacted, and walks over all of a name at each read
@@ -16,10 +16,10 @@ import (
 func TestKeysAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
-	c, raw := locks(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
+	c, raw := testkit.Client(t, storeURL([]*backends.Etcd{e})), client(t, e.Addr)
 	seen := map[string]bool{}
 	for i := range 50 {
-		l := must[*hasp.Lease](t)(c.Mutex("again").Lock(ctx(t)))
+		l := testkit.Lock(t, c, "again")
 		for _, k := range keys(t, raw, "hasp/again/") {
 			seen[k] = true
 		}
@@ -29,8 +29,8 @@ func TestKeysAreUsedAgain(t *testing.T) {
 			c.Mutex("again").Lock(short) // gives up
 			cancel()
 		}
-		release(t, l)
-		eventually(t, "nothing is left", func() bool { return len(keys(t, raw, "hasp/again/")) == 0 })
+		testkit.Release(t, l)
+		testkit.Eventually(t, "nothing is left", func() bool { return len(keys(t, raw, "hasp/again/")) == 0 })
 	}
 	// Two or three at a time: one that was given up may not yet be known to have left.
 	if len(seen) > 10 {
@@ -43,7 +43,7 @@ func TestKeysAreUsedAgain(t *testing.T) {
 func TestEntriesOfOneSessionStayApart(t *testing.T) {
 	t.Parallel()
 	b := backend(t, storeURL([]*backends.Etcd{backends.SharedEtcd(t)}))
-	s := session(t, b, calm, nil)
+	s := testkit.Session(t, b, calm, nil)
 	var mu sync.Mutex
 	holding, last := 0, uint64(0)
 	var wg sync.WaitGroup

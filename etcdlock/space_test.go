@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -37,8 +38,8 @@ func newCrossing(t *testing.T, o backends.EtcdOptions) *crossing {
 	o.Config = map[string]any{"quota-backend-bytes": crossingQuota, "backend-batch-limit": 1}
 	x := &crossing{T: t, e: backends.StartEtcd(t, o)}
 	url := storeURL([]*backends.Etcd{x.e})
-	x.c, x.other = locks(t, url, hasp.WithTTL(calm)), locks(t, url, hasp.WithTTL(calm))
-	release(t, must[*hasp.Lease](t)(x.c.Mutex("warm").Lock(ctx(t))))
+	x.c, x.other = testkit.Client(t, url, hasp.WithTTL(calm)), testkit.Client(t, url, hasp.WithTTL(calm))
+	testkit.Release(t, testkit.Lock(t, x.c, "warm"))
 	return x
 }
 
@@ -142,7 +143,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 			x.judge("lock", errs, func(i int) bool { return x.entry(x.name("lock", i)) != nil })
 			for _, l := range held {
 				if l != nil {
-					release(x, l) // which needs no space
+					testkit.Release(x, l) // which needs no space
 				}
 			}
 		},
@@ -180,7 +181,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 			held := x.hold("import")
 			var texts [ops]string
 			for i, l := range held {
-				texts[i] = must[string](x)(l.Export())
+				texts[i] = testkit.Must[string](x)(l.Export())
 			}
 			errs := x.cross(func(i int) error {
 				_, err := x.c.Import(ctx(x), texts[i])
@@ -201,7 +202,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 		// A withdrawal puts the next epoch and deletes the entry in one.
 		"withdraw": func(x *crossing) {
 			b, p := spoiled(x.T, x.e)
-			s := session(x, b, calm, nil)
+			s := testkit.Session(x, b, calm, nil)
 			var tickets [ops]driver.Ticket
 			p.set(nil, puts("~withdraw~"))
 			for i := range tickets {
@@ -235,7 +236,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 func TestEvictionIsDoneWithoutSpace(t *testing.T) {
 	t.Parallel()
 	b, p := spoiled(t, backends.SharedEtcd(t))
-	held(t, session(t, b, calm, nil).Ticket(whole("full-1", "full-1-a")))
+	held(t, testkit.Session(t, b, calm, nil).Ticket(whole("full-1", "full-1-a")))
 	p.say = rpctypes.ErrGRPCNoSpace
 	p.set(nil, puts("~evicted/"))
 	if err := b.EvictFor(ctx(t), "full-1", "full-1-a", "note"); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,7 +19,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // patience is how long a test waits for what must come. Only a broken driver ever takes
@@ -39,15 +38,6 @@ func ctx(t testing.TB) context.Context {
 	return ctx
 }
 
-func parseURL(t testing.TB, s string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
-
 func storeURL(members []*backends.Etcd) string {
 	var hosts []string
 	for _, m := range members {
@@ -56,48 +46,22 @@ func storeURL(members []*backends.Etcd) string {
 	return "etcd://" + strings.Join(hosts, ",")
 }
 
-// open opens a backend by its URL, as hasp.Open would. The caller closes it.
-func open(t testing.TB, url string) driver.Backend {
-	t.Helper()
-	b, err := driver.Lookup("etcd")(context.Background(), parseURL(t, url))
-	if err != nil {
-		t.Fatalf("open %s: %v", url, err)
-	}
-	return b
-}
-
-// backend is open with an end.
+// backend is testkit.Open with an end.
 func backend(t testing.TB, url string) *etcdlock.Backend {
 	t.Helper()
-	b := open(t, url)
+	b := testkit.Open(t, url)
 	t.Cleanup(func() { b.Close() })
 	return b.(*etcdlock.Backend)
 }
 
-// locks opens a client of the root package, which the test's end closes.
-func locks(t testing.TB, url string, opts ...hasp.Option) *hasp.Client {
-	t.Helper()
-	c, err := hasp.Open(ctx(t), url, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// onClient is locks on a client that hasp has not made.
+// onClient is a client of the root package on one of etcd's that hasp has not made.
 func onClient(t testing.TB, etcd *clientv3.Client, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	b, err := etcdlock.Open(etcd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := hasp.New(b, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return testkit.ClientOn(t, b, opts...)
 }
 
 // tally is an observer that counts events.
@@ -125,7 +89,7 @@ func (y *tally) of(kind hasp.EventKind) int {
 func (y *tally) renewed(t testing.TB, n int) {
 	t.Helper()
 	n += y.of(hasp.Renewed)
-	eventually(t, "renewals", func() bool { return y.of(hasp.Renewed) >= n })
+	testkit.Eventually(t, "renewals", func() bool { return y.of(hasp.Renewed) >= n })
 }
 
 // client is etcd's own, to look at the store past hasp.
@@ -142,49 +106,12 @@ func client(t testing.TB, addr string, opts ...grpc.DialOption) *clientv3.Client
 	return c
 }
 
-// network puts a bad network in front of an address.
-func network(t testing.TB, addr string) *faultnet.Proxy {
-	t.Helper()
-	// Not a test's own context: it ends before clients are closed, and would cut them off.
-	p, err := faultnet.New(context.Background(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
-
-// session opens a session of the driver, which the test's end closes. told gets what it
-// tells by Gone.
-func session(t testing.TB, b driver.Backend, ttl time.Duration, told func(string, error)) driver.Session {
-	t.Helper()
-	if told == nil {
-		told = func(string, error) {}
-	}
-	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: ttl, Gone: told})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close(context.Background()) })
-	return s
-}
-
 // request asks for units of a capacity, under an id of its own.
 func request(name, id string, units, capacity int64) driver.Request {
 	return driver.Request{Name: name, ID: id, Units: units, Capacity: capacity, Owner: `{"program":"test"}`, Since: time.Now()}
 }
 
 func whole(name, id string) driver.Request { return request(name, id, driver.Whole, driver.Whole) }
-
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 // byMany calls fn for 0 to n-1, on 64 goroutines.
 func byMany(t testing.TB, n int, fn func(i int) error) {
@@ -200,13 +127,6 @@ func byMany(t testing.TB, n int, fn func(i int) error) {
 		})
 	}
 	wg.Wait()
-}
-
-func release(t testing.TB, l *hasp.Lease) {
-	t.Helper()
-	if err := l.Release(ctx(t)); err != nil {
-		t.Fatalf("release: %v", err)
-	}
 }
 
 // keys returns the keys that exist under a prefix, oldest first.
@@ -250,14 +170,6 @@ func waitFor(limit time.Duration, ok func() bool) bool {
 		}
 	}
 	return true
-}
-
-// eventually is waitFor for what must come.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	if !waitFor(patience, ok) {
-		t.Fatalf("in vain waited for: %s", what)
-	}
 }
 
 // onBoth runs a test on a current etcd and on the oldest that is promised to work.

@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // witness is a client that relies on Held all the time it has a lock, and has all of it
@@ -103,7 +104,7 @@ func (x handOver) run(t testing.TB) (wrong []string) {
 		}
 		next <- g
 	}()
-	eventually(t, "one waits", func() bool {
+	testkit.Eventually(t, "one waits", func() bool {
 		q, err := x.holder.Inspect(ctx(t), x.name)
 		return err == nil && len(q.Waiters) == 1
 	})
@@ -247,7 +248,7 @@ func forger(tokens *atomic.Uint64) broken {
 // flawed opens a client with a flaw.
 func flawed(t testing.TB, url string, flaw broken, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	flaw.Backend = open(t, url)
+	flaw.Backend = testkit.Open(t, url)
 	c, err := hasp.New(&flaw, opts...)
 	if err != nil {
 		t.Fatal(err)

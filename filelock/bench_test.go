@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func init() {
@@ -72,13 +73,13 @@ func BenchmarkUncontended(b *testing.B) {
 		}
 	})
 	b.Run("hasp", func(b *testing.B) {
-		m := openClient(b, storeDir(b)).Mutex("name")
+		m := testkit.Client(b, "file://"+storeDir(b)).Mutex("name")
 		for b.Loop() {
 			lockAndRelease(b, m)
 		}
 	})
 	b.Run("new names", func(b *testing.B) {
-		c := openClient(b, storeDir(b))
+		c := testkit.Client(b, "file://"+storeDir(b))
 		for n := 0; b.Loop(); n++ {
 			lockAndRelease(b, c.Mutex("name-"+strconv.Itoa(n)))
 		}
@@ -102,7 +103,7 @@ func BenchmarkParallel(b *testing.B) {
 		run(b, func(b *testing.B, n int) { lockOnce(b, filepath.Join(dir, strconv.Itoa(n))) })
 	})
 	b.Run("hasp", func(b *testing.B) {
-		c := openClient(b, storeDir(b))
+		c := testkit.Client(b, "file://"+storeDir(b))
 		run(b, func(b *testing.B, n int) { lockAndRelease(b, c.Mutex("name-"+strconv.Itoa(n))) })
 	})
 }
@@ -264,7 +265,7 @@ func startEcho(b *testing.B) (io.Reader, io.Writer) {
 
 // waitJob waits for a name until it is killed.
 func waitJob(j job) error {
-	c, err := hasp.Open(context.Background(), "file://"+j.Dir, hasp.WithObserver(observer(func(e hasp.Event) {
+	c, err := hasp.Open(context.Background(), "file://"+j.Dir, hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
 		if e.Kind == hasp.Waiting {
 			fmt.Println("waits")
 		}
@@ -276,15 +277,10 @@ func waitJob(j job) error {
 	return err
 }
 
-type observer func(hasp.Event)
-
-// Observe calls the function.
-func (o observer) Observe(e hasp.Event) { o(e) }
-
 // What 512 waiting processes cost while nothing happens, in per cent of a core.
 func BenchmarkWaiting512(b *testing.B) {
 	dir := storeDir(b)
-	l, err := openClient(b, dir).Mutex("name").Lock(context.Background())
+	l, err := testkit.Client(b, "file://"+dir).Mutex("name").Lock(context.Background())
 	if err != nil {
 		b.Fatal(err)
 	}

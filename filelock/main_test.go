@@ -171,16 +171,6 @@ func openBackend(t testing.TB, dir string) *backend {
 	return b.(*backend)
 }
 
-func openClient(t testing.TB, dir string) *hasp.Client {
-	t.Helper()
-	c, err := hasp.Open(patient(t), "file://"+dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // openTestSession opens a session on a backend of its own, as another process would.
 func openTestSession(t testing.TB, dir string) *session {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -234,7 +235,7 @@ func stopJob(j job) error {
 func TestStoppedInside(t *testing.T) {
 	t.Parallel()
 	dir := storeDir(t)
-	c := openClient(t, dir)
+	c := testkit.Client(t, "file://"+dir)
 	held, err := c.Mutex("a").Lock(patient(t))
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +351,7 @@ func TestChildDoesNotInherit(t *testing.T) {
 	if err := unix.Kill(sleeper, 0); err != nil {
 		t.Fatalf("the sleeping grandchild: %v", err)
 	}
-	l, err := openClient(t, dir).Mutex("a").Lock(patient(t))
+	l, err := testkit.Client(t, "file://"+dir).Mutex("a").Lock(patient(t))
 	if err != nil {
 		t.Fatalf("the parent is dead, its child lives: %v", err)
 	}

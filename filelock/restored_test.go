@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // What backups do to a store: files that come back as they once were, copies of the whole
@@ -178,14 +179,14 @@ func TestHardLinks(t *testing.T) {
 	if _, err := c.old.Mutex("name").TryLock(patient(t)); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("in the store: %v", err)
 	}
-	n := openClient(t, c.dir)
+	n := testkit.Client(t, "file://"+c.dir)
 	if l, err := n.Mutex("another").TryLock(patient(t)); err != nil {
 		t.Errorf("a newcomer: %v", err)
 	} else if err := l.Release(patient(t)); err != nil {
 		t.Error(err)
 	}
 	n.Close()
-	own := openClient(t, twin)
+	own := testkit.Client(t, "file://"+twin)
 	l, err := own.Mutex("name").Lock(patient(t))
 	if err != nil {
 		t.Fatalf("the copy is not usable: %v", err)
@@ -196,7 +197,7 @@ func TestHardLinks(t *testing.T) {
 	if err := c.lease.Release(patient(t)); err != nil {
 		t.Error(err)
 	}
-	if _, err := openClient(t, twin).Mutex("name").TryLock(patient(t)); !errors.Is(err, hasp.ErrBusy) || !l.Held() {
+	if _, err := testkit.Client(t, "file://"+twin).Mutex("name").TryLock(patient(t)); !errors.Is(err, hasp.ErrBusy) || !l.Held() {
 		t.Errorf("in the copy: %v, held %t", err, l.Held())
 	}
 	for _, closes := range []*hasp.Client{c.holder, c.old} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // What people and programs do to the files of a store in use. Each must lead to a clear
@@ -35,7 +36,7 @@ func held(t *testing.T) *contenders {
 func heldIn(t *testing.T, dir string) *contenders {
 	t.Helper()
 	c := &contenders{dir: dir}
-	c.holder, c.old = openClient(t, c.dir), openClient(t, c.dir)
+	c.holder, c.old = testkit.Client(t, "file://"+c.dir), testkit.Client(t, "file://"+c.dir)
 	var err error
 	if c.lease, err = c.holder.Mutex("name").Lock(patient(t)); err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func TestQueueFileRemoved(t *testing.T) {
 // executes its program.
 func usable(t *testing.T, dir string) (token uint64) {
 	t.Helper()
-	c := openClient(t, dir)
+	c := testkit.Client(t, "file://"+dir)
 	defer c.Close()
 	l, err := c.Mutex("name").Lock(patient(t))
 	if err != nil {
@@ -311,7 +312,7 @@ func TestDirectoryMoved(t *testing.T) {
 				return
 			}
 			// From here on it is a new store, for old and new clients.
-			l, err := openClient(t, c.dir).Mutex("name").Lock(patient(t))
+			l, err := testkit.Client(t, "file://"+c.dir).Mutex("name").Lock(patient(t))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,19 +14,9 @@ import (
 	"github.com/hasplock/hasp"
 	_ "github.com/hasplock/hasp/filelock"
 	"github.com/hasplock/hasp/gocronhasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
-
-// machine is a client of its own on the one store: another machine, as far as locks go.
-func machine(t testing.TB, url string) *hasp.Client {
-	t.Helper()
-	c, err := hasp.Open(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
 
 // runs counts the runs of a job on all machines.
 type runs struct {
@@ -71,15 +61,6 @@ func schedule(t *testing.T, opt gocron.SchedulerOption, every time.Duration, job
 	return s
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // Three schedulers, one run at a time; with MinHold, one run per interval although the job
 // takes no time and the schedulers' clocks do not agree.
 func TestLocker(t *testing.T) {
@@ -89,9 +70,9 @@ func TestLocker(t *testing.T) {
 	const every = 200 * time.Millisecond
 	for i := range 3 {
 		time.Sleep(30 * time.Millisecond)
-		schedule(t, gocron.WithDistributedLocker(gocronhasp.NewLocker(machine(t, url), hasp.MinHold(150*time.Millisecond))), every, r.job(i, 0))
+		schedule(t, gocron.WithDistributedLocker(gocronhasp.NewLocker(testkit.Client(t, url), hasp.MinHold(150*time.Millisecond))), every, r.job(i, 0))
 	}
-	eventually(t, "five runs", func() bool { n, _, _ := r.get(); return n >= 5 })
+	testkit.Eventually(t, "five runs", func() bool { n, _, _ := r.get(); return n >= 5 })
 	n, most, _ := r.get()
 	if most != 1 {
 		t.Errorf("%d ran at once", most)
@@ -107,12 +88,12 @@ func TestWithoutLocker(t *testing.T) {
 	for i := range 3 {
 		schedule(t, gocron.WithLogger(gocron.NewLogger(gocron.LogLevelError)), 50*time.Millisecond, r.job(i, 40*time.Millisecond))
 	}
-	eventually(t, "two at once", func() bool { _, most, by := r.get(); return most > 1 && len(by) == 3 })
+	testkit.Eventually(t, "two at once", func() bool { _, most, by := r.get(); return most > 1 && len(by) == 3 })
 }
 
 func TestLockerBusy(t *testing.T) {
 	store := memlock.New()
-	one, two := must(t, store), must(t, store)
+	one, two := testkit.ClientOn(t, store.Backend()), testkit.ClientOn(t, store.Backend())
 	lock, err := gocronhasp.NewLocker(one).Lock(t.Context(), "report")
 	if err != nil {
 		t.Fatal(err)
@@ -131,28 +112,18 @@ func TestLockerBusy(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, store *memlock.Store) *hasp.Client {
-	t.Helper()
-	c, err := hasp.New(store.Backend())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // One machine has all the runs; when it goes, another takes them over.
 func TestElector(t *testing.T) {
 	url := "file://" + t.TempDir() + "/locks"
 	r := &runs{by: map[int]int{}}
 	var electors []*gocronhasp.Elector
 	for i := range 3 {
-		e := gocronhasp.NewElector(machine(t, url), "scheduler", []byte(fmt.Sprint("machine-", i)))
+		e := gocronhasp.NewElector(testkit.Client(t, url), "scheduler", []byte(fmt.Sprint("machine-", i)))
 		t.Cleanup(func() { _ = e.Close(context.Background()) })
 		electors = append(electors, e)
 		schedule(t, gocron.WithDistributedElector(e), 20*time.Millisecond, r.job(i, 0))
 	}
-	eventually(t, "runs", func() bool { n, _, _ := r.get(); return n >= 5 })
+	testkit.Eventually(t, "runs", func() bool { n, _, _ := r.get(); return n >= 5 })
 	leads := func() (who []int) {
 		for i, e := range electors {
 			if e.IsLeader(t.Context()) == nil {
@@ -170,7 +141,7 @@ func TestElector(t *testing.T) {
 		t.Errorf("runs by machine: %v, leader %v", r.by, first)
 	}
 	r.mu.Unlock()
-	watching := machine(t, url).Election("scheduler")
+	watching := testkit.Client(t, url).Election("scheduler")
 	if l, err := watching.Leader(t.Context()); err != nil || string(l.Value) != fmt.Sprint("machine-", first[0]) {
 		t.Errorf("leader %q, %v", l.Value, err)
 	}
@@ -180,7 +151,7 @@ func TestElector(t *testing.T) {
 	if err := electors[first[0]].IsLeader(t.Context()); !errors.Is(err, gocronhasp.ErrNotLeader) {
 		t.Errorf("leads after Close: %v", err)
 	}
-	eventually(t, "another leads and runs", func() bool {
+	testkit.Eventually(t, "another leads and runs", func() bool {
 		now := leads()
 		if len(now) != 1 || now[0] == first[0] {
 			return false
@@ -194,16 +165,16 @@ func TestElector(t *testing.T) {
 // A lead that is lost is campaigned for again.
 func TestElectorAgain(t *testing.T) {
 	store := memlock.New()
-	e := gocronhasp.NewElector(must(t, store), "scheduler", nil)
+	e := gocronhasp.NewElector(testkit.ClientOn(t, store.Backend()), "scheduler", nil)
 	defer e.Close(context.Background())
 	leads := func() bool { return e.IsLeader(t.Context()) == nil }
-	eventually(t, "leads", leads)
+	testkit.Eventually(t, "leads", leads)
 	store.Refuse("scheduler", errors.New("full"))
 	if n := store.Lose("scheduler"); n != 1 || leads() {
 		t.Errorf("%d lost, leads %t", n, leads())
 	}
 	store.Refuse("scheduler", nil)
-	eventually(t, "leads again", leads)
+	testkit.Eventually(t, "leads again", leads)
 }
 
 func ExampleNewLocker() {

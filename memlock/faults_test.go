@@ -8,26 +8,13 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
 
 func newClient(t *testing.T, s *memlock.Store) *hasp.Client {
 	t.Helper()
-	c, err := hasp.New(s.Backend(), hasp.WithTTL(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func mustLock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	l, err := c.Mutex(name).Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return testkit.ClientOn(t, s.Backend(), hasp.WithTTL(10*time.Second))
 }
 
 func reason(l *hasp.Lease) hasp.Reason {
@@ -42,8 +29,8 @@ func reason(l *hasp.Lease) hasp.Reason {
 func TestLose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		l := mustLock(t, newClient(t, store), "a")
-		other := mustLock(t, newClient(t, store), "b")
+		l := testkit.Lock(t, newClient(t, store), "a")
+		other := testkit.Lock(t, newClient(t, store), "b")
 		if n := store.Lose("a"); n != 1 || l.Held() || reason(l) != hasp.Denied {
 			t.Errorf("%d lost, held %t, %v", n, l.Held(), l.Err())
 		}
@@ -57,12 +44,12 @@ func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		c := newClient(t, store)
-		l := mustLock(t, c, "a")
+		l := testkit.Lock(t, c, "a")
 		store.Forget()
 		if l.Held() || reason(l) != hasp.SessionGone {
 			t.Errorf("held %t, %v", l.Held(), l.Err())
 		}
-		if next := mustLock(t, c, "a"); next.Token() <= l.Token() {
+		if next := testkit.Lock(t, c, "a"); next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
 	})
@@ -72,7 +59,7 @@ func TestForget(t *testing.T) {
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		l := mustLock(t, newClient(t, store), "a")
+		l := testkit.Lock(t, newClient(t, store), "a")
 		other := newClient(t, store)
 		waits := make(chan time.Time, 1)
 		go func() {
@@ -113,7 +100,7 @@ func TestRefuseAndDelay(t *testing.T) {
 		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, full) {
 			t.Errorf("not refused: %v", err)
 		}
-		mustLock(t, c, "b")
+		testkit.Lock(t, c, "b")
 		store.Refuse("", full)
 		if _, err := c.Mutex("c").TryLock(t.Context()); !errors.Is(err, full) {
 			t.Errorf("not refused: %v", err)
@@ -122,7 +109,7 @@ func TestRefuseAndDelay(t *testing.T) {
 		store.Refuse("a", nil)
 		store.Delay(2 * time.Second)
 		began := time.Now()
-		mustLock(t, c, "a")
+		testkit.Lock(t, c, "a")
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("took %s", took)
 		}

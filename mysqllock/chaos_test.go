@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -196,7 +197,7 @@ func TestRestart(t *testing.T) {
 			t.Parallel()
 			m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 			base := param(storeURL(t, m), "strategy="+strategy)
-			kept := lock(t, client(t, base, hasp.WithTTL(4*slack)), "kept")
+			kept := testkit.Lock(t, client(t, base, hasp.WithTTL(4*slack)), "kept")
 			rec, control := history.New(), history.New()
 			before, beforeHeld := naiveHolder(t, control, m, "before")
 			all, cancel := context.WithCancel(context.Background())
@@ -212,7 +213,7 @@ func TestRestart(t *testing.T) {
 				}
 			}
 			granted := crew.granted.Load()
-			eventually(t, "locks after the restart", func() bool { return crew.granted.Load() > granted+5 })
+			testkit.Eventually(t, "locks after the restart", func() bool { return crew.granted.Load() > granted+5 })
 			cancel()
 			crew.Wait()
 			judge(t, recorded(t, rec), strategy)

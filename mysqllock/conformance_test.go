@@ -7,6 +7,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -37,7 +38,7 @@ func conformanceServer(t *testing.T) string {
 
 func conform(t *testing.T, storeURL string, atOnce int) {
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    2 * time.Second, // a commit may take a while on a machine with other work
 		AtOnce: atOnce,

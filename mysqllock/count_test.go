@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // The counts are the server's own, of all clients: one server for all these tests, which come
@@ -40,7 +41,7 @@ func spent(t *testing.T, m *backends.MariaDB, fn func()) int64 {
 	db := admin(t, m)
 	db.SetMaxOpenConns(1)
 	// A client of a test before may still be leaving, on a busy machine for so long that others help.
-	eventually(t, "nobody is being removed", func() bool {
+	testkit.Eventually(t, "nobody is being removed", func() bool {
 		return number(t, db, "SELECT COUNT(*) FROM locks.hasp_sessions WHERE expires <= UTC_TIMESTAMP(6)") == 0
 	})
 	before := status(t, db, "Questions")
@@ -69,7 +70,7 @@ func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				release(t, l)
+				testkit.Release(t, l)
 			}
 			cycle() // opens connections
 			const n = 50
@@ -87,7 +88,7 @@ func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 // A refused try is one statement.
 func refusedTryCosts(t *testing.T, m *backends.MariaDB) {
 	base := storeURL(t, m)
-	lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
+	testkit.Lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
 	c := client(t, base, hasp.WithTTL(time.Hour))
 	_, _ = c.Mutex("a").TryLock(ctx(t))
 	const n = 50
@@ -109,9 +110,9 @@ func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 	clients := make([]*hasp.Client, n)
 	for i := range clients { // each has its connections
 		clients[i] = client(t, base, hasp.WithTTL(time.Hour))
-		release(t, lock(t, clients[i], fmt.Sprint("warm-", i)))
+		testkit.Release(t, testkit.Lock(t, clients[i], fmt.Sprint("warm-", i)))
 	}
-	first := lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
+	first := testkit.Lock(t, client(t, base, hasp.WithTTL(time.Hour)), "a")
 	rounds := max(1, 64/n)
 	var listens atomic.Int64
 	got := spent(t, m, func() {
@@ -129,7 +130,7 @@ func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 				}
 			})
 		}
-		release(t, first)
+		testkit.Release(t, first)
 		wg.Wait()
 	})
 	all := int64(n * rounds)
@@ -145,7 +146,7 @@ const listenMost = 5 * time.Second
 // With any number of waiters in one queue a hand-over costs the same: to leave, which grants to
 // the next, and the listening that tells of it.
 func queueCosts(t *testing.T, m *backends.MariaDB, n int) {
-	b := open(t, param(storeURL(t, m), "connections=1"))
+	b := testkit.Open(t, param(storeURL(t, m), "connections=1"))
 	defer b.Close()
 	// Below the core, whose gate would let one of a client's waiters into the queue.
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
@@ -195,10 +196,10 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	all, cancel := context.WithCancel(context.Background())
 	for i := range n {
 		name := fmt.Sprint("w", i)
-		lock(t, holder, name)
+		testkit.Lock(t, holder, name)
 		wg.Go(func() { _, _ = c.Mutex(name).Lock(all) })
 	}
-	eventually(t, "all wait", func() bool {
+	testkit.Eventually(t, "all wait", func() bool {
 		return number(t, db, "SELECT COUNT(*) FROM locks.hasp_entries WHERE granted IS NULL") == n
 	})
 	// 4 + 1 of the holder, 4 + 2 of the one who waits, ours.
@@ -217,7 +218,7 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 func TestMismatchReadsLittle(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	b := open(t, param(storeURL(t, m), "prefix=mismatch_"))
+	b := testkit.Open(t, param(storeURL(t, m), "prefix=mismatch_"))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
 	if err != nil {

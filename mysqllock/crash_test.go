@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // S7: the request to release is lost; the server crashes, and does not remember the lock, since
@@ -21,17 +22,13 @@ func TestForgottenByCrash(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_flush_log_at_trx_commit=0", "innodb_flush_log_at_timeout=2700"}})
 	base := storeURL(t, m)
-	p, err := faultnet.New(context.Background(), m.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := testkit.Proxy(t, m.Addr)
 	c := client(t, through(base, p.Addr()), hasp.WithTTL(4*slack)) // no renewal finds it out first
-	release(t, lock(t, c, "forgotten"))
+	testkit.Release(t, testkit.Lock(t, c, "forgotten"))
 	exec(t, admin(t, m), "FLUSH ENGINE LOGS")
 
 	for _, dir := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
-		l := lock(t, c, "forgotten")
+		l := testkit.Lock(t, c, "forgotten")
 		cut := p.Lose(dir, 1, faultnet.Contains("leave_3"))
 		if err := l.Release(ctx(t)); err != nil {
 			t.Errorf("%s lost, and no crash: %v", dir, err)
@@ -40,11 +37,11 @@ func TestForgottenByCrash(t *testing.T) {
 	}
 	exec(t, admin(t, m), "FLUSH ENGINE LOGS")
 	// A server's runs are told apart by the second in which they began.
-	eventually(t, "the second after the server's start", func() bool {
+	testkit.Eventually(t, "the second after the server's start", func() bool {
 		return number(t, admin(t, m), "SELECT UNIX_TIMESTAMP() > ((UUID_SHORT() DIV 16777216) & 0xffffffff)") == 1
 	})
 
-	l, lost := lock(t, c, "forgotten"), p.Stats().Up.Lost
+	l, lost := testkit.Lock(t, c, "forgotten"), p.Stats().Up.Lost
 	p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains("leave_3")) // silent, not cut
 	released, all := make(chan error, 1), ctx(t)
 	go func() {
@@ -65,12 +62,12 @@ func TestForgottenByCrash(t *testing.T) {
 	if n := number(t, admin(t, m), "SELECT COUNT(*) FROM locks.hasp_entries"); n != 0 {
 		t.Fatal("the server has forgotten nothing: this has tested nothing")
 	}
-	other := lock(t, client(t, base), "forgotten")
+	other := testkit.Lock(t, client(t, base), "forgotten")
 	if err := p.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-released; !errors.Is(err, hasp.ErrUnknown) {
 		t.Errorf("released, though another holds it: %v", err)
 	}
-	release(t, other)
+	testkit.Release(t, other)
 }

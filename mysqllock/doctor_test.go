@@ -9,13 +9,14 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
 func findings(t *testing.T, storeURL string) []driver.Finding {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
 	all, err := b.(driver.Diagnoser).Diagnose(ctx(t))
 	if err != nil {
@@ -35,7 +36,7 @@ func told(all []driver.Finding, level driver.Level, subject, text string) bool {
 func TestDoctorHealthy(t *testing.T) {
 	t.Parallel()
 	base := serverURL(t)
-	release(t, lock(t, client(t, base), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	all := findings(t, base)
 	for _, f := range all {
 		if f.Level == driver.Bad {
@@ -57,7 +58,7 @@ func TestDoctorFinds(t *testing.T) {
 	base := storeURL(t, m)
 	db := admin(t, m)
 	exec(t, db, "SET GLOBAL binlog_format = ROW")
-	release(t, lock(t, client(t, base), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
 	exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX id")
 	exec(t, db, "DROP TABLE locks.hasp_rows")
@@ -92,13 +93,13 @@ func TestGalera(t *testing.T) {
 		"wsrep_on=ON", "wsrep_provider=" + provider, "wsrep_cluster_address=gcomm://", "binlog_format=ROW",
 		"innodb_autoinc_lock_mode=2", "wsrep_provider_options=gmcast.listen_addr=tcp://127.0.0.1:0", "wsrep_node_address=127.0.0.1"}})
 	ready := admin(t, m)
-	eventually(t, "the node is a cluster", func() bool {
+	testkit.Eventually(t, "the node is a cluster", func() bool {
 		var value string
 		err := ready.QueryRow("SHOW GLOBAL STATUS LIKE 'wsrep_ready'").Scan(new(string), &value)
 		return err == nil && value == "ON"
 	})
 	base := storeURL(t, m)
-	release(t, lock(t, client(t, base), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	if !told(findings(t, base), driver.Warn, "galera", "undo each other") {
 		t.Error("the doctor does not warn of Galera")
 	}
@@ -109,7 +110,7 @@ func TestGalera(t *testing.T) {
 		t.Errorf("GET_LOCK on Galera: %v", err)
 	}
 	alone := param(storeURL(t, backends.SharedMariaDB(t)), "strategy="+mysqllock.GetLock)
-	release(t, lock(t, client(t, alone), "galera"))
+	testkit.Release(t, testkit.Lock(t, client(t, alone), "galera"))
 	if told(findings(t, alone), driver.Bad, "galera", "") {
 		t.Error("the doctor takes every server for a node")
 	}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -124,45 +123,15 @@ func TestExamples(t *testing.T) {
 	m := backends.SharedMariaDB(t)
 	exampleURL = storeURL(t, m)
 	exampleDSN = fmt.Sprintf("%s:%s@tcp(%s)/locks", m.User, m.Password, m.Addr)
-	for name, x := range map[string]struct {
-		run  func()
-		want string
-	}{
-		"Example":                {Example, "nobody else is here\nreleased: <nil>"},
-		"ExampleOpen":            {ExampleOpen, "two of three permits: true\n<nil>"},
-		"ExampleOpen_plainNames": {ExampleOpen_plainNames, "free for others: false\n<nil>"},
-		"ExampleOpen_schema": {ExampleOpen_schema, `CREATE TABLE IF NOT EXISTS app_names (
+	testkit.Prints(t, "nobody else is here\nreleased: <nil>", Example)
+	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)
+	testkit.Prints(t, "free for others: false\n<nil>", ExampleOpen_plainNames)
+	testkit.Prints(t, `CREATE TABLE IF NOT EXISTS app_names (
 CREATE TABLE IF NOT EXISTS app_sessions (
 CREATE TABLE IF NOT EXISTS app_entries (
 CREATE TABLE IF NOT EXISTS app_bound (
 CREATE TABLE IF NOT EXISTS app_rows (
 CREATE TABLE IF NOT EXISTS app_schema (
 CREATE TABLE IF NOT EXISTS app_evictions (
-CREATE TABLE IF NOT EXISTS app_store (`},
-	} {
-		if got := strings.TrimSpace(printed(t, x.run)); got != x.want {
-			t.Errorf("%s prints:\n%s\nwant:\n%s", name, got, x.want)
-		}
-	}
-}
-
-// printed returns what fn writes to standard output.
-func printed(t *testing.T, fn func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := os.Stdout
-	os.Stdout = w
-	defer func() { os.Stdout = was }()
-	fn() // far less than a pipe holds
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+CREATE TABLE IF NOT EXISTS app_store (`, ExampleOpen_schema)
 }

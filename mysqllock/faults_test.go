@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -19,11 +20,7 @@ import (
 func proxied(t *testing.T) (*faultnet.Proxy, string) {
 	t.Helper()
 	m := backends.SharedMariaDB(t)
-	p, err := faultnet.New(context.Background(), m.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := testkit.Proxy(t, m.Addr)
 	return p, through(storeURL(t, m), p.Addr())
 }
 
@@ -36,7 +33,7 @@ func TestKillIsNoticed(t *testing.T) {
 	base := storeURL(t, m)
 	db := admin(t, m)
 	kill := func(c *hasp.Client, name string) *hasp.Lease {
-		l := lock(t, c, name)
+		l := testkit.Lock(t, c, name)
 		q, err := c.Inspect(ctx(t), name)
 		if err != nil || len(q.Holders) != 1 {
 			t.Fatalf("inspected: %+v, %v", q, err)
@@ -77,7 +74,7 @@ func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
 	c, direct := client(t, u), client(t, storeURL(t, backends.SharedMariaDB(t)))
-	release(t, lock(t, c, "warm-up"))
+	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
 	lose := func(what string) {
 		cut := p.Lose(faultnet.Down, 1, faultnet.Contains(what))
 		t.Cleanup(func() {
@@ -89,26 +86,26 @@ func TestAnswerLost(t *testing.T) {
 		})
 	}
 	lose("enter_1")
-	l := lock(t, c, "lost-enter")
+	l := testkit.Lock(t, c, "lost-enter")
 	if q, err := direct.Inspect(ctx(t), "lost-enter"); err != nil || len(q.Holders)+len(q.Waiters) != 1 || q.Holders[0].ID != l.ID() {
 		t.Errorf("after a lost answer: %+v, %v; want one holder, ours", q, err)
 	}
 	lose("renew_3")
-	held := lock(t, client(t, u, hasp.WithTTL(lasting)), "lost-renew")
+	held := testkit.Lock(t, client(t, u, hasp.WithTTL(lasting)), "lost-renew")
 	time.Sleep(lasting + T)
 	if !held.Held() {
 		t.Errorf("lost with one answer: %v", held.Err())
 	}
 	lose("leave_3")
-	release(t, l)
-	release(t, lock(t, direct, "lost-enter"))
+	testkit.Release(t, l)
+	testkit.Release(t, testkit.Lock(t, direct, "lost-enter"))
 }
 
 // The control of TestAnswerLost: whoever asks again under another id stands in its own way.
 func TestAnswerLostControl(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := open(t, u)
+	b := testkit.Open(t, u)
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -136,7 +133,7 @@ func request(name, id string) driver.Request {
 func TestLateEnqueue(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := open(t, param(u, "prefix=late_"))
+	b := testkit.Open(t, param(u, "prefix=late_"))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: 4 * slack, Gone: func(string, error) {}})
 	if err != nil {
@@ -171,8 +168,8 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
 	c, other := client(t, u, hasp.WithTTL(T)), client(t, storeURL(t, backends.SharedMariaDB(t)))
-	l := lock(t, c, "cut-off")
-	next := waiting(t, other, "cut-off")
+	l := testkit.Lock(t, c, "cut-off")
+	next := testkit.Locking(t, other, "cut-off")
 	naive := byHand(t, poolAt(t, p.Addr(), "locks"), "cut-off")
 	p.Partition()
 	got := <-next
@@ -193,8 +190,8 @@ func TestPartition(t *testing.T) {
 	if q, err := other.Inspect(ctx(t), "cut-off"); err != nil || len(q.Holders) != 1 || len(q.Waiters) != 0 {
 		t.Errorf("inspected: %+v, %v", q, err)
 	}
-	release(t, got)
-	release(t, lock(t, c, "cut-off"))
+	testkit.Release(t, got)
+	testkit.Release(t, testkit.Lock(t, c, "cut-off"))
 }
 
 // The tables are dropped under a holder: it is told at its next renewal, and the next
@@ -208,7 +205,7 @@ func TestTableDropped(t *testing.T) {
 	base := param(storeURL(t, m), "prefix=dropped_")
 	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
 		c := client(t, base, hasp.WithTTL(lasting))
-		l := lock(t, c, "a")
+		l := testkit.Lock(t, c, "a")
 		db := admin(t, m)
 		exec(t, db, "DROP TABLE locks."+tables)
 		select {
@@ -220,11 +217,11 @@ func TestTableDropped(t *testing.T) {
 		if !errors.As(l.Err(), &lost) || lost.Reason == hasp.Expired {
 			t.Errorf("lost: %v; want that the store said it", l.Err())
 		}
-		next := lock(t, c, "a")
+		next := testkit.Lock(t, c, "a")
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		release(t, next)
+		testkit.Release(t, next)
 	}
 	// By now it has renewed in vain, as often as those above.
 	if byHand(t, poolAt(t, m.Addr, "dropped"), "a"); !naive.Held() {
@@ -238,7 +235,7 @@ func TestMaxConnections(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
 	base := storeURL(t, m)
 	c := client(t, base, hasp.WithTTL(lasting))
-	l := lock(t, c, "held")
+	l := testkit.Lock(t, c, "held")
 	hog := pool(t, m.Addr, m.User, m.Password, "locks")
 	hog.SetMaxIdleConns(100)
 	for range 30 {
@@ -256,7 +253,7 @@ func TestMaxConnections(t *testing.T) {
 	if !l.Held() {
 		t.Errorf("lost: %v", l.Err())
 	}
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // The user's pool is used up by the user's own work: the lock is renewed all the same. The
@@ -276,7 +273,7 @@ func TestPoolExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	l := lock(t, c, "exhausted")
+	l := testkit.Lock(t, c, "exhausted")
 	naive := byHand(t, db, "exhausted")
 	var hogs []interface{ Close() error }
 	for range 2 {
@@ -301,7 +298,7 @@ func TestPoolExhausted(t *testing.T) {
 	for _, h := range hogs {
 		h.Close()
 	}
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // wait_timeout closes what is silent for a second: nobody loses a lock by it. The control is
@@ -312,7 +309,7 @@ func TestLowWaitTimeout(t *testing.T) {
 	base := storeURL(t, m)
 	held := map[string]*hasp.Lease{}
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		held[strategy] = lock(t, client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
+		held[strategy] = testkit.Lock(t, client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
 	}
 	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent")
 	time.Sleep(calm / 2)
@@ -320,7 +317,7 @@ func TestLowWaitTimeout(t *testing.T) {
 		if _, err := client(t, param(base, "strategy="+strategy)).Mutex("silent").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
 			t.Errorf("%s: held %t (%v), and another's try: %v", strategy, l.Held(), l.Err(), err)
 		}
-		release(t, l)
+		testkit.Release(t, l)
 	}
 	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
 }

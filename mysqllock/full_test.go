@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // The disk is full, which is here a table space that may not grow: new names are refused and
@@ -20,7 +21,7 @@ func TestDiskFull(t *testing.T) {
 	db := pool(t, m.Addr, m.User, m.Password, "locks")
 	exec(t, db, "CREATE TABLE ballast (n INT AUTO_INCREMENT PRIMARY KEY, b VARBINARY(8000))")
 	c := client(t, base)
-	held := lock(t, c, "held")
+	held := testkit.Lock(t, c, "held")
 	for size := 7000; size > 10; size /= 2 {
 		for {
 			if _, err := db.Exec("INSERT INTO ballast (b) VALUES (REPEAT('x', ?))", size); err != nil {
@@ -53,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("release with a full disk: %v", err)
 	}
 	exec(t, db, "DELETE FROM ballast LIMIT 200")
-	eventually(t, "locks when there is room", func() bool {
+	testkit.Eventually(t, "locks when there is room", func() bool {
 		var l *hasp.Lease
 		l, err := c.Mutex("after").TryLock(ctx(t))
 		return err == nil && l.Release(ctx(t)) == nil

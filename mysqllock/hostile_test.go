@@ -7,6 +7,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // What a role can do that owns a database of its own on the server, and nothing of ours: it has
@@ -22,7 +23,7 @@ func TestHostileRole(t *testing.T) {
 	exec(t, db, "CREATE DATABASE stranger")
 	exec(t, db, "CREATE USER stranger@'%' IDENTIFIED BY 's'")
 	exec(t, db, "GRANT ALL ON stranger.* TO stranger@'%'")
-	release(t, lock(t, client(t, base), "warm-up"))
+	testkit.Release(t, testkit.Lock(t, client(t, base), "warm-up"))
 
 	own := pool(t, m.Addr, "stranger", "s", "stranger")
 	exec(t, own, "CREATE TABLE called (who VARCHAR(64))")
@@ -42,13 +43,13 @@ func TestHostileRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := waiting(t, c, "b")
-	release(t, <-next)
+	next := testkit.Locking(t, c, "b")
+	testkit.Release(t, <-next)
 	if err := l.Downgrade(ctx(t)); err != nil {
 		t.Error(err)
 	}
-	release(t, l)
-	b := open(t, base)
+	testkit.Release(t, l)
+	b := testkit.Open(t, base)
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: T, Gone: func(string, error) {}})
 	if err != nil {
@@ -61,7 +62,7 @@ func TestHostileRole(t *testing.T) {
 		t.Error(err)
 	}
 	for _, strategy := range []string{"getlock", "row"} {
-		release(t, lock(t, client(t, param(base, "strategy="+strategy)), "a"))
+		testkit.Release(t, testkit.Lock(t, client(t, param(base, "strategy="+strategy)), "a"))
 	}
 	if n := number(t, db, "SELECT COUNT(*) FROM stranger.called"); n != 0 {
 		t.Errorf("the stranger's code ran %d times", n)

@@ -9,20 +9,9 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
-
-func identity(t *testing.T, b driver.Backend) string {
-	t.Helper()
-	id, err := b.(driver.Identifier).Identity(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id == "" || len(id) > 200 {
-		t.Errorf("an identity of %d bytes: %q", len(id), id)
-	}
-	return id
-}
 
 // Two stores have one identity exactly if a lock of one keeps the other out, whatever their
 // URLs look like: other hosts, users and options, a pool of the program's, a dump of another
@@ -39,8 +28,8 @@ func TestIdentity(t *testing.T) {
 	exec(t, admin(t, second), "CREATE DATABASE identity_a")
 
 	// A database is made from the dump of another, with its tables of locks.
-	release(t, lock(t, client(t, a), "warm-up"))
-	release(t, lock(t, client(t, b), "warm-up"))
+	testkit.Release(t, testkit.Lock(t, client(t, a), "warm-up"))
+	testkit.Release(t, testkit.Lock(t, client(t, b), "warm-up"))
 	exec(t, db, "UPDATE identity_b.hasp_store SET id = (SELECT id FROM identity_a.hasp_store)")
 
 	stores := map[string]driver.Backend{}
@@ -57,7 +46,7 @@ func TestIdentity(t *testing.T) {
 		"plain names, another database": param(b, "strategy=getlock&names=plain"), "plain names, prefix": param(a, "strategy=getlock&names=plain&prefix=other_"),
 		"row": param(a, "strategy=row"), "row, prefix": param(a, "strategy=row&prefix=other_"), "row, the dump": param(b, "strategy=row"),
 	} {
-		stores[what] = open(t, u)
+		stores[what] = testkit.Open(t, u)
 	}
 	pooled, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "identity_a"), nil)
 	if err != nil {
@@ -67,7 +56,7 @@ func TestIdentity(t *testing.T) {
 
 	clients, ids := map[string]*hasp.Client{}, map[string]string{}
 	for what, s := range stores {
-		ids[what] = identity(t, s)
+		ids[what] = testkit.Identity(t, s)
 		c, err := hasp.New(s, hasp.WithTTL(calm))
 		if err != nil {
 			t.Fatal(err)
@@ -76,14 +65,14 @@ func TestIdentity(t *testing.T) {
 		clients[what] = c
 	}
 	for one, c := range clients {
-		held := lock(t, c, "identity-name")
+		held := testkit.Lock(t, c, "identity-name")
 		for other, o := range clients {
 			if one == other {
 				continue
 			}
 			l, err := o.Mutex("identity-name").TryLock(ctx(t))
 			if err == nil {
-				release(t, l)
+				testkit.Release(t, l)
 			} else if !errors.Is(err, hasp.ErrBusy) {
 				t.Fatal(err)
 			}
@@ -91,7 +80,7 @@ func TestIdentity(t *testing.T) {
 				t.Errorf("%s and %s: contend %t, and are called %s and %s", one, other, contend, ids[one], ids[other])
 			}
 		}
-		release(t, held)
+		testkit.Release(t, held)
 	}
 }
 
@@ -103,8 +92,8 @@ func TestIdentityAfterRestart(t *testing.T) {
 	ids := func() string {
 		all := ""
 		for _, strategy := range []string{"table", "getlock", "row"} {
-			b := open(t, param(base, "strategy="+strategy))
-			all += fmt.Sprintln(identity(t, b))
+			b := testkit.Open(t, param(base, "strategy="+strategy))
+			all += fmt.Sprintln(testkit.Identity(t, b))
 			b.Close()
 		}
 		return all

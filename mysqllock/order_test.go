@@ -12,6 +12,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -46,7 +47,7 @@ func shell(t *testing.T, m *backends.MariaDB, text string) {
 // then the request must draw one that is greater.
 func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
-	b := open(t, param(storeURL(t, m), "prefix="+prefix))
+	b := testkit.Open(t, param(storeURL(t, m), "prefix="+prefix))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -74,7 +75,7 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 		}
 		answer <- v
 	}()
-	eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db, prefix) })
+	testkit.Eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db, prefix) })
 	exec(t, tx, "UPDATE "+prefix+"names SET seq = seq + 1000000000000 WHERE name = 'order'")
 	moved := number(t, db, "SELECT seq FROM "+prefix+"names WHERE name = 'order'") + 1000000000000
 	if err := tx.Commit(); err != nil {
@@ -104,7 +105,7 @@ func TestSeqIsDrawnUnderLock(t *testing.T) {
 // row, and without a ring of the bell that has waiters look.
 func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
-	b := open(t, param(storeURL(t, m), "prefix="+prefix))
+	b := testkit.Open(t, param(storeURL(t, m), "prefix="+prefix))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -157,10 +158,10 @@ func TestDeadlock(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := storeURL(t, m)
 	a, b := client(t, base), client(t, base)
-	held := lock(t, a, "dead")
-	next := waiting(t, b, "dead")
+	held := testkit.Lock(t, a, "dead")
+	next := testkit.Locking(t, b, "dead")
 	db := pool(t, m.Addr, m.User, m.Password, "locks")
-	eventually(t, "a waiter", func() bool { return number(t, db, "SELECT COUNT(*) FROM hasp_entries") == 2 })
+	testkit.Eventually(t, "a waiter", func() bool { return number(t, db, "SELECT COUNT(*) FROM hasp_entries") == 2 })
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +173,7 @@ func TestDeadlock(t *testing.T) {
 	before := status(t, db, "Innodb_deadlocks")
 	done := make(chan error, 1)
 	go func() { done <- held.Release(ctx(t)) }()
-	eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db, "hasp_") })
+	testkit.Eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db, "hasp_") })
 	exec(t, tx, "SELECT seq FROM hasp_names WHERE name = 'dead' FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
@@ -210,7 +211,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 			t.Error("the password is in the message")
 		}
 	}
-	b := open(t, u)
+	b := testkit.Open(t, u)
 	defer b.Close()
 	shell(t, m, b.(driver.Migrator).Schema())
 	shell(t, m, b.(driver.Migrator).Schema()) // twice does no harm
@@ -222,7 +223,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 			t.Errorf("%s: %v", strategy, err)
 		}
 	}
-	release(t, lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
 	exec(t, db, "DROP PROCEDURE locks.role_draw_3")
 	if err := works("row"); err == nil {
 		t.Error("worked without the procedure that draws tokens: this has tested nothing")
@@ -239,7 +240,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 	results := make(chan result)
 	for range 8 {
-		b := open(t, base)
+		b := testkit.Open(t, base)
 		t.Cleanup(func() { b.Close() })
 		go func() {
 			from, to, err := b.(driver.Migrator).Migrate(context.Background())
@@ -266,12 +267,12 @@ func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base := param(storeURL(t, m), "prefix=newer_")
-	release(t, lock(t, client(t, base), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	exec(t, admin(t, m), "INSERT INTO locks.newer_schema VALUES (99)")
 	if _, err := client(t, base).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("locked in tables of version 99: %v", err)
 	}
-	b := open(t, base)
+	b := testkit.Open(t, base)
 	defer b.Close()
 	if _, _, err := b.(driver.Migrator).Migrate(ctx(t)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("migrated tables of version 99: %v", err)

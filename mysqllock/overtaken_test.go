@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // patience is how long is waited for what must come.
@@ -71,11 +72,7 @@ func TestGrantOvertakesAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	m := backends.SharedMariaDB(t)
-	p, err := faultnet.New(context.Background(), m.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := testkit.Proxy(t, m.Addr)
 	direct := openHere(t, "", "prefix=overtaken_").(*table)
 	slow := openHere(t, p.Addr(), "prefix=overtaken_").(*table)
 	slow.kept = direct.kept // the listening does not share the slow network
@@ -112,6 +109,7 @@ func TestGrantOvertakesAnswer(t *testing.T) {
 		t.Fatalf("the listening: %+v, %v", v, err)
 	}
 	p.Heal()
+	var err error
 	v := <-answered
 	if !v.Held {
 		short, cancel := context.WithTimeout(ctx, patience/3)
@@ -130,11 +128,7 @@ func TestGrantsCutShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	m := backends.SharedMariaDB(t)
-	p, err := faultnet.New(context.Background(), m.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := testkit.Proxy(t, m.Addr)
 	direct := openHere(t, "", "prefix=cutshort_").(*table)
 	slow := openHere(t, p.Addr(), "prefix=cutshort_").(*table)
 	slow.work = direct.work // only the listening has the bad network

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A renewal's time is over before it has asked every connection, as it happens with many
@@ -19,7 +20,7 @@ import (
 func TestRenewalCutShort(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := open(t, param(u, "connections=200&strategy=getlock&fence=off"))
+	b := testkit.Open(t, param(u, "connections=200&strategy=getlock&fence=off"))
 	defer b.Close()
 	var lost atomic.Int64
 	s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) { lost.Add(1) }})
@@ -48,7 +49,7 @@ func TestRenewalCutShort(t *testing.T) {
 		t.Errorf("renewed in a tenth of the time that an answer takes: %v", err)
 	}
 	left := granted
-	eventually(t, "a renewal in parts", func() bool {
+	testkit.Eventually(t, "a renewal in parts", func() bool {
 		left, err = within(500 * time.Millisecond) // all of them take 900 ms at least
 		return err == nil
 	})
@@ -79,7 +80,7 @@ func TestRenewalCutShort(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := open(t, param(u, "strategy=getlock"))
+	b := testkit.Open(t, param(u, "strategy=getlock"))
 	defer b.Close()
 	gone := make(chan string, 10)
 	s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Second, Gone: func(id string, _ error) { gone <- id }})
@@ -103,7 +104,7 @@ func TestSilentConnection(t *testing.T) {
 	if v, err := speaks.Enqueue(ctx(t)); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	eventually(t, "a renewal without the silent one", func() bool {
+	testkit.Eventually(t, "a renewal without the silent one", func() bool {
 		within, cancel := context.WithTimeout(ctx(t), granted/6)
 		defer cancel()
 		_, err := s.KeepAlive(within)

@@ -13,20 +13,20 @@ import (
 	_ "github.com/go-sql-driver/mysql" // for pool
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/handmade"
+	"github.com/hasplock/hasp/internal/testkit"
 	_ "github.com/hasplock/hasp/mysqllock"
 )
 
 // T is the TTL of clients whose leases are to expire, lasting of those that must be renewed
 // to last through a test, and calm of those whose leases are to last whatever else the
-// machine does. slack is how long is waited for what must come: only a fault takes that long.
+// machine does. slack is how long is waited for what must come.
 const (
 	T       = 2 * time.Second
 	lasting = 6 * time.Second
 	calm    = 12 * time.Second
-	slack   = 30 * time.Second
+	slack   = testkit.Patience
 )
 
 // otherServer is a server to run the tests on that are not about MariaDB: MySQL 8, say.
@@ -114,78 +114,15 @@ func status(t testing.TB, db *sql.DB, name string) (n int64) {
 	return n
 }
 
-// open opens a store by its URL, as hasp.Open does. The caller closes it.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), slack)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	c, err := hasp.Open(context.Background(), storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
 }
 
 func ctx(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*slack)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func lock(t testing.TB, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	l, err := c.Mutex(name).Lock(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t testing.TB, l *hasp.Lease) {
-	t.Helper()
-	if err := l.Release(ctx(t)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waiting starts to lock, and delivers the lease. The name has strategies that can tell who
-// waits: the caller knows when it does.
-func waiting(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
-	t.Helper()
-	got, all := make(chan *hasp.Lease, 1), ctx(t)
-	go func() {
-		if l, err := c.Mutex(name).Lock(all); err == nil {
-			got <- l
-		} else {
-			t.Logf("waiter: %v", err)
-		}
-		close(got)
-	}()
-	return got
-}
-
-// eventually waits for what must come.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(slack); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited %s for: %s", slack, what)
-		}
-	}
 }
 
 // param adds parameters to a URL.

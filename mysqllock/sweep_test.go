@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Names are made old and swept, as fast as it goes, while three clients lock them: nobody
@@ -21,7 +22,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			prefix := "among" + strategy + "_"
 			base := param(storeURL(t, m), "retention=1h&prefix="+prefix+"&strategy="+strategy)
-			release(t, lock(t, client(t, base), "warm-up"))
+			testkit.Release(t, testkit.Lock(t, client(t, base), "warm-up"))
 			db := pool(t, m.Addr, m.User, m.Password, "locks")
 			tokens := map[bool]string{true: "names", false: "bound"}[strategy == "table"]
 			rec := history.New()

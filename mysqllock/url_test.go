@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -73,9 +74,9 @@ func TestPasswords(t *testing.T) {
 	if err := os.WriteFile(file, []byte(m.Password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	release(t, lock(t, client(t, param(nameless, "password_file="+file)), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, param(nameless, "password_file="+file)), "a"))
 	t.Setenv("MYSQL_PWD", m.Password)
-	release(t, lock(t, client(t, nameless), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, nameless), "a"))
 	t.Setenv("MYSQL_PWD", "hunter2")
 	_, err := hasp.Open(ctx(t), nameless)
 	if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "hunter2") {
@@ -89,9 +90,9 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{TLS: true})
 	base := strings.TrimSuffix(m.URL(), m.Database) + "locks"
-	b := open(t, m.URL()+"?ca="+url.QueryEscape(m.CA))
+	b := testkit.Open(t, m.URL()+"?ca="+url.QueryEscape(m.CA))
 	defer b.Close()
-	release(t, lock(t, client(t, m.URL()+"?ca="+url.QueryEscape(m.CA)), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, m.URL()+"?ca="+url.QueryEscape(m.CA)), "a"))
 	for _, bad := range []string{base, base + "?tls=true", m.URL() + "?tls=false"} {
 		if b, err := hasp.Open(ctx(t), bad); err == nil {
 			b.Close()

@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A watch that waits for longer and longer between its looks still tells of what happens, of
@@ -15,7 +16,7 @@ import (
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	base := param(storeURL(t, backends.SharedMariaDB(t)), "prefix=watch_")
-	b := open(t, base)
+	b := testkit.Open(t, base)
 	defer b.Close()
 	all, cancel := context.WithCancel(ctx(t))
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -48,12 +49,12 @@ func TestWatch(t *testing.T) {
 	tells("a new watch")
 	quiet("a name that nobody uses")
 	c := client(t, base, hasp.WithTTL(calm))
-	l := lock(t, c, "watched")
+	l := testkit.Lock(t, c, "watched")
 	tells("a holder")
 	quiet("a holder that renews nothing yet")
-	release(t, lock(t, c, "another"))
+	testkit.Release(t, testkit.Lock(t, c, "another"))
 	quiet("another name")
-	release(t, l)
+	testkit.Release(t, l)
 	tells("a release")
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: T, Gone: func(string, error) {}})
 	if err != nil {

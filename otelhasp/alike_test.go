@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 	"github.com/hasplock/hasp/promhasp"
@@ -25,7 +26,7 @@ func TestAsPromhasp(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{Name: first})
 		p := promhasp.New(promhasp.Options{Name: first})
 		store := memlock.New()
-		c := client(t, store, hasp.WithTTL(6*time.Second), hasp.WithObserver(m), hasp.WithObserver(p))
+		c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m), hasp.WithObserver(p))
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(p, promhasp.Queues(c, time.Second, "orders/1", "idle"))
 		if _, err := m.Queues(c, time.Second, "orders/1", "idle"); err != nil {
@@ -89,7 +90,7 @@ func everything(t *testing.T, c *hasp.Client, store *memlock.Store) (stop func()
 	time.Sleep(3 * time.Second)
 	store.Delay(0)
 	ctx, stop := context.WithCancel(t.Context())
-	go func() { _ = acquire(ctx, client(t, store), "orders/1") }()
+	go func() { _ = acquire(ctx, testkit.ClientOn(t, store.Backend()), "orders/1") }()
 	time.Sleep(2 * time.Second)
 	return stop
 }

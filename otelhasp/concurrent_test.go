@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
@@ -19,7 +20,7 @@ func TestConcurrent(t *testing.T) {
 	store := memlock.New()
 	var work sync.WaitGroup
 	for range clients {
-		c := client(t, store, hasp.WithObserver(m))
+		c := testkit.ClientOn(t, store.Backend(), hasp.WithObserver(m))
 		for i := range goroutines {
 			work.Go(func() {
 				for j := range rounds {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
@@ -37,7 +38,7 @@ func TestLateProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := client(t, memlock.New(), hasp.WithObserver(m))
+	c := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
 	before, err := c.Mutex("before").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)

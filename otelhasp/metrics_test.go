@@ -14,6 +14,7 @@ import (
 	tracing "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
@@ -24,7 +25,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
 		store := memlock.New()
-		c, other := client(t, store, hasp.WithTTL(6*time.Second), hasp.WithObserver(m)), client(t, store)
+		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend())
 
 		held, err := other.Mutex("orders/1").Lock(t.Context())
 		if err != nil {
@@ -89,7 +90,7 @@ func TestMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
 		store := memlock.New()
-		c := client(t, store, hasp.WithTTL(6*time.Second), hasp.WithObserver(m))
+		c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m))
 		l, err := c.Mutex("a").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +139,7 @@ func TestRequeued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
 		store := memlock.New()
-		c, other := client(t, store, hasp.WithTTL(3*time.Second), hasp.WithObserver(m)), client(t, store, hasp.WithTTL(time.Hour))
+		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(3*time.Second), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend(), hasp.WithTTL(time.Hour))
 		first, err := other.Mutex("a").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +184,7 @@ func TestCardinality(t *testing.T) {
 		"all":   {otelhasp.MetricsOptions{Name: func(lock string) string { return lock }}, 1000}, // the control
 	} {
 		m, reader := measured(t, c.options)
-		locks := client(t, memlock.New(), hasp.WithObserver(m))
+		locks := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
 		for i := range 1000 {
 			name := fmt.Sprintf("%s/%d", []string{"orders", "users"}[i%2], i)
 			if err := locks.Do(t.Context(), name, nothing); err != nil {
@@ -223,7 +224,7 @@ func first(lock string) string {
 // The exemplar of a wait leads to the caller's trace.
 func TestExemplar(t *testing.T) {
 	m, reader := measured(t, otelhasp.MetricsOptions{})
-	c := client(t, memlock.New(), hasp.WithObserver(m))
+	c := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
 	ctx, span := tracing.NewTracerProvider().Tracer("test").Start(t.Context(), "order")
 	defer span.End()
 	if _, err := c.Mutex("a").Lock(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
@@ -14,7 +15,7 @@ func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
 		store := memlock.New()
-		c := client(t, store)
+		c := testkit.ClientOn(t, store.Backend())
 		l, err := c.Mutex("deploy").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -23,7 +24,7 @@ func TestQueues(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for range 2 { // clients of their own: of one client, one waits in the store's queue
-			go func() { _ = acquire(ctx, client(t, store), "deploy") }()
+			go func() { _ = acquire(ctx, testkit.ClientOn(t, store.Backend()), "deploy") }()
 		}
 		time.Sleep(7 * time.Second)
 		if n := count(t, reader, "hasp.queue.up"); n != 0 {

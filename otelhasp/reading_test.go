@@ -10,8 +10,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
 
@@ -25,16 +23,6 @@ func measured(t *testing.T, o otelhasp.MetricsOptions) (*otelhasp.Metrics, *sdk.
 		t.Fatal(err)
 	}
 	return m, reader
-}
-
-func client(t *testing.T, s *memlock.Store, opts ...hasp.Option) *hasp.Client {
-	t.Helper()
-	c, err := hasp.New(s.Backend(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 func collect(t *testing.T, r sdk.Reader) []metricdata.Metrics {

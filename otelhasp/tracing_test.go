@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
@@ -25,12 +26,7 @@ func traced(t *testing.T, s *memlock.Store, o otelhasp.Options) (*hasp.Client, *
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 	o.Provider = provider
-	c, err := hasp.New(s.Backend(), otelhasp.New(o).Options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c, spans, provider.Tracer("test")
+	return testkit.ClientOn(t, s.Backend(), otelhasp.New(o).Options()...), spans, provider.Tracer("test")
 }
 
 func events(s sdk.ReadOnlySpan) (names []string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -23,10 +24,10 @@ func TestTerminatedHolder(t *testing.T) {
 	server := private(t)
 	for _, strategy := range boundStrategies {
 		storeURL := with(server.URL(), "strategy="+strategy)
-		held := lock(t, client(t, storeURL), "a")
+		held := testkit.Lock(t, client(t, storeURL), "a")
 		next := queued(t, storeURL, "a")
 		var holder hasp.Entry
-		for _, e := range entries(t, client(t, storeURL), "a") {
+		for _, e := range testkit.Entries(t, client(t, storeURL), "a") {
 			holder = e
 		}
 		if holder.ID != held.ID() || holder.Token != held.Token() {
@@ -37,15 +38,15 @@ func TestTerminatedHolder(t *testing.T) {
 			"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots: whoever waits has one
 			"row":      "hasp_holders WHERE name = 'a'",
 		}[strategy])
-		wantLost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.Denied)
 		if took := time.Since(began); took > 3*time.Second { // 50 ms are promised; a renewal comes every 4 s
 			t.Errorf("%s: told after %s", strategy, took)
 		}
-		got := takes(t, next)
+		got := testkit.Granted(t, next)
 		if got.Token() <= held.Token() {
 			t.Errorf("%s: token %d after %d", strategy, got.Token(), held.Token())
 		}
-		release(t, got)
+		testkit.Release(t, got)
 	}
 }
 
@@ -58,18 +59,18 @@ func TestHalfOpen(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			direct := with(server.URL(), "strategy="+strategy)
-			net, cutOff := behind(t, direct)
-			held := lock(t, client(t, cutOff), strategy)
+			net, cutOff := testkit.Behind(t, direct)
+			held := testkit.Lock(t, client(t, cutOff), strategy)
 			next := queued(t, direct, strategy)
 			net.Partition()
-			wantLost(t, held, hasp.Expired)
+			testkit.Lost(t, held, hasp.Expired)
 			select {
 			case <-next:
 				t.Error("granted while the server has the connection")
 			default:
 			}
 			net.Reset() // the proxy's kernel answers the server's probes: it cannot vanish as a machine does
-			release(t, takes(t, next))
+			testkit.Release(t, testkit.Granted(t, next))
 		})
 	}
 }
@@ -81,22 +82,22 @@ func TestBoundRestart(t *testing.T) {
 	for _, strategy := range boundStrategies {
 		storeURL := with(server.URL(), "strategy="+strategy)
 		c := client(t, storeURL)
-		held := lock(t, c, "a")
+		held := testkit.Lock(t, c, "a")
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		wantLost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.Denied)
 		if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 			t.Errorf("%s: release after the loss: %v", strategy, err)
 		}
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		again := lock(t, c, "a")
+		again := testkit.Lock(t, c, "a")
 		if again.Token() <= held.Token() {
 			t.Errorf("%s: token %d after %d", strategy, again.Token(), held.Token())
 		}
-		release(t, again)
+		testkit.Release(t, again)
 	}
 }
 
@@ -107,17 +108,17 @@ func TestCancelledWaiter(t *testing.T) {
 	server := private(t)
 	for _, strategy := range boundStrategies {
 		storeURL := with(server.URL(), "strategy="+strategy)
-		held := lock(t, client(t, storeURL), "a")
+		held := testkit.Lock(t, client(t, storeURL), "a")
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		_, err := client(t, storeURL).Mutex("a").Lock(ctx)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: cancelled: %v", strategy, err)
 		}
-		eventually(t, "nobody waits at the server", func() bool {
+		testkit.Eventually(t, "nobody waits at the server", func() bool {
 			return ask[int](t, server.URL(), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0
 		})
-		release(t, held)
+		testkit.Release(t, held)
 	}
 }
 
@@ -146,27 +147,27 @@ func TestSharedKeys(t *testing.T) {
 		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+x.key+")"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Mutex(x.name).TryLock(patience(t)); !errors.Is(err, hasp.ErrBusy) {
+		if _, err := c.Mutex(x.name).TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
 			t.Errorf("%s %s: taken by another program, and: %v", x.rule, x.name, err)
 		}
-		if q := entries(t, c, x.name); len(q) != 1 || !strings.HasPrefix(q[0].ID, "pid-") {
+		if q := testkit.Entries(t, c, x.name); len(q) != 1 || !strings.HasPrefix(q[0].ID, "pid-") {
 			t.Errorf("%s %s: listed %+v", x.rule, x.name, q)
 		}
 		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_unlock("+x.key+")"); err != nil {
 			t.Fatal(err)
 		}
-		l := lock(t, c, x.name)
+		l := testkit.Lock(t, c, x.name)
 		if l.Token() != 0 {
 			t.Errorf("%s %s: token %d without a fence", x.rule, x.name, l.Token())
 		}
 		if ask[bool](t, serverURL, "SELECT pg_try_advisory_lock("+x.key+")") {
 			t.Errorf("%s %s: held, and another program got it", x.rule, x.name)
 		}
-		release(t, l)
+		testkit.Release(t, l)
 	}
 	c := client(t, storeURL(t, "strategy=advisory", "fence=off", "key=integer"))
 	for _, name := range []string{"orders", "007", "9223372036854775808"} {
-		if _, err := c.Mutex(name).TryLock(patience(t)); !errors.Is(err, hasp.ErrUnsupported) {
+		if _, err := c.Mutex(name).TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrUnsupported) {
 			t.Errorf("%q as a number: %v", name, err)
 		}
 	}
@@ -184,11 +185,11 @@ func TestTransactionPoolerRefused(t *testing.T) {
 			t.Errorf("%s: %v", strategy, err)
 		}
 	}
-	if b := open(t, pool.URL()); b.Traits().Push {
+	if b := testkit.Open(t, pool.URL()); b.Traits().Push {
 		t.Error("strategy=table promises to push behind a transaction pooler")
 	}
 	session := backends.StartPgBouncer(t, backends.SharedPostgres(t), "session")
-	b := open(t, session.URL())
+	b := testkit.Open(t, session.URL())
 	defer b.Close()
 	if !b.Traits().Push {
 		t.Error("a session pooler passes notifications on, and nobody listens")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -45,11 +46,11 @@ func TestCableCut(t *testing.T) {
 		}
 		goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
 		t.Cleanup(goOn)
-		eventually(t, "a renewal that nobody reads", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
+		testkit.Eventually(t, "a renewal that nobody reads", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
 		far.link(t, "down")
 		goOn()
-		eventually(t, "an answer that nobody acknowledges", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
-		release(t, takes(t, next))
+		testkit.Eventually(t, "an answer that nobody acknowledges", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
+		testkit.Release(t, testkit.Granted(t, next))
 		far.link(t, "up")
 	}
 }

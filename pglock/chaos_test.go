@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -25,7 +26,7 @@ func TestTerminatedBackends(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
-	held := lock(t, client(t, server.URL()), "held")
+	held := testkit.Lock(t, client(t, server.URL()), "held")
 	if lost := countedUnderKills(t, server, func() func(context.Context, func()) error {
 		c := client(t, server.URL())
 		return func(ctx context.Context, work func()) error {
@@ -37,7 +38,7 @@ func TestTerminatedBackends(t *testing.T) {
 	if !held.Held() {
 		t.Error(held.Err())
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	lost := int64(0)
 	for i := 0; i < 10 && lost == 0; i++ { // chance has a hand in it
 		lost = countedUnderKills(t, server, func() func(context.Context, func()) error { return advisoryByHand(t, server) })
@@ -120,12 +121,12 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	control := with(server.URL(), "prefix=unlogged_")
-	release(t, lock(t, client(t, control), "first use"))
+	testkit.Release(t, testkit.Lock(t, client(t, control), "first use"))
 	do(t, server.URL(), "ALTER TABLE unlogged_entries SET UNLOGGED; ALTER TABLE unlogged_sessions SET UNLOGGED")
-	forgotten := lock(t, client(t, control), "crash")
+	forgotten := testkit.Lock(t, client(t, control), "crash")
 	for how, end := range map[string]func() error{"crash": server.Kill, "clean": server.Stop} {
 		c := client(t, server.URL())
-		held := lock(t, c, how)
+		held := testkit.Lock(t, c, how)
 		next := queued(t, server.URL(), how)
 		if err := end(); err != nil {
 			t.Fatal(err)
@@ -136,12 +137,12 @@ func TestRestart(t *testing.T) {
 		if !stored(t, client(t, server.URL()), held) || !held.Held() {
 			t.Errorf("%s: forgotten: %v", how, held.Err())
 		}
-		release(t, held)
-		got := takes(t, next)
+		testkit.Release(t, held)
+		got := testkit.Granted(t, next)
 		if got.Token() <= held.Token() {
 			t.Errorf("%s: token %d after %d", how, got.Token(), held.Token())
 		}
-		release(t, got)
+		testkit.Release(t, got)
 	}
 	if stored(t, client(t, control), forgotten) {
 		t.Error("an entry that was never logged outlived a crash: this has tested nothing")
@@ -150,5 +151,5 @@ func TestRestart(t *testing.T) {
 
 // stored reports whether others see a lease in the store.
 func stored(t *testing.T, c *hasp.Client, l *hasp.Lease) bool {
-	return slices.ContainsFunc(entries(t, c, l.Name()), func(e hasp.Entry) bool { return e.ID == l.ID() })
+	return slices.ContainsFunc(testkit.Entries(t, c, l.Name()), func(e hasp.Entry) bool { return e.ID == l.ID() })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A renewal that was delayed takes nothing back: not one that asks for less, not one that comes
@@ -47,7 +48,7 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 		do(t, serverURL, "SELECT locks.renewal_renew('s', 900000000)")
 		close(renewed)
 	}()
-	eventually(t, "a renewal that waits", func() bool {
+	testkit.Eventually(t, "a renewal that waits", func() bool {
 		return ask[int](t, serverURL, "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = 'locks.renewal_sessions'::regclass") == 1
 	})
 	time.Sleep(500 * time.Millisecond)
@@ -70,7 +71,7 @@ func TestLateRenewals(t *testing.T) {
 		prefix := "frozen_" + table + "_"
 		storeURL := storeURL(t, "prefix="+prefix)
 		other := client(t, storeURL)
-		held := lock(t, client(t, storeURL, hasp.WithTTL(T)), "a")
+		held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(T)), "a")
 		conn, err := pgx.Connect(t.Context(), serverURL)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +81,7 @@ func TestLateRenewals(t *testing.T) {
 		}
 		next := make(chan *hasp.Lease, 1)
 		go func() {
-			l, err := other.Mutex("a").Lock(patience(t))
+			l, err := other.Mutex("a").Lock(testkit.Context(t))
 			if err != nil {
 				t.Error(err)
 			}
@@ -89,12 +90,12 @@ func TestLateRenewals(t *testing.T) {
 		time.Sleep(T + T/4)
 		conn.Close(t.Context())
 		if table == "names" { // which renewals do not need: it is held yet, or was lost for another reason
-			_ = held.Release(patience(t))
+			_ = held.Release(testkit.Context(t))
 		}
-		got := takes(t, next)
+		got := testkit.Granted(t, next)
 		if held.Held() {
 			t.Errorf("%s: two hold", table)
 		}
-		release(t, got)
+		testkit.Release(t, got)
 	}
 }

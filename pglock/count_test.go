@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -36,7 +37,7 @@ func statements(t testing.TB, server *backends.Postgres, like string) int64 {
 // have been idle for some seconds.
 func calls(t testing.TB, server *backends.Postgres, procedure string, n int64) {
 	t.Helper()
-	eventually(t, fmt.Sprint(n, " calls of ", procedure), func() bool {
+	testkit.Eventually(t, fmt.Sprint(n, " calls of ", procedure), func() bool {
 		return ask[int64](t, server.URL(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE funcname = $1", procedure) == n
 	})
 }
@@ -58,11 +59,11 @@ func TestUncontendedCosts(t *testing.T) {
 		{"strategy=advisory&fence=off", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock($1%"},
 	} {
 		c := client(t, with(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
-		release(t, lock(t, c, "warm"))
+		testkit.Release(t, testkit.Lock(t, c, "warm"))
 		before, enter, leave := statements(t, server, "%"), statements(t, server, x.enter), statements(t, server, x.leave)
 		const n = 50
 		for range n {
-			release(t, lock(t, c, "warm"))
+			testkit.Release(t, testkit.Lock(t, c, "warm"))
 		}
 		e, l, counted := statements(t, server, x.enter)-enter, statements(t, server, x.leave)-leave, int64(2*n)
 		if x.enter == "" {
@@ -122,19 +123,19 @@ func contendedCosts(t *testing.T, sizes ...int) {
 				tickets[i] = s.Ticket(driver.Request{
 					Name: "contended", ID: rand.Text(), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now(),
 				})
-				if v, err := tickets[i].Enqueue(patience(t)); err != nil || v.Held != (i == 0) {
+				if v, err := tickets[i].Enqueue(testkit.Context(t)); err != nil || v.Held != (i == 0) {
 					t.Fatalf("entry %d: %+v, %v", i, v, err)
 				}
 			}
 			for i, ticket := range tickets {
 				for held := i == 0; !held; {
-					v, err := ticket.Wait(patience(t))
+					v, err := ticket.Wait(testkit.Context(t))
 					if err != nil {
 						t.Fatalf("waiter %d of %d was not told: %v", i, n, err)
 					}
 					held = v.Held
 				}
-				if err := ticket.Leave(patience(t)); err != nil {
+				if err := ticket.Leave(testkit.Context(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -161,7 +162,7 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 	var wg sync.WaitGroup
 	var waited atomic.Int64
 	for range clients {
-		c := client(t, with(server.URL(), "strategy=advisory"), hasp.WithObserver(observer(func(e hasp.Event) {
+		c := client(t, with(server.URL(), "strategy=advisory"), hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
 			if e.Kind == hasp.Waiting {
 				waited.Add(1)
 			}
@@ -169,7 +170,7 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 		wg.Go(func() {
 			<-start
 			for range rounds {
-				if err := c.Do(patience(t), "contended", func(context.Context) error { time.Sleep(5 * time.Millisecond); return nil }); err != nil {
+				if err := c.Do(testkit.Context(t), "contended", func(context.Context) error { time.Sleep(5 * time.Millisecond); return nil }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -198,7 +199,7 @@ func TestRenewalCosts(t *testing.T) {
 	const names = 300
 	var held []*hasp.Lease
 	for i := range names {
-		held = append(held, lock(t, c, fmt.Sprint("n", i)))
+		held = append(held, testkit.Lock(t, c, fmt.Sprint("n", i)))
 	}
 	time.Sleep(ttl / 2) // a renewal that met the last of these requests looks twice
 	before, renewals := statements(t, server, all), statements(t, server, "%hasp\\_renew%")

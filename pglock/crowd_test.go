@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -25,13 +26,13 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 	for _, strategy := range boundStrategies {
 		t.Run(strategy, func(t *testing.T) {
 			storeURL := with(server.URL(), "strategy="+strategy)
-			held := lock(t, client(t, storeURL), "popular")
+			held := testkit.Lock(t, client(t, storeURL), "popular")
 			served := crowd(t, locks(t, storeURL))
-			eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
+			testkit.Eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
 			if n := ask[int](t, server.URL(), longest); n > 2 {
 				t.Errorf("%d wait for one lock, want at most 2", n)
 			}
-			release(t, held)
+			testkit.Release(t, held)
 			served()
 		})
 	}
@@ -54,7 +55,7 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 			_, err = own.Exec(ctx, "SELECT pg_advisory_lock(1)")
 			return err
 		})
-		eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
+		testkit.Eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })
 		if n := ask[int](t, server.URL(), longest); n != many {
 			t.Errorf("%d wait for one lock: this test does not see queues", n)
 		}
@@ -67,14 +68,14 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 // who change it at the same moment. A release passes them: it is behind those who wait for
 // the name's turn, not behind those who wait for a slot.
 func crowdAtTable(t *testing.T, serverURL string) {
-	held := lock(t, client(t, serverURL), "popular")
+	held := testkit.Lock(t, client(t, serverURL), "popular")
 	released := make(chan error, 1)
 	var served func()
 	holds(t, serverURL, "popular", func() {
 		served = crowd(t, locks(t, serverURL))
-		eventually(t, "a crowd that waits", func() bool { return ask[int](t, serverURL, waiting) == many })
-		go func() { released <- held.Release(patience(t)) }()
-		eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == many+1 })
+		testkit.Eventually(t, "a crowd that waits", func() bool { return ask[int](t, serverURL, waiting) == many })
+		go func() { released <- held.Release(testkit.Context(t)) }()
+		testkit.Eventually(t, "a release that waits", func() bool { return ask[int](t, serverURL, waiting) == many+1 })
 		if n := ask[int](t, serverURL, longest+" WHERE NOT slot"); n > 16+1 {
 			t.Errorf("%d wait for one lock, want the release and at most 16", n)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // An operator ends the connection of a holder that he has listed. Meanwhile the holder has given
@@ -18,22 +19,22 @@ func TestEvictionMeetsNobodyElse(t *testing.T) {
 	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
 		storeURL := with(server.URL(), params)
 		c := client(t, storeURL)
-		held := lock(t, c, "a")
+		held := testkit.Lock(t, c, "a")
 		late, slow := behindLate(t, storeURL, "pg_terminate_backend")
-		operator := open(t, slow)
+		operator := testkit.Open(t, slow)
 		t.Cleanup(func() { operator.Close() })
 		list, err := operator.List(t.Context(), "a", 0)
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
 		evicted := make(chan error, 1)
-		go func() { evicted <- operator.(driver.Evicter).Evict(patience(t), "a", list[0].ID) }()
-		late.wait(patience(t), t)
-		release(t, held)
+		go func() { evicted <- operator.(driver.Evicter).Evict(testkit.Context(t), "a", list[0].ID) }()
+		late.wait(testkit.Context(t), t)
+		testkit.Release(t, held)
 		// On the same connection, which lies idle.
 		got := make(chan *hasp.Lease, 1)
 		go func() {
-			l, err := c.Mutex("b").Lock(patience(t))
+			l, err := c.Mutex("b").Lock(testkit.Context(t))
 			if err != nil {
 				t.Error(err)
 			}
@@ -44,8 +45,8 @@ func TestEvictionMeetsNobodyElse(t *testing.T) {
 		if err := <-evicted; err != nil && !errors.Is(err, driver.ErrGone) {
 			t.Errorf("%s: evict: %v", params, err)
 		}
-		other := takes(t, got)
+		other := testkit.Granted(t, got)
 		lasts(t, other, T)
-		release(t, other)
+		testkit.Release(t, other)
 	}
 }

@@ -3,14 +3,13 @@ package pglock_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log"
-	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -70,31 +69,6 @@ var exampleURL = "postgres://app:secret@localhost/app"
 // The examples need a server, so go test cannot run them by itself: this does.
 func TestExamples(t *testing.T) {
 	exampleURL = storeURLOfPgx(t)
-	for want, example := range map[string]func(){
-		"held: true with a token: true\n<nil>\n":    Example,
-		"advisory locks of that number: 1\n<nil>\n": ExampleOpen,
-	} {
-		if got := printed(t, example); got != want {
-			t.Errorf("printed %q, want %q", got, want)
-		}
-	}
-}
-
-// printed returns what fn writes to the standard output.
-func printed(t *testing.T, fn func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	defer func() { os.Stdout = stdout }()
-	fn() // a few lines fit into the pipe
-	w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+	testkit.Prints(t, "held: true with a token: true\n<nil>", Example)
+	testkit.Prints(t, "advisory locks of that number: 1\n<nil>", ExampleOpen)
 }

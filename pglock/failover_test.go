@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -23,21 +24,17 @@ func TestGoneAfterFailover(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	primary := private(t)
-	stream, err := faultnet.New(context.Background(), primary.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stream.Close)
+	stream := testkit.Proxy(t, primary.Addr)
 	replica := backends.StartPostgres(t, backends.PostgresOptions{ReplicaOf: stream.Addr()})
-	net, throughURL := behind(t, primary.URL())
+	net, throughURL := testkit.Behind(t, primary.URL())
 	u, err := url.Parse(throughURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.Host += "," + replica.Addr
-	b := open(t, u.String())
+	b := testkit.Open(t, u.String())
 	t.Cleanup(func() { b.Close() })
-	s, _, err := b.Open(patience(t), driver.SessionOptions{TTL: 10 * slack, Gone: func(string, error) {}})
+	s, _, err := b.Open(testkit.Context(t), driver.SessionOptions{TTL: 10 * slack, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +42,7 @@ func TestGoneAfterFailover(t *testing.T) {
 	held := func(name string) driver.Ticket {
 		t.Helper()
 		ticket := s.Ticket(driver.Request{Name: name, ID: rand.Text(), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
-		if v, err := ticket.Enqueue(patience(t)); err != nil || !v.Held {
+		if v, err := ticket.Enqueue(testkit.Context(t)); err != nil || !v.Held {
 			t.Fatal(v, err)
 		}
 		return ticket
@@ -54,7 +51,7 @@ func TestGoneAfterFailover(t *testing.T) {
 	unanswered := func(ticket driver.Ticket, name string) {
 		t.Helper()
 		cut := net.Lose(faultnet.Down, 1, faultnet.Contains(name))
-		if err := ticket.Leave(patience(t)); err == nil || errors.Is(err, driver.ErrGone) {
+		if err := ticket.Leave(testkit.Context(t)); err == nil || errors.Is(err, driver.ErrGone) {
 			t.Fatalf("a Leave without an answer: %v", err)
 		}
 		<-cut
@@ -75,7 +72,7 @@ func TestGoneAfterFailover(t *testing.T) {
 
 	// What the replica has is as certain there, when a renewal has seen it there.
 	kept := held("kept")
-	eventually(t, "the replica has the entries", func() bool {
+	testkit.Eventually(t, "the replica has the entries", func() bool {
 		return ask[int](t, replica.URL(), "SELECT count(*)::int FROM hasp_entries WHERE name = 'kept'") == 1
 	})
 	stream.Partition()
@@ -89,14 +86,14 @@ func TestGoneAfterFailover(t *testing.T) {
 	if err := until(t, forgotten.Leave); !errors.Is(err, driver.ErrForgotten) {
 		t.Errorf("a replica that never had the entry: %v", err)
 	}
-	eventually(t, "a renewal", func() bool {
-		_, err := s.KeepAlive(patience(t))
+	testkit.Eventually(t, "a renewal", func() bool {
+		_, err := s.KeepAlive(testkit.Context(t))
 		return err == nil
 	})
-	if err := kept.Leave(patience(t)); err != nil {
+	if err := kept.Leave(testkit.Context(t)); err != nil {
 		t.Errorf("an entry that the replica has: %v", err)
 	}
-	if err := kept.Leave(patience(t)); !errors.Is(err, driver.ErrGone) {
+	if err := kept.Leave(testkit.Context(t)); !errors.Is(err, driver.ErrGone) {
 		t.Errorf("an entry that the replica had: %v", err)
 	}
 }
@@ -104,7 +101,7 @@ func TestGoneAfterFailover(t *testing.T) {
 // until repeats a call until a server has answered.
 func until(t *testing.T, call func(context.Context) error) (err error) {
 	t.Helper()
-	eventually(t, "an answer", func() bool {
+	testkit.Eventually(t, "an answer", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		err = call(ctx)
@@ -120,10 +117,10 @@ func TestTokensAfterCrash(t *testing.T) {
 	server := private(t, "wal_writer_delay = 10s") // so that it has not written them
 	for _, strategy := range boundStrategies {
 		c := client(t, with(server.URL(), "strategy="+strategy))
-		release(t, lock(t, c, strategy))
+		testkit.Release(t, testkit.Lock(t, c, strategy))
 		do(t, server.URL(), "CHECKPOINT")
-		release(t, lock(t, c, strategy))
-		held := lock(t, c, strategy) // row's release would wait for the disk
+		testkit.Release(t, testkit.Lock(t, c, strategy))
+		held := testkit.Lock(t, c, strategy) // row's release would wait for the disk
 		last := held.Token()
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
@@ -134,15 +131,15 @@ func TestTokensAfterCrash(t *testing.T) {
 		if lost := ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy); uint64(lost) >= last {
 			t.Errorf("%s: the crash has forgotten nothing: this has tested nothing", strategy)
 		}
-		wantLost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.Denied)
 		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
 		for range 3 {
-			l := lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
+			l := testkit.Lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
 			if l.Token() <= last {
 				t.Errorf("%s: token %d after %d", strategy, l.Token(), last)
 			}
 			last = l.Token()
-			release(t, l)
+			testkit.Release(t, l)
 		}
 		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/handmade"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -24,26 +25,26 @@ import (
 // without knowing itself, and stands in its own way.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
-	net, storeURL := behind(t, storeURL(t))
+	net, storeURL := testkit.Behind(t, storeURL(t))
 	c := client(t, storeURL)
 	other := client(t, storeURL)
-	release(t, lock(t, c, "lost answer")) // prepares the statements
+	testkit.Release(t, testkit.Lock(t, c, "lost answer")) // prepares the statements
 
 	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("lost answer"))
-	l := lock(t, c, "lost answer")
+	l := testkit.Lock(t, c, "lost answer")
 	<-cut
-	if q := entries(t, other, "lost answer"); len(q) != 1 || q[0].Token != l.Token() {
+	if q := testkit.Entries(t, other, "lost answer"); len(q) != 1 || q[0].Token != l.Token() {
 		t.Errorf("the lease has token %d, and the store %+v", l.Token(), q)
 	}
 	cut = net.Lose(faultnet.Down, 1, faultnet.Contains("lost answer"))
-	release(t, l)
+	testkit.Release(t, l)
 	<-cut
-	if q := entries(t, other, "lost answer"); len(q) != 0 {
+	if q := testkit.Entries(t, other, "lost answer"); len(q) != 0 {
 		t.Errorf("released, and the store has %+v", q)
 	}
 
 	db := sqlPool(t, net.Addr())
-	if err := handmade.Create(patience(t), db); err != nil {
+	if err := handmade.Create(testkit.Context(t), db); err != nil {
 		t.Fatal(err)
 	}
 	net.Lose(faultnet.Down, 1, faultnet.Contains("INSERT"))
@@ -63,25 +64,25 @@ func TestAnswerLost(t *testing.T) {
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	direct := storeURL(t)
-	net, cutOff := behind(t, direct)
-	l := lock(t, client(t, cutOff, hasp.WithTTL(T)), "partition")
+	net, cutOff := testkit.Behind(t, direct)
+	l := testkit.Lock(t, client(t, cutOff, hasp.WithTTL(T)), "partition")
 	next := queued(t, direct, "partition")
 	naive := byHand(t, sqlPool(t, net.Addr()), "partition")
 	net.Partition()
-	got := takes(t, next)
+	got := testkit.Granted(t, next)
 	if l.Held() {
 		t.Error("two hold")
 	}
-	wantLost(t, l, hasp.Expired)
+	testkit.Lost(t, l, hasp.Expired)
 	if byHand(t, sqlPool(t, backends.SharedPostgres(t).Addr), "partition"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
 	net.Heal()
 	lasts(t, got, T)
-	if q := entries(t, client(t, direct), "partition"); len(q) != 1 || q[0].ID != got.ID() {
+	if q := testkit.Entries(t, client(t, direct), "partition"); len(q) != 1 || q[0].ID != got.ID() {
 		t.Errorf("%s holds, and the store has %+v", got.ID(), q)
 	}
-	release(t, got)
+	testkit.Release(t, got)
 }
 
 // L2: the connection that listens falls silent, and with it the notification. The next
@@ -89,11 +90,11 @@ func TestPartition(t *testing.T) {
 func TestSilentListener(t *testing.T) {
 	t.Parallel()
 	direct := storeURL(t)
-	net, silent := behind(t, direct)
-	held := lock(t, client(t, direct), "silent")
+	net, silent := testkit.Behind(t, direct)
+	held := testkit.Lock(t, client(t, direct), "silent")
 	next := queued(t, silent, "silent", hasp.WithTTL(T))
 	net.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Drop})
-	release(t, held)
+	testkit.Release(t, held)
 	// The control: while the network is silent, it is the notification that is missing.
 	select {
 	case <-next:
@@ -101,7 +102,7 @@ func TestSilentListener(t *testing.T) {
 	case <-time.After(T / 4):
 	}
 	net.Heal() // cuts what lost bytes: from here on dialling works
-	release(t, takes(t, next))
+	testkit.Release(t, testkit.Granted(t, next))
 }
 
 // S6: the pool is exhausted by its other users. Acquiring waits for its context; what is
@@ -122,8 +123,8 @@ func TestPoolExhausted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(T)) })
-	l := lock(t, c, "exhausted")
+	c := testkit.ClientOn(t, b, hasp.WithTTL(T))
+	l := testkit.Lock(t, c, "exhausted")
 	taken, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestPoolExhausted(t *testing.T) {
 		t.Errorf("with the pool exhausted: %v", err)
 	}
 	taken.Release()
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // L3: max_connections is reached. New clients are told so; those who hold go on, because
@@ -151,7 +152,7 @@ func TestMaxConnections(t *testing.T) {
 	server := private(t, "max_connections = 20")
 	do(t, server.URL(), "CREATE ROLE crowd LOGIN")
 	c := client(t, server.URL(), hasp.WithTTL(T))
-	l := lock(t, c, "crowded")
+	l := testkit.Lock(t, c, "crowded")
 	var last error
 	for range 25 {
 		conn, err := pgx.Connect(t.Context(), as(server.URL(), "crowd"))
@@ -167,7 +168,7 @@ func TestMaxConnections(t *testing.T) {
 		t.Error("a full server let another client in")
 	}
 	lasts(t, l, T)
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // Time-outs that an administrator has set low for a role concern neither waiters nor
@@ -187,14 +188,14 @@ func TestLowTimeouts(t *testing.T) {
 	conn.Close(context.Background())
 	for _, strategy := range []string{"table", "advisory", "row"} {
 		storeURL := with(as(server.URL(), "hasty"), "strategy="+strategy)
-		held := lock(t, client(t, storeURL), strategy)
+		held := testkit.Lock(t, client(t, storeURL), strategy)
 		next := queued(t, storeURL, strategy)
 		time.Sleep(1500 * time.Millisecond) // longer than all of them
 		if !held.Held() {
 			t.Errorf("%s: %v", strategy, held.Err())
 		}
-		release(t, held)
-		release(t, takes(t, next))
+		testkit.Release(t, held)
+		testkit.Release(t, testkit.Granted(t, next))
 	}
 }
 
@@ -217,11 +218,11 @@ func TestSerializable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b) })
+		c := testkit.ClientOn(t, b)
 		go func() {
 			var err error
 			for i := 0; i < times && err == nil; i++ {
-				err = c.Do(patience(t), "serial", func(context.Context) error { counter++; return nil })
+				err = c.Do(testkit.Context(t), "serial", func(context.Context) error { counter++; return nil })
 			}
 			done <- err
 		}()
@@ -266,7 +267,7 @@ func TestDiskFull(t *testing.T) {
 	do(t, server.URL(), "CREATE SCHEMA full_disk; ALTER DATABASE postgres SET default_tablespace = small")
 	storeURL := with(server.URL(), "schema=full_disk")
 	c := client(t, storeURL, hasp.WithTTL(T))
-	l := lock(t, c, "kept")
+	l := testkit.Lock(t, c, "kept")
 	do(t, server.URL(), "CREATE TABLE filler (text text)")
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
@@ -289,5 +290,5 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("with the disk full: %v", refused)
 	}
 	lasts(t, l, T)
-	release(t, l)
+	testkit.Release(t, l)
 }

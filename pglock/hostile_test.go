@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -57,11 +58,11 @@ func TestHostileRole(t *testing.T) {
 	do(t, as(server.URL(), "mallory"), mallory)
 
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		everything(t, open(t, with(server.URL(), "strategy="+strategy)))
+		everything(t, testkit.Open(t, with(server.URL(), "strategy="+strategy)))
 	}
 	do(t, as(server.URL(), "mallory"), namesakes)
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		everything(t, open(t, with(server.URL(), "strategy="+strategy)))
+		everything(t, testkit.Open(t, with(server.URL(), "strategy="+strategy)))
 		pool, err := pgxpool.New(t.Context(), server.URL())
 		if err != nil {
 			t.Fatal(err)
@@ -73,8 +74,8 @@ func TestHostileRole(t *testing.T) {
 		}
 		everything(t, b)
 	}
-	everything(t, open(t, with(server.URL(), "strategy=advisory", "fence=off")))
-	everything(t, open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
+	everything(t, testkit.Open(t, with(server.URL(), "strategy=advisory", "fence=off")))
+	everything(t, testkit.Open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
 	b, err := pglock.OpenDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -93,9 +94,9 @@ func TestHostileRole(t *testing.T) {
 // everything is what a client can have a server do.
 func everything(t *testing.T, b driver.Backend) {
 	t.Helper()
-	c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(calm)) })
+	c := testkit.ClientOn(t, b, hasp.WithTTL(calm))
 	defer c.Close()
-	ctx := patience(t)
+	ctx := testkit.Context(t)
 	fatal := func(err error) {
 		t.Helper()
 		if err != nil && !errors.Is(err, hasp.ErrUnsupported) {
@@ -107,12 +108,12 @@ func everything(t *testing.T, b driver.Backend) {
 		_, _, err := m.Migrate(ctx)
 		fatal(err)
 	}
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	if _, err := c.Mutex("a").TryLock(ctx); !errors.Is(err, hasp.ErrBusy) && !errors.Is(err, hasp.ErrDeadlock) {
 		t.Error(err)
 	}
 	waits := make(chan error, 1)
-	second := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(calm)) })
+	second := testkit.ClientOn(t, b, hasp.WithTTL(calm))
 	go func() { waits <- second.Do(ctx, "a", func(context.Context) error { return nil }) }()
 	for _, err := range c.Follow(ctx, "a") {
 		fatal(err)
@@ -121,7 +122,7 @@ func everything(t *testing.T, b driver.Backend) {
 	for _, err := range c.Names(ctx, "") {
 		fatal(err)
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	fatal(<-waits)
 	if c.Traits().Shared {
 		w, err := c.RWMutex("b").Lock(ctx)
@@ -131,17 +132,17 @@ func everything(t *testing.T, b driver.Backend) {
 		fatal(err)
 		w, err = second.Import(ctx, text)
 		fatal(err)
-		release(t, w)
+		testkit.Release(t, w)
 		term, err := c.Election("c").Campaign(ctx, []byte("1"))
 		fatal(err)
 		fatal(term.Publish(ctx, []byte("2")))
 		fatal(term.Resign(ctx))
 	}
-	l = lock(t, c, "d")
-	for _, e := range entries(t, c, "d") {
+	l = testkit.Lock(t, c, "d")
+	for _, e := range testkit.Entries(t, c, "d") {
 		fatal(c.Evict(ctx, "d", e.ID, "why"))
 	}
-	wantLost(t, l, hasp.Denied, hasp.SessionGone)
+	testkit.Lost(t, l, hasp.Denied, hasp.SessionGone)
 	_, err := c.LastEviction(ctx, "d")
 	fatal(err)
 	if d, ok := b.(driver.Diagnoser); ok {
@@ -174,7 +175,7 @@ func TestForeignTables(t *testing.T) {
 	server := private(t)
 	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
 	do(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0)`)
-	b := open(t, server.URL())
+	b := testkit.Open(t, server.URL())
 	defer b.Close()
 	m := b.(driver.Migrator)
 	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "hasp_names") || !strings.Contains(err.Error(), "mallory") {

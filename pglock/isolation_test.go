@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -55,7 +56,7 @@ func TestIsolationOfPools(t *testing.T) {
 			return b
 		},
 		"pooler": func() driver.Backend {
-			return open(t, backends.StartPgBouncer(t, server, "transaction").URL()+"&poll=80s")
+			return testkit.Open(t, backends.StartPgBouncer(t, server, "transaction").URL()+"&poll=80s")
 		},
 	}
 	for _, level := range []string{"repeatable read", "serializable"} {
@@ -75,8 +76,8 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 	name := t.Name()
 	var readers []*hasp.Lease
 	for range 2 {
-		c := clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, hasp.WithTTL(10*slack)) })
-		l, err := c.RWMutex(name).RLock(patience(t))
+		c := testkit.ClientOn(t, b, hasp.WithTTL(10*slack))
+		l, err := c.RWMutex(name).RLock(testkit.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +91,8 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 	}
 	holds(t, server.URL(), name, func() {
 		for i, l := range readers {
-			go func() { left <- l.Release(patience(t)) }()
-			eventually(t, "a release that waits", func() bool { return blocked() >= i+1 })
+			go func() { left <- l.Release(testkit.Context(t)) }()
+			testkit.Eventually(t, "a release that waits", func() bool { return blocked() >= i+1 })
 		}
 	})
 	for range readers {
@@ -99,7 +100,7 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 			t.Error(err)
 		}
 	}
-	release(t, takes(t, got))
+	testkit.Release(t, testkit.Granted(t, got))
 }
 
 // overSQL is a store over database/sql.

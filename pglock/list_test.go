@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -17,7 +18,7 @@ func TestListLimit(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	storeURL := storeURL(t, "prefix=limit_")
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	t.Cleanup(func() { b.Close() })
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 10 * slack, Gone: func(string, error) {}})
 	if err != nil {
@@ -28,7 +29,7 @@ func TestListLimit(t *testing.T) {
 	for range 5 {
 		ids = append(ids, rand.Text())
 		ticket := s.Ticket(driver.Request{Name: "q", ID: ids[len(ids)-1], Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
-		if _, err := ticket.Enqueue(patience(t)); err != nil {
+		if _, err := ticket.Enqueue(testkit.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +60,7 @@ func TestIdentity(t *testing.T) {
 	for _, stmt := range []string{"CREATE ROLE humble LOGIN", "CREATE DATABASE other", "CREATE DATABASE copy TEMPLATE other"} {
 		do(t, server.URL(), stmt)
 	}
-	_, through := behind(t, server.URL())
+	_, through := testkit.Behind(t, server.URL())
 	id := func(b driver.Backend) string {
 		t.Helper()
 		defer b.Close()
@@ -76,7 +77,7 @@ func TestIdentity(t *testing.T) {
 			at := func(serverURL string) string {
 				return replaceDatabase(t, with(serverURL, kind), database)
 			}
-			text := id(open(t, at(server.URL())))
+			text := id(testkit.Open(t, at(server.URL())))
 			if before := seen[text]; before != "" {
 				t.Errorf("%s and %s %s are both %s", before, database, kind, text)
 			}
@@ -86,14 +87,14 @@ func TestIdentity(t *testing.T) {
 				"proxy":     at(through),
 				"role":      at(as(server.URL(), "humble")),
 			} {
-				if got := id(open(t, same)); got != text {
+				if got := id(testkit.Open(t, same)); got != text {
 					t.Errorf("%s %s by %s is %s, and directly %s", database, kind, how, got, text)
 				}
 			}
 		}
 	}
-	want := id(open(t, server.URL()))
-	if got := id(open(t, backends.StartPgBouncer(t, server, "transaction").URL())); got != want {
+	want := id(testkit.Open(t, server.URL()))
+	if got := id(testkit.Open(t, backends.StartPgBouncer(t, server, "transaction").URL())); got != want {
 		t.Errorf("by a pooler: %s, want %s", got, want)
 	}
 	if got := id(overSQL(t, server.URL())); got != want {
@@ -106,11 +107,11 @@ func TestIdentity(t *testing.T) {
 		"strategy=row&fence=off":      "strategy=row",
 		"connections=3":               "retention=2h",
 	} {
-		if x, y := id(open(t, with(server.URL(), a))), id(open(t, with(server.URL(), b))); x != y {
+		if x, y := id(testkit.Open(t, with(server.URL(), a))), id(testkit.Open(t, with(server.URL(), b))); x != y {
 			t.Errorf("%s is %s, and %s is %s", a, x, b, y)
 		}
 	}
-	if got := id(open(t, private(t).URL())); got == want {
+	if got := id(testkit.Open(t, private(t).URL())); got == want {
 		t.Error("another server has the same name")
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A pooler gives a client what was meant for the one before. From then on each answer is that
@@ -41,25 +42,25 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		taken := lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken")
+		taken := testkit.Lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken")
 		m.next.Store(2) // the first two connections look at the server
 		c := client(t, through("strategy="+strategy, "connections=1"))
 		if m.next.Load() != 0 {
 			t.Errorf("%s: only one connection has looked at the server", strategy)
 		}
 		m.next.Store(1) // the session's own, or a lock's
-		release(t, lock(t, c, "not taken"))
+		testkit.Release(t, testkit.Lock(t, c, "not taken"))
 		if m.next.Load() != 0 {
 			t.Errorf("%s: no connection was muddled: this has tested nothing", strategy)
 		}
 		m.now()
-		held := lock(t, c, "not taken")
-		if l, err := c.Mutex("taken").TryLock(patience(t)); err == nil {
+		held := testkit.Lock(t, c, "not taken")
+		if l, err := c.Mutex("taken").TryLock(testkit.Context(t)); err == nil {
 			t.Fatalf("%s: two hold, with the tokens %d and %d", strategy, taken.Token(), l.Token())
 		}
-		release(t, held)
-		release(t, taken)
-		release(t, lock(t, c, "taken"))
+		testkit.Release(t, held)
+		testkit.Release(t, taken)
+		testkit.Release(t, testkit.Lock(t, c, "taken"))
 	}
 }
 
@@ -71,23 +72,23 @@ func TestGrantOfOthers(t *testing.T) {
 	m := muddle(t, server.Addr)
 	for _, strategy := range []string{"table", "advisory"} {
 		through := strings.Replace(storeURL(t, "strategy="+strategy, "connections=1"), server.Addr, m.addr, 1)
-		taken := lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken by one")
+		taken := testkit.Lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken by one")
 		victim, other := client(t, through), client(t, through)
 		for _, c := range []*hasp.Client{victim, other} {
 			for range 2 { // the first time there is more in the answer
-				l, err := c.Mutex("not taken by any").TryLock(patience(t))
+				l, err := c.Mutex("not taken by any").TryLock(testkit.Context(t))
 				if err != nil {
 					t.Fatal(err)
 				}
-				release(t, l)
+				testkit.Release(t, l)
 			}
 		}
 		m.again(t)
-		if l, err := victim.Mutex("taken by one").TryLock(patience(t)); err == nil {
+		if l, err := victim.Mutex("taken by one").TryLock(testkit.Context(t)); err == nil {
 			t.Errorf("%s: two hold, with the tokens %d and %d", strategy, taken.Token(), l.Token())
 		}
-		release(t, taken)
-		release(t, lock(t, victim, "taken by one"))
+		testkit.Release(t, taken)
+		testkit.Release(t, testkit.Lock(t, victim, "taken by one"))
 	}
 }
 

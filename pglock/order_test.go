@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -67,7 +68,7 @@ func noTurns(t *testing.T, prefix string) {
 // migrated creates the tables of a prefix.
 func migrated(t *testing.T, prefix string) {
 	t.Helper()
-	b := open(t, storeURL(t, "prefix="+prefix))
+	b := testkit.Open(t, storeURL(t, "prefix="+prefix))
 	defer b.Close()
 	if _, _, err := b.(driver.Migrator).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func overtaken(t *testing.T, prefix string) int {
 	var wg sync.WaitGroup
 	var last driver.Backend
 	for range clients {
-		b := open(t, storeURL(t, "prefix="+prefix))
+		b := testkit.Open(t, storeURL(t, "prefix="+prefix))
 		t.Cleanup(func() { b.Close() })
 		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
 		if err != nil {
@@ -96,7 +97,7 @@ func overtaken(t *testing.T, prefix string) int {
 			for range each {
 				id := rand.Text()
 				ticket := s.Ticket(driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
-				if _, err := ticket.Enqueue(patience(t)); err != nil {
+				if _, err := ticket.Enqueue(testkit.Context(t)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -158,7 +159,7 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 // nothing happens for a TTL, and then by a release.
 func notifications(t *testing.T, prefix string) (renewals, released int) {
 	storeURL := storeURL(t, "prefix="+prefix)
-	held := lock(t, client(t, storeURL, hasp.WithTTL(T)), "notified")
+	held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(T)), "notified")
 	for range 3 {
 		queued(t, storeURL, "notified", hasp.WithTTL(T))
 	}
@@ -178,7 +179,7 @@ func notifications(t *testing.T, prefix string) (renewals, released int) {
 	if ask[int64](t, serverURL, "SELECT max(expires) FROM locks."+prefix+"sessions") == before {
 		t.Fatal("nothing was renewed meanwhile")
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	return renewals, heard(t, spy, T/4)
 }
 
@@ -213,7 +214,7 @@ func TestBuryingDoesNotDeadlock(t *testing.T) {
 	} {
 		variant := x.variant
 		storeURL := with(server.URL(), "prefix="+variant+"_")
-		release(t, lock(t, client(t, storeURL), "first use"))
+		testkit.Release(t, testkit.Lock(t, client(t, storeURL), "first use"))
 		do(t, server.URL(), strings.NewReplacer("VARIANT", variant, "TAKES", x.takes).Replace(`
 			CREATE FUNCTION VARIANT_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(TAKES); RETURN OLD; END $$;
 			CREATE TRIGGER slow BEFORE DELETE ON VARIANT_sessions FOR EACH ROW EXECUTE FUNCTION VARIANT_slow();
@@ -231,7 +232,7 @@ func TestBuryingDoesNotDeadlock(t *testing.T) {
 		for _, name := range []string{"x", "y"} {
 			c := client(t, storeURL)
 			wg.Go(func() { // served in either case: a deadlock is undone, and asked again
-				if err := c.Do(patience(t), name, func(context.Context) error { return nil }); err != nil {
+				if err := c.Do(testkit.Context(t), name, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
 				}
 			})
@@ -239,7 +240,7 @@ func TestBuryingDoesNotDeadlock(t *testing.T) {
 		wg.Wait()
 		deadlocked := func() bool { return ask[int64](t, server.URL(), deadlocks) > before }
 		if x.want {
-			eventually(t, variant+": a deadlock", deadlocked)
+			testkit.Eventually(t, variant+": a deadlock", deadlocked)
 			continue
 		}
 		time.Sleep(1500 * time.Millisecond) // the server's counters are a second late
@@ -256,9 +257,9 @@ const deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = curren
 func TestKeyCollision(t *testing.T) {
 	t.Parallel()
 	first := client(t, storeURL(t, "strategy=advisory"))
-	release(t, lock(t, first, "collides"))
+	testkit.Release(t, testkit.Lock(t, first, "collides"))
 	do(t, backends.SharedPostgres(t).URL(), fmt.Sprintf("UPDATE locks.hasp_holders SET key = %d WHERE name = 'collides'", keyOfOther))
-	_, err := first.Mutex("other").Lock(patience(t))
+	_, err := first.Mutex("other").Lock(testkit.Context(t))
 	if !errors.Is(err, hasp.ErrMismatch) {
 		t.Errorf("a second name with the same number: %v", err)
 	}

@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"database/sql"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -23,22 +23,6 @@ import (
 func TestMain(m *testing.M) {
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	drivertest.Main(m)
-}
-
-// open opens a store by its URL, as hasp.Open does.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // do runs statements as superuser.
@@ -88,7 +72,7 @@ func with(storeURL string, params ...string) string {
 
 func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
 	})
@@ -140,7 +124,7 @@ func TestConformanceRow(t *testing.T) {
 
 func conformBound(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    T,
 		AtOnce: 100,

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -24,7 +25,7 @@ func TestNothingCancelledThroughPooler(t *testing.T) {
 		told := func(what string) int { return strings.Count(pool.Logs(), what) }
 		gone := func() int { return told("closing because: client close request") }
 		c := client(t, pool.URL())
-		release(t, lock(t, c, mode))
+		testkit.Release(t, testkit.Lock(t, c, mode))
 
 		before := gone()
 		holds(t, server.URL(), mode, func() {
@@ -34,12 +35,12 @@ func TestNothingCancelledThroughPooler(t *testing.T) {
 				t.Errorf("%s: locked a name whose row is held", mode)
 			}
 			// pgx says goodbye after its request to cancel was answered, so that is in the log.
-			eventually(t, "the pooler sees the client go", func() bool { return gone() > before })
+			testkit.Eventually(t, "the pooler sees the client go", func() bool { return gone() > before })
 		})
 		if n := told("cancel request"); n != 0 {
 			t.Errorf("%s: PgBouncer was asked %d times to cancel:\n%s", mode, n, pool.Logs())
 		}
-		release(t, lock(t, c, mode))
+		testkit.Release(t, testkit.Lock(t, c, mode))
 
 		conn, err := pgx.Connect(t.Context(), pool.URL())
 		if err != nil {
@@ -50,7 +51,7 @@ func TestNothingCancelledThroughPooler(t *testing.T) {
 		if _, err := conn.Exec(ctx, "SELECT pg_sleep(20)"); err == nil {
 			t.Error("the control outlasted its context")
 		}
-		eventually(t, "the control's request to cancel", func() bool { return told("cancel request") > 0 })
+		testkit.Eventually(t, "the control's request to cancel", func() bool { return told("cancel request") > 0 })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A value is published, and gets no answer: the network has the request. Another is published
@@ -18,7 +19,7 @@ func TestLatePublish(t *testing.T) {
 	storeURL := storeURL(t)
 	serverURL := backends.SharedPostgres(t).URL()
 	late, slow := behindLate(t, storeURL, "the first value")
-	b := open(t, with(slow, "application_name=late"))
+	b := testkit.Open(t, with(slow, "application_name=late"))
 	t.Cleanup(func() { b.Close() })
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -27,22 +28,22 @@ func TestLatePublish(t *testing.T) {
 	t.Cleanup(func() { s.Close(context.Background()) })
 	name := t.Name()
 	ticket := s.Ticket(driver.Request{Name: name, ID: rand.Text(), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now(), Value: []byte("zeroth")})
-	if v, err := ticket.Enqueue(patience(t)); err != nil || !v.Held {
+	if v, err := ticket.Enqueue(testkit.Context(t)); err != nil || !v.Held {
 		t.Fatal(v, err)
 	}
 	p := ticket.(driver.Publisher)
 	short, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { first <- p.Publish(short, []byte("the first value")) }()
-	late.wait(patience(t), t)
+	late.wait(testkit.Context(t), t)
 	cancel()
 	if err := <-first; err == nil {
 		t.Fatal("a request that nobody has read was answered")
 	}
-	if err := p.Publish(patience(t), []byte("the second")); err != nil {
+	if err := p.Publish(testkit.Context(t), []byte("the second")); err != nil {
 		t.Fatal(err)
 	}
-	direct := open(t, storeURL)
+	direct := testkit.Open(t, storeURL)
 	t.Cleanup(func() { direct.Close() })
 	value := func() []byte {
 		list, err := direct.List(t.Context(), name, 1)
@@ -57,11 +58,11 @@ func TestLatePublish(t *testing.T) {
 	}
 	before := connections()
 	late.Deliver()
-	eventually(t, "the late request dealt with", func() bool { return connections() < before })
+	testkit.Eventually(t, "the late request dealt with", func() bool { return connections() < before })
 	if got := value(); !bytes.Equal(got, []byte("the second")) {
 		t.Errorf("the value is %q", got)
 	}
-	if err := p.Publish(patience(t), []byte("the third")); err != nil || string(value()) != "the third" {
+	if err := p.Publish(testkit.Context(t), []byte("the third")); err != nil || string(value()) != "the third" {
 		t.Errorf("the value is %q, %v", value(), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -24,7 +25,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 	for range 8 {
 		c := client(t, storeURL)
 		wg.Go(func() {
-			if err := c.Do(patience(t), "first", func(context.Context) error { return nil }); err != nil {
+			if err := c.Do(testkit.Context(t), "first", func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -39,19 +40,19 @@ func TestRoleWithoutCreate(t *testing.T) {
 	serverURL := backends.SharedPostgres(t).URL()
 	do(t, serverURL, "CREATE ROLE humble LOGIN")
 	storeURL := with(as(serverURL, "humble"), "schema=humble_locks")
-	_, err := client(t, storeURL).Mutex("a").Lock(patience(t))
+	_, err := client(t, storeURL).Mutex("a").Lock(testkit.Context(t))
 	if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "hasp migrate --print") {
 		t.Fatalf("a role without CREATE: %v", err)
 	}
-	if _, err := client(t, with(storeURL, "migrate=false")).Mutex("a").Lock(patience(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "version 0") {
+	if _, err := client(t, with(storeURL, "migrate=false")).Mutex("a").Lock(testkit.Context(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "version 0") {
 		t.Errorf("with migrate=false: %v", err)
 	}
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
 	script := b.(driver.Migrator).Schema()
 	do(t, serverURL, script)
 	do(t, serverURL, script) // harmless
-	if _, err := client(t, storeURL).Mutex("a").Lock(patience(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "grants") {
+	if _, err := client(t, storeURL).Mutex("a").Lock(testkit.Context(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "grants") {
 		t.Errorf("without the grants: %v", err)
 	}
 	_, grants, _ := strings.Cut(script, "-- For each role")
@@ -62,14 +63,14 @@ func TestRoleWithoutCreate(t *testing.T) {
 	}
 	for _, strategy := range []string{"table", "advisory", "row"} {
 		c := client(t, with(storeURL, "migrate=false", "strategy="+strategy))
-		release(t, lock(t, c, "a"))
+		testkit.Release(t, testkit.Lock(t, c, "a"))
 	}
 }
 
 // Migrate says what it did, and refuses tables that a newer program has made.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	b := open(t, storeURL(t, "prefix=migrate_"))
+	b := testkit.Open(t, storeURL(t, "prefix=migrate_"))
 	defer b.Close()
 	m := b.(driver.Migrator)
 	if from, to, err := m.Migrate(t.Context()); from != 0 || to != pglock.Latest || err != nil {
@@ -89,14 +90,14 @@ func TestMigrate(t *testing.T) {
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
 	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(T))
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	do(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
-	wantLost(t, l, hasp.SessionGone)
-	next := lock(t, c, "a")
+	testkit.Lost(t, l, hasp.SessionGone)
+	next := testkit.Lock(t, c, "a")
 	if next.Token() <= l.Token() {
 		t.Errorf("token %d after %d", next.Token(), l.Token())
 	}
-	release(t, next)
+	testkit.Release(t, next)
 }
 
 // Somebody deletes the entry alone: the renewal counts, and misses it. A lock that stays
@@ -104,11 +105,11 @@ func TestTablesDropped(t *testing.T) {
 func TestEntryDeleted(t *testing.T) {
 	t.Parallel()
 	c := client(t, storeURL(t, "prefix=deleted_"), hasp.WithTTL(T))
-	gone, stays := lock(t, c, "gone"), lock(t, c, "stays")
+	gone, stays := testkit.Lock(t, c, "gone"), testkit.Lock(t, c, "stays")
 	do(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
-	wantLost(t, gone, hasp.Denied)
+	testkit.Lost(t, gone, hasp.Denied)
 	lasts(t, stays, T)
-	release(t, stays)
+	testkit.Release(t, stays)
 }
 
 // L4: a request that the network delivers after its ticket left makes an entry that nobody
@@ -117,15 +118,15 @@ func TestEntryDeleted(t *testing.T) {
 func TestStrayEntry(t *testing.T) {
 	t.Parallel()
 	c := client(t, storeURL(t, "prefix=stray_"), hasp.WithTTL(T))
-	known := lock(t, c, "known")
+	known := testkit.Lock(t, c, "known")
 	serverURL := backends.SharedPostgres(t).URL()
 	do(t, serverURL, `INSERT INTO locks.stray_entries SELECT 'stray', 1, session, 'late', units, capacity, owner, since, value
 		FROM locks.stray_entries WHERE name = 'known'`)
-	eventually(t, "the stray entry removed", func() bool {
+	testkit.Eventually(t, "the stray entry removed", func() bool {
 		return ask[int](t, serverURL, "SELECT count(*) FROM locks.stray_entries WHERE name = 'stray'") == 0
 	})
 	lasts(t, known, T)
-	release(t, known)
+	testkit.Release(t, known)
 }
 
 // Settings that are wrong are refused before any I/O, and messages show no secret.
@@ -167,7 +168,7 @@ func TestBadURLs(t *testing.T) {
 func TestTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	server := backends.StartPostgres(t, backends.PostgresOptions{Password: "hunter2", TLS: true})
-	release(t, lock(t, client(t, server.URL()), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, server.URL()), "a"))
 	for wrong, want := range map[string]error{
 		strings.Replace(server.URL(), "hunter2", "guess", 1):        hasp.ErrInvalidOption,
 		strings.Replace(server.URL(), "verify-full", "disable", 1):  hasp.ErrInvalidOption,
@@ -184,5 +185,5 @@ func TestTLSAndPassword(t *testing.T) {
 	}
 	file := writeFile(t, "127.0.0.1:*:*:postgres:"+cfg.Password+"\n")
 	storeURL := with(strings.Replace(server.URL(), ":hunter2@", "@", 1), "passfile="+file)
-	release(t, lock(t, client(t, storeURL), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, storeURL), "a"))
 }

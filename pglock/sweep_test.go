@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -22,7 +23,7 @@ func due(t testing.TB, prefix string) {
 
 func sweep(t testing.TB, storeURL string) {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
 	if err := pglock.Sweep(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -35,9 +36,9 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	storeURL := storeURL(t, "prefix=sweep_")
 	c := client(t, storeURL)
-	first := lock(t, c, "idle")
-	release(t, first)
-	held := lock(t, c, "held")
+	first := testkit.Lock(t, c, "idle")
+	testkit.Release(t, first)
+	held := testkit.Lock(t, c, "held")
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	seen := make(chan struct{}, 1)
@@ -61,11 +62,11 @@ func TestSweep(t *testing.T) {
 	if strings.Join(left, " ") != "held held watched" {
 		t.Errorf("after sweeping there are %q, want the row and the entry of what is held, and the row of what is watched", left)
 	}
-	again := lock(t, c, "idle")
+	again := testkit.Lock(t, c, "idle")
 	if again.Token() <= first.Token() {
 		t.Errorf("token %d after %d", again.Token(), first.Token())
 	}
-	release(t, held)
+	testkit.Release(t, held)
 }
 
 // L6: what advisory and row have noted of a name is forgotten as well, also while the connection
@@ -76,15 +77,15 @@ func TestSweepOfBound(t *testing.T) {
 	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=off": "swept_n_"} {
 		storeURL := storeURL(t, "prefix="+prefix, "strategy="+strategy)
 		c := client(t, storeURL)
-		release(t, lock(t, c, prefix+"idle"))
-		held := lock(t, c, prefix+"held")
+		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
+		held := testkit.Lock(t, c, prefix+"held")
 		// Somebody else's, by hand: nobody of ours holds it, but one of ours waits.
 		stranger, err := pgx.Connect(t.Context(), serverURL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stranger.Close(context.Background())
-		release(t, lock(t, c, prefix+"waited"))
+		testkit.Release(t, testkit.Lock(t, c, prefix+"waited"))
 		theirs := "BEGIN; SELECT FROM locks." + prefix + "rows WHERE name = '" + prefix + "waited' FOR UPDATE"
 		if strategy == "advisory" {
 			theirs = "SELECT pg_advisory_lock(key) FROM locks." + prefix + "holders WHERE name = '" + prefix + "waited'"
@@ -102,9 +103,9 @@ func TestSweepOfBound(t *testing.T) {
 			}
 		}
 		stranger.Close(t.Context())
-		release(t, takes(t, next))
-		release(t, held)
-		release(t, lock(t, c, prefix+"idle"))
+		testkit.Release(t, testkit.Granted(t, next))
+		testkit.Release(t, held)
+		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
 	}
 }
 
@@ -114,7 +115,7 @@ func TestSweepIsCheap(t *testing.T) {
 	t.Parallel()
 	storeURL := storeURL(t, "prefix=cheap_")
 	c := client(t, storeURL)
-	held := lock(t, c, "a")
+	held := testkit.Lock(t, c, "a")
 	serverURL := backends.SharedPostgres(t).URL()
 	do(t, serverURL, `INSERT INTO locks.cheap_names SELECT 'n' || i, 0 FROM generate_series(1, 20000) i;
 		INSERT INTO locks.cheap_entries SELECT 'n' || i, 1, session, 'copy-' || i, units, capacity, owner, since, value FROM locks.cheap_entries, generate_series(1, 5000) i;
@@ -158,5 +159,5 @@ func TestSweepIsCheap(t *testing.T) {
 	if ask[int](t, serverURL, idle) != 0 {
 		t.Error("nobody cleaned up a minute later")
 	}
-	release(t, held)
+	testkit.Release(t, held)
 }

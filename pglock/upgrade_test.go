@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -44,7 +45,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Who only looks creates nothing.
-	if q := entries(t, client(t, server.URL()+"&prefix=none_"), "held"); len(q) != 0 {
+	if q := testkit.Entries(t, client(t, server.URL()+"&prefix=none_"), "held"); len(q) != 0 {
 		t.Error(q)
 	}
 
@@ -91,13 +92,13 @@ func TestUpgrade(t *testing.T) {
 	}
 	// But what an earlier version has made he brings up to date, rather than see nothing in it.
 	c := client(t, server.URL())
-	if q := entries(t, c, "held"); len(q) != 1 || q[0].ID != "x" {
+	if q := testkit.Entries(t, c, "held"); len(q) != 1 || q[0].ID != "x" {
 		t.Errorf("held by a client of the version before: %+v", q)
 	}
-	if _, err := c.Mutex("held").TryLock(patience(t)); !errors.Is(err, hasp.ErrBusy) {
+	if _, err := c.Mutex("held").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("held by a client of the version before: %v", err)
 	}
-	release(t, lock(t, c, "free"))
+	testkit.Release(t, testkit.Lock(t, c, "free"))
 	close(stop)
 	wg.Wait()
 	if v := ask[int](t, server.URL(), "SELECT max(version) FROM hasp_schema"); v != pglock.Latest {
@@ -121,12 +122,12 @@ func TestUpgradeWaitsForNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client(t, server.URL())
-	_, err = c.Mutex("a").Lock(patience(t))
+	_, err = c.Mutex("a").Lock(testkit.Context(t))
 	if e := new(pgconn.PgError); !errors.As(err, &e) || e.Code != "55P03" {
 		t.Errorf("while a dump has the tables: %v", err)
 	}
 	if _, err := dump.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
-	release(t, lock(t, c, "a"))
+	testkit.Release(t, testkit.Lock(t, c, "a"))
 }

@@ -9,31 +9,25 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
 // sliced is a client of a store whose statements wait for so long.
 func sliced(t testing.TB, storeURL string, slice time.Duration, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	pglock.Slice(b, slice)
 	t.Cleanup(func() { b.Close() })
-	return clientOn(t, func() (*hasp.Client, error) { return hasp.New(b, append(opts, hasp.WithTTL(calm))...) })
+	return testkit.ClientOn(t, b, append(opts, hasp.WithTTL(calm))...)
 }
 
 // waits starts to lock and returns when the server says that one more waits.
 func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
 	before := ask[int](t, serverURL, waiting)
-	got, ctx := make(chan *hasp.Lease, 1), patience(t)
-	go func() {
-		l, err := c.Mutex(name).Lock(ctx)
-		if err != nil && t.Context().Err() == nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("the waiter for %s: %v", name, err)
-		}
-		got <- l
-	}()
-	eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before })
+	got := testkit.Locking(t, c, name)
+	testkit.Eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before })
 	return got
 }
 
@@ -47,7 +41,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 		// Long enough that a second behind it waits for the place of the first.
 		const slice = 300 * time.Millisecond
 		name := params
-		held := lock(t, client(t, storeURL), name)
+		held := testkit.Lock(t, client(t, storeURL), name)
 		first := waits(t, server.URL(), sliced(t, storeURL, slice), name)
 		second := waits(t, server.URL(), sliced(t, storeURL, slice), name)
 		// Of those who wait, not of him who holds: a transaction that has locked a row has a number.
@@ -63,25 +57,25 @@ func TestWaitersAreNoBurden(t *testing.T) {
 				return ask[string](t, server.URL(), "SELECT coalesce(min(xact_start), 'infinity')::text FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)")
 			}
 			at := begun()
-			eventually(t, params+": views that go on", func() bool { return begun() > at })
+			testkit.Eventually(t, params+": views that go on", func() bool { return begun() > at })
 		} else {
 			do(t, server.URL(), "SELECT pg_current_xact_id()")
-			eventually(t, params+": views that go on", func() bool { return oldest() > seen })
+			testkit.Eventually(t, params+": views that go on", func() bool { return oldest() > seen })
 		}
-		release(t, held)
-		release(t, takes(t, first))
-		release(t, takes(t, second))
+		testkit.Release(t, held)
+		testkit.Release(t, testkit.Granted(t, first))
+		testkit.Release(t, testkit.Granted(t, second))
 	}
 
 	do(t, server.URL(), "CREATE TABLE control (n int)")
-	held := lock(t, client(t, with(server.URL(), "strategy=advisory&key=integer")), "7")
+	held := testkit.Lock(t, client(t, with(server.URL(), "strategy=advisory&key=integer")), "7")
 	control := make(chan error, 1)
 	db := sqlPool(t, server.Addr)
 	go func() {
-		_, err := db.ExecContext(patience(t), "SELECT pg_advisory_lock(7)")
+		_, err := db.ExecContext(testkit.Context(t), "SELECT pg_advisory_lock(7)")
 		control <- err
 	}()
-	eventually(t, "the control that waits", func() bool { return ask[int](t, server.URL(), waiting) == 1 })
+	testkit.Eventually(t, "the control that waits", func() bool { return ask[int](t, server.URL(), waiting) == 1 })
 	xmin := "SELECT backend_xmin::text::bigint FROM pg_stat_activity WHERE query = 'SELECT pg_advisory_lock(7)'"
 	before := ask[int64](t, server.URL(), xmin)
 	do(t, server.URL(), "SELECT pg_current_xact_id()")
@@ -89,7 +83,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 	if after := ask[int64](t, server.URL(), xmin); after != before {
 		t.Errorf("the view of a statement that waits has gone on from %d to %d: this test sees nothing", before, after)
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	if err := <-control; err != nil {
 		t.Error(err)
 	}
@@ -110,7 +104,7 @@ func TestPlacesAreKept(t *testing.T) {
 // order has eight wait, one after the other, two of whom give up, and returns who was served.
 func order(t *testing.T, serverURL, params, name string) string {
 	storeURL := with(serverURL, params)
-	held := lock(t, client(t, storeURL), name)
+	held := testkit.Lock(t, client(t, storeURL), name)
 	served := make(chan int, 8)
 	var done sync.WaitGroup
 	var gaveUp []context.CancelFunc
@@ -118,7 +112,7 @@ func order(t *testing.T, serverURL, params, name string) string {
 		// Each slice is another, so that theirs end in no order.
 		c := sliced(t, storeURL, time.Duration(20+(i*37)%60)*time.Millisecond)
 		before := ask[int](t, serverURL, waiting)
-		ctx, cancel := context.WithCancel(patience(t))
+		ctx, cancel := context.WithCancel(testkit.Context(t))
 		done.Go(func() {
 			l, err := c.Mutex(name).Lock(ctx)
 			if err != nil {
@@ -131,7 +125,7 @@ func order(t *testing.T, serverURL, params, name string) string {
 			}
 		})
 		// A slice that ends is not waiting for a moment.
-		eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before || stands(t, serverURL) > i })
+		testkit.Eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before || stands(t, serverURL) > i })
 		if i == 1 || i == 4 {
 			gaveUp = append(gaveUp, cancel)
 		}
@@ -140,9 +134,9 @@ func order(t *testing.T, serverURL, params, name string) string {
 	for _, cancel := range gaveUp {
 		cancel()
 	}
-	eventually(t, "two who have gone", func() bool { return stands(t, serverURL) == 6 })
+	testkit.Eventually(t, "two who have gone", func() bool { return stands(t, serverURL) == 6 })
 	time.Sleep(300 * time.Millisecond) // many slices
-	release(t, held)
+	testkit.Release(t, held)
 	var got []int
 	for range 6 {
 		select {
@@ -168,7 +162,7 @@ func TestManyGaveUp(t *testing.T) {
 	server := private(t)
 	for _, strategy := range boundStrategies {
 		storeURL := with(server.URL(), "strategy="+strategy)
-		held := lock(t, client(t, storeURL), strategy)
+		held := testkit.Lock(t, client(t, storeURL), strategy)
 		c := client(t, storeURL)
 		do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
 		tail := func() int {
@@ -182,15 +176,15 @@ func TestManyGaveUp(t *testing.T) {
 			cancel()
 		}
 		next := waits(t, server.URL(), c, strategy)
-		eventually(t, "the gaps counted as served", func() bool {
+		testkit.Eventually(t, "the gaps counted as served", func() bool {
 			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = $1", strategy) <= 9
 		})
-		release(t, held)
-		release(t, takes(t, next))
-		l, err := c.Mutex(strategy).TryLock(patience(t))
+		testkit.Release(t, held)
+		testkit.Release(t, testkit.Granted(t, next))
+		l, err := c.Mutex(strategy).TryLock(testkit.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		release(t, l)
+		testkit.Release(t, l)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/promhasp"
 )
@@ -16,7 +17,7 @@ import (
 func TestDashboard(t *testing.T) {
 	there := map[string]bool{}
 	for _, c := range []prometheus.Collector{
-		promhasp.New(promhasp.Options{}), promhasp.Queues(client(t, memlock.New(), hasp.WithTTL(hasp.DefaultTTL)), 0),
+		promhasp.New(promhasp.Options{}), promhasp.Queues(testkit.ClientOn(t, memlock.New().Backend(), hasp.WithTTL(hasp.DefaultTTL)), 0),
 	} {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/promhasp"
 )
@@ -32,7 +34,7 @@ const patience = time.Minute
 func TestDashboardShows(t *testing.T) {
 	metrics := promhasp.New(promhasp.Options{})
 	store := memlock.New()
-	c := client(t, store, hasp.WithTTL(3*time.Second), hasp.WithObserver(metrics))
+	c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(3*time.Second), hasp.WithObserver(metrics))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promhasp.Queues(c, time.Second, "deploy"))
 	target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -41,7 +43,7 @@ func TestDashboardShows(t *testing.T) {
 
 	// An application that runs, and has been seen to: what a counter counts before its first
 	// reading, Prometheus cannot know.
-	lock(t, c, "held")
+	testkit.Lock(t, c, "held")
 	want(t, p, "count_over_time(hasp_held[5m]) >= 2")
 	happen(t, c, store)
 
@@ -63,40 +65,27 @@ func TestDashboardShows(t *testing.T) {
 	}
 }
 
-func lock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	l, err := c.Mutex(name).Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // happen has everything happen at least once that a panel shows. Whoever waits for "deploy" at the
 // end waits on.
 func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	t.Helper()
 	gone := func(l *hasp.Lease) {
 		t.Helper()
-		select {
-		case <-l.Lost():
-		case <-time.After(patience):
-			t.Fatal("in vain waited for a loss")
-		}
+		testkit.Await(t, "a loss", l.Lost())
 	}
 	// Held, released, tried in vain, and taken away.
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Fatal(err)
 	}
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l = lock(t, c, "a")
+	l = testkit.Lock(t, c, "a")
 	store.Lose("a")
 	gone(l)
 	// A release that nobody answers, and renewals, until trust ends.
-	l, held := lock(t, c, "a"), lock(t, c, "b")
+	l, held := testkit.Lock(t, c, "a"), testkit.Lock(t, c, "b")
 	heal := store.Cut()
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -106,7 +95,7 @@ func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	gone(held)
 	heal()
 	// A waiter whose place is lost with the session, who then waits again behind another.
-	first := lock(t, c, "deploy")
+	first := testkit.Lock(t, c, "deploy")
 	waits, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	go func() { _, _ = c.Mutex("deploy").Lock(waits) }()
@@ -115,20 +104,18 @@ func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	gone(first)
 	go func() { _, _ = c.Mutex("deploy").Lock(waits) }()
 	waiting(t, c, 1)
-	lock(t, c, "held") // renewed from here on
+	testkit.Lock(t, c, "held") // renewed from here on
 }
 
 func waiting(t *testing.T, c *hasp.Client, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	testkit.Until(t, fmt.Sprint(n, " waiters for deploy"), func() error {
 		q, err := c.Inspect(t.Context(), "deploy")
-		if err == nil && len(q.Waiters) == n && len(q.Holders) == 1 {
-			return
+		if err == nil && (len(q.Waiters) != n || len(q.Holders) != 1) {
+			err = fmt.Errorf("%+v", q)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited for %d waiters: %+v, %v", n, q, err)
-		}
-	}
+		return err
+	})
 }
 
 type panel struct {

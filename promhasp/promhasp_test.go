@@ -12,19 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/promhasp"
 )
-
-func client(t *testing.T, s *memlock.Store, opts ...hasp.Option) *hasp.Client {
-	t.Helper()
-	c, err := hasp.New(s.Backend(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
 
 func expect(t *testing.T, c prometheus.Collector, want string, metrics ...string) {
 	t.Helper()
@@ -38,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := promhasp.New(promhasp.Options{Buckets: []float64{1, 5}})
 		store := memlock.New()
-		c, other := client(t, store, hasp.WithObserver(m)), client(t, store)
+		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend())
 
 		l, err := c.Mutex("orders/1").Lock(t.Context())
 		if err != nil {
@@ -150,7 +141,7 @@ func TestCardinality(t *testing.T) {
 		"first": {Name: func(lock string) string { first, _, _ := strings.Cut(lock, "/"); return first }},
 	} {
 		m := promhasp.New(options)
-		c := client(t, memlock.New(), hasp.WithObserver(m))
+		c := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
 		for i := range 1000 {
 			l, err := c.Mutex(fmt.Sprintf("%s/%d", []string{"orders", "users"}[i%2], i)).Lock(t.Context())
 			if err == nil {
@@ -175,7 +166,7 @@ func TestCardinality(t *testing.T) {
 func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		c, other := client(t, store), client(t, store)
+		c, other := testkit.ClientOn(t, store.Backend()), testkit.ClientOn(t, store.Backend())
 		l, err := c.Mutex("deploy").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // handOn exports a lease and imports it at another client.
@@ -29,7 +30,7 @@ func TestHandOnSetNX(t *testing.T) {
 	url := server.URL() + "?strategy=setnx"
 	c, other := client(t, url), client(t, url)
 	for _, name := range []string{"a", "b"} {
-		l := lock(t, c, name)
+		l := testkit.Lock(t, c, name)
 		old := do(t, server, "GET", name)
 		got, err := handOn(t, l, other)
 		if err != nil {
@@ -66,7 +67,7 @@ func TestHandOnRedisson(t *testing.T) {
 	url := server.URL() + "?strategy=redisson"
 	c, other := client(t, url), client(t, url)
 	told := subscribe(t, server, "redisson_lock__channel:{a}")
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	old := do(t, server, "HKEYS", "a")
 	got, err := handOn(t, l, other)
 	if err != nil {
@@ -97,7 +98,7 @@ func TestHandOnFence(t *testing.T) {
 			want     error
 		}{{plain, plain, nil}, {plain, fenced, hasp.ErrNotHeld}, {fenced, plain, hasp.ErrNotHeld}} {
 			c := client(t, x.from)
-			l := lock(t, c, strategy)
+			l := testkit.Lock(t, c, strategy)
 			got, err := handOn(t, l, client(t, x.to))
 			if !errors.Is(err, x.want) {
 				t.Errorf("from %s to %s: %v, want %v", x.from, x.to, err, x.want)

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
@@ -37,16 +38,8 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 		rec:    history.New(),
 	}
 	for range stormClients {
-		net, err := faultnet.New(context.WithoutCancel(t.Context()), s.server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(net.Close)
-		c, err := hasp.New(wrap(open(t, "redis://"+net.Addr())), hasp.WithTTL(T))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		net := testkit.Proxy(t, s.server.Addr)
+		c := testkit.ClientOn(t, wrap(testkit.Open(t, "redis://"+net.Addr())), hasp.WithTTL(T))
 		s.nets, s.clients = append(s.nets, net), append(s.clients, c)
 	}
 	return s
@@ -134,7 +127,7 @@ func TestStorm(t *testing.T) {
 	workers.Wait()
 	for _, c := range s.clients {
 		for _, name := range []string{"a", "b"} {
-			must(t, patiently(t, c, name).Release(t.Context()))
+			must(t, testkit.LockDespiteErrors(t, c, name).Release(t.Context()))
 		}
 	}
 	h, err := s.rec.History()

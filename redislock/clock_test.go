@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // setBack does to a queue what it is for the server's clock to be set back: every moment that is
@@ -49,7 +50,7 @@ func TestClockSetBack(t *testing.T) {
 func clockSetBack(t *testing.T, storeURL string, step func()) {
 	enter := func(s driver.Session) (driver.Ticket, driver.Verdict) {
 		t.Helper()
-		r := request("sem")
+		r := testkit.Request("sem")
 		r.Units, r.Capacity = 1, 2
 		ticket := s.Ticket(r)
 		v, err := ticket.Enqueue(t.Context())
@@ -58,7 +59,7 @@ func clockSetBack(t *testing.T, storeURL string, step func()) {
 	}
 	sessions := make([]driver.Session, 3)
 	for i := range sessions {
-		sessions[i] = session(t, open(t, storeURL), T)
+		sessions[i] = session(t, testkit.Open(t, storeURL), T)
 	}
 	_, first := enter(sessions[0])
 	_, second := enter(sessions[1])

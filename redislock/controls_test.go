@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
@@ -22,12 +23,7 @@ import (
 // flawed opens a client whose driver is broken.
 func flawed(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Backend, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	c, err := hasp.New(wrap(open(t, storeURL)), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return testkit.ClientOn(t, wrap(testkit.Open(t, storeURL)), opts...)
 }
 
 // Of TestKeyRemoved, TestServerRestarts and TestPartition: who does not ask the store is
@@ -36,9 +32,9 @@ func TestControlLoss(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := flawed(t, server.URL(), witness.Liar, hasp.WithTTL(calm)), client(t, server.URL())
-	l := lock(t, c, "orders")
+	l := testkit.Lock(t, c, "orders")
 	do(t, server, "DEL", "hasp:{orders}")
-	next := lock(t, other, "orders")
+	next := testkit.Lock(t, other, "orders")
 	time.Sleep(calm * 2 / 3) // two renewals
 	if !l.Held() || !next.Held() {
 		t.Error("a driver that renews nothing has noticed the loss: by what?")
@@ -53,8 +49,8 @@ func TestControlDeaf(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
 	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{Backend: witness.Liar(b)} }, hasp.WithTTL(calm))
-	l := lock(t, c, "a")
-	got := waiting(t, other, "a")
+	l := testkit.Lock(t, c, "a")
+	got := testkit.Queued(t, other, "a")
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -63,7 +59,7 @@ func TestControlDeaf(t *testing.T) {
 	if len(got) > 0 {
 		t.Error("a waiter that hears nothing was granted: the message was not lost")
 	}
-	if q := queue(t, c, "a"); len(q) != 1 {
+	if q := testkit.Entries(t, c, "a"); len(q) != 1 {
 		t.Errorf("the store has %v", q)
 	}
 }
@@ -73,22 +69,18 @@ func TestControlDeaf(t *testing.T) {
 func TestControlAnswersLost(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(net.Close)
+	net := testkit.Proxy(t, server.Addr)
 	c := flawed(t, "redis://"+net.Addr(), func(b driver.Backend) driver.Backend { return renaming{b} }, hasp.WithTTL(calm))
 	other := client(t, server.URL())
-	lock(t, c, "warm")
+	testkit.Lock(t, c, "warm")
 	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
 	ctx, cancel := context.WithTimeout(t.Context(), slack)
 	defer cancel()
 	go func() { _, _ = c.Mutex("a").Lock(ctx) }()
 	<-cut
-	for len(queue(t, other, "a")) != 2 {
+	for len(testkit.Entries(t, other, "a")) != 2 {
 		if ctx.Err() != nil {
-			t.Fatalf("one lock was asked for under two IDs, and the store has %v", queue(t, other, "a"))
+			t.Fatalf("one lock was asked for under two IDs, and the store has %v", testkit.Entries(t, other, "a"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -99,7 +91,7 @@ func TestControlOrphans(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	held := lock(t, client(t, server.URL()), "a")
+	held := testkit.Lock(t, client(t, server.URL()), "a")
 	c := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return careless{b} }, hasp.WithTTL(calm))
 	other := client(t, server.URL())
 	ctx, cancel := context.WithTimeout(t.Context(), T)
@@ -108,7 +100,7 @@ func TestControlOrphans(t *testing.T) {
 		t.Fatal("granted beside the holder")
 	}
 	time.Sleep(calm)
-	if q := queue(t, other, "a"); len(q) != 2 || q[0].ID != held.ID() {
+	if q := testkit.Entries(t, other, "a"); len(q) != 2 || q[0].ID != held.ID() {
 		t.Errorf("nobody has cleaned up, and the store has %v", q)
 	}
 }

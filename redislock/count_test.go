@@ -3,7 +3,6 @@ package redislock_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,22 +14,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
-
-// calls returns how often the server has run commands whose name matches.
-func calls(t testing.TB, server *backends.Redis, name string) int {
-	t.Helper()
-	info, err := server.Do("INFO", "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, m := range regexp.MustCompile(`cmdstat_(?:`+name+`):calls=(\d+)`).FindAllStringSubmatch(info, -1) {
-		c, _ := strconv.Atoi(m[1])
-		n += c
-	}
-	return n
-}
 
 // One script call to acquire and one to release, and no message, where nobody contends.
 func TestUncontendedCosts(t *testing.T) {
@@ -38,20 +23,20 @@ func TestUncontendedCosts(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL(), hasp.WithTTL(10*time.Minute))
 	cycle := func() {
-		if err := lock(t, c, "a").Release(t.Context()); err != nil {
+		if err := testkit.Lock(t, c, "a").Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cycle() // loads the scripts
-	before, messages := calls(t, server, "evalsha|eval"), calls(t, server, "publish")
+	before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
 	const n = 50
 	for range n {
 		cycle()
 	}
-	if got := calls(t, server, "evalsha|eval") - before; got != 2*n {
+	if got := server.Calls(t, "evalsha|eval") - before; got != 2*n {
 		t.Errorf("%d script calls for %d locks and releases", got, n)
 	}
-	if got := calls(t, server, "publish") - messages; got != 0 {
+	if got := server.Calls(t, "publish") - messages; got != 0 {
 		t.Errorf("%d messages to nobody", got)
 	}
 }
@@ -64,17 +49,17 @@ func TestContendedCosts(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			server := backends.StartRedis(t, backends.RedisOptions{})
 			first := client(t, server.URL(), hasp.WithTTL(10*time.Minute))
-			l := lock(t, first, "a")
+			l := testkit.Lock(t, first, "a")
 			var clients []*hasp.Client
 			for range n {
 				c := client(t, server.URL()+"?dial_timeout=1m", hasp.WithTTL(10*time.Minute))
 				// One after the other: a thousand connections at once are another test.
-				if err := lock(t, c, "warm").Release(t.Context()); err != nil {
+				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				clients = append(clients, c)
 			}
-			before, messages := calls(t, server, "evalsha|eval"), calls(t, server, "publish")
+			before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
 			var wg sync.WaitGroup
 			for _, c := range clients {
 				wg.Go(func() {
@@ -94,8 +79,8 @@ func TestContendedCosts(t *testing.T) {
 				t.Error(err)
 			}
 			wg.Wait()
-			scripts := float64(calls(t, server, "evalsha|eval")-before) / float64(2*n)
-			published := float64(calls(t, server, "publish")-messages) / float64(2*n)
+			scripts := float64(server.Calls(t, "evalsha|eval")-before) / float64(2*n)
+			published := float64(server.Calls(t, "publish")-messages) / float64(2*n)
 			// Those who were close to the front and waited long have asked once; renewals of
 			// a minute's TTL do not fall into this time.
 			if scripts > 2.2 || published > 1.05 {
@@ -112,22 +97,22 @@ func TestRenewalCosts(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
 	const names = 600
-	first := lock(t, c, "n0")
+	first := testkit.Lock(t, c, "n0")
 	for i := 1; i < names; i++ {
-		lock(t, c, fmt.Sprint("n", i))
+		testkit.Lock(t, c, fmt.Sprint("n", i))
 	}
-	holder := lock(t, client(t, server.URL(), hasp.WithTTL(10*time.Minute)), "w")
-	waiting(t, c, "w")
+	holder := testkit.Lock(t, client(t, server.URL(), hasp.WithTTL(10*time.Minute)), "w")
+	testkit.Queued(t, c, "w")
 	renewed(t, first) // the next one is a third of the TTL away
-	began, before := time.Now(), calls(t, server, "evalsha|eval")
+	began, before := time.Now(), server.Calls(t, "evalsha|eval")
 	renewed(t, first)
-	got := calls(t, server, "evalsha|eval") - before
+	got := server.Calls(t, "evalsha|eval") - before
 	// Three calls for 601 names. A machine that stood still for a third of the TTL has seen two
 	// renewals, and the waiter looks for itself when its holder could have expired.
 	if got < 3 || got > 2*3+2 {
 		t.Errorf("%d script calls for one renewal of %d locks and a waiter", got, names)
 	}
-	if !holder.Held() || len(queue(t, c, "w")) != 2 {
+	if !holder.Held() || len(testkit.Entries(t, c, "w")) != 2 {
 		t.Error("the waiter was not renewed")
 	}
 	// All of them, by the store's own word: the one that expires first does so a whole TTL
@@ -148,10 +133,8 @@ func TestRenewalCosts(t *testing.T) {
 func TestRenewalBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	must(t, err)
-	t.Cleanup(net.Close)
-	b := open(t, "redis://"+net.Addr())
+	net := testkit.Proxy(t, server.Addr)
+	b := testkit.Open(t, "redis://"+net.Addr())
 	defer b.Close()
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
 	must(t, err)

@@ -10,13 +10,14 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // crowd has n entries of one session in one queue, the first of which fit.
 func crowd(t *testing.T, s driver.Session, name string, n int, units, capacity int64) (ids []string) {
 	t.Helper()
 	for i := range n {
-		r := request(name)
+		r := testkit.Request(name)
 		r.Units, r.Capacity, r.Value = units, capacity, []byte(fmt.Sprint("value ", i))
 		if _, err := s.Ticket(r).Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
@@ -44,7 +45,7 @@ func outputOf(t *testing.T, server *backends.Redis, fn func()) int {
 func TestFrontOfTheQueue(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	b := open(t, server.URL())
+	b := testkit.Open(t, server.URL())
 	s := session(t, b, time.Hour)
 	const n = 1000
 	ids := crowd(t, s, "a", n, driver.Whole, driver.Whole)
@@ -89,7 +90,7 @@ func TestFrontOfTheQueue(t *testing.T) {
 	}
 	for name, want := range map[string]int{"nobody": 0, "alone": 1} {
 		if want > 0 {
-			r := request(name)
+			r := testkit.Request(name)
 			_, err := s.Ticket(r).Enqueue(t.Context())
 			must(t, err)
 		}
@@ -109,23 +110,23 @@ func TestFrontOfTheQueue(t *testing.T) {
 func TestWrongCapacity(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	s := session(t, open(t, server.URL()), time.Hour)
+	s := session(t, testkit.Open(t, server.URL()), time.Hour)
 	crowd(t, s, "a", 500, 1, 20)
 	wrong := func(name string) error {
-		r := request(name)
+		r := testkit.Request(name)
 		r.Units, r.Capacity = 1, 7
 		_, err := s.Ticket(r).Enqueue(t.Context())
 		return err
 	}
-	before := calls(t, server, "hget")
+	before := server.Calls(t, "hget")
 	if err := wrong("a"); !errors.Is(err, driver.ErrMismatch) {
 		t.Errorf("another capacity: %v", err)
 	}
-	if n := calls(t, server, "hget") - before; n > 10 {
+	if n := server.Calls(t, "hget") - before; n > 10 {
 		t.Errorf("%d fields were read to refuse it", n)
 	}
 
-	mortal := session(t, open(t, server.URL()), 250*time.Millisecond)
+	mortal := session(t, testkit.Open(t, server.URL()), 250*time.Millisecond)
 	crowd(t, mortal, "dead", 30, 1, 20)
 	crowd(t, mortal, "mixed", 20, 1, 20)
 	waits := s.Ticket(driver.Request{Name: "mixed", ID: "alive", Units: 1, Capacity: 20, Since: time.Now()})
@@ -149,15 +150,15 @@ func TestWrongCapacity(t *testing.T) {
 func TestRenewalIsSliced(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	s := session(t, open(t, server.URL()), time.Hour)
+	s := session(t, testkit.Open(t, server.URL()), time.Hour)
 	const n = 1100
 	crowd(t, s, "a", n, 1, n/2)
 	_, err := s.KeepAlive(t.Context())
 	must(t, err)
-	before := calls(t, server, "evalsha")
+	before := server.Calls(t, "evalsha")
 	_, err = s.KeepAlive(t.Context())
 	must(t, err)
-	if got := calls(t, server, "evalsha") - before; got < n/256 || got > 2*n/256 {
+	if got := server.Calls(t, "evalsha") - before; got < n/256 || got > 2*n/256 {
 		t.Errorf("%d scripts for %d entries", got, n)
 	}
 }

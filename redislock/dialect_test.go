@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // These tests speak the other libraries' side of the formats by hand, byte for byte: what
@@ -37,7 +38,7 @@ func TestSetNXFormat(t *testing.T) {
 	if out := do(t, server, "EVAL", compareAndDelete, "1", "orders", "kfj3Hd9="); out != "1" {
 		t.Fatalf("the other's release: %s", out)
 	}
-	l := takes(t, got)
+	l := testkit.Granted(t, got)
 	if l.Token() == 0 {
 		t.Error("no token")
 	}
@@ -55,7 +56,7 @@ func TestSetNXFormat(t *testing.T) {
 		t.Errorf("the other library released it: %s", out)
 	}
 	do(t, server, "SET", "orders", "other") // somebody does not play by the rules
-	wantLost(t, l, hasp.Denied)
+	testkit.Lost(t, l, hasp.Denied)
 	if do(t, server, "GET", "orders") != "other" {
 		t.Error("the other's key was touched")
 	}
@@ -65,12 +66,12 @@ func TestSetNXFormat(t *testing.T) {
 func TestFenceOption(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	l := lock(t, client(t, server.URL()+"?strategy=setnx&fence=shop:fence:"), "orders")
+	l := testkit.Lock(t, client(t, server.URL()+"?strategy=setnx&fence=shop:fence:"), "orders")
 	if got := do(t, server, "GET", "shop:fence:{orders}"); got != strconv.FormatUint(l.Token(), 10) {
 		t.Errorf("the counter is %s, the token %d", got, l.Token())
 	}
 	c := client(t, server.URL()+"?strategy=setnx&fence=off")
-	if l := lock(t, c, "free"); l.Token() != 0 || c.Traits().Fencing {
+	if l := testkit.Lock(t, c, "free"); l.Token() != 0 || c.Traits().Fencing {
 		t.Errorf("token %d without a counter", l.Token())
 	}
 }
@@ -86,7 +87,7 @@ func TestRedissonFormat(t *testing.T) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			told := subscribe(t, server, channel)
-			l := lock(t, c, key)
+			l := testkit.Lock(t, c, key)
 			fields := strings.Fields(do(t, server, "HGETALL", key))
 			field := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:\d+$`)
 			if len(fields) != 2 || !field.MatchString(fields[0]) || fields[1] != "1" {
@@ -117,7 +118,7 @@ func TestRedissonFormat(t *testing.T) {
 			do(t, server, "DEL", key)
 			do(t, server, "PUBLISH", channel, "0")
 			began := time.Now()
-			if err := takes(t, got).Release(t.Context()); err != nil {
+			if err := testkit.Granted(t, got).Release(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(began); took > 3*time.Second {
@@ -130,14 +131,7 @@ func TestRedissonFormat(t *testing.T) {
 // waitingTry starts to lock and waits until the client listens for the key.
 func waitingTry(t *testing.T, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
-	got := make(chan *hasp.Lease, 1)
-	go func() {
-		l, err := c.Mutex(name).Lock(t.Context())
-		if err != nil {
-			t.Logf("waiter: %v", err)
-		}
-		got <- l
-	}()
+	got := testkit.Locking(t, c, name)
 	time.Sleep(200 * time.Millisecond)
 	return got
 }

@@ -10,41 +10,16 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 )
 
 func findings(t *testing.T, storeURL string) map[string]driver.Finding {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
-	return diagnosed(t, b)
-}
-
-// diagnosed returns the gravest finding of each subject.
-func diagnosed(t *testing.T, b driver.Backend) map[string]driver.Finding {
-	t.Helper()
-	all, err := b.(driver.Diagnoser).Diagnose(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	bySubject := map[string]driver.Finding{}
-	for _, f := range all {
-		if old, ok := bySubject[f.Subject]; !ok || old.Level == driver.Info {
-			bySubject[f.Subject] = f
-		}
-		if f.Level != driver.Info && f.Cure == "" {
-			t.Errorf("no cure for %+v", f)
-		}
-	}
-	return bySubject
-}
-
-func wantFinding(t *testing.T, all map[string]driver.Finding, subject string, level driver.Level, text string) {
-	t.Helper()
-	if f := all[subject]; f.Level != level || !strings.Contains(f.Text, text) {
-		t.Errorf("%s: %+v, want %s with %q", subject, f, level, text)
-	}
+	return testkit.Findings(t, b)
 }
 
 func TestDoctor(t *testing.T) {
@@ -55,22 +30,22 @@ func TestDoctor(t *testing.T) {
 	if backends.RedisVersion() == "valkey" {
 		name = "Valkey"
 	}
-	wantFinding(t, all, "version", driver.Info, name)
-	wantFinding(t, all, "persistence", driver.Info, "always")
-	wantFinding(t, all, "eviction", driver.Info, "noeviction")
-	wantFinding(t, all, "clock", driver.Info, "differs")
-	wantFinding(t, all, "replicas", driver.Info, "0")
-	wantFinding(t, findings(t, server.URL()+"?wait=1"), "replicas", driver.Bad, "wait=1")
+	testkit.WantFinding(t, all, "version", driver.Info, name)
+	testkit.WantFinding(t, all, "persistence", driver.Info, "always")
+	testkit.WantFinding(t, all, "eviction", driver.Info, "noeviction")
+	testkit.WantFinding(t, all, "clock", driver.Info, "differs")
+	testkit.WantFinding(t, all, "replicas", driver.Info, "0")
+	testkit.WantFinding(t, findings(t, server.URL()+"?wait=1"), "replicas", driver.Bad, "wait=1")
 
 	do(t, server, "CONFIG", "SET", "appendfsync", "everysec")
 	do(t, server, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
 	all = findings(t, server.URL())
-	wantFinding(t, all, "persistence", driver.Warn, "everysec")
-	wantFinding(t, all, "eviction", driver.Warn, "volatile-ttl")
+	testkit.WantFinding(t, all, "persistence", driver.Warn, "everysec")
+	testkit.WantFinding(t, all, "eviction", driver.Warn, "volatile-ttl")
 	do(t, server, "CONFIG", "SET", "maxmemory", "100mb")
-	wantFinding(t, findings(t, server.URL()), "eviction", driver.Bad, "volatile-ttl")
+	testkit.WantFinding(t, findings(t, server.URL()), "eviction", driver.Bad, "volatile-ttl")
 	do(t, server, "CONFIG", "SET", "appendonly", "no")
-	wantFinding(t, findings(t, server.URL()), "persistence", driver.Warn, "no append-only file")
+	testkit.WantFinding(t, findings(t, server.URL()), "persistence", driver.Warn, "no append-only file")
 }
 
 func TestDoctorReplication(t *testing.T) {
@@ -91,18 +66,18 @@ func TestDoctorReplication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, diagnosed(t, b), "role", driver.Bad, "replica")
+	testkit.WantFinding(t, testkit.Findings(t, b), "role", driver.Bad, "replica")
 	all := findings(t, set.Master.URL())
-	wantFinding(t, all, "replicas", driver.Warn, "1 replicas")
-	wantFinding(t, findings(t, set.Master.URL()+"?wait=1"), "replicas", driver.Info, "waits for 1")
+	testkit.WantFinding(t, all, "replicas", driver.Warn, "1 replicas")
+	testkit.WantFinding(t, findings(t, set.Master.URL()+"?wait=1"), "replicas", driver.Info, "waits for 1")
 }
 
 func TestDoctorCluster(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	all := findings(t, "redis://"+strings.Join(backends.SharedRedisCluster(t).Addrs(), ","))
-	wantFinding(t, all, "cluster", driver.Info, "ok")
-	wantFinding(t, all, "failover", driver.Warn, "asynchronous")
+	testkit.WantFinding(t, all, "cluster", driver.Info, "ok")
+	testkit.WantFinding(t, all, "failover", driver.Warn, "asynchronous")
 }
 
 // Acquisitions wait for the replica when asked to, and say what is wrong if there is none.
@@ -112,13 +87,13 @@ func TestWaitForReplicas(t *testing.T) {
 	set := noFailover(t, backends.StartRedisSentinel(t))
 	c := client(t, set.Master.URL()+"?wait=1")
 	other := client(t, set.Master.URL()+"?wait=1")
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	if got := do(t, set.Replica, "HGET", "hasp:{a}", "one"); !strings.HasPrefix(got, l.ID()+" ") {
 		t.Error("granted before the replica has it")
 	}
-	got := waiting(t, other, "a")
+	got := testkit.Queued(t, other, "a")
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	takes(t, got)
+	testkit.Granted(t, got)
 }

@@ -3,15 +3,14 @@ package redislock_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log"
-	"os"
 	"testing"
 
 	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/redislock"
 )
 
@@ -68,31 +67,6 @@ var exampleAddr = "127.0.0.1:6379"
 // The examples need a server, so go test cannot run them by itself: this does.
 func TestExamples(t *testing.T) {
 	exampleAddr = backends.SharedRedis(t).Addr
-	for want, example := range map[string]func(){
-		"held: true with a token: true\n<nil>\n": Example,
-		"keys with that name: 1\n<nil>\n":        ExampleOpen,
-	} {
-		if got := printed(t, example); got != want {
-			t.Errorf("printed %q, want %q", got, want)
-		}
-	}
-}
-
-// printed returns what fn writes to the standard output.
-func printed(t *testing.T, fn func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	defer func() { os.Stdout = stdout }()
-	fn() // a few lines fit into the pipe
-	w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+	testkit.Prints(t, "held: true with a token: true\n<nil>", Example)
+	testkit.Prints(t, "keys with that name: 1\n<nil>", ExampleOpen)
 }

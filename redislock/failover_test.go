@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -80,28 +81,13 @@ func failovers(t *testing.T, test func(t *testing.T, r replicated)) {
 	})
 }
 
-// patiently locks although the store has no master for a while.
-func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
-	defer cancel()
-	l, err := c.Mutex(name).Lock(ctx)
-	for err != nil && ctx.Err() == nil {
-		l, err = c.Mutex(name).Lock(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // What the replica has confirmed survives the failover.
 func TestFailoverKeeps(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c := client(t, r.with("wait=1"), hasp.WithTTL(3*slack))
-		l := lock(t, c, "a")
+		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
 		defer cancel()
@@ -109,7 +95,7 @@ func TestFailoverKeeps(t *testing.T) {
 			t.Errorf("release after the failover: %v", err)
 		}
 		// Nobody confirms any more, so that the next one does not ask for it.
-		if next := patiently(t, client(t, r.url), "a"); next.Token() <= l.Token() {
+		if next := testkit.LockDespiteErrors(t, client(t, r.url), "a"); next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
 	})
@@ -122,17 +108,17 @@ func TestFailoverForgets(t *testing.T) {
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c, other := client(t, r.url), client(t, r.url)
-		must(t, lock(t, other, "a").Release(t.Context()))
-		must(t, lock(t, c, "a").Release(t.Context())) // it listens by now, at whatever node
+		must(t, testkit.Lock(t, other, "a").Release(t.Context()))
+		must(t, testkit.Lock(t, c, "a").Release(t.Context())) // it listens by now, at whatever node
 		r.loseReplica(t)
-		l := lock(t, c, "a")
+		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
-		next := patiently(t, other, "a")
+		next := testkit.LockDespiteErrors(t, other, "a")
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
 		// Denied by the new master, or no answer until the deadline where it takes that long.
-		wantLost(t, l, hasp.Denied, hasp.Expired)
+		testkit.Lost(t, l, hasp.Denied, hasp.Expired)
 		if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 			t.Errorf("release of what was forgotten: %v", err)
 		}
@@ -149,7 +135,7 @@ func TestFailoverUnconfirmed(t *testing.T) {
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c := client(t, r.with("wait=1"))
-		if err := lock(t, c, "a").Release(t.Context()); err != nil {
+		if err := testkit.Lock(t, c, "a").Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.loseReplica(t)
@@ -161,7 +147,7 @@ func TestFailoverUnconfirmed(t *testing.T) {
 		if err := r.replica.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		patiently(t, c, "a") // the replica is back
+		testkit.LockDespiteErrors(t, c, "a") // the replica is back
 	})
 }
 
@@ -177,7 +163,7 @@ func TestClusterNodeHangs(t *testing.T) {
 	}
 	must(t, cluster.Nodes[5].Pause()) // a replica: every slot has its master
 	for _, c := range clients {
-		must(t, lock(t, c, "a").Release(t.Context()))
+		must(t, testkit.Lock(t, c, "a").Release(t.Context()))
 	}
 	must(t, cluster.Nodes[5].Resume())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // O1, S2: whatever removes the key, the holder is told at its next renewal that the store
@@ -21,9 +22,9 @@ func TestKeyRemoved(t *testing.T) {
 				t.Parallel()
 				server := backends.StartRedis(t, backends.RedisOptions{})
 				c := client(t, server.URL()+"?strategy="+strategy)
-				l := lock(t, c, "orders")
+				l := testkit.Lock(t, c, "orders")
 				do(t, server, how...)
-				wantLost(t, l, hasp.Denied)
+				testkit.Lost(t, l, hasp.Denied)
 				if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 					t.Errorf("release: %v", err)
 				}
@@ -33,7 +34,7 @@ func TestKeyRemoved(t *testing.T) {
 					}
 					return
 				}
-				next := lock(t, c, "orders")
+				next := testkit.Lock(t, c, "orders")
 				if next.Token() <= l.Token() {
 					t.Errorf("token %d after %d", next.Token(), l.Token())
 				}
@@ -47,10 +48,10 @@ func TestWaiterOutlivesFlush(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := client(t, server.URL()), client(t, server.URL())
-	held := lock(t, c, "orders")
-	got := waiting(t, other, "orders")
+	held := testkit.Lock(t, c, "orders")
+	got := testkit.Queued(t, other, "orders")
 	do(t, server, "FLUSHALL")
-	next := takes(t, got)
+	next := testkit.Granted(t, got)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
@@ -98,8 +99,8 @@ func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := client(t, server.URL()), client(t, server.URL())
-	l := lock(t, c, "a")
-	got := waiting(t, other, "a")
+	l := testkit.Lock(t, c, "a")
+	got := testkit.Queued(t, other, "a")
 	do(t, server, "SCRIPT", "FLUSH")
 	renewed(t, l)
 	flushed := false
@@ -115,7 +116,7 @@ func TestScriptFlush(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := takes(t, got).Release(t.Context()); err != nil {
+	if err := testkit.Granted(t, got).Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -126,22 +127,22 @@ func TestClientKill(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := client(t, server.URL()), client(t, server.URL())
-	l, kept := lock(t, c, "a"), lock(t, c, "b")
-	got := waiting(t, other, "a")
-	before := queue(t, other, "a")
+	l, kept := testkit.Lock(t, c, "a"), testkit.Lock(t, c, "b")
+	got := testkit.Queued(t, other, "a")
+	before := testkit.Entries(t, other, "a")
 	for range 5 {
 		do(t, server, "CLIENT", "KILL", "TYPE", "normal")
 		do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
 		time.Sleep(500 * time.Millisecond)
 	}
-	if after := queue(t, other, "a"); len(after) != 2 || after[1].ID != before[1].ID {
+	if after := testkit.Entries(t, other, "a"); len(after) != 2 || after[1].ID != before[1].ID {
 		t.Errorf("the queue was %v and is %v", before, after)
 	}
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub") // the message goes to nobody
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if next := takes(t, got); next.ID() != before[1].ID {
+	if next := testkit.Granted(t, got); next.ID() != before[1].ID {
 		t.Error("another entry than the one that waited was granted")
 	}
 	if !kept.Held() {
@@ -155,8 +156,8 @@ func TestMemoryFull(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := client(t, server.URL()), client(t, server.URL())
-	l := lock(t, c, "a")
-	got := waiting(t, other, "a")
+	l := testkit.Lock(t, c, "a")
+	got := testkit.Queued(t, other, "a")
 	do(t, server, "CONFIG", "SET", "maxmemory", "1")
 	if out, err := server.Do("SET", "x", "y"); err == nil {
 		t.Fatalf("the server still has memory: %s", out)
@@ -169,7 +170,7 @@ func TestMemoryFull(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	next := takes(t, got)
+	next := testkit.Granted(t, got)
 	renewed(t, next)
 	if err := next.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -181,7 +182,7 @@ func TestMaxClients(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	// The server keeps some for itself; what is connected stays.
 	do(t, server, "CONFIG", "SET", "maxclients", "1")
 	ctx, cancel := context.WithTimeout(t.Context(), T)
@@ -207,7 +208,7 @@ func TestServerRestarts(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, o)
 			c := client(t, server.URL())
-			l := lock(t, c, "a")
+			l := testkit.Lock(t, c, "a")
 			if err := server.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -220,9 +221,9 @@ func TestServerRestarts(t *testing.T) {
 					t.Errorf("release: %v", err)
 				}
 			} else {
-				wantLost(t, l, hasp.Denied)
+				testkit.Lost(t, l, hasp.Denied)
 			}
-			if next := lock(t, c, "a"); next.Token() <= l.Token() {
+			if next := testkit.Lock(t, c, "a"); next.Token() <= l.Token() {
 				t.Errorf("token %d after %d", next.Token(), l.Token())
 			}
 		})
@@ -233,7 +234,7 @@ func TestServerRestarts(t *testing.T) {
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{User: "ana", Password: "se:cr@et"})
-	if l := lock(t, client(t, server.URL()), "a"); !l.Held() {
+	if l := testkit.Lock(t, client(t, server.URL()), "a"); !l.Held() {
 		t.Error(l.Err())
 	}
 	_, err := hasp.Open(t.Context(), "redis://ana:wr0ng@"+server.Addr)

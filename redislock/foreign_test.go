@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Two clients that use different formats on one name: the error names the other one's, and
@@ -75,11 +76,11 @@ func TestDoctorFindsOtherFormats(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		storeURL := server.URL() + "?strategy=" + strategy
 		c := client(t, storeURL)
-		held := lock(t, c, strategy+"-held")
+		held := testkit.Lock(t, c, strategy+"-held")
 		if f, found := findings(t, storeURL)["dialects"]; found {
 			t.Errorf("%s: %+v", strategy, f)
 		}
-		must(t, lock(t, c, strategy).Release(t.Context()))
+		must(t, testkit.Lock(t, c, strategy).Release(t.Context()))
 		key := strategy
 		if strategy == "queue" {
 			key = "hasp:{queue}"
@@ -87,10 +88,10 @@ func TestDoctorFindsOtherFormats(t *testing.T) {
 		do(t, server, "DEL", key)
 		if strategy == "redisson" {
 			do(t, server, "SET", key, "kfj3Hd9akfj3Hd9akfj3Hw==")
-			wantFinding(t, findings(t, storeURL), "dialects", driver.Warn, "redsync")
+			testkit.WantFinding(t, findings(t, storeURL), "dialects", driver.Warn, "redsync")
 		} else {
 			do(t, server, "HSET", key, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
-			wantFinding(t, findings(t, storeURL), "dialects", driver.Warn, "a lock of Redisson")
+			testkit.WantFinding(t, findings(t, storeURL), "dialects", driver.Warn, "a lock of Redisson")
 		}
 		must(t, held.Release(t.Context()))
 	}

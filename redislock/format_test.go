@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // fields reads a name's hash.
@@ -45,15 +46,15 @@ func TestQueueFormat(t *testing.T) {
 		return map[string]string{"hasp1": seq, "one": l.ID() + " " + seq + " " + whole + " " + whole + ` [a-z0-9]{16} 1\d{15} .*`}
 	}
 
-	l := lock(t, c, "orders/42")
+	l := testkit.Lock(t, c, "orders/42")
 	wantFields(t, "a lone holder", now(), alone(l))
 	if _, err := other.Mutex("orders/42").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("try beside a holder: %v", err)
 	}
 	wantFields(t, "after a try in vain", now(), alone(l))
 
-	got := waiting(t, other, "orders/42")
-	second := queue(t, c, "orders/42")[1].ID
+	got := testkit.Queued(t, other, "orders/42")
+	second := testkit.Entries(t, c, "orders/42")[1].ID
 	entry := func(place string) string {
 		return seq + " " + whole + " " + seq + " " + place + ` [a-z0-9]{16} 1\d{15} .*`
 	}
@@ -62,13 +63,13 @@ func TestQueueFormat(t *testing.T) {
 		"e:" + l.ID(): entry("h1"), "e:" + second: entry("w1"),
 	})
 	must(t, l.Release(t.Context()))
-	l = takes(t, got)
+	l = testkit.Granted(t, got)
 	wantFields(t, "after the hand-over", now(), map[string]string{
 		"hasp1": seq + `\+`, "queue": whole + " " + whole + " 1 " + seq + " 2 1", "h:1": second, "e:" + second: entry("h1"),
 	})
 	must(t, l.Release(t.Context()))
 	wantFields(t, "after the last release", now(), map[string]string{"hasp1": seq + `\+`})
-	l = lock(t, c, "orders/42")
+	l = testkit.Lock(t, c, "orders/42")
 	wantFields(t, "a lone holder again", now(), alone(l))
 	must(t, l.Release(t.Context()))
 	wantFields(t, "an idle name", now(), map[string]string{"hasp1": seq})

@@ -9,28 +9,17 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/goredis"
 )
 
-func identityOf(t *testing.T, b driver.Backend) string {
-	t.Helper()
-	text, err := b.(driver.Identifier).Identity(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text == "" || len(text) > 200 {
-		t.Fatalf("an identity of %d bytes: %q", len(text), text)
-	}
-	return text
-}
-
 func identity(t *testing.T, storeURL string) string {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
-	return identityOf(t, b)
+	return testkit.Identity(t, b)
 }
 
 func overGoRedis(t *testing.T, c redis.UniversalClient, o *redislock.Options) string {
@@ -38,7 +27,7 @@ func overGoRedis(t *testing.T, c redis.UniversalClient, o *redislock.Options) st
 	defer c.Close()
 	b, err := goredis.Open(c, o)
 	must(t, err)
-	return identityOf(t, b)
+	return testkit.Identity(t, b)
 }
 
 // Two stores are one if the same names contend in them, however they are spelled, and whichever
@@ -127,8 +116,8 @@ func TestIdentityWithFewPermissions(t *testing.T) {
 	} {
 		do(t, server, append([]string{"ACL", "SETUSER", "ana", "reset", "on", ">secret", "+@all"}, rules...)...)
 		c := client(t, "redis://ana:secret@"+server.Addr+storeURL)
-		must(t, lock(t, c, "a").Release(t.Context()))
-		if got, want := identityOf(t, c.Backend()), identity(t, server.URL()+storeURL); got != want {
+		must(t, testkit.Lock(t, c, "a").Release(t.Context()))
+		if got, want := testkit.Identity(t, c.Backend()), identity(t, server.URL()+storeURL); got != want {
 			t.Errorf("%s: %q for one user, %q for another", storeURL, got, want)
 		}
 	}
@@ -146,12 +135,12 @@ func TestIdentityForgotten(t *testing.T) {
 			storeURL := server.URL() + "?strategy=" + strategy
 			ask := func() string { return identity(t, storeURL) }
 			knows := func() (driver.Session, string) {
-				b := open(t, storeURL)
-				return session(t, b, calm), identityOf(t, b)
+				b := testkit.Open(t, storeURL)
+				return session(t, b, calm), testkit.Identity(t, b)
 			}
 			s, want := knows()
 			do(t, server, "FLUSHALL")
-			eventually(t, func() bool { // it is put back behind a renewal, which does not wait for it
+			testkit.Eventually(t, "the identity put back", func() bool { // it is put back behind a renewal, which does not wait for it
 				_, err := s.KeepAlive(t.Context())
 				must(t, err)
 				return do(t, server, "DBSIZE") == "1"
@@ -165,7 +154,7 @@ func TestIdentityForgotten(t *testing.T) {
 				t.Fatal("nothing was forgotten")
 			}
 			smaller := min(want, second)
-			eventually(t, func() bool {
+			testkit.Eventually(t, "the smaller identity everywhere", func() bool {
 				for _, s := range []driver.Session{s2, s} {
 					_, err := s.KeepAlive(t.Context())
 					must(t, err)
@@ -183,14 +172,5 @@ func TestIdentityForgotten(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(slack); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited for %s", slack)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -212,7 +213,7 @@ func TestInteropHandOver(t *testing.T) {
 			c := client(t, server.URL()+"?strategy=setnx"+p.query)
 			ctx := t.Context()
 
-			l := lock(t, c, "ours")
+			l := testkit.Lock(t, c, "ours")
 			if _, err := p.lock(ctx, "ours", slack, 0); !errors.Is(err, errBusy) {
 				t.Errorf("%s while we hold: %v", p.name, err)
 			}
@@ -249,14 +250,14 @@ func TestInteropHandOver(t *testing.T) {
 			if err := unlock(); err != nil {
 				t.Error(err)
 			}
-			takes(t, got)
+			testkit.Granted(t, got)
 
 			// One that dies: its key expires by itself, and nobody publishes that.
 			began := time.Now()
 			if _, err := p.lock(ctx, "dead", time.Second, 0); err != nil {
 				t.Fatal(err)
 			}
-			next := lock(t, c, "dead")
+			next := testkit.Lock(t, c, "dead")
 			if waited := time.Since(began); waited < 900*time.Millisecond {
 				t.Errorf("we got it %s after %s took it for a second", waited, p.name)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // left is what a key has left at the server.
@@ -25,8 +26,8 @@ func left(t *testing.T, server *backends.Redis, key string) time.Duration {
 // held opens a session below the core, which nobody renews, and takes a lock.
 func held(t *testing.T, storeURL, name string, ttl time.Duration) (driver.Session, driver.Ticket) {
 	t.Helper()
-	s := session(t, open(t, storeURL), ttl)
-	ticket := s.Ticket(request(name))
+	s := session(t, testkit.Open(t, storeURL), ttl)
+	ticket := s.Ticket(testkit.Request(name))
 	if v, err := ticket.Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -36,15 +37,8 @@ func held(t *testing.T, storeURL, name string, ttl time.Duration) (driver.Sessio
 // session opens one that nobody renews.
 func session(t *testing.T, b driver.Backend, ttl time.Duration) driver.Session {
 	t.Helper()
-	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(string, error) {}})
-	must(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), slack)
-		defer cancel()
-		_ = s.Close(ctx)
-		_ = b.Close()
-	})
-	return s
+	t.Cleanup(func() { _ = b.Close() }) // after the session
+	return testkit.Session(t, b, ttl, nil)
 }
 
 // keptFor demands that a name is kept for so long.
@@ -90,8 +84,8 @@ func TestShortRetentionBesideLong(t *testing.T) {
 	brief := server.URL() + "?retention=1h"
 	atLeast := func(what string, want time.Duration) { t.Helper(); keptFor(t, server, what, want) }
 	_, ticket := held(t, server.URL(), "a", T*10)
-	other := session(t, open(t, brief), T*10)
-	waits := other.Ticket(request("a"))
+	other := session(t, testkit.Open(t, brief), T*10)
+	waits := other.Ticket(testkit.Request("a"))
 	if v, err := waits.Enqueue(t.Context()); err != nil || v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -103,7 +97,7 @@ func TestShortRetentionBesideLong(t *testing.T) {
 	must(t, err)
 	atLeast("another renews", day)
 	watching, stop := context.WithCancel(t.Context())
-	b := open(t, brief)
+	b := testkit.Open(t, brief)
 	defer b.Close()
 	_ = b.(driver.Watcher).Watch(watching, "a", stop)
 	atLeast("another watches", day)
@@ -115,11 +109,11 @@ func TestShortRetentionBesideLong(t *testing.T) {
 	must(t, err)
 	must(t, waits.Leave(t.Context()))
 
-	r := request("a")
-	mine := session(t, open(t, server.URL()), T*10).Ticket(r)
+	r := testkit.Request("a")
+	mine := session(t, testkit.Open(t, server.URL()), T*10).Ticket(r)
 	v, err := mine.Enqueue(t.Context())
 	must(t, err)
-	adopted := other.Ticket(request("a"))
+	adopted := other.Ticket(testkit.Request("a"))
 	_, err = adopted.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	atLeast("another takes it over", day)
@@ -192,7 +186,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 			_, holder := held(t, storeURL, "a", endless)
 			var sleeper driver.Ticket
 			for i, ttl := range ttls {
-				ticket := session(t, open(t, storeURL), ttl).Ticket(request("a"))
+				ticket := session(t, testkit.Open(t, storeURL), ttl).Ticket(testkit.Request("a"))
 				if v, err := ticket.Enqueue(t.Context()); err != nil || v.Held || v.Retry < endless/2 {
 					t.Fatalf("%+v, %v", v, err)
 				}

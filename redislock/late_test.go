@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/redislock"
 )
 
@@ -42,7 +43,7 @@ func TestLatePublish(t *testing.T) {
 	b, err := redislock.OpenConn(conn, nil)
 	must(t, err)
 	s := session(t, b, calm)
-	r := request("a")
+	r := testkit.Request("a")
 	r.Value = []byte("0:first") // with what separates a version
 	leader := s.Ticket(r)
 	v, err := leader.Enqueue(t.Context())
@@ -74,7 +75,7 @@ func TestLatePublish(t *testing.T) {
 		t.Errorf("the value that was confirmed has become %q", got)
 	}
 
-	heir := session(t, open(t, server.URL()), calm).Ticket(request("a"))
+	heir := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
 	_, err = heir.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	if got := value(); got != "new: confirmed" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -67,8 +68,8 @@ func TestSlotMoves(t *testing.T) {
 			if strategy == "queue" {
 				key = "hasp:{a}"
 			}
-			must(t, lock(t, c, "a").Release(t.Context())) // it has been used
-			kept, l := lock(t, c, "x{a}"), lock(t, c, "y{a}")
+			must(t, testkit.Lock(t, c, "a").Release(t.Context())) // it has been used
+			kept, l := testkit.Lock(t, c, "x{a}"), testkit.Lock(t, c, "y{a}")
 			m := move(t, cluster, key)
 			type result struct {
 				what string

@@ -9,17 +9,14 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // behindProxy starts a server, and two clients of it: c beyond a bad network, other beside it.
 func behindProxy(t *testing.T, ttl time.Duration) (net *faultnet.Proxy, c, other *hasp.Client) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(net.Close)
+	net = testkit.Proxy(t, server.Addr)
 	return net, client(t, "redis://"+net.Addr(), hasp.WithTTL(ttl)), client(t, server.URL())
 }
 
@@ -33,9 +30,9 @@ func TestAnswersLost(t *testing.T) {
 	}
 	for range 3 {
 		cut := lose("a")
-		l := lock(t, c, "a")
+		l := testkit.Lock(t, c, "a")
 		<-cut
-		if q := queue(t, other, "a"); len(q) != 1 || q[0].ID != l.ID() || q[0].Token != l.Token() {
+		if q := testkit.Entries(t, other, "a"); len(q) != 1 || q[0].ID != l.ID() || q[0].Token != l.Token() {
 			t.Fatalf("held as %s with token %d, and the store has %v", l.ID(), l.Token(), q)
 		}
 		cut = lose("a")
@@ -45,7 +42,7 @@ func TestAnswersLost(t *testing.T) {
 			t.Errorf("release: %v", err)
 		}
 		<-cut
-		if q := queue(t, other, "a"); len(q) != 0 {
+		if q := testkit.Entries(t, other, "a"); len(q) != 0 {
 			t.Errorf("left behind: %v", q)
 		}
 	}
@@ -56,17 +53,17 @@ func TestAnswersLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cut
-	held := lock(t, other, "w")
+	held := testkit.Lock(t, other, "w")
 	cut = lose("w")
-	got := waiting(t, c, "w")
+	got := testkit.Queued(t, c, "w")
 	<-cut
-	if q := queue(t, other, "w"); len(q) != 2 {
+	if q := testkit.Entries(t, other, "w"); len(q) != 2 {
 		t.Errorf("one holder and one waiter, and the store has %v", q)
 	}
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	takes(t, got)
+	testkit.Granted(t, got)
 	if !l.Held() {
 		t.Error(l.Err())
 	}
@@ -77,27 +74,27 @@ func TestAnswersLost(t *testing.T) {
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	net, c, other := behindProxy(t, T)
-	l := lock(t, c, "a")
-	got := waiting(t, other, "a")
+	l := testkit.Lock(t, c, "a")
+	got := testkit.Queued(t, other, "a")
 	net.Partition()
-	next := takes(t, got)
+	next := testkit.Granted(t, got)
 	granted := time.Now()
 	if l.Held() {
 		t.Error("two hold")
 	}
-	wantLost(t, l, hasp.Expired)
+	testkit.Lost(t, l, hasp.Expired)
 	if lost := new(hasp.LostError); errors.As(l.Err(), &lost) && lost.Since.After(granted) {
 		t.Errorf("lost %s after the next was granted", lost.Since.Sub(granted))
 	}
 	net.Heal()
 	time.Sleep(T / 2)
-	if q := queue(t, other, "a"); len(q) != 1 || q[0].ID != next.ID() {
+	if q := testkit.Entries(t, other, "a"); len(q) != 1 || q[0].ID != next.ID() {
 		t.Errorf("%s holds, and the store has %v", next.ID(), q)
 	}
 	if err := next.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := lock(t, c, "a").Release(t.Context()); err != nil { // L2
+	if err := testkit.Lock(t, c, "a").Release(t.Context()); err != nil { // L2
 		t.Error(err)
 	}
 }
@@ -107,7 +104,7 @@ func TestCancelWhileServerHangs(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL(), hasp.WithTTL(20*time.Second))
-	lock(t, c, "warm")
+	testkit.Lock(t, c, "warm")
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +149,9 @@ func TestNoOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	for len(queue(t, other, "a")) > 0 {
+	for len(testkit.Entries(t, other, "a")) > 0 {
 		if time.Since(began) > T+slack {
-			t.Fatalf("left behind: %v", queue(t, other, "a"))
+			t.Fatalf("left behind: %v", testkit.Entries(t, other, "a"))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

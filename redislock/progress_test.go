@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -26,17 +27,15 @@ func TestRenewalGoesOn(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, backends.RedisOptions{})
-			net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-			must(t, err)
-			t.Cleanup(net.Close)
+			net := testkit.Proxy(t, server.Addr)
 			const n, ttl, bound = 3000, 10 * time.Minute, 300 * time.Millisecond
-			b := open(t, "redis://"+net.Addr()+"?strategy="+strategy)
+			b := testkit.Open(t, "redis://"+net.Addr()+"?strategy="+strategy)
 			gone := make(chan string, n)
 			s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(id string, _ error) { gone <- id }})
 			must(t, err)
 			defer b.Close()
 			for i := range n {
-				if v, err := s.Ticket(request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
+				if v, err := s.Ticket(testkit.Request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
 					t.Fatalf("%+v, %v", v, err)
 				}
 			}
@@ -163,7 +162,7 @@ func TestRenewalWithoutANode(t *testing.T) {
 			for _, n := range cluster.Nodes { // no failover
 				do(t, n, "CONFIG", "SET", "cluster-node-timeout", "120000")
 			}
-			b := open(t, "redis://"+strings.Join(cluster.Addrs(), ",")+"?strategy="+strategy)
+			b := testkit.Open(t, "redis://"+strings.Join(cluster.Addrs(), ",")+"?strategy="+strategy)
 			defer b.Close()
 			renewalWithoutANode(t, b, cluster, strategy)
 		})
@@ -177,7 +176,7 @@ func renewalWithoutANode(t *testing.T, b driver.Backend, cluster *backends.Redis
 	must(t, err)
 	at := map[string]int{} // master by ID
 	for i := range n {
-		r := request(fmt.Sprint("n", i))
+		r := testkit.Request(fmt.Sprint("n", i))
 		key := r.Name
 		if strategy == "queue" {
 			key = "hasp:{" + r.Name + "}"
@@ -215,11 +214,10 @@ func renewalWithoutANode(t *testing.T, b driver.Backend, cluster *backends.Redis
 		}
 	}
 	must(t, cluster.Nodes[1].Resume())
-	for end := time.Now().Add(slack); ; time.Sleep(100 * time.Millisecond) {
-		if granted, err := s.KeepAlive(t.Context()); err == nil && granted == ttl {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("the node is back, and the renewal says %s, %v", granted, err)
+	testkit.Until(t, "a whole renewal, now that the node is back", func() error {
+		if granted, err := s.KeepAlive(t.Context()); err != nil || granted != ttl {
+			return fmt.Errorf("%s, %v", granted, err)
 		}
-	}
+		return nil
+	})
 }

@@ -1,8 +1,6 @@
 package redislock_test
 
 import (
-	"context"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -10,27 +8,12 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
-
-// open opens a store by its URL, as hasp.Open does.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // shortTTL is that of leases which the conformance tests let expire. A second is too short for
 // a machine on which a hundred others are ready to run: holds were lost that nothing had harmed.
@@ -57,7 +40,7 @@ func TestConformanceOthers(t *testing.T) {
 
 func conform(t *testing.T, storeURL string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
 	})

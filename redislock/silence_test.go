@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/witness"
 )
 
@@ -23,18 +24,18 @@ func TestServerStopsBriefly(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c, other := client(t, server.URL()), client(t, server.URL())
-	l := lock(t, c, "a")
-	got := waiting(t, other, "a")
-	before := queue(t, c, "a")
+	l := testkit.Lock(t, c, "a")
+	got := testkit.Queued(t, other, "a")
+	before := testkit.Entries(t, c, "a")
 	must(t, server.Pause())
 	time.Sleep(calm / 4)
 	must(t, server.Resume())
 	renewed(t, l)
-	if after := queue(t, c, "a"); len(after) != 2 || after[1].ID != before[1].ID {
+	if after := testkit.Entries(t, c, "a"); len(after) != 2 || after[1].ID != before[1].ID {
 		t.Errorf("the queue was %v and is %v", before, after)
 	}
 	must(t, l.Release(t.Context()))
-	if next := takes(t, got); next.ID() != before[1].ID {
+	if next := testkit.Granted(t, got); next.ID() != before[1].ID {
 		t.Error("another entry than the one that waited was granted")
 	}
 }
@@ -46,7 +47,7 @@ func TestServerStopsBriefly(t *testing.T) {
 func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped func(*hasp.Lease)) (held *hasp.Lease) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	held = lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(T)), "a")
+	held = testkit.Lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(T)), "a")
 	rec := history.New()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
 	defer cancel()
@@ -61,7 +62,7 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 		})
 	}
 	watcher := client(t, server.URL())
-	for len(queue(t, watcher, "a")) != 1+n {
+	for len(testkit.Entries(t, watcher, "a")) != 1+n {
 		must(t, ctx.Err())
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -87,7 +88,7 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 // revive nothing.
 func TestServerStops(t *testing.T) {
 	t.Parallel()
-	l := throughStop(t, whole, func(l *hasp.Lease) { wantLost(t, l, hasp.Expired) })
+	l := throughStop(t, whole, func(l *hasp.Lease) { testkit.Lost(t, l, hasp.Expired) })
 	if l.Held() {
 		t.Error("the lock has come to life again")
 	}
@@ -116,10 +117,8 @@ const longerThanPongs = 50
 func silenced(t *testing.T, strategy string, wrap func(driver.Backend) driver.Backend) (got <-chan *hasp.Lease) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	must(t, err)
-	t.Cleanup(net.Close)
-	l := lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
+	net := testkit.Proxy(t, server.Addr)
+	l := testkit.Lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
 	got = waitsAt(t, server, "redis://"+net.Addr()+"?strategy="+strategy, wrap)
 	before := net.Stats().Down.Lost
 	net.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Drop})
@@ -136,43 +135,12 @@ func silenced(t *testing.T, strategy string, wrap func(driver.Backend) driver.Ba
 // waitsAt starts to lock and returns when the client waits, and listens.
 func waitsAt(t *testing.T, server *backends.Redis, storeURL string, wrap func(driver.Backend) driver.Backend) <-chan *hasp.Lease {
 	t.Helper()
-	waits := make(chan struct{}, 1)
-	c := flawed(t, storeURL, wrap, hasp.WithTTL(calm), hasp.WithObserver(observer(func(e hasp.Event) {
-		if e.Kind == hasp.Waiting {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		}
-	})))
-	got := make(chan *hasp.Lease, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*slack)
-	done := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		l, err := c.Mutex("a").Lock(ctx)
-		if err != nil {
-			t.Logf("waiter: %v", err)
-		}
-		got <- l
-	}()
-	select {
-	case <-waits:
-	case <-time.After(slack):
-		t.Fatal("the waiter does not wait")
-	}
-	for end := time.Now().Add(slack); do(t, server, "PUBSUB", "CHANNELS") == ""; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nobody listens")
-		}
-	}
+	got := testkit.Waiting(t, "a", func(seen hasp.Option) *hasp.Client {
+		return flawed(t, storeURL, wrap, hasp.WithTTL(calm), seen)
+	})
+	testkit.Eventually(t, "somebody listens", func() bool { return do(t, server, "PUBSUB", "CHANNELS") != "" })
 	return got
 }
-
-type observer func(hasp.Event)
-
-func (o observer) Observe(e hasp.Event) { o(e) }
 
 // A subscription falls silent, and nothing tells that it has: the hand-over is late and not
 // lost, under every strategy.
@@ -182,7 +150,7 @@ func TestSubscriptionSilent(t *testing.T) {
 			t.Parallel()
 			got := silenced(t, strategy, whole)
 			began := time.Now()
-			next := takes(t, got)
+			next := testkit.Granted(t, got)
 			t.Logf("handed over %s late", time.Since(began).Round(time.Millisecond))
 			must(t, next.Release(t.Context()))
 		})
@@ -197,10 +165,10 @@ func TestControlSubscriptionSilent(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, backends.RedisOptions{})
-			l := lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
+			l := testkit.Lock(t, client(t, server.URL()+"?strategy="+strategy), "a")
 			got := waitsAt(t, server, server.URL()+"?strategy="+strategy, byMessages)
 			must(t, l.Release(t.Context()))
-			must(t, takes(t, got).Release(t.Context()))
+			must(t, testkit.Granted(t, got).Release(t.Context()))
 
 			got = silenced(t, strategy, byMessages)
 			time.Sleep(time.Second) // sooner than any client finds out that its connection is dead

@@ -6,12 +6,13 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // permits asks for units of a semaphore.
 func permits(t *testing.T, s driver.Session, units, capacity int64) (driver.Ticket, driver.Verdict) {
 	t.Helper()
-	r := request("a")
+	r := testkit.Request("a")
 	r.Units, r.Capacity = units, capacity
 	ticket := s.Ticket(r)
 	v, err := ticket.Enqueue(t.Context())
@@ -26,8 +27,8 @@ func TestManyHoldersAreSwept(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	const n, most = 2500, 500
-	b := open(t, server.URL())
-	long, short := session(t, b, time.Hour), session(t, open(t, server.URL()), 500*time.Millisecond)
+	b := testkit.Open(t, server.URL())
+	long, short := session(t, b, time.Hour), session(t, testkit.Open(t, server.URL()), 500*time.Millisecond)
 	var living []driver.Ticket
 	mortal := 0
 	for i := range n {
@@ -50,11 +51,11 @@ func TestManyHoldersAreSwept(t *testing.T) {
 	}
 	time.Sleep(600 * time.Millisecond)
 	for round := 0; !v.Held; round++ {
-		before := calls(t, server, "hget")
+		before := server.Calls(t, "hget")
 		var err error
 		v, err = waits.Enqueue(t.Context())
 		must(t, err)
-		if read := calls(t, server, "hget") - before; read > 2*most+3*mortal {
+		if read := server.Calls(t, "hget") - before; read > 2*most+3*mortal {
 			t.Errorf("%d fields were read by one look", read)
 		}
 		if round > 2*n/most+2 {
@@ -77,13 +78,13 @@ func TestGrantDuringSweep(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	const n = 1300
-	long := session(t, open(t, server.URL()), time.Hour)
-	dead := session(t, open(t, server.URL()), 250*time.Millisecond)
+	long := session(t, testkit.Open(t, server.URL()), time.Hour)
+	dead := session(t, testkit.Open(t, server.URL()), 250*time.Millisecond)
 	for range n - 1 {
 		permits(t, long, 1, n)
 	}
 	permits(t, dead, 1, n) // in the last slot, which is looked at first
-	brief := session(t, open(t, server.URL()), T)
+	brief := session(t, testkit.Open(t, server.URL()), T)
 	first, v := permits(t, brief, 1, n)
 	waits, behind := permits(t, long, 1, n)
 	for round := 0; !v.Held; round++ { // the search takes three looks, and may have been begun by now

@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // S2: when tokens cannot grow any more the store says so, and grants nothing. (From 2^53 on a
@@ -31,7 +32,7 @@ func TestTokensEnd(t *testing.T) {
 			server := backends.StartRedis(t, backends.RedisOptions{})
 			do(t, server, c.put...)
 			cl := client(t, server.URL()+"?strategy="+c.strategy)
-			l := lock(t, cl, "a")
+			l := testkit.Lock(t, cl, "a")
 			if l.Token() != 1<<53-1 {
 				t.Fatalf("token %d, want %s", l.Token(), last)
 			}
@@ -51,7 +52,7 @@ func TestTokensEnd(t *testing.T) {
 				t.Error("refused, and taken")
 			}
 			do(t, server, "DEL", c.key) // what the error says helps
-			must(t, lock(t, cl, "a").Release(t.Context()))
+			must(t, testkit.Lock(t, cl, "a").Release(t.Context()))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
@@ -39,18 +40,10 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 		var nets []*faultnet.Proxy
 		var addrs []string
 		for _, n := range s.nodes {
-			net, err := faultnet.New(context.WithoutCancel(t.Context()), n.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(net.Close)
+			net := testkit.Proxy(t, n.Addr)
 			nets, addrs = append(nets, net), append(addrs, net.Addr())
 		}
-		c, err := hasp.New(wrap(open(t, "redlock://"+strings.Join(addrs, ","))), hasp.WithTTL(T))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := testkit.ClientOn(t, wrap(testkit.Open(t, "redlock://"+strings.Join(addrs, ","))), hasp.WithTTL(T))
 		s.nets, s.clients = append(s.nets, nets), append(s.clients, c)
 	}
 	return s
@@ -157,10 +150,10 @@ func TestStorm(t *testing.T) {
 	}
 	for _, c := range s.clients {
 		for _, name := range stormNames {
-			release(t, patiently(t, c, name))
+			testkit.Release(t, testkit.LockDespiteErrors(t, c, name))
 		}
 	}
-	eventually(t, "nothing left", T, func() bool {
+	testkit.Eventually(t, "nothing left", func() bool {
 		for _, n := range s.nodes {
 			if out, err := n.Do(append([]string{"EXISTS"}, stormNames...)...); err != nil || out != "0" {
 				return false
@@ -173,21 +166,6 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	history.Require(t, h, history.Options{})
-}
-
-// patiently locks although the servers have only just come back.
-func patiently(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
-	defer cancel()
-	l, err := c.Mutex(name).Lock(ctx)
-	for err != nil && ctx.Err() == nil {
-		l, err = c.Mutex(name).Lock(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // The control: a driver that says that it has renewed and has not. Without any harm done

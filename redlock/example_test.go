@@ -3,9 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/redlock"
 )
 
@@ -83,31 +82,6 @@ func TestExamples(t *testing.T) {
 	for _, n := range backends.SharedRedisNodes(t) {
 		exampleAddrs = append(exampleAddrs, n.Addr)
 	}
-	for want, example := range map[string]func(){
-		"held: true with a token: false\n<nil>\n": Example,
-		"on a majority: true\n<nil>\n":            ExampleOpen,
-	} {
-		if got := printed(t, example); got != want {
-			t.Errorf("printed %q, want %q", got, want)
-		}
-	}
-}
-
-// printed returns what fn writes to the standard output.
-func printed(t *testing.T, fn func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	defer func() { os.Stdout = stdout }()
-	fn() // a few lines fit into the pipe
-	w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+	testkit.Prints(t, "held: true with a token: false\n<nil>", Example)
+	testkit.Prints(t, "on a majority: true\n<nil>", ExampleOpen)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // behind is a driver on a machine whose clock is slow.
@@ -47,15 +48,11 @@ func TestSlowClocks(t *testing.T) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range turns {
-		var b driver.Backend = open(t, urlOf(nodes)+"?node_timeout=2s")
+		var b driver.Backend = testkit.Open(t, urlOf(nodes)+"?node_timeout=2s")
 		if i < 2 {
 			b = behind{b, time.Hour}
 		}
-		c, err := hasp.New(b, hasp.WithTTL(slack))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := testkit.ClientOn(t, b, hasp.WithTTL(slack))
 		wg.Go(func() {
 			for all.Load() < enough {
 				l, err := c.Mutex("a").Lock(ctx)
@@ -66,7 +63,7 @@ func TestSlowClocks(t *testing.T) {
 				turns[i].Add(1)
 				all.Add(1)
 				time.Sleep(5 * time.Millisecond) // the others come to wait
-				release(t, l)
+				testkit.Release(t, l)
 			}
 		})
 	}
@@ -90,19 +87,19 @@ func TestSleepersAreRemembered(t *testing.T) {
 			t.Parallel()
 			nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
 			take := func(ttl time.Duration) driver.Ticket {
-				return session(t, open(t, urlOf(nodes)), ttl, nobody).Ticket(request("a"))
+				return session(t, testkit.Open(t, urlOf(nodes)), ttl, nobody).Ticket(testkit.Request("a"))
 			}
 			holder := take(endless)
 			if v, err := holder.Enqueue(t.Context()); err != nil || !v.Held {
 				t.Fatalf("%+v, %v", v, err)
 			}
-			eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
+			testkit.Eventually(t, "the key on all servers", everywhere(t, nodes, "a"))
 			var sleeper driver.Ticket
 			for i, ttl := range ttls {
 				ticket := take(ttl)
 				var v driver.Verdict
 				var err error
-				eventually(t, "known who holds", 0, func() bool { // a server may be slow to answer
+				testkit.Eventually(t, "known who holds", func() bool { // a server may be slow to answer
 					v, err = ticket.Enqueue(t.Context())
 					return err == nil && v.Retry > endless/2
 				})

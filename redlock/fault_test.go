@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -30,7 +31,7 @@ func TestServersAway(t *testing.T) {
 			nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 			storeURL := urlOf(nodes)
 			c := client(t, storeURL, hasp.WithTTL(calm))
-			l := lock(t, c, "a")
+			l := testkit.Lock(t, c, "a")
 			each(t, nodes[:2], x.leave)
 			got := waiting(t, storeURL, "a", hasp.WithTTL(calm)) // a new client
 			outlives(t, l)
@@ -38,28 +39,28 @@ func TestServersAway(t *testing.T) {
 				t.Fatal("two hold")
 			}
 			began := time.Now()
-			release(t, l)
-			next := takes(t, got, T)
+			testkit.Release(t, l)
+			next := testkit.Granted(t, got)
 			t.Logf("handed over in %s", time.Since(began))
 			for range 10 {
-				release(t, lock(t, c, "b"))
+				testkit.Release(t, testkit.Lock(t, c, "b"))
 			}
-			release(t, next)
+			testkit.Release(t, next)
 			each(t, nodes[:2], x.back)
-			eventually(t, "nothing left at the servers that were away", calm, func() bool {
+			testkit.Eventually(t, "nothing left at the servers that were away", func() bool {
 				return do(t, nodes[0], "EXISTS", "a", "b") == "0" && do(t, nodes[1], "EXISTS", "a", "b") == "0"
 			})
 
-			l = lock(t, c, "a")
+			l = testkit.Lock(t, c, "a")
 			each(t, nodes[:3], x.leave)
 			ctx, cancel := context.WithTimeout(t.Context(), T)
 			defer cancel()
 			if l, err := c.Mutex("c").Lock(ctx); err == nil {
 				t.Errorf("acquired %s with a majority away", l.ID())
 			}
-			wantLost(t, l, calm, hasp.Expired)
+			testkit.Lost(t, l, hasp.Expired)
 			each(t, nodes[:3], x.back)
-			release(t, lock(t, client(t, storeURL), "a")) // L2
+			testkit.Release(t, testkit.Lock(t, client(t, storeURL), "a")) // L2
 		})
 	}
 }
@@ -72,29 +73,29 @@ func TestRollingRestart(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-	l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "a")
+	l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "a")
 	for i, n := range nodes {
 		if err := n.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprintf("the key on server %d again", i), calm, func() bool {
+		testkit.Eventually(t, fmt.Sprintf("the key on server %d again", i), func() bool {
 			return len(at(t, nodes[i:i+1], "a", l.ID())) == 1
 		})
 		if !l.Held() {
 			t.Fatal(l.Err())
 		}
 	}
-	release(t, l)
+	testkit.Release(t, l)
 
 	told := make(chan string, 1)
-	s := session(t, open(t, urlOf(nodes)), 20*time.Second, func(id string, _ error) { told <- id })
-	r := request("b")
+	s := session(t, testkit.Open(t, urlOf(nodes)), 2*testkit.Patience, func(id string, _ error) { told <- id })
+	r := testkit.Request("b")
 	if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	eventually(t, "the key on all servers", 0, func() bool { return len(at(t, nodes, "b", r.ID)) == 5 })
+	testkit.Eventually(t, "the key on all servers", func() bool { return len(at(t, nodes, "b", r.ID)) == 5 })
 	each(t, nodes[:3], restart)
-	eventually(t, "the loss is told", 0, func() bool {
+	testkit.Eventually(t, "the loss is told", func() bool {
 		_, _ = s.KeepAlive(t.Context()) // connections that the restart has broken cost one
 		return len(told) > 0
 	})
@@ -115,7 +116,7 @@ func TestRestartedEmpty(t *testing.T) {
 			const ttl = 15 * time.Second // a renewal would repair what is missing
 			c := client(t, urlOf(nodes), hasp.WithTTL(ttl))
 			each(t, nodes[3:], kill)
-			l := lock(t, c, "a")
+			l := testkit.Lock(t, c, "a")
 			each(t, nodes[2:], restart)
 			second, err := client(t, urlOf(nodes)).Mutex("a").TryLock(t.Context())
 			if remembers {
@@ -131,7 +132,7 @@ func TestRestartedEmpty(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the hazard did not come about: %v", err)
 			}
-			wantLost(t, l, ttl/3, hasp.Denied)
+			testkit.Lost(t, l, hasp.Denied)
 			if !second.Held() {
 				t.Error(second.Err())
 			}
@@ -145,20 +146,20 @@ func TestRestartedEmpty(t *testing.T) {
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-	l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "a")
-	eventually(t, "the key on all servers", 0, func() bool { return len(at(t, nodes, "a", l.ID())) == 5 })
+	l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "a")
+	testkit.Eventually(t, "the key on all servers", func() bool { return len(at(t, nodes, "a", l.ID())) == 5 })
 	for _, n := range nodes[:2] {
 		do(t, n, "PEXPIRE", "a", "1")
 	}
-	eventually(t, "the missing keys set again", calm, func() bool { return len(at(t, nodes, "a", l.ID())) == 5 })
+	testkit.Eventually(t, "the missing keys set again", func() bool { return len(at(t, nodes, "a", l.ID())) == 5 })
 	if !l.Held() {
 		t.Fatal(l.Err())
 	}
 	for _, n := range nodes[:3] {
 		do(t, n, "SET", "a", "somebody else's", "PX", "60000") // before a renewal can come
 	}
-	wantLost(t, l, calm, hasp.Denied)
-	eventually(t, "what was left on the others is given back", 0, func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
+	testkit.Lost(t, l, hasp.Denied)
+	testkit.Eventually(t, "what was left on the others is given back", func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
 	for _, n := range nodes[:3] {
 		if got := do(t, n, "GET", "a"); got != "somebody else's" {
 			t.Errorf("the other's key has become %q", got)
@@ -192,7 +193,7 @@ func TestCancelWhileServersHang(t *testing.T) {
 	}
 	each(t, nodes, resume)
 	// Much sooner than the TTL of 20 s, after which it would be gone anyway.
-	eventually(t, "nothing left behind", 0, func() bool {
+	testkit.Eventually(t, "nothing left behind", func() bool {
 		for _, n := range nodes {
 			if do(t, n, "EXISTS", "a") != "0" {
 				return false
@@ -216,8 +217,8 @@ func TestFailedAttempt(t *testing.T) {
 	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Fatalf("try: %v", err)
 	}
-	eventually(t, "two servers have granted it", 0, func() bool { return calls(t, nodes[3:], "set") >= before+2 })
-	eventually(t, "both have it back", 0, func() bool {
+	testkit.Eventually(t, "two servers have granted it", func() bool { return calls(t, nodes[3:], "set") >= before+2 })
+	testkit.Eventually(t, "both have it back", func() bool {
 		return do(t, nodes[3], "EXISTS", "a") == "0" && do(t, nodes[4], "EXISTS", "a") == "0"
 	})
 	for _, n := range nodes[:3] {
@@ -233,8 +234,8 @@ func TestClientKill(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
-	kept := lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "kept") // renewed meanwhile
-	l := lock(t, c, "a")
+	kept := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(calm)), "kept") // renewed meanwhile
+	l := testkit.Lock(t, c, "a")
 	got := waiting(t, urlOf(nodes), "a", hasp.WithTTL(time.Minute))
 	for range 4 {
 		for _, n := range nodes {
@@ -246,9 +247,9 @@ func TestClientKill(t *testing.T) {
 	if !l.Held() || !kept.Held() {
 		t.Errorf("lost: %v, %v", l.Err(), kept.Err())
 	}
-	release(t, l)
-	release(t, takes(t, got, 0))
-	release(t, kept)
+	testkit.Release(t, l)
+	testkit.Release(t, testkit.Granted(t, got))
+	testkit.Release(t, kept)
 }
 
 // L2, L4: two servers refuse an attempt that the others grant, and their answers arrive when
@@ -264,12 +265,12 @@ func TestLatePlace(t *testing.T) {
 		do(t, n.nodes[3+i], "SET", "a", "somebody else's", "PX", "60000")
 		p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	}
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	places := func() int { return having(t, n.nodes, "hasp:lock:w:{a}") }
-	eventually(t, "both servers have noted it", 0, func() bool { return places() == 2 })
-	release(t, l)
+	testkit.Eventually(t, "both servers have noted it", func() bool { return places() == 2 })
+	testkit.Release(t, l)
 	for _, p := range n.proxies {
 		p.Heal()
 	}
-	eventually(t, "the places are taken back", 0, func() bool { return places() == 0 })
+	testkit.Eventually(t, "the places are taken back", func() bool { return places() == 0 })
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func identity(t *testing.T, storeURL string) (string, error) {
 	t.Helper()
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	defer b.Close()
 	text, err := b.(driver.Identifier).Identity(t.Context())
 	if len(text) > 200 {
@@ -67,7 +68,7 @@ func TestIdentityWithServersAway(t *testing.T) {
 		t.Errorf("a set without a name, and one server away: %q, %v", text, err)
 	}
 	each(t, nodes[:1], restart)
-	b := open(t, storeURL)
+	b := testkit.Open(t, storeURL)
 	s := session(t, b, calm, nobody)
 	want, err := b.(driver.Identifier).Identity(t.Context())
 	if err != nil {
@@ -83,7 +84,7 @@ func TestIdentityWithServersAway(t *testing.T) {
 		if err := n.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the name is noted everywhere", 0, func() bool {
+		testkit.Eventually(t, "the name is noted everywhere", func() bool {
 			_, _ = s.KeepAlive(t.Context())
 			return having(t, nodes, set) == len(nodes)
 		})

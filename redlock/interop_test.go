@@ -17,6 +17,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -53,7 +54,7 @@ func TestRedsyncExcludes(t *testing.T) {
 	if ok, err := theirs.UnlockContext(t.Context()); !ok || err != nil {
 		t.Fatalf("redsync's unlock: %t, %v", ok, err)
 	}
-	l := takes(t, got, time.Second)
+	l := testkit.Granted(t, got)
 	if err := theirs.LockContext(t.Context()); err == nil {
 		t.Error("redsync locked what we hold")
 	}
@@ -64,7 +65,7 @@ func TestRedsyncExcludes(t *testing.T) {
 	if !l.Held() || len(at(t, nodes, name, l.ID())) < 3 {
 		t.Errorf("held: %t, at %v", l.Held(), at(t, nodes, name, l.ID()))
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	if err := theirs.LockContext(t.Context()); err != nil {
 		t.Errorf("redsync after our release: %v", err)
 	}
@@ -144,7 +145,7 @@ func TestFormat(t *testing.T) {
 	check := func(version, data string) {
 		t.Helper()
 		for _, n := range nodes {
-			eventually(t, "the value", 0, func() bool {
+			testkit.Eventually(t, "the value", func() bool {
 				m := pattern.FindStringSubmatch(do(t, n, "GET", "orders/42"))
 				return m != nil && m[1] == version && m[2] == data
 			})
@@ -162,9 +163,9 @@ func TestFormat(t *testing.T) {
 	if err := term.Resign(t.Context()); err != nil {
 		t.Error(err)
 	}
-	release(t, takes(t, got, time.Second))
+	testkit.Release(t, testkit.Granted(t, got))
 	for _, n := range nodes {
-		eventually(t, "no key is left", 0, func() bool { return do(t, n, "DBSIZE") == "0" })
+		testkit.Eventually(t, "no key is left", func() bool { return do(t, n, "DBSIZE") == "0" })
 	}
 }
 
@@ -174,7 +175,7 @@ func TestForeignKey(t *testing.T) {
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
 	c := client(t, urlOf(nodes))
 	do(t, nodes[0], "RPUSH", "a", "x")
-	release(t, lock(t, c, "a"))
+	testkit.Release(t, testkit.Lock(t, c, "a"))
 	do(t, nodes[1], "RPUSH", "a", "x")
 	if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrMismatch) || !strings.Contains(err.Error(), "a list") {
 		t.Errorf("lock: %v", err)
@@ -202,9 +203,9 @@ func TestCosts(t *testing.T) {
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	const ttl = 12 * time.Second // renewals come every four seconds
 	c := client(t, urlOf(nodes), hasp.WithTTL(ttl))
-	release(t, lock(t, c, "warm"))
+	testkit.Release(t, testkit.Lock(t, c, "warm"))
 	settled := func() (n int) {
-		eventually(t, "the servers are at rest", 0, func() bool {
+		testkit.Eventually(t, "the servers are at rest", func() bool {
 			before := n
 			n = calls(t, nodes, "evalsha|eval")
 			return n == before
@@ -214,7 +215,7 @@ func TestCosts(t *testing.T) {
 	before := settled()
 	const turns = 30
 	for range turns {
-		release(t, lock(t, c, "a"))
+		testkit.Release(t, testkit.Lock(t, c, "a"))
 	}
 	// At most: a server that still has to hear of the last release refuses, and is then not
 	// asked to give anything back.
@@ -222,7 +223,7 @@ func TestCosts(t *testing.T) {
 		t.Errorf("%d requests for %d locks and releases on five servers", n, turns)
 	}
 	for i := range 200 {
-		lock(t, c, "n"+strconv.Itoa(i))
+		testkit.Lock(t, c, "n"+strconv.Itoa(i))
 	}
 	before = settled()
 	time.Sleep(ttl)
@@ -236,7 +237,7 @@ func TestContendedCosts(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{4, 24} {
 		nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-		l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(time.Minute)), "a")
+		l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(time.Minute)), "a")
 		var all []<-chan *hasp.Lease
 		for range n {
 			all = append(all, waiting(t, urlOf(nodes), "a", hasp.WithTTL(time.Minute)))
@@ -252,7 +253,7 @@ func TestContendedCosts(t *testing.T) {
 				}
 			})
 		}
-		release(t, l)
+		testkit.Release(t, l)
 		wg.Wait()
 		// Ten are needed: to acquire and to release. The rest is for waiters who look whether
 		// the one ahead of them has died.

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // S5, S6, L2: the network holds everything to and from a minority, and nothing happens; to
@@ -24,19 +25,19 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
 	c := client(t, n.URL(), hasp.WithTTL(calm))
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	for _, p := range n.proxies[:2] {
 		p.Partition()
 	}
 	outlives(t, l)
 	got := waiting(t, n.direct(), "a", hasp.WithTTL(calm))
 	n.proxies[2].Partition()
-	next := takes(t, got, calm)
+	next := testkit.Granted(t, got)
 	granted := time.Now()
 	if l.Held() {
 		t.Error("two hold")
 	}
-	wantLost(t, l, 0, hasp.Expired)
+	testkit.Lost(t, l, hasp.Expired)
 	if lost := new(hasp.LostError); errors.As(l.Err(), &lost) && lost.Since.After(granted) {
 		t.Errorf("lost %s after the next was granted", lost.Since.Sub(granted))
 	}
@@ -47,8 +48,8 @@ func TestPartition(t *testing.T) {
 	if !next.Held() || len(at(t, n.nodes, "a", next.ID())) < 3 {
 		t.Errorf("%s holds, and is at %v", next.ID(), at(t, n.nodes, "a", next.ID()))
 	}
-	release(t, next)
-	release(t, lock(t, c, "a")) // L2
+	testkit.Release(t, next)
+	testkit.Release(t, testkit.Lock(t, c, "a")) // L2
 }
 
 // S8: the answers of some servers are lost after they did what was asked. What was acquired
@@ -90,7 +91,7 @@ func TestAnswersLost(t *testing.T) {
 			if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 				t.Errorf("release: %v", err)
 			}
-			eventually(t, "nothing left", 0, func() bool { return len(at(t, n.nodes, name, l.ID())) == 0 })
+			testkit.Eventually(t, "nothing left", func() bool { return len(at(t, n.nodes, name, l.ID())) == 0 })
 			for _, p := range n.proxies {
 				p.Heal()
 			}
@@ -152,8 +153,8 @@ func TestLateGrant(t *testing.T) {
 	}
 	for i, node := range n.nodes[3:] {
 		// Two SETs: the control's, and that of the script, which says that it was granted.
-		eventually(t, "both are delivered", 0, func() bool { return calls(t, n.nodes[3+i:4+i], "set") >= granted[i]+2 })
-		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+		testkit.Eventually(t, "both are delivered", func() bool { return calls(t, n.nodes[3+i:4+i], "set") >= granted[i]+2 })
+		testkit.Eventually(t, "the late grant is given back", func() bool { return do(t, node, "EXISTS", "a") == "0" })
 		if do(t, node, "GET", "control") != "mine" {
 			t.Error("the control has gone, too")
 		}
@@ -188,9 +189,9 @@ func TestLateGrantOfBrokenConnection(t *testing.T) {
 	}
 	time.Sleep(5 * time.Second) // rueidis waits three for an answer
 	each(t, nodes[3:], resume)
-	eventually(t, "all requests are delivered", 0, func() bool { return calls(t, nodes[3:], "set") >= before+4 })
+	testkit.Eventually(t, "all requests are delivered", func() bool { return calls(t, nodes[3:], "set") >= before+4 })
 	for _, node := range nodes[3:] {
-		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+		testkit.Eventually(t, "the late grant is given back", func() bool { return do(t, node, "EXISTS", "a") == "0" })
 		if do(t, node, "GET", "control") != "mine" {
 			t.Error("the control has gone, too")
 		}
@@ -204,24 +205,24 @@ func TestAttemptBesideRenewal(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
 	const ttl, aged = 40 * time.Second, time.Second // rueidis waits three for an answer
-	b := open(t, n.URL()+"?node_timeout=10s")
+	b := testkit.Open(t, n.URL()+"?node_timeout=10s")
 	s := session(t, b, ttl, nobody)
-	first := s.Ticket(request("warm"))
+	first := s.Ticket(testkit.Request("warm"))
 	if v, err := first.Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	eventually(t, "all servers have been reached", 0, everywhere(t, n.nodes, "warm"))
+	testkit.Eventually(t, "all servers have been reached", everywhere(t, n.nodes, "warm"))
 	if err := first.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all servers have answered", 0, nowhere(t, n.nodes, "warm"))
+	testkit.Eventually(t, "all servers have answered", nowhere(t, n.nodes, "warm"))
 	hold := func(mode faultnet.Mode) {
 		for _, p := range n.proxies {
 			p.Set(faultnet.Down, faultnet.Rule{Mode: mode})
 		}
 	}
 	hold(faultnet.Hold)
-	r := request("a")
+	r := testkit.Request("a")
 	ticket := s.Ticket(r)
 	done := make(chan error, 1)
 	go func() {
@@ -231,7 +232,7 @@ func TestAttemptBesideRenewal(t *testing.T) {
 		}
 		done <- err
 	}()
-	eventually(t, "the keys are set", 0, func() bool { return len(at(t, n.nodes, "a", r.ID)) == 5 })
+	testkit.Eventually(t, "the keys are set", func() bool { return len(at(t, n.nodes, "a", r.ID)) == 5 })
 	oldest := func() time.Duration {
 		least := int64(math.MaxInt64)
 		for _, node := range n.nodes {
@@ -240,7 +241,7 @@ func TestAttemptBesideRenewal(t *testing.T) {
 		}
 		return time.Duration(least) * time.Millisecond
 	}
-	eventually(t, "the keys have aged", aged, func() bool { return oldest() < ttl-aged })
+	testkit.Eventually(t, "the keys have aged", func() bool { return oldest() < ttl-aged })
 	began := time.Now()
 	if granted, err := s.KeepAlive(t.Context()); err != nil || granted != ttl {
 		t.Fatalf("%s, %v", granted, err)
@@ -312,16 +313,16 @@ func TestNoLivelock(t *testing.T) {
 func TestMessagesLost(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
-	l := lock(t, client(t, n.direct()), "a")
+	l := testkit.Lock(t, client(t, n.direct()), "a")
 	got := waiting(t, n.URL(), "a")
 	for _, p := range n.proxies {
 		p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	time.Sleep(50 * time.Millisecond)
 	for _, p := range n.proxies {
 		p.Reset()
 		p.Heal()
 	}
-	release(t, takes(t, got, 2*T))
+	testkit.Release(t, testkit.Granted(t, got))
 }

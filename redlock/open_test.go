@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redlock"
 )
@@ -100,12 +101,12 @@ func TestOpenWithServersAway(t *testing.T) {
 	if err := nodes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	l := lock(t, client(t, storeURL), "a")
+	l := testkit.Lock(t, client(t, storeURL), "a")
 	if err := nodes[0].Restart(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the third server has the key, too", T, func() bool { return len(at(t, nodes, "a", l.ID())) == 3 })
-	release(t, l)
+	testkit.Eventually(t, "the third server has the key, too", func() bool { return len(at(t, nodes, "a", l.ID())) == 3 })
+	testkit.Release(t, l)
 	for _, n := range nodes[1:] {
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
@@ -152,7 +153,7 @@ func TestTLS(t *testing.T) {
 	}
 	together := joinFiles(t, ca)
 	c := client(t, u.String()+"?tls_ca="+url.QueryEscape(together))
-	release(t, lock(t, c, "a"))
+	testkit.Release(t, testkit.Lock(t, c, "a"))
 	if strings.Contains(c.Backend().String(), "ana") {
 		t.Errorf("the store is called %s", c.Backend())
 	}
@@ -161,20 +162,7 @@ func TestTLS(t *testing.T) {
 func findings(t *testing.T, b driver.Backend) map[string]driver.Finding {
 	t.Helper()
 	defer b.Close()
-	all, err := b.(driver.Diagnoser).Diagnose(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	bySubject := map[string]driver.Finding{}
-	for _, f := range all {
-		if old, ok := bySubject[f.Subject]; !ok || old.Level == driver.Info {
-			bySubject[f.Subject] = f
-		}
-		if f.Level != driver.Info && f.Cure == "" {
-			t.Errorf("no cure for %+v", f)
-		}
-	}
-	return bySubject
+	return testkit.Findings(t, b)
 }
 
 func TestDoctor(t *testing.T) {
@@ -182,7 +170,7 @@ func TestDoctor(t *testing.T) {
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"})
 	want := func(subject string, level driver.Level, text string) {
 		t.Helper()
-		if f := findings(t, open(t, urlOf(nodes)))[subject]; f.Level != level || !strings.Contains(f.Text, text) {
+		if f := findings(t, testkit.Open(t, urlOf(nodes)))[subject]; f.Level != level || !strings.Contains(f.Text, text) {
 			t.Errorf("%s: %+v, want %s with %q", subject, f, level, text)
 		}
 	}
@@ -199,7 +187,7 @@ func TestDoctor(t *testing.T) {
 	want("majority", driver.Warn, "3 of 5")
 	want("server", driver.Warn, nodes[0].Addr)
 
-	b := open(t, urlOf(nodes))
+	b := testkit.Open(t, urlOf(nodes))
 	each(t, nodes[2:3], kill)
 	if f := findings(t, b)["majority"]; f.Level != driver.Bad {
 		t.Errorf("a majority is away: %+v", f)

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A renewal that takes longer than it has time keeps what it has achieved: the next one goes on
@@ -21,9 +22,9 @@ func TestRenewalGoesOn(t *testing.T) {
 	net := behindProxies(t)
 	const n, ttl, bound = 3000, 10 * time.Minute, 500 * time.Millisecond
 	gone := make(chan string, n)
-	s := session(t, open(t, net.URL()), ttl, func(id string, _ error) { gone <- id })
+	s := session(t, testkit.Open(t, net.URL()), ttl, func(id string, _ error) { gone <- id })
 	for i := range n {
-		if v, err := s.Ticket(request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
+		if v, err := s.Ticket(testkit.Request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
@@ -69,10 +70,10 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	const ttl = 2 * time.Minute
-	s := session(t, open(t, urlOf(nodes)+"?node_timeout=1s"), ttl, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
+	s := session(t, testkit.Open(t, urlOf(nodes)+"?node_timeout=1s"), ttl, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
 	take := func(name string) string {
 		t.Helper()
-		r := request(name)
+		r := testkit.Request(name)
 		if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
@@ -87,7 +88,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	for i := range 300 {
 		take(fmt.Sprint("n", i))
 	}
-	eventually(t, "the last lock on all servers", 0, everywhere(t, nodes, "n299"))
+	testkit.Eventually(t, "the last lock on all servers", everywhere(t, nodes, "n299"))
 	if err := nodes[0].Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	if err := nodes[0].Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all are renewed", 0, func() bool {
+	testkit.Eventually(t, "all are renewed", func() bool {
 		granted, err := s.KeepAlive(t.Context())
 		return err == nil && granted == ttl
 	})

@@ -1,35 +1,17 @@
 package redlock_test
 
 import (
-	"context"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	_ "github.com/hasplock/hasp/redlock"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
-
-// open opens a store by its URL, as hasp.Open does.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // urlOf names the servers.
 func urlOf(nodes []*backends.Redis) string {
@@ -45,7 +27,7 @@ func urlOf(nodes []*backends.Redis) string {
 func TestConformance(t *testing.T) {
 	storeURL := urlOf(backends.SharedRedisNodes(t))
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
 	})

@@ -2,14 +2,9 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // T is the TTL of clients whose locks are to be lost, and calm of those whose locks are to
@@ -34,85 +30,15 @@ func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 		// slow machine. The default has its turn in the conformance tests and in TestStorm.
 		storeURL += "?node_timeout=500ms"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), slack)
-	defer cancel()
-	c, err := hasp.Open(ctx, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-func lock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*T)
-	defer cancel()
-	l, err := c.Mutex(name).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t *testing.T, l *hasp.Lease) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), slack)
-	defer cancel()
-	if err := l.Release(ctx); err != nil {
-		t.Error(err)
-	}
+	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
 }
 
 // waiting starts to lock and returns when the client waits.
 func waiting(t *testing.T, storeURL, name string, opts ...hasp.Option) <-chan *hasp.Lease {
 	t.Helper()
-	waits := make(chan struct{}, 1)
-	c := client(t, storeURL, append(opts, hasp.WithObserver(observer(func(e hasp.Event) {
-		if e.Kind == hasp.Waiting {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		}
-	})))...)
-	got := make(chan *hasp.Lease, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*T)
-	done := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		l, err := c.Mutex(name).Lock(ctx)
-		if err != nil {
-			t.Logf("waiter: %v", err)
-		}
-		got <- l
-	}()
-	select {
-	case <-waits:
-	case <-time.After(slack):
-		t.Fatal("the waiter does not wait")
-	}
-	return got
-}
-
-type observer func(hasp.Event)
-
-func (o observer) Observe(e hasp.Event) { o(e) }
-
-// takes waits for a lease.
-func takes(t *testing.T, got <-chan *hasp.Lease, within time.Duration) *hasp.Lease {
-	t.Helper()
-	select {
-	case l := <-got:
-		if l == nil {
-			t.Fatal("the waiter gave up")
-		}
-		return l
-	case <-time.After(within + slack):
-		t.Fatalf("no grant within %s", within+slack)
-	}
-	return nil
+	return testkit.Waiting(t, name, func(seen hasp.Option) *hasp.Client {
+		return client(t, storeURL, append(opts, seen)...)
+	})
 }
 
 func do(t *testing.T, server *backends.Redis, args ...string) string {
@@ -124,22 +50,12 @@ func do(t *testing.T, server *backends.Redis, args ...string) string {
 	return out
 }
 
-// eventually waits for what must come.
-func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within + slack); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited %s for: %s", within+slack, what)
-		}
-	}
-}
-
 // outlives returns when the lock has been renewed for so long that it could not have lasted
 // without.
 func outlives(t *testing.T, l *hasp.Lease) {
 	t.Helper()
 	before := l.Deadline()
-	eventually(t, "renewals for a TTL", calm, func() bool {
+	testkit.Eventually(t, "renewals for a TTL", func() bool {
 		if !l.Held() {
 			t.Fatal(l.Err())
 		}
@@ -170,10 +86,10 @@ func having(t *testing.T, nodes []*backends.Redis, key string) (n int) {
 // is all that a lock waits for: the others would be connected to at any time afterwards.
 func warm(t *testing.T, c *hasp.Client, nodes []*backends.Redis) {
 	t.Helper()
-	l := lock(t, c, "warm")
-	eventually(t, "all servers have been reached", 0, everywhere(t, nodes, "warm"))
-	release(t, l)
-	eventually(t, "all servers have answered", 0, nowhere(t, nodes, "warm"))
+	l := testkit.Lock(t, c, "warm")
+	testkit.Eventually(t, "all servers have been reached", everywhere(t, nodes, "warm"))
+	testkit.Release(t, l)
+	testkit.Eventually(t, "all servers have answered", nowhere(t, nodes, "warm"))
 }
 
 // at returns the servers whose key has the value that begins with id.
@@ -185,19 +101,6 @@ func at(t *testing.T, nodes []*backends.Redis, key, id string) (have []int) {
 		}
 	}
 	return have
-}
-
-func wantLost(t *testing.T, l *hasp.Lease, within time.Duration, reason hasp.Reason) {
-	t.Helper()
-	select {
-	case <-l.Lost():
-	case <-time.After(within + slack):
-		t.Fatalf("not lost within %s", within+slack)
-	}
-	var lost *hasp.LostError
-	if !errors.As(l.Err(), &lost) || lost.Reason != reason {
-		t.Fatalf("Err() = %v, want the reason %q", l.Err(), reason)
-	}
 }
 
 func each(t *testing.T, nodes []*backends.Redis, do func(*backends.Redis) error) {
@@ -224,11 +127,7 @@ func behindProxies(t *testing.T) *network {
 	t.Helper()
 	n := &network{nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{})}
 	for _, node := range n.nodes {
-		p, err := faultnet.New(context.WithoutCancel(t.Context()), node.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
+		p := testkit.Proxy(t, node.Addr)
 		n.proxies = append(n.proxies, p)
 	}
 	return n
@@ -267,26 +166,11 @@ func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string
 
 func nobody(string, error) {}
 
-var made atomic.Int64
-
-func request(name string) driver.Request {
-	return driver.Request{Name: name, ID: fmt.Sprintf("test-%d", made.Add(1)), Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
-}
-
 // calls is how many commands the servers have served whose names match.
-func calls(tb testing.TB, nodes []*backends.Redis, name string) int {
-	tb.Helper()
-	pattern := regexp.MustCompile(`cmdstat_(?:` + name + `):calls=(\d+)`)
-	n := 0
+func calls(t testing.TB, nodes []*backends.Redis, names string) (n int) {
+	t.Helper()
 	for _, node := range nodes {
-		info, err := node.Do("INFO", "commandstats")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for _, m := range pattern.FindAllStringSubmatch(info, -1) {
-			c, _ := strconv.Atoi(m[1])
-			n += c
-		}
+		n += node.Calls(t, names)
 	}
 	return n
 }

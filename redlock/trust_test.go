@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // pttl is how long the key has left at a server, at the most: more than none if it is there.
@@ -28,7 +29,7 @@ func TestValidity(t *testing.T) {
 	t.Parallel()
 	const ttl, guard = 100 * time.Second, 50 * time.Millisecond
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-	l := lock(t, client(t, urlOf(nodes), hasp.WithTTL(ttl), hasp.WithGuard(guard)), "a")
+	l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(ttl), hasp.WithGuard(guard)), "a")
 	trusted := l.Deadline().Add(ttl/100 + guard)
 	covered := 0
 	for _, n := range nodes {
@@ -40,7 +41,7 @@ func TestValidity(t *testing.T) {
 		t.Errorf("trusted until %s, and %s before that the key has ended on all but %d servers",
 			l.Deadline(), ttl/100+guard, covered)
 	}
-	release(t, l)
+	testkit.Release(t, l)
 }
 
 // A release reaches every server that has the key, and not the majority alone that the
@@ -50,18 +51,18 @@ func TestReleaseEverywhere(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
-	l := lock(t, c, "a")
-	eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
-	release(t, l)
-	eventually(t, "the key on none", 0, nowhere(t, nodes, "a"))
+	l := testkit.Lock(t, c, "a")
+	testkit.Eventually(t, "the key on all servers", everywhere(t, nodes, "a"))
+	testkit.Release(t, l)
+	testkit.Eventually(t, "the key on none", nowhere(t, nodes, "a"))
 
-	l = lock(t, c, "a")
-	eventually(t, "the key on all servers", 0, everywhere(t, nodes, "a"))
+	l = testkit.Lock(t, c, "a")
+	testkit.Eventually(t, "the key on all servers", everywhere(t, nodes, "a"))
 	each(t, nodes[3:], pause)
-	release(t, l)
-	eventually(t, "the key on none of the others", 0, nowhere(t, nodes[:3], "a"))
+	testkit.Release(t, l)
+	testkit.Eventually(t, "the key on none of the others", nowhere(t, nodes[:3], "a"))
 	each(t, nodes[3:], resume)
-	eventually(t, "the key on none", 0, nowhere(t, nodes, "a"))
+	testkit.Eventually(t, "the key on none", nowhere(t, nodes, "a"))
 }
 
 // L4: a minority hears of a lock only after it was released: what they then grant is given
@@ -77,7 +78,7 @@ func TestGrantAfterRelease(t *testing.T) {
 		before = append(before, p.Stats().Up.Waiting())
 		p.Set(faultnet.Up, faultnet.Rule{Mode: faultnet.Hold})
 	}
-	l := lock(t, c, "a")
+	l := testkit.Lock(t, c, "a")
 	for i, p := range n.proxies[3:] {
 		ctx, cancel := context.WithTimeout(t.Context(), slack)
 		defer cancel()
@@ -85,11 +86,11 @@ func TestGrantAfterRelease(t *testing.T) {
 			t.Fatalf("the request is not on its way: %v", err)
 		}
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	for i, node := range n.nodes[3:] {
 		granted := calls(t, n.nodes[3+i:4+i], "set")
 		n.proxies[3+i].Heal()
-		eventually(t, "it is granted", 0, func() bool { return calls(t, n.nodes[3+i:4+i], "set") > granted })
-		eventually(t, "the late grant is given back", 0, func() bool { return do(t, node, "EXISTS", "a") == "0" })
+		testkit.Eventually(t, "it is granted", func() bool { return calls(t, n.nodes[3+i:4+i], "set") > granted })
+		testkit.Eventually(t, "the late grant is given back", func() bool { return do(t, node, "EXISTS", "a") == "0" })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func openAt(t testing.TB, storeURL string) (*hasp.Client, error) {
@@ -87,7 +88,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release(t, l)
+	testkit.Release(t, l)
 
 	plain := backends.SharedZooKeeper(t)
 	for what, u := range map[string]string{
@@ -144,8 +145,8 @@ func TestIdentity(t *testing.T) {
 	}
 	// The identity is proven again on a new connection.
 	s.net[0].Cut()
-	release(t, held)
-	release(t, receive(t, waiting))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, waiting))
 
 	// Others may look where that is wanted.
 	open := &Options{Root: root + "-read", User: "ana", Password: "s3cret", ACL: CreatorReadable}
@@ -158,7 +159,7 @@ func TestIdentity(t *testing.T) {
 	if err := other.b.Evict(t.Context(), "a", held.ID()); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("another identity evicts: %v", err)
 	}
-	release(t, held)
+	testkit.Release(t, held)
 }
 
 // Strategy Node: when our node has been deleted and another's stands in its place, neither
@@ -175,7 +176,7 @@ func TestNodeOfAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := uniqueName(t)
-		old, next := openSession(t, b, 10*time.Second).Ticket(request(name, "old")), openSession(t, b, 10*time.Second).Ticket(request(name, "next"))
+		old, next := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "old")), openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "next"))
 		if v, err := old.Enqueue(t.Context()); err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
@@ -227,7 +228,7 @@ func TestPlainNames(t *testing.T) {
 	if !found {
 		t.Error("the name is not listed")
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	if _, err := s.Mutex("a/b").Lock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {
 		t.Errorf("a name that is a path: %v", err)
 	}

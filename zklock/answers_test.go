@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // answerLost runs do while the answer to the first request that matches is lost together
@@ -22,11 +23,7 @@ func answerLost(t *testing.T, s *site, match func([]byte) bool, do func()) {
 	t.Helper()
 	cut := s.net[0].Lose(faultnet.Down, 1, match)
 	do()
-	select {
-	case <-cut:
-	case <-time.After(patience):
-		t.Fatal("no such request was made")
-	}
+	testkit.Await(t, "such a request", cut)
 }
 
 func onLock(op byte) func([]byte) bool { // a request on an entry's node, of this type
@@ -46,7 +43,7 @@ func TestCreateAnswerLost(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	release(t, s.lock(t, name)) // the parent exists
+	testkit.Release(t, s.lock(t, name)) // the parent exists
 	old := s.conn(t)
 	var held *hasp.Lease
 	answerLost(t, s, onLock(opCreate), func() { held = s.lock(t, name) })
@@ -54,7 +51,7 @@ func TestCreateAnswerLost(t *testing.T) {
 	if len(es) != 1 || es[0].ID != held.ID() || es[0].Seq != held.Token() || s.conn(t) != old {
 		t.Errorf("entries %+v, holding %s with token %d", es, held.ID(), held.Token())
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	if es := s.entries(t, name); len(es) != 0 {
 		t.Errorf("left: %+v", es)
 	}
@@ -65,13 +62,13 @@ func TestListAnswerLost(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	release(t, s.lock(t, name))
+	testkit.Release(t, s.lock(t, name))
 	var held *hasp.Lease
 	answerLost(t, s, listOf("/"+name), func() { held = s.lock(t, name) })
 	if es := s.entries(t, name); len(es) != 1 || es[0].ID != held.ID() {
 		t.Errorf("entries %+v", es)
 	}
-	release(t, held)
+	testkit.Release(t, held)
 }
 
 // The answer to the delete is lost: the release is still confirmed, by the next attempt.
@@ -80,8 +77,8 @@ func TestDeleteAnswerLost(t *testing.T) {
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	held := s.lock(t, name)
-	answerLost(t, s, onLock(2), func() { release(t, held) })
-	release(t, s.lock(t, name))
+	answerLost(t, s, onLock(2), func() { testkit.Release(t, held) })
+	testkit.Release(t, s.lock(t, name))
 }
 
 // The control: the same losses, met by the client library's own calls, which is what a lock
@@ -90,10 +87,7 @@ func TestDeleteAnswerLost(t *testing.T) {
 func TestAnswerLostUnnoticed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	p, err := faultnet.New(t.Context(), z.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Proxy(t, z.Addr)
 	s, plain, a := &site{net: []*faultnet.Proxy{p}}, connect(t, p.Addr()), admin(t, z)
 	parent := "/" + uniqueName(t)
 	if _, err := plain.Create(parent, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -132,11 +126,11 @@ func TestAdoptsOwnNodeOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, a, name := openSession(t, b, 10*time.Second), admin(t, z), uniqueName(t)
-	first := s.Ticket(request(name, "first"))
+	first := s.Ticket(testkit.RequestAs(name, "first"))
 	if _, err := first.Enqueue(t.Context()); err != nil { // the lock's node exists
 		t.Fatal(err)
 	}
-	k := s.Ticket(request(name, "second")).(*ticket)
+	k := s.Ticket(testkit.RequestAs(name, "second")).(*ticket)
 	if _, err := a.Create(k.path, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +152,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	release(t, s.lock(t, name))
+	testkit.Release(t, s.lock(t, name))
 	c := s.conn(t)
 	for _, hold := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
 		s.net[0].Set(hold, faultnet.Rule{Mode: faultnet.Hold})
@@ -171,8 +165,8 @@ func TestCreateDeliveredLate(t *testing.T) {
 		cancel()
 		s.net[0].Heal()
 		other := newSite(t, 10*time.Second, nil, z)
-		eventually(t, "nothing left", func() bool { return len(other.entries(t, name)) == 0 })
-		release(t, other.lock(t, name))
+		testkit.Eventually(t, "nothing left", func() bool { return len(other.entries(t, name)) == 0 })
+		testkit.Release(t, other.lock(t, name))
 		if s.conn(t) != c {
 			t.Errorf("%s held: the session has been replaced", hold)
 		}
@@ -186,8 +180,8 @@ func TestReturnsWithContext(t *testing.T) {
 	s := newSite(t, 10*time.Second, nil, z)
 	d := openSession(t, s.b, 10*time.Second)
 	name := uniqueName(t)
-	held := d.Ticket(request(name, "held"))
-	waits := d.Ticket(request(name, "waits"))
+	held := d.Ticket(testkit.RequestAs(name, "held"))
+	waits := d.Ticket(testkit.RequestAs(name, "waits"))
 	for _, k := range []driver.Ticket{held, waits} {
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
@@ -201,7 +195,7 @@ func TestReturnsWithContext(t *testing.T) {
 		{"Open", func(ctx context.Context) error { _, _, err := s.b.Open(ctx, d.opts); return err }},
 		{"KeepAlive", func(ctx context.Context) error { _, err := d.KeepAlive(ctx); return err }},
 		{"Enqueue", func(ctx context.Context) error {
-			_, err := d.Ticket(request(name, "new")).Enqueue(ctx)
+			_, err := d.Ticket(testkit.RequestAs(name, "new")).Enqueue(ctx)
 			return err
 		}},
 		{"Wait", func(ctx context.Context) error { _, err := waits.Wait(ctx); return err }},

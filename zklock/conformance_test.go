@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/zklock"
 )
@@ -77,20 +77,6 @@ func urlOf(servers ...*backends.ZooKeeper) string {
 	return "zookeeper://" + strings.Join(hosts, ",")
 }
 
-// open opens a backend by its URL, as hasp.Open would. The caller closes it.
-func open(t testing.TB, storeURL string) driver.Backend {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := driver.Lookup("zookeeper")(context.Background(), u)
-	if err != nil {
-		t.Fatalf("open %s: %v", storeURL, err)
-	}
-	return b
-}
-
 // proxied is a backend behind a network that can be cut. The client library keeps sessions
 // alive by itself: withholding the driver's calls would not make one expire.
 type proxied struct {
@@ -122,7 +108,7 @@ func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) dri
 		p.net = append(p.net, n)
 		hosts = append(hosts, n.Addr())
 	}
-	p.Backend = open(t, "zookeeper://"+strings.Join(hosts, ",")+"/drivertest"+params)
+	p.Backend = testkit.Open(t, "zookeeper://"+strings.Join(hosts, ",")+"/drivertest"+params)
 	p.Watcher = p.Backend.(driver.Watcher)
 	p.Namer = p.Backend.(driver.Namer)
 	p.Evicter = p.Backend.(driver.Evicter)

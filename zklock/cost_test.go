@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -34,13 +35,13 @@ func newCrowd(t *testing.T, z *backends.ZooKeeper, o *Options, name string, n in
 		// Long timeouts, so that renewals and pings do not blur the counts.
 		sessions[i] = openSession(t, b, 10*time.Second)
 	}
-	c.holder = sessions[0].Ticket(request(name, name+"-holder"))
+	c.holder = sessions[0].Ticket(testkit.RequestAs(name, name+"-holder"))
 	if v, err := c.holder.Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	c.tickets = make([]driver.Ticket, n)
 	for i := range n { // one after the other: the order is known
-		c.tickets[i] = sessions[i%8].Ticket(request(name, fmt.Sprint(name, "-", i)))
+		c.tickets[i] = sessions[i%8].Ticket(testkit.RequestAs(name, fmt.Sprint(name, "-", i)))
 		if v, err := c.tickets[i].Enqueue(t.Context()); err != nil || v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
@@ -80,7 +81,7 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 		c := newCrowd(t, z, nil, name, n)
 		// Each waiter watches its blocker and itself, as the holder does. The first waiter's on
 		// the holder is the holder's own: both are in one session.
-		eventually(t, "the vigils", func() bool { return number(t, z, "zk_watch_count") >= 2*n })
+		testkit.Eventually(t, "the vigils", func() bool { return number(t, z, "zk_watch_count") >= 2*n })
 		watches, packets := number(t, z, "zk_watch_count"), sent(t, z)
 		if err := c.holder.Leave(t.Context()); err != nil {
 			t.Fatal(err)
@@ -125,13 +126,13 @@ func TestReleaseOfNodeWakesAll(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const n = 64
 	c := newCrowd(t, z, &Options{Strategy: Node}, uniqueName(t), n)
-	eventually(t, "a watch by each session", func() bool { return number(t, z, "zk_watch_count") >= 8 })
+	testkit.Eventually(t, "a watch by each session", func() bool { return number(t, z, "zk_watch_count") >= 8 })
 	packets := sent(t, z)
 	if err := c.holder.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-c.granted
-	eventually(t, "a create by each waiter", func() bool { return sent(t, z)-packets >= n })
+	testkit.Eventually(t, "a create by each waiter", func() bool { return sent(t, z)-packets >= n })
 }
 
 // What an acquisition costs the server does not grow with the number of those who wait:
@@ -142,7 +143,7 @@ func TestPacketsOfWaiters(t *testing.T) {
 	per := map[int]float64{}
 	for _, n := range []int{16, 256} {
 		c := newCrowd(t, z, nil, uniqueName(t), n)
-		eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
+		testkit.Eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
 		packets, began := sent(t, z), time.Now()
 		holder := c.holder
 		for range n {
@@ -171,11 +172,11 @@ func TestPacketsUncontended(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	s, name := newSite(t, 30*time.Second, nil, z), uniqueName(t)
-	release(t, s.lock(t, name))
+	testkit.Release(t, s.lock(t, name))
 	const n = 200
 	packets := sent(t, z)
 	for range n {
-		release(t, s.lock(t, name))
+		testkit.Release(t, s.lock(t, name))
 	}
 	if per := float64(sent(t, z)-packets) / n; per > 3.1 {
 		t.Errorf("%.2f packets for lock and unlock", per)
@@ -192,10 +193,10 @@ func TestWatchesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, name := openSession(t, b, 10*time.Second), uniqueName(t)
-	if _, err := s.Ticket(request(name, "a")).Enqueue(t.Context()); err != nil {
+	if _, err := s.Ticket(testkit.RequestAs(name, "a")).Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waits := s.Ticket(request(name, "b"))
+	waits := s.Ticket(testkit.RequestAs(name, "b"))
 	if _, err := waits.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}

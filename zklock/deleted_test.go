@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // An administrator deletes the holder's node: it is told at once, by the watch.
@@ -33,7 +34,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 		if took := lost(t, held, hasp.Denied); took > 5*time.Second { // renewals come every 7.5 s
 			t.Errorf("told after %s", took)
 		}
-		release(t, s.lock(t, name))
+		testkit.Release(t, s.lock(t, name))
 	}
 }
 
@@ -52,7 +53,7 @@ func onlyChild(t testing.TB, a *zk.Conn, parent string) string {
 func TestParentDeleted(t *testing.T) {
 	t.Parallel()
 	_, _, next := deleteLock(t, slices.Backward[[]child])
-	release(t, next)
+	testkit.Release(t, next)
 }
 
 // The same with the holder's node first: the waiter may hear that its blocker has left
@@ -65,13 +66,13 @@ func TestParentDeletedHolderFirst(t *testing.T) {
 	if es := s.entries(t, name); len(es) == 0 {
 		lost(t, next, hasp.Denied)
 	} else {
-		release(t, next) // it had queued again
+		testkit.Release(t, next) // it had queued again
 	}
 	last := s.lock(t, name)
 	if last.Token() <= next.Token() || next.Held() {
 		t.Errorf("token %d after %d, held: %t", last.Token(), next.Token(), next.Held())
 	}
-	release(t, last)
+	testkit.Release(t, last)
 }
 
 // deleteLock deletes a lock's node and its two entries, in this order, in one transaction,
@@ -96,7 +97,7 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 		t.Fatal(err)
 	}
 	lost(t, held, hasp.Denied)
-	next := receive(t, waiting)
+	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
@@ -108,7 +109,7 @@ func TestGarbageChildren(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	release(t, s.lock(t, name))
+	testkit.Release(t, s.lock(t, name))
 	a := admin(t, z)
 	parent, _ := s.b.opts.path(name)
 	for _, g := range []string{"garbage", "lock-0000000000", "_c_-lock-0000000000", "locks", "leases", "\u00e9", "0000000000"} {
@@ -120,7 +121,7 @@ func TestGarbageChildren(t *testing.T) {
 	if es := s.entries(t, name); len(es) != 1 || es[0].ID != held.ID() {
 		t.Errorf("entries %+v", es)
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	for got, err := range s.Names(t.Context(), name) {
 		t.Errorf("listed %q, %v", got, err)
 	}
@@ -136,12 +137,12 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := uniqueName(t)
-	holder := openSession(t, b, 10*time.Second).Ticket(request(name, "holder"))
+	holder := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder"))
 	if _, err := holder.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, guarded := range []bool{false, true} {
-		k := openSession(t, b, 10*time.Second).Ticket(request(name, []string{"w0", "w1"}[i])).(*ticket)
+		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		if err := <-got; !errors.Is(err, driver.ErrGone) {
 			t.Errorf("an evicted waiter that was not told: %v", err)
 		}
-		holder = openSession(t, b, 10*time.Second).Ticket(request(name, "holder2"))
+		holder = openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder2"))
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}

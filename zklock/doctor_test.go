@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -25,7 +26,7 @@ func TestDoctor(t *testing.T) {
 	}
 	e := backends.SharedZooKeeperEnsemble(t)
 	s := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...)
-	release(t, s.lock(t, "a"))
+	testkit.Release(t, s.lock(t, "a"))
 	held := s.lock(t, "b")
 	waiting := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...).queue(t, "b")
 	fs, err := s.b.Diagnose(t.Context())
@@ -35,8 +36,8 @@ func TestDoctor(t *testing.T) {
 	if longest := find(fs, "waiters"); longest.Level != driver.Info || !strings.Contains(longest.Text, "has 2 entries") {
 		t.Errorf("%+v", longest)
 	}
-	release(t, held)
-	release(t, receive(t, waiting))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, waiting))
 	for subject, level := range map[string]driver.Level{
 		"version": driver.Info, "tickTime": driver.Info, "session timeout": driver.Info, "acl": driver.Warn, "disk": driver.Info,
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // evicted is an entry that stood, and the node of its lock.
@@ -95,7 +96,7 @@ func TestEvictWithoutNote(t *testing.T) {
 			if _, err := a.SetACL(e.node, zk.WorldACL(zk.PermAll), -1); err != nil {
 				t.Fatal(err)
 			}
-			release(t, e.Lease)
+			testkit.Release(t, e.Lease)
 		}
 	}
 }
@@ -107,12 +108,12 @@ func TestEvictTogether(t *testing.T) {
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
 	e := toEvict(t, s)
-	defer release(t, e.Lease) // it stands all the time, and the container with it
+	defer testkit.Release(t, e.Lease) // it stands all the time, and the container with it
 	d := openSession(t, s.b, 10*time.Second)
 	var ids []string
 	for i := range 8 {
 		ids = append(ids, fmt.Sprintf("%s-%d", strings.ToLower(e.name), i))
-		if v, err := d.Ticket(request(e.name, ids[i])).Enqueue(t.Context()); err != nil || v.Held {
+		if v, err := d.Ticket(testkit.RequestAs(e.name, ids[i])).Enqueue(t.Context()); err != nil || v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -24,16 +25,16 @@ func TestSessionExpiredElsewhere(t *testing.T) {
 	if took := lost(t, held, hasp.SessionGone); took > 6*time.Second { // the session would have lasted for ten
 		t.Errorf("told after %s", took)
 	}
-	next := receive(t, waiting)
+	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
-	release(t, next)
+	testkit.Release(t, next)
 	again := s.lock(t, name)
 	if c := s.conn(t); c == old || c.zk.SessionID() == old.zk.SessionID() {
 		t.Error("the old session is in use")
 	}
-	release(t, again)
+	testkit.Release(t, again)
 }
 
 // A waiter in the middle dies. Who is behind it does not mistake that for its turn, and
@@ -48,7 +49,7 @@ func TestChainRepair(t *testing.T) {
 	last := c.queue(t, name)
 	dead := b.conn(t)
 	expire(t, z, dead)
-	eventually(t, "the dead waiter queued again, behind", func() bool {
+	testkit.Eventually(t, "the dead waiter queued again, behind", func() bool {
 		es := a.entries(t, name)
 		return len(es) == 3 && es[1].Session == sessionName(c.conn(t).zk.SessionID())
 	})
@@ -57,9 +58,9 @@ func TestChainRepair(t *testing.T) {
 		t.Fatal("granted while another holds")
 	case <-time.After(100 * time.Millisecond):
 	}
-	release(t, held)
-	release(t, receive(t, last))
-	release(t, receive(t, middle))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, last))
+	testkit.Release(t, testkit.Granted(t, middle))
 }
 
 // The server stands still for longer than the timeout: the holder has stopped believing
@@ -80,11 +81,11 @@ func TestServerStopped(t *testing.T) {
 	if err := z.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	next := receive(t, waiting)
+	next := testkit.Granted(t, waiting)
 	if held.Held() || next.Token() <= held.Token() {
 		t.Errorf("held %t, token %d after %d", held.Held(), next.Token(), held.Token())
 	}
-	release(t, next)
+	testkit.Release(t, next)
 }
 
 // A follower that has lost its leader goes on answering for syncLimit ticks, which is far
@@ -155,16 +156,16 @@ func TestLeaderKilled(t *testing.T) {
 	if err := leader.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new leader", func() bool { _, err := e.Leader(); return err == nil })
+	testkit.Eventually(t, "a new leader", func() bool { _, err := e.Leader(); return err == nil })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err = held.Release(ctx)
 	if err != nil && !errors.Is(err, hasp.ErrLost) { // a slow machine may take too long to elect
 		t.Errorf("release: %v", err)
 	}
-	next := receive(t, waiting)
+	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
-	release(t, next)
+	testkit.Release(t, next)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // BenchmarkFlight shows what it is worth that create and list travel together, and that it
@@ -104,6 +105,6 @@ func settle(s *session, node string, names []string, early *int, list func() []s
 }
 
 func requestOf(name string, i int) *driver.Request {
-	r := request(name, fmt.Sprint(name, "-", i, "-", time.Now().UnixNano()))
+	r := testkit.RequestAs(name, fmt.Sprint(name, "-", i, "-", time.Now().UnixNano()))
 	return &r
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Who waits behind a node that he may not read sees it leave, also when its owner has
@@ -22,7 +23,7 @@ func TestHiddenBlocker(t *testing.T) {
 	}
 	for _, o := range []*Options{{Root: "/hidden"}, {Root: "/hidden-node", Strategy: Node}} {
 		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
-		release(t, s.lock(t, name))
+		testkit.Release(t, s.lock(t, name))
 		node, _ := s.b.opts.path(name)
 		flags, watched := int32(zk.FlagEphemeral), o.Root
 		if o.Strategy != Node {
@@ -40,7 +41,7 @@ func TestHiddenBlocker(t *testing.T) {
 			}
 			got <- err
 		}()
-		eventually(t, "the watch", func() bool { return s.conn(t).watches.standing(watchKey{watched, children}) })
+		testkit.Eventually(t, "the watch", func() bool { return s.conn(t).watches.standing(watchKey{watched, children}) })
 		if _, err := a.Set(node, []byte("published"), -1); err != nil {
 			t.Fatal(err)
 		}
@@ -52,13 +53,8 @@ func TestHiddenBlocker(t *testing.T) {
 		if err := a.Delete(node, -1); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-got:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(patience):
-			t.Fatalf("under %s: sleeps on", o.Root)
+		if err := testkit.Await(t, "the waiter under "+o.Root, got); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -86,7 +82,7 @@ func TestHiddenRoot(t *testing.T) {
 			waiting <- l
 		}
 	}()
-	eventually(t, "an attempt to watch", func() bool {
+	testkit.Eventually(t, "an attempt to watch", func() bool {
 		s.b.mu.Lock()
 		defer s.b.mu.Unlock()
 		return len(s.b.conns) == 1 && s.b.conns[0].watches.sown()
@@ -94,5 +90,5 @@ func TestHiddenRoot(t *testing.T) {
 	if err := a.Delete(root+"/a", -1); err != nil {
 		t.Fatal(err)
 	}
-	release(t, receive(t, waiting))
+	testkit.Release(t, testkit.Granted(t, waiting))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -41,7 +42,7 @@ func TestLibraryLock(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	held := receive(t, waiting)
+	held := testkit.Granted(t, waiting)
 	got := make(chan error, 1)
 	l = theirs()
 	go func() { got <- l.Lock() }()
@@ -50,7 +51,7 @@ func TestLibraryLock(t *testing.T) {
 		t.Fatalf("the library got what we hold: %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
-	release(t, held)
+	testkit.Release(t, held)
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestForeignNodes(t *testing.T) {
 			s := newSite(t, 10*time.Second, &Options{Dialect: c.dialect}, z)
 			name := uniqueName(t)
 			parent, _ := s.b.opts.path(name)
-			release(t, s.lock(t, name))
+			testkit.Release(t, s.lock(t, name))
 			a := admin(t, z)
 			put := func(prefix string) string {
 				node, err := a.Create(parent+"/"+prefix, []byte("10.1.2.3"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
@@ -150,7 +151,7 @@ func TestForeignNodes(t *testing.T) {
 				if !found {
 					t.Errorf("%s: none of %q ends in %s and a number", what, names, suffix)
 				}
-				release(t, l)
+				testkit.Release(t, l)
 			}
 			write := func() (*hasp.Lease, error) { return s.Mutex(name).TryLock(t.Context()) }
 			read := func() (*hasp.Lease, error) { return s.RWMutex(name).TryRLock(t.Context()) }
@@ -196,11 +197,11 @@ func TestDialectsOfCurator(t *testing.T) {
 	b := newSite(t, 10*time.Second, &Options{Dialect: CuratorRW}, z)
 	held := a.lock(t, name)
 	waiting := b.queue(t, name)
-	release(t, held)
-	held = receive(t, waiting)
+	testkit.Release(t, held)
+	held = testkit.Granted(t, waiting)
 	waiting = a.queue(t, name)
-	release(t, held)
-	release(t, receive(t, waiting))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, waiting))
 }
 
 // Requests are not misread across the kinds: what is asked is what is listed.
@@ -214,7 +215,7 @@ func TestKindsListed(t *testing.T) {
 		}
 		s := openSession(t, b, 10*time.Second)
 		for _, c := range [][2]int64{{driver.Whole, driver.Whole}, {1, driver.Whole}, {7, driver.Whole}, {1, 1}, {3, 1000}, {driver.Whole - 1, driver.Whole - 1}} {
-			r := request(uniqueName(t), fmt.Sprint("id-", c))
+			r := testkit.RequestAs(uniqueName(t), fmt.Sprint("id-", c))
 			r.Units, r.Capacity = c[0], c[1]
 			k := s.Ticket(r)
 			if v, err := k.Enqueue(t.Context()); err != nil || !v.Held {

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -38,7 +39,7 @@ func TestListIsNotBehind(t *testing.T) {
 			if es := other.entries(t, name); len(es) != 1 || es[0].Seq != l.Token() {
 				t.Fatalf("round %d: server %d has granted token %d, and another lists %+v", round, i, l.Token(), es)
 			}
-			release(t, l)
+			testkit.Release(t, l)
 			if es := other.entries(t, name); len(es) != 0 {
 				t.Fatalf("round %d: released at server %d, and another lists %+v", round, i, es)
 			}
@@ -57,7 +58,7 @@ func TestTryIsNotBehind(t *testing.T) {
 		if err != nil {
 			t.Fatalf("try %d of a free lock: %v", round, err)
 		}
-		release(t, l)
+		testkit.Release(t, l)
 	}
 }
 
@@ -71,7 +72,7 @@ func TestListTheFirst(t *testing.T) {
 	const n = 40
 	var tickets []driver.Ticket
 	for i := range n {
-		k := d.Ticket(request(name, fmt.Sprint(name, "-", i)))
+		k := d.Ticket(testkit.RequestAs(name, fmt.Sprint(name, "-", i)))
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -50,13 +51,13 @@ func TestPathWithPast(t *testing.T) {
 			for range 3 {
 				l := at.lock(t, name)
 				turn(l)
-				release(t, l)
+				testkit.Release(t, l)
 			}
 			held := at.lock(t, name)
 			turn(held)
 			waiting := begin(t, behind, name)
 			if round%3 == 0 {
-				release(t, held)
+				testkit.Release(t, held)
 			}
 			resume(t, followers[0])
 			if round%3 == 1 {
@@ -64,10 +65,10 @@ func TestPathWithPast(t *testing.T) {
 				pause(t, followers[0])
 			}
 			if round%3 != 0 {
-				release(t, held)
+				testkit.Release(t, held)
 				resume(t, followers[0])
 			}
-			next := receive(t, waiting)
+			next := testkit.Granted(t, waiting)
 			turn(next)
 
 			// It goes on while its server stands still; and so does one that moves between two of
@@ -76,7 +77,7 @@ func TestPathWithPast(t *testing.T) {
 			pause(t, followers[0])
 			time.Sleep(20 * time.Millisecond)
 			resume(t, followers[0])
-			release(t, next)
+			testkit.Release(t, next)
 			l := moves.lock(t, name)
 			turn(l)
 			time.Sleep(2 * vigilHeld)
@@ -86,7 +87,7 @@ func TestPathWithPast(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 			resume(t, followers[round%2])
-			release(t, l)
+			testkit.Release(t, l)
 		}
 	}
 }

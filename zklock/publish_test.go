@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // givenUp is a context that ends right after a request was begun: when its end is waited for
@@ -52,7 +53,7 @@ func TestLatePublish(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := uniqueName(t)
-		k := openSession(t, b, 10*time.Second).Ticket(request(name, "leader"))
+		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "leader"))
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func TestPublishAfterUnknown(t *testing.T) {
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
 	d := openSession(t, s.b, 10*time.Second)
-	k := d.Ticket(request(name, "leader")).(*ticket)
+	k := d.Ticket(testkit.RequestAs(name, "leader")).(*ticket)
 	if _, err := k.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}

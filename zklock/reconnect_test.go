@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // plant leaves watches in the client library that never fire and take long to set again.
@@ -60,7 +61,7 @@ func TestWatchesAreSetAgainFirst(t *testing.T) {
 		// another.
 		s.net[0].Refuse()
 		s.net[0].Cut()
-		eventually(t, "the end of the connection", func() bool {
+		testkit.Eventually(t, "the end of the connection", func() bool {
 			select {
 			case <-c.standing():
 				return false
@@ -87,7 +88,7 @@ func TestWatchesAreSetAgainFirst(t *testing.T) {
 			t.Fatalf("the types of the requests on a new connection: %v", order)
 		}
 	}
-	release(t, held)
+	testkit.Release(t, held)
 }
 
 // A waiter that has reconnected is deleted by an administrator, and then its blocker leaves,
@@ -100,12 +101,12 @@ func TestGuardAfterReconnection(t *testing.T) {
 	for round := range 5 {
 		name := uniqueName(t)
 		holds, s := newSite(t, 30*time.Second, nil, z), newSite(t, 30*time.Second, nil, z)
-		holder := openSession(t, holds.b, 30*time.Second).Ticket(request(name, "holder")).(*ticket)
+		holder := openSession(t, holds.b, 30*time.Second).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d := openSession(t, s.b, 30*time.Second)
-		waits := d.Ticket(request(name, "waits")).(*ticket)
+		waits := d.Ticket(testkit.RequestAs(name, "waits")).(*ticket)
 		if _, err := waits.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -119,12 +120,12 @@ func TestGuardAfterReconnection(t *testing.T) {
 			got <- answer{v, err}
 		}()
 		own, blocker := watchKey{waits.node, children}, watchKey{holder.node, children}
-		eventually(t, "the watch on its own node", func() bool { return d.watches.standing(own) })
+		testkit.Eventually(t, "the watch on its own node", func() bool { return d.watches.standing(own) })
 		plant(t, d.conn, 1500) // 6 MB, in fifty requests, one after the other
 		s.net[0].Set(faultnet.Down, faultnet.Rule{Delay: 50 * time.Millisecond})
 		s.net[0].Cut()
-		eventually(t, "a new connection", func() bool { return d.watches.current() == 2 })
-		eventually(t, "the watch on its blocker", func() bool { return d.watches.standing(blocker) })
+		testkit.Eventually(t, "a new connection", func() bool { return d.watches.current() == 2 })
+		testkit.Eventually(t, "the watch on its blocker", func() bool { return d.watches.standing(blocker) })
 		for _, node := range []string{waits.node, holder.node} {
 			if err := a.Delete(node, -1); err != nil {
 				t.Fatal(err)

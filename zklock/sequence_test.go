@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -104,10 +105,10 @@ func TestNumbersUsedUp(t *testing.T) {
 		last = l.Token()
 		return l
 	}
-	release(t, grown(s.lock(t, "a"))) // ...44
-	held := grown(s.lock(t, "a"))     // ...45
-	waiting := other.queue(t, "a")    // ...46
-	for range 2 {                     // ...47, and again
+	testkit.Release(t, grown(s.lock(t, "a"))) // ...44
+	held := grown(s.lock(t, "a"))             // ...45
+	waiting := other.queue(t, "a")            // ...46
+	for range 2 {                             // ...47, and again
 		c := newSite(t, 10*time.Second, nil, z)
 		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) {
 			t.Fatalf("with a number that is not one: %v", err)
@@ -116,10 +117,10 @@ func TestNumbersUsedUp(t *testing.T) {
 	if es := s.entries(t, "a"); len(es) != 2 {
 		t.Errorf("entries %+v", es)
 	}
-	release(t, held)
-	release(t, grown(receive(t, waiting)))
+	testkit.Release(t, held)
+	testkit.Release(t, grown(testkit.Granted(t, waiting)))
 	for range 3 { // the first of these finds the queue empty, and begins a new count
-		release(t, grown(s.lock(t, "a")))
-		release(t, grown(other.lock(t, "a")))
+		testkit.Release(t, grown(s.lock(t, "a")))
+		testkit.Release(t, grown(other.lock(t, "a")))
 	}
 }

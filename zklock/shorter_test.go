@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // grantAtMost restarts a server with another maxSessionTimeout.
@@ -45,7 +46,7 @@ func TestShorterOnReconnection(t *testing.T) {
 		t.Fatalf("granted %s", got)
 	}
 	grantAtMost(t, z, shorter)
-	eventually(t, "the session's continuation", func() bool { return c.timeout() == shorter })
+	testkit.Eventually(t, "the session's continuation", func() bool { return c.timeout() == shorter })
 	s.net[0].Partition()
 	next := newSite(t, ttl, nil, z).lock(t, name)
 	if left := time.Until(held.Deadline()); held.Held() {
@@ -54,9 +55,9 @@ func TestShorterOnReconnection(t *testing.T) {
 	if held.Token() >= next.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
-	release(t, next)
+	testkit.Release(t, next)
 	s.net[0].Heal()
-	release(t, s.lock(t, name)) // by a session that has had the shorter time-out from the start
+	testkit.Release(t, s.lock(t, name)) // by a session that has had the shorter time-out from the start
 	if got := s.conn(t).timeout(); got != shorter {
 		t.Errorf("granted %s", got)
 	}
@@ -73,13 +74,13 @@ func TestSlightlyShorterOnReconnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openSession(t, b, ttl)
-	k := s.Ticket(request(uniqueName(t), "a"))
+	k := s.Ticket(testkit.RequestAs(uniqueName(t), "a"))
 	if _, err := k.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(ttl - shorter) // what was promised at the opening ends before what is granted below
 	grantAtMost(t, z, shorter)
-	eventually(t, "the session's continuation", func() bool { return s.conn.timeout() == shorter })
+	testkit.Eventually(t, "the session's continuation", func() bool { return s.conn.timeout() == shorter })
 	for range 2 {
 		since := time.Since(s.connectedAt()) // the last sign of life that has been proven
 		if granted, err := s.KeepAlive(t.Context()); err != nil || granted+since > shorter {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -38,7 +39,7 @@ func TestOtherDialectRefused(t *testing.T) {
 		t.Run(string(c.dialect)+" "+c.node, func(t *testing.T) {
 			root := "/" + strings.ToLower(strings.NewReplacer("/", "-", "#", "-").Replace(uniqueName(t)))
 			s := newSite(t, 10*time.Second, &Options{Root: root, Dialect: c.dialect}, z)
-			release(t, s.lock(t, "a"))
+			testkit.Release(t, s.lock(t, "a"))
 			node, err := admin(t, z).Create(root+"/a/"+c.node, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +88,7 @@ func TestKazooKeepsLockNodes(t *testing.T) {
 	a := admin(t, z)
 	for _, d := range []Dialect{Kazoo, Curator} {
 		s := newSite(t, 10*time.Second, &Options{Root: "/" + string(d), Dialect: d}, z)
-		release(t, s.lock(t, "a"))
+		testkit.Release(t, s.lock(t, "a"))
 	}
 	there := func(node string) bool {
 		t.Helper()

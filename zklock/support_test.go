@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,9 +18,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
-const patience = 30 * time.Second // for what must come
+const patience = testkit.Patience // for what must come
 
 // site is a client of hasp on a network of its own.
 type site struct {
@@ -35,11 +35,7 @@ func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.Z
 	s := &site{}
 	var hosts []string
 	for _, z := range servers {
-		p, err := faultnet.New(context.Background(), z.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
+		p := testkit.Proxy(t, z.Addr)
 		s.net = append(s.net, p)
 		hosts = append(hosts, p.Addr())
 	}
@@ -56,27 +52,15 @@ func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.Z
 
 func (s *site) lock(t testing.TB, name string) *hasp.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	l, err := s.Mutex(name).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return testkit.Lock(t, s.Client, name)
 }
 
 // queue begins to wait and returns when the entry stands.
 func (s *site) queue(t testing.TB, name string) <-chan *hasp.Lease {
 	t.Helper()
 	n := len(s.entries(t, name))
-	got := make(chan *hasp.Lease, 1)
-	go func() {
-		defer close(got)
-		if l, err := s.Mutex(name).Lock(t.Context()); err == nil {
-			got <- l
-		}
-	}()
-	eventually(t, "the waiter's entry", func() bool { return len(s.entries(t, name)) > n })
+	got := testkit.Locking(t, s.Client, name)
+	testkit.Eventually(t, "the waiter's entry", func() bool { return len(s.entries(t, name)) > n })
 	return got
 }
 
@@ -99,40 +83,11 @@ func (s *site) conn(t testing.TB) *conn {
 	return s.b.conns[0]
 }
 
-func receive(t testing.TB, got <-chan *hasp.Lease) *hasp.Lease {
-	t.Helper()
-	select {
-	case l := <-got:
-		if l == nil {
-			t.Fatal("not acquired")
-		}
-		return l
-	case <-time.After(patience):
-		t.Fatal("not acquired in time")
-	}
-	return nil
-}
-
-func release(t testing.TB, l *hasp.Lease) {
-	t.Helper()
-	if err := l.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // lost waits until a lease is lost for this reason and returns how long that took.
 func lost(t testing.TB, l *hasp.Lease, reason hasp.Reason) time.Duration {
 	t.Helper()
 	began := time.Now()
-	select {
-	case <-l.Lost():
-	case <-time.After(patience):
-		t.Fatal("never told of the loss")
-	}
-	var e *hasp.LostError
-	if !errors.As(l.Err(), &e) || e.Reason != reason || l.Held() {
-		t.Errorf("lost: %v, held %t; want the reason %q", l.Err(), l.Held(), reason)
-	}
+	testkit.Lost(t, l, reason)
 	return time.Since(began)
 }
 
@@ -143,15 +98,6 @@ func believed(t testing.TB, l *hasp.Lease, by time.Time) {
 	lost(t, l, hasp.Expired)
 	if d := l.Deadline(); d.After(by) {
 		t.Errorf("believed for %s too long", d.Sub(by))
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain waited for %s", what)
-		}
 	}
 }
 
@@ -189,7 +135,7 @@ func expire(t testing.TB, z *backends.ZooKeeper, c *conn) {
 	b = append(b, password...)
 	requests := append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 	requests = append(requests, 0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5) // xid 1, type -11
-	eventually(t, "the end of the session", func() bool {
+	testkit.Eventually(t, "the end of the session", func() bool {
 		n, err := net.Dial("tcp", z.Addr)
 		if err != nil {
 			t.Fatal(err)
@@ -217,11 +163,6 @@ func number(t testing.TB, z *backends.ZooKeeper, key string) int {
 		t.Fatalf("%s: %v", key, err)
 	}
 	return int(f)
-}
-
-// request is a mutex's, for tests below the core.
-func request(name, id string) driver.Request {
-	return driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
 }
 
 func openSession(t testing.TB, b *backend, ttl time.Duration) *session {

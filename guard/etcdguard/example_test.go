@@ -13,8 +13,8 @@ import (
 
 	"github.com/hasplock/hasp/guard"
 	"github.com/hasplock/hasp/guard/etcdguard"
-	"github.com/hasplock/hasp/guard/internal/guardtest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // The tokens are those of leases, as lease.Token() gives them.
@@ -48,7 +48,5 @@ var exampleAddr = "127.0.0.1:2379"
 // The example needs a server, so go test cannot run it by itself: this does.
 func TestExample(t *testing.T) {
 	exampleAddr = backends.SharedEtcd(t).Addr
-	if got, want := guardtest.Printed(t, Example), "second: <nil>\nfirst is stale: true\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
+	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hasplock/hasp/guard"
-	"github.com/hasplock/hasp/guard/internal/guardtest"
 	"github.com/hasplock/hasp/guard/pgxguard"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // The tokens are those of leases, as lease.Token() gives them.
@@ -51,7 +51,5 @@ var exampleURL = "postgres://postgres@127.0.0.1/postgres"
 // The example needs a server, so go test cannot run it by itself: this does.
 func TestExample(t *testing.T) {
 	exampleURL = backends.SharedPostgres(t).URL()
-	if got, want := guardtest.Printed(t, Example), "88 stale: false\n87 stale: true\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
+	testkit.Prints(t, "88 stale: false\n87 stale: true\n", Example)
 }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/guard"
-	"github.com/hasplock/hasp/guard/internal/guardtest"
 	"github.com/hasplock/hasp/guard/redisguard"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Two holders, one after the other; the first one's late write is refused.
@@ -102,12 +102,6 @@ var exampleAddr = "127.0.0.1:6379"
 // The examples need a server, so go test cannot run them by itself: this does.
 func TestExamples(t *testing.T) {
 	exampleAddr = backends.SharedRedis(t).Addr
-	for want, example := range map[string]func(){
-		"second: <nil>\nfirst is stale: true\n": Example,
-		"[OK paid] <nil>\ntrue\n":               ExampleClient,
-	} {
-		if got := guardtest.Printed(t, example); got != want {
-			t.Errorf("printed %q, want %q", got, want)
-		}
-	}
+	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
+	testkit.Prints(t, "[OK paid] <nil>\ntrue\n", ExampleClient)
 }

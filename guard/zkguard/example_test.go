@@ -13,9 +13,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/guard"
-	"github.com/hasplock/hasp/guard/internal/guardtest"
 	"github.com/hasplock/hasp/guard/zkguard"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // The tokens are those of leases, as lease.Token() gives them.
@@ -49,7 +49,5 @@ var exampleAddr = "127.0.0.1:2181"
 // The example needs a server, so go test cannot run it by itself: this does.
 func TestExample(t *testing.T) {
 	exampleAddr = backends.SharedZooKeeper(t).Addr
-	if got, want := guardtest.Printed(t, Example), "second: <nil>\nfirst is stale: true\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
+	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
 }

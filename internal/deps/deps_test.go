@@ -116,8 +116,9 @@ var mayImport = map[string][]string{
 	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
 	"./internal/handmade":         {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},
-	"./internal/testtier":         {},                                      // imported by every package's tests, the root's too
-	"./internal/witness":          {".", "./driver", "./internal/history"}, // its own, so that history knows no lock
+	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
+	"./internal/witness":          {".", "./driver", "./internal/history"},  // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

@@ -3,6 +3,7 @@
 package history
 
 import (
+	"github.com/hasplock/hasp/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,7 +84,7 @@ func stopHolder(t *testing.T, belief string) History {
 	defer w.Wait()
 	defer w.Process.Kill()
 	path := filepath.Join(dir, "history")
-	waitFor(t, "the holder's first Held()", func() bool {
+	testkit.Eventually(t, "the holder's first Held()", func() bool {
 		h, err := Load(path)
 		return err == nil && len(h) == 1 && h[0].LastHeld > 0
 	})
@@ -112,14 +113,4 @@ func stopHolder(t *testing.T, belief string) History {
 		t.Fatalf("the holder did not finish its record: %+v", h[i])
 	}
 	return h
-}
-
-// waitFor polls what another process does.
-func waitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
 }

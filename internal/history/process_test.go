@@ -5,6 +5,7 @@ package history
 import (
 	"encoding/binary"
 	"fmt"
+	"github.com/hasplock/hasp/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,7 +131,7 @@ func TestKilledWorkerLeavesItsRecord(t *testing.T) {
 	}
 	defer w.Wait()
 	path := filepath.Join(dir, "history")
-	waitFor(t, "the worker's first line", func() bool {
+	testkit.Eventually(t, "the worker's first line", func() bool {
 		h, err := Load(path)
 		return err == nil && len(h) == 1
 	})

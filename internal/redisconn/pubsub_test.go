@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // listen subscribes in the background and returns when the subscription stands.
@@ -38,13 +39,8 @@ func listen(t *testing.T, c redisconn.Conn, channel string) (got <-chan string, 
 
 func heard(t *testing.T, got <-chan string, want string) {
 	t.Helper()
-	select {
-	case text := <-got:
-		if text != want {
-			t.Errorf("heard %q, want %q", text, want)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatalf("never heard %q", want)
+	if text := testkit.Await(t, want, got); text != want {
+		t.Errorf("heard %q, want %q", text, want)
 	}
 }
 
@@ -69,17 +65,15 @@ func listening(t *testing.T, server *backends.Redis) (channels, connections int)
 	return len(strings.Fields(list)), strings.Count(clients, "id=")
 }
 
-func eventually(t *testing.T, server *backends.Redis, channels, connections int) {
+// listens demands that the server comes to have so many channels on so many connections.
+func listens(t *testing.T, server *backends.Redis, channels, connections int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		c, n := listening(t, server)
-		if c == channels && n == connections {
-			return
+	testkit.Until(t, fmt.Sprintf("%d channels on %d connections", channels, connections), func() error {
+		if c, n := listening(t, server); c != channels || n != connections {
+			return fmt.Errorf("%d on %d", c, n)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d channels on %d connections, want %d on %d", c, n, channels, connections)
-		}
-	}
+		return nil
+	})
 }
 
 // All subscriptions share a connection and those to one channel a subscription; each ends
@@ -90,7 +84,7 @@ func TestSubscriptionsShare(t *testing.T) {
 	a1, _, stop1 := listen(t, c, "a")
 	a2, end2, stop2 := listen(t, c, "a")
 	b, _, stopB := listen(t, c, "b")
-	eventually(t, server, 2, 1)
+	listens(t, server, 2, 1)
 	publish(t, server, "a", "one")
 	heard(t, a1, "one")
 	heard(t, a2, "one")
@@ -103,9 +97,9 @@ func TestSubscriptionsShare(t *testing.T) {
 	if err := <-end2; err != context.Canceled {
 		t.Errorf("ended with %v", err)
 	}
-	eventually(t, server, 1, 1)
+	listens(t, server, 1, 1)
 	stopB()
-	eventually(t, server, 0, 0)
+	listens(t, server, 0, 0)
 	again, ended, _ := listen(t, c, "a")
 	publish(t, server, "a", "four")
 	heard(t, again, "four")
@@ -145,5 +139,5 @@ func TestSubscriptionsChurn(t *testing.T) {
 	wg.Wait()
 	publish(t, server, "busy", "still here")
 	heard(t, stays, "still here")
-	eventually(t, server, 1, 1)
+	listens(t, server, 1, 1)
 }

@@ -1,11 +1,8 @@
 package goredis_test
 
 import (
-	"context"
 	"errors"
 	"flag"
-	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/goredis"
@@ -90,11 +88,7 @@ func TestConformanceCluster(t *testing.T) {
 // control is a request that it is free to repeat.
 func TestNoRetries(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	net, err := faultnet.New(context.WithoutCancel(t.Context()), server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(net.Close)
+	net := testkit.Proxy(t, server.Addr)
 	client := redis.NewClient(&redis.Options{Addr: net.Addr(), MaxRetries: 5, MinRetryBackoff: -1})
 	b := backend(t, client, nil)
 	defer b.Close()
@@ -110,13 +104,13 @@ func TestNoRetries(t *testing.T) {
 		}
 	}
 	ran := func(request func() error) int {
-		before := scripts(t, server)
+		before := server.Calls(t, "evalsha|eval")
 		cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
 		if err := request(); err == nil {
 			t.Log("it was answered in the end")
 		}
 		<-cut
-		return scripts(t, server) - before
+		return server.Calls(t, "evalsha|eval") - before
 	}
 	if n := ran(func() error { _, err := ticket.Enqueue(t.Context()); return err }); n != 1 {
 		t.Errorf("the server was sent %d scripts for one Enqueue", n)
@@ -124,22 +118,6 @@ func TestNoRetries(t *testing.T) {
 	if n := ran(func() error { return client.Eval(t.Context(), "return 1", []string{"hasp:{a}"}).Err() }); n < 2 {
 		t.Errorf("go-redis has sent a request %d times: it repeats nothing by itself", n)
 	}
-}
-
-var scriptCalls = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
-
-// scripts is how many script calls the server has served.
-func scripts(t *testing.T, server *backends.Redis) (n int) {
-	t.Helper()
-	info, err := server.Do("INFO", "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range scriptCalls.FindAllStringSubmatch(info, -1) {
-		calls, _ := strconv.Atoi(m[1])
-		n += calls
-	}
-	return n
 }
 
 func TestRefusesOtherClients(t *testing.T) {

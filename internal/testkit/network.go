@@ -1,0 +1,33 @@
+package testkit
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// Proxy puts a bad network before the server at an address. Clients that the test's end closes
+// are closed before it, if they were made after it: it has no context that would end first.
+func Proxy(t testing.TB, addr string) *faultnet.Proxy {
+	t.Helper()
+	p, err := faultnet.New(context.Background(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Behind is Proxy before the one server of a store's URL, and the URL that leads through it.
+func Behind(t testing.TB, storeURL string) (*faultnet.Proxy, string) {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Proxy(t, u.Host)
+	u.Host = p.Addr()
+	return p, u.String()
+}
