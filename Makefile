@@ -8,8 +8,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 PREFIX   ?= /usr/local
 PKGS     ?= ./...
-# Two packages at a time and no more: their tests start real servers and measure time.
-TESTFLAGS ?= -race -timeout 20m -p 2
+# Four packages at a time on however many processors: their tests wait for real servers and TTLs.
+TESTFLAGS ?= -timeout=20m -p=4
 BENCH    ?= .
 RUNS     ?= 3
 FUZZTIME ?= 10s
@@ -29,11 +29,22 @@ build: ## build the commands into bin/
 install: build ## install hasp below PREFIX (default /usr/local)
 	install -D -m 0755 bin/hasp $(DESTDIR)$(PREFIX)/bin/hasp
 
+.PHONY: quick
+quick: ## what needs no server: the core, memlock, filelock, drivertest, the command (1 minute)
+	go run ./internal/runtests quick $(TESTFLAGS) $(PKGS)
+
 .PHONY: test
-test: ## run every test on real servers; REQUIRE_BACKENDS=1 fails where one is missing
+test: backends ## every store on one topology, on real servers, with the race detector (8 minutes); REQUIRE_BACKENDS=1 fails where one is missing
+	go run ./internal/runtests test $(TESTFLAGS) $(PKGS)
+
+.PHONY: test-long
+test-long: backends ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
 	cd bench && go test ./...
 	cd interop && go test ./...
-	go test $(TESTFLAGS) $(PKGS)
+	go run ./internal/runtests long $(TESTFLAGS) $(PKGS)
+
+.PHONY: test-all
+test-all: check test test-long interop ## all there is (40 minutes)
 
 # The first is the one that Debian installs.
 .PHONY: test-redis

@@ -43,6 +43,10 @@ func (e *env) limit(promised time.Duration) time.Duration {
 	return 2*promised + 5*time.Second
 }
 
+// inconclusive is how often a test begins again because the machine stood still for longer than
+// its TTL, so that what expired did so rightly. Then it is skipped.
+const inconclusive = 5
+
 // ctx is for calls that must come to an end by themselves.
 func (e *env) ctx() context.Context {
 	why := fmt.Errorf("the suite's patience (%s) is over with what was begun in %s", e.patience(), step())

@@ -90,13 +90,22 @@ func testExpiredNotListed(e *env) {
 // A name whose entries have all expired is in no use: whoever asks for names (`hasp ls`) must
 // not be shown it.
 func testExpiredNotNamed(e *env) {
-	name := e.name()
-	s, let := e.expiring()
-	e.enter(s, e.whole(name))
-	e.lists(name, []string{name})
-	let()
-	e.expire(name)
-	e.lists(name, nil)
+	for range inconclusive {
+		name := e.name()
+		s, let := e.expiring()
+		begun := time.Now()
+		e.enter(s, e.whole(name))
+		if got := e.listed(name); len(got) == 0 && time.Since(begun) >= e.h.TTL {
+			continue // it had expired before anybody looked
+		} else if !slices.Equal(got, []string{name}) {
+			e.Errorf("names with prefix %q: %q", name, got)
+		}
+		let()
+		e.expire(name)
+		e.lists(name, nil)
+		return
+	}
+	e.Skipf("inconclusive: %d times this machine took longer than a TTL to enter and look", inconclusive)
 }
 
 // S6: a renewal that comes too late renews nothing, also where the store has not yet removed

@@ -239,7 +239,6 @@ func TestSessionFilesRemoved(t *testing.T) {
 // If the owner cannot make it anew, because it is dead as well, nobody can know that. The
 // waiter is told, and an operator can evict the entry.
 func TestSessionFileRemovedThenKilled(t *testing.T) {
-	t.Parallel()
 	defer func(d time.Duration) { missingPatience = d }(missingPatience)
 	missingPatience = time.Second
 	dir := storeDir(t)

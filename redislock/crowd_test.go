@@ -126,14 +126,21 @@ func TestWrongCapacity(t *testing.T) {
 		t.Errorf("%d fields were read to refuse it", n)
 	}
 
-	mortal := session(t, testkit.Open(t, server.URL()), 250*time.Millisecond)
+	const ttl = 2 * time.Second
+	mortal := session(t, testkit.Open(t, server.URL()), ttl)
 	crowd(t, mortal, "dead", 30, 1, 20)
+	begun := time.Now()
 	crowd(t, mortal, "mixed", 20, 1, 20)
 	waits := s.Ticket(driver.Request{Name: "mixed", ID: "alive", Units: 1, Capacity: 20, Since: time.Now()})
-	if v, err := waits.Enqueue(t.Context()); err != nil || v.Held {
-		t.Fatalf("%+v, %v", v, err)
+	switch v, err := waits.Enqueue(t.Context()); {
+	case err != nil:
+		t.Fatal(err)
+	case v.Held && time.Since(begun) >= ttl:
+		t.Skip("inconclusive: this machine took longer to put twenty into the queue than they live")
+	case v.Held:
+		t.Fatalf("%+v", v)
 	}
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(ttl + 100*time.Millisecond)
 	if err := wrong("dead"); err != nil {
 		t.Errorf("all are dead: %v", err)
 	}

@@ -82,7 +82,7 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 		// Each waiter watches its blocker and itself, as the holder does. The first waiter's on
 		// the holder is the holder's own: both are in one session.
 		testkit.Eventually(t, "the vigils", func() bool { return number(t, z, "zk_watch_count") >= 2*n })
-		watches, packets := number(t, z, "zk_watch_count"), sent(t, z)
+		watches, packets, begun := number(t, z, "zk_watch_count"), sent(t, z), time.Now()
 		if err := c.holder.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 			t.Errorf("%d waiters: %d more were granted", n, got)
 		}
 		// The delete, at most one list, and the pings and renewals of eight sessions.
-		if d := sent(t, z) - packets; d > 2+8 {
+		if d := sent(t, z) - packets; d > 2+8*(1+int(time.Since(begun)/time.Second)) {
 			t.Errorf("%d waiters: %d packets for one release", n, d)
 		}
 		// The holder's own, and that of the one who was woken.
@@ -174,12 +174,14 @@ func TestPacketsUncontended(t *testing.T) {
 	s, name := newSite(t, 30*time.Second, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	const n = 200
-	packets := sent(t, z)
+	packets, begun := sent(t, z), time.Now()
 	for range n {
 		testkit.Release(t, s.lock(t, name))
 	}
-	if per := float64(sent(t, z)-packets) / n; per > 3.1 {
-		t.Errorf("%.2f packets for lock and unlock", per)
+	// The session is kept alive meanwhile, more often if this takes long.
+	alive := 20 + 2*int(time.Since(begun)/time.Second)
+	if got := sent(t, z) - packets; got < 3*n || got > 3*n+alive {
+		t.Errorf("%d packets for %d times lock and unlock", got, n)
 	}
 }
 

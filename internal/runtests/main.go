@@ -86,7 +86,7 @@ func command(tier string, pkgs []pkg) (invocation, error) {
 		return inv, fmt.Errorf("no tier %q\n%s", tier, usage)
 	}
 	for _, p := range pkgs {
-		if p.hasTests() {
+		if p.tests() > 0 {
 			inv.packages = append(inv.packages, p.ImportPath)
 		}
 	}

@@ -45,6 +45,7 @@ func list(patterns []string) ([]pkg, error) {
 		var p pkg
 		switch err := d.Decode(&p); {
 		case errors.Is(err, io.EOF):
+			slices.SortStableFunc(pkgs, byLength)
 			return pkgs, nil
 		case err != nil:
 			return nil, err
@@ -53,7 +54,11 @@ func list(patterns []string) ([]pkg, error) {
 	}
 }
 
-func (p pkg) hasTests() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
+// byLength puts the packages first that have most test files: they take longest, and go test
+// begins with those that it is given first.
+func byLength(a, b pkg) int { return b.tests() - a.tests() }
+
+func (p pkg) tests() int { return len(p.TestGoFiles) + len(p.XTestGoFiles) }
 
 // needsServers reports whether the package's tests are about servers. The command's start some,
 // in a few scenarios: without servers those are skipped.

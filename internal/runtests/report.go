@@ -53,6 +53,7 @@ type progress struct {
 	skipped        int
 	tests          map[string]*test
 	output         strings.Builder // of the package itself
+	racing         bool            // in the race detector's words, which any test may seem to have said
 }
 
 // test is one that has not passed: what it prints is of interest if it fails or is skipped.
@@ -181,7 +182,9 @@ func (r *report) takeTest(e event, p *progress) {
 	}
 	switch e.Action {
 	case "output":
-		t.output.WriteString(e.Output)
+		if !p.races(e.Output) {
+			t.output.WriteString(e.Output)
+		}
 		return
 	case "pass":
 		p.passed++
@@ -195,6 +198,18 @@ func (r *report) takeTest(e event, p *progress) {
 		return
 	}
 	delete(p.tests, e.Test)
+}
+
+// races keeps what the race detector says for the package's end: the test that go test takes
+// it for may have passed.
+func (p *progress) races(line string) bool {
+	const edge = "=================="
+	if !p.racing && !strings.Contains(line, "WARNING: DATA RACE") {
+		return false
+	}
+	p.output.WriteString(line)
+	p.racing = !strings.HasPrefix(line, edge)
+	return true
 }
 
 func (r *report) takePackage(e event) {
