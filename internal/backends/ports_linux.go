@@ -12,7 +12,7 @@ import (
 // a restarting server can find its port in use.
 const (
 	firstPort = 10000
-	lastPort  = 32000
+	lastPort  = 24000
 )
 
 // reservePorts returns n TCP ports on 127.0.0.1 that nobody listens on and that no other

@@ -15,7 +15,7 @@ import (
 // could be given to somebody's outgoing connection: we could not listen on it again, and
 // a client dialling it could even be connected to itself.
 const (
-	firstPort = 32001
+	firstPort = 24001
 	lastPort  = 32767
 )
 
