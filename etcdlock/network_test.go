@@ -15,6 +15,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -73,7 +74,7 @@ func TestHeldPartition(t *testing.T) {
 func TestHeldPartitionSees(t *testing.T) {
 	t.Parallel()
 	wrong := heldPartition(t, "partition-liar", func(url string) *hasp.Client {
-		return flawed(t, url, liar(faultTTL), hasp.WithTTL(faultTTL))
+		return flawed(t, url, broken.Liar, hasp.WithTTL(faultTTL))
 	})
 	if !strings.Contains(strings.Join(wrong, "\n"), "exclusion") {
 		t.Errorf("a client that believes for ever was not noticed: %q", wrong)
