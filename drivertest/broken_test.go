@@ -1,78 +1,16 @@
 package drivertest
 
 import (
-	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/internal/broken"
 )
-
-// A check that cannot fail is a defect. Each control is memlock with one flaw that some
-// lock in the world has had, and the tests that must notice. They run on it as they run
-// on a driver; only their verdict is turned round.
-type control struct {
-	name string
-	flaw flaw
-	seen []string // by each of these tests
-}
-
-// flaw is what a control does differently. What is nil is done right.
-type flaw struct {
-	open    func(full, driver.SessionOptions) driver.SessionOptions
-	session func(full, driver.SessionOptions, driver.Session) driver.Session
-	request func(driver.Request) driver.Request
-	ticket  func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket
-	names   func(full, string) []string
-	reopen  func()
-	watch   func(b full, ctx context.Context, name string, changed func()) error
-	evict   func(b full, ctx context.Context, name, id, note string) error
-	list    func(all []driver.Entry, limit int) []driver.Entry
-
-	identity func(string) string
-	migrate  func(schema *version) (from, to int, err error)
-	diagnose func() []driver.Finding
-}
-
-// version is that of the tables, if memlock had any.
-type version struct {
-	sync.Mutex
-	now int
-}
-
-const newest = 3
-
-// migrate is how it is done right.
-func (v *version) migrate() (from, to int, err error) {
-	v.Lock()
-	defer v.Unlock()
-	from, v.now = v.now, newest
-	return from, v.now, nil
-}
-
-// full is everything a backend of memlock can do, grip everything its tickets can.
-type full interface {
-	driver.Backend
-	driver.Namer
-	driver.Watcher
-	driver.Recorder
-	driver.Evicter
-	driver.Identifier
-}
-
-type grip interface {
-	driver.Ticket
-	driver.Publisher
-	driver.Downgrader
-	driver.Adopter
-}
 
 // recorder takes a test's verdict instead of the testing package.
 type recorder struct {
@@ -141,15 +79,14 @@ func find(t *testing.T, name string) test {
 	return test{}
 }
 
-// TestControls is the proof that the suite can fail.
+// TestControls is the proof that the suite can fail: a check that cannot is a defect. The tests
+// run on a broken driver as they run on any; only their verdict is turned round.
 func TestControls(t *testing.T) {
-	for _, c := range slices.Concat(
-		grantControls, handOffControls, leaveControls, wakeControls, sessionControls, expiryControls, administerControls,
-	) {
-		t.Run(c.name, func(t *testing.T) {
-			for _, name := range c.seen {
+	for _, c := range broken.Controls() {
+		t.Run(c.Name, func(t *testing.T) {
+			for _, name := range c.Seen {
 				x := find(t, name)
-				r := judge(t, x, c.flaw.harness())
+				r := judge(t, x, harness(c.Flaw))
 				if !r.failed {
 					t.Errorf("%s did not notice; it said: %q", name, r.words)
 				}
@@ -166,7 +103,7 @@ func TestSound(t *testing.T) {
 			if x.processes {
 				continue
 			}
-			if r := judge(t, x, flaw{}.harness()); r.failed {
+			if r := judge(t, x, harness(broken.Flaw{})); r.failed {
 				t.Errorf("%s/%s: %q", th.name, x.name, r.words)
 			}
 		}
@@ -174,137 +111,13 @@ func TestSound(t *testing.T) {
 }
 
 // harness serves a flaw from a store of its own.
-func (f flaw) harness() Harness {
-	store := memlock.New()
-	served, schema := new(atomic.Int64), new(version)
+func harness(f broken.Flaw) Harness {
+	store := f.Store()
 	return Harness{
-		Reopen: func(testing.TB) { // memlock forgets nothing while it lives
-			if f.reopen != nil {
-				f.reopen()
-			}
-		},
-		Open: func(testing.TB) driver.Backend {
-			return &flawed{full: counted{store.Backend().(full), served}, flaw: f, schema: schema}
-		},
+		Open:     func(testing.TB) driver.Backend { return store.Open() },
+		Reopen:   func(testing.TB) { store.Reopen() },
 		TTL:      time.Minute,
 		FakeTime: true,
-		Ops:      served.Load,
+		Ops:      store.Reads,
 	}
-}
-
-// counted counts the reads that reach the store.
-type counted struct {
-	full
-	served *atomic.Int64
-}
-
-func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	c.served.Add(1)
-	return c.full.List(ctx, name, limit)
-}
-
-// flawed is a backend with a flaw.
-type flawed struct {
-	full
-	flaw   flaw
-	schema *version
-}
-
-func (b *flawed) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	asked := o.TTL
-	if b.flaw.open != nil {
-		o = b.flaw.open(b.full, o)
-	}
-	s, _, err := b.full.Open(ctx, o)
-	if err != nil {
-		return nil, 0, err
-	}
-	fs := &flawedSession{Session: s, b: b}
-	if b.flaw.session != nil {
-		fs.Session = b.flaw.session(b.full, o, s)
-	}
-	return fs, asked, nil
-}
-
-func (b *flawed) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	if b.flaw.names == nil {
-		return b.full.Names(ctx, prefix, yield)
-	}
-	for _, n := range b.flaw.names(b.full, prefix) {
-		if !yield(n) {
-			break
-		}
-	}
-	return nil
-}
-
-func (b *flawed) Watch(ctx context.Context, name string, changed func()) error {
-	if b.flaw.watch == nil {
-		return b.full.Watch(ctx, name, changed)
-	}
-	return b.flaw.watch(b.full, ctx, name, changed)
-}
-
-func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
-	if b.flaw.evict == nil {
-		return b.full.EvictFor(ctx, name, id, note)
-	}
-	return b.flaw.evict(b.full, ctx, name, id, note)
-}
-
-func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	name = b.inner(driver.Request{Name: name}).Name
-	if b.flaw.list == nil {
-		return b.full.List(ctx, name, limit)
-	}
-	all, err := b.full.List(ctx, name, 0)
-	return b.flaw.list(all, limit), err
-}
-
-func (b *flawed) Identity(ctx context.Context) (string, error) {
-	id, err := b.full.Identity(ctx)
-	if b.flaw.identity != nil {
-		id = b.flaw.identity(id)
-	}
-	return id, err
-}
-
-func (b *flawed) Schema() string { return "CREATE TABLE entries (name TEXT)" }
-
-func (b *flawed) Migrate(ctx context.Context) (from, to int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, 0, err
-	}
-	if b.flaw.migrate == nil {
-		return b.schema.migrate()
-	}
-	return b.flaw.migrate(b.schema)
-}
-
-func (b *flawed) Diagnose(context.Context) ([]driver.Finding, error) {
-	if b.flaw.diagnose == nil {
-		return []driver.Finding{{Level: driver.Info, Subject: "store", Text: "in memory"}}, nil
-	}
-	return b.flaw.diagnose(), nil
-}
-
-func (b *flawed) inner(r driver.Request) driver.Request {
-	if b.flaw.request == nil {
-		return r
-	}
-	return b.flaw.request(r)
-}
-
-type flawedSession struct {
-	driver.Session
-	b *flawed
-}
-
-func (s *flawedSession) Ticket(r driver.Request) driver.Ticket {
-	r = s.b.inner(r)
-	g := s.Session.Ticket(r).(grip)
-	if s.b.flaw.ticket == nil {
-		return g
-	}
-	return s.b.flaw.ticket(s.b.full, s.Session, g, r)
 }

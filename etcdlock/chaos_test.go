@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -40,8 +41,7 @@ func TestChaos(t *testing.T) {
 func TestChaosSees(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	var tokens atomic.Uint64
-	for name, flaw := range map[string]broken{"liar": liar(chaosTTL), "lawless": lawless(&tokens)} {
+	for name, flaw := range map[string]func(driver.Backend) driver.Backend{"liar": broken.Liar, "lawless": broken.Lawless} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newChaos(t, "chaos-"+name, func(url string) *hasp.Client {

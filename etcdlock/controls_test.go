@@ -2,12 +2,12 @@ package etcdlock_test
 
 import (
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
@@ -19,7 +19,6 @@ func TestHandOverSees(t *testing.T) {
 	t.Parallel()
 	url := storeURL([]*backends.Etcd{backends.SharedEtcd(t)})
 	good := func() *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(faultTTL)) }
-	var tokens atomic.Uint64
 	for _, c := range []struct {
 		name           string
 		holder, waiter *hasp.Client
@@ -27,10 +26,10 @@ func TestHandOverSees(t *testing.T) {
 		want           string // what it must say; "": nothing
 	}{
 		{name: "sound", holder: good(), waiter: good()},
-		{name: "deaf", holder: good(), waiter: flawed(t, url, deaf()), want: "did not take over"},
-		{name: "liar", holder: flawed(t, url, liar(faultTTL), hasp.WithTTL(faultTTL)), waiter: good(), meanwhile: 3 * faultTTL, want: "exclusion"},
-		{name: "lawless", holder: good(), waiter: flawed(t, url, lawless(&tokens)), want: "exclusion"},
-		{name: "forger", holder: flawed(t, url, forger(&tokens)), waiter: good(), want: "tokens"},
+		{name: "deaf", holder: good(), waiter: flawed(t, url, broken.Deaf), want: "did not take over"},
+		{name: "liar", holder: flawed(t, url, broken.Liar, hasp.WithTTL(faultTTL)), waiter: good(), meanwhile: 3 * faultTTL, want: "exclusion"},
+		{name: "lawless", holder: good(), waiter: flawed(t, url, broken.Lawless), want: "exclusion"},
+		{name: "forger", holder: flawed(t, url, broken.Forger), waiter: good(), want: "tokens"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

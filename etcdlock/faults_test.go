@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
@@ -90,7 +91,7 @@ func TestLeaderKilled(t *testing.T) {
 	other := testkit.Client(t, url, hasp.WithTTL(steady))
 	renewals := &tally{}
 	holder := testkit.Client(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
-	control := flawed(t, url, liar(steady), hasp.WithTTL(steady))
+	control := flawed(t, url, broken.Liar, hasp.WithTTL(steady))
 	l := testkit.Lock(t, holder, "killed")
 	unrenewed := testkit.Lock(t, control, "killed-control")
 	if err := cluster.Members[leader(t, cluster)].Kill(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -75,7 +76,7 @@ func TestHeldPartitionSees(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	wrong := heldPartition(t, "partition-liar", func(url string) *hasp.Client {
-		return flawed(t, url, liar(faultTTL), hasp.WithTTL(faultTTL))
+		return flawed(t, url, broken.Liar, hasp.WithTTL(faultTTL))
 	})
 	if !strings.Contains(strings.Join(wrong, "\n"), "exclusion") {
 		t.Errorf("a client that believes for ever was not noticed: %q", wrong)

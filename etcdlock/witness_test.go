@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,113 +145,8 @@ func (x handOver) passes(t testing.TB) {
 	}
 }
 
-// broken is a real backend with a flaw between it and the core: what the tests of faults
-// must notice. What is nil is done right.
-type broken struct {
-	driver.Backend
-	keepAlive func(context.Context, driver.Session) (time.Duration, error)
-	wait      func(context.Context, driver.Ticket) (driver.Verdict, error)
-	verdict   func(driver.Verdict) driver.Verdict
-	hush      bool // of the loss of an entry, the core is not told
-}
-
-func (b *broken) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	if told := o.Gone; b.hush {
-		o.Gone = func(id string, err error) {
-			if id == "" {
-				told(id, err)
-			}
-		}
-	}
-	s, granted, err := b.Backend.Open(ctx, o)
-	if err != nil {
-		return nil, 0, err
-	}
-	return &brokenSession{s, b}, granted, nil
-}
-
-type brokenSession struct {
-	driver.Session
-	flaw *broken
-}
-
-func (s *brokenSession) KeepAlive(ctx context.Context) (time.Duration, error) {
-	if s.flaw.keepAlive != nil {
-		return s.flaw.keepAlive(ctx, s.Session)
-	}
-	return s.Session.KeepAlive(ctx)
-}
-
-func (s *brokenSession) Ticket(r driver.Request) driver.Ticket {
-	return &brokenTicket{s.Session.Ticket(r), s.flaw}
-}
-
-type brokenTicket struct {
-	driver.Ticket
-	flaw *broken
-}
-
-func (k *brokenTicket) said(v driver.Verdict, err error) (driver.Verdict, error) {
-	if err == nil && k.flaw.verdict != nil {
-		v = k.flaw.verdict(v)
-	}
-	return v, err
-}
-
-func (k *brokenTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	return k.said(k.Ticket.Enqueue(ctx))
-}
-
-func (k *brokenTicket) Wait(ctx context.Context) (driver.Verdict, error) {
-	if k.flaw.wait != nil {
-		return k.flaw.wait(ctx, k.Ticket)
-	}
-	return k.said(k.Ticket.Wait(ctx))
-}
-
-// The flaws. Each is in some lock of the world.
-
-// liar says that it has renewed, has not asked, and does not want to know: the cached flag.
-func liar(ttl time.Duration) broken {
-	return broken{
-		keepAlive: func(context.Context, driver.Session) (time.Duration, error) { return ttl, nil },
-		hush:      true,
-	}
-}
-
-// deaf sleeps through its turn.
-func deaf() broken {
-	return broken{wait: func(ctx context.Context, _ driver.Ticket) (driver.Verdict, error) {
-		<-ctx.Done()
-		return driver.Verdict{}, ctx.Err()
-	}}
-}
-
-// lawless is granted whatever it asks for.
-func lawless(tokens *atomic.Uint64) broken {
-	return broken{verdict: func(driver.Verdict) driver.Verdict {
-		return driver.Verdict{Held: true, Token: tokens.Add(1)}
-	}}
-}
-
-// forger has tokens of its own, which fall.
-func forger(tokens *atomic.Uint64) broken {
-	return broken{verdict: func(v driver.Verdict) driver.Verdict {
-		if v.Held {
-			v.Token = 1_000_000 - tokens.Add(1)
-		}
-		return v
-	}}
-}
-
-// flawed opens a client with a flaw.
-func flawed(t testing.TB, url string, flaw broken, opts ...hasp.Option) *hasp.Client {
+// flawed opens a client whose driver is broken.
+func flawed(t testing.TB, url string, wrap func(driver.Backend) driver.Backend, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	flaw.Backend = testkit.Open(t, url)
-	c, err := hasp.New(&flaw, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return testkit.ClientOn(t, wrap(testkit.Open(t, url)), opts...)
 }

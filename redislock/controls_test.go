@@ -2,20 +2,20 @@ package redislock_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/internal/witness"
 )
 
-// The controls: drivers that are broken in one way each, under the faults of fault_test.go.
+// The controls: drivers of package broken, under the faults of fault_test.go.
 // Each test here shows that the fault comes about, and that what the fault test looks at
 // then tells the broken driver from the whole one. TestStormControl is that of TestStorm,
 // and the tests of failovers are each other's.
@@ -31,7 +31,7 @@ func flawed(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Back
 func TestControlLoss(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	c, other := flawed(t, server.URL(), witness.Liar, hasp.WithTTL(calm)), client(t, server.URL())
+	c, other := flawed(t, server.URL(), broken.Liar, hasp.WithTTL(calm)), client(t, server.URL())
 	l := testkit.Lock(t, c, "orders")
 	do(t, server, "DEL", "hasp:{orders}")
 	next := testkit.Lock(t, other, "orders")
@@ -48,7 +48,7 @@ func TestControlDeaf(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
-	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return deaf{Backend: witness.Liar(b)} }, hasp.WithTTL(calm))
+	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return broken.Deaf(broken.Liar(b)) }, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "a")
 	got := testkit.Queued(t, other, "a")
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -70,7 +70,7 @@ func TestControlAnswersLost(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	net := testkit.Proxy(t, server.Addr)
-	c := flawed(t, "redis://"+net.Addr(), func(b driver.Backend) driver.Backend { return renaming{b} }, hasp.WithTTL(calm))
+	c := flawed(t, "redis://"+net.Addr(), broken.Renaming, hasp.WithTTL(calm))
 	other := client(t, server.URL())
 	testkit.Lock(t, c, "warm")
 	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
@@ -92,7 +92,7 @@ func TestControlOrphans(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	held := testkit.Lock(t, client(t, server.URL()), "a")
-	c := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return careless{b} }, hasp.WithTTL(calm))
+	c := flawed(t, server.URL(), broken.Careless, hasp.WithTTL(calm))
 	other := client(t, server.URL())
 	ctx, cancel := context.WithTimeout(t.Context(), T)
 	defer cancel()
@@ -104,95 +104,3 @@ func TestControlOrphans(t *testing.T) {
 		t.Errorf("nobody has cleaned up, and the store has %v", q)
 	}
 }
-
-// deaf never has a waiter ask again, and tells it nothing, or what it hears from others. The
-// liar below it renews nothing.
-type deaf struct {
-	driver.Backend
-	hears bool
-}
-
-func (d deaf) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := d.Backend.Open(ctx, o)
-	return deafSession{s, d.hears}, granted, err
-}
-
-type deafSession struct {
-	driver.Session
-	hears bool
-}
-
-func (s deafSession) Ticket(r driver.Request) driver.Ticket {
-	return deafTicket{s.Session.Ticket(r), s.hears}
-}
-
-type deafTicket struct {
-	driver.Ticket
-	hears bool
-}
-
-func (t deafTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.Ticket.Enqueue(ctx)
-	v.Retry = 0
-	return v, err
-}
-
-func (t deafTicket) Wait(ctx context.Context) (driver.Verdict, error) {
-	if t.hears {
-		v, err := t.Ticket.Wait(ctx)
-		v.Retry = 0
-		return v, err
-	}
-	<-ctx.Done()
-	return driver.Verdict{}, ctx.Err()
-}
-
-// renaming asks again under a new ID.
-type renaming struct{ driver.Backend }
-
-func (b renaming) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := b.Backend.Open(ctx, o)
-	return renamingSession{s}, granted, err
-}
-
-type renamingSession struct{ driver.Session }
-
-func (s renamingSession) Ticket(r driver.Request) driver.Ticket {
-	return &renamingTicket{Ticket: s.Session.Ticket(r), session: s.Session, request: r}
-}
-
-type renamingTicket struct {
-	driver.Ticket
-	session driver.Session
-	request driver.Request
-	once    sync.Once
-}
-
-func (t *renamingTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.Ticket.Enqueue(ctx)
-	if err != nil {
-		t.once.Do(func() {
-			t.request.ID += "-again"
-			t.Ticket = t.session.Ticket(t.request)
-		})
-	}
-	return v, err
-}
-
-// careless leaves nothing, and says that it has.
-type careless struct{ driver.Backend }
-
-func (b careless) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := b.Backend.Open(ctx, o)
-	return carelessSession{s}, granted, err
-}
-
-type carelessSession struct{ driver.Session }
-
-func (s carelessSession) Ticket(r driver.Request) driver.Ticket {
-	return carelessTicket{s.Session.Ticket(r)}
-}
-
-type carelessTicket struct{ driver.Ticket }
-
-func (carelessTicket) Leave(context.Context) error { return nil }

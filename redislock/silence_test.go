@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -98,7 +99,7 @@ func TestServerStops(t *testing.T) {
 // not lose his lock, and holds it beside those that waited.
 func TestControlServerStops(t *testing.T) {
 	t.Parallel()
-	l := throughStop(t, witness.Liar, func(*hasp.Lease) {})
+	l := throughStop(t, broken.Liar, func(*hasp.Lease) {})
 	if !l.Held() {
 		t.Errorf("lost, although its renewals always come back: %v", l.Err())
 	}
@@ -160,7 +161,7 @@ func TestSubscriptionSilent(t *testing.T) {
 // Of TestSubscriptionSilent: a waiter that goes by messages alone. Without the fault it is
 // granted by one; with it, it is not, so that the fault does lose what others wait for.
 func TestControlSubscriptionSilent(t *testing.T) {
-	byMessages := func(b driver.Backend) driver.Backend { return deaf{Backend: witness.Liar(b), hears: true} }
+	byMessages := func(b driver.Backend) driver.Backend { return broken.Incurious(broken.Liar(b)) }
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()

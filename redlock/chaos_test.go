@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -173,7 +174,7 @@ func TestStorm(t *testing.T) {
 func TestStormControl(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	s := newStorm(t, witness.Liar)
+	s := newStorm(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
 	workers := s.work(ctx)

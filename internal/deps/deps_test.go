@@ -117,9 +117,10 @@ var mayImport = map[string][]string{
 	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
 	"./internal/handmade":         {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},
+	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
 	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
-	"./internal/witness":          {".", "./driver", "./internal/history"},  // its own, so that history knows no lock
+	"./internal/witness":          {".", "./internal/history"},              // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/history"
 )
 
@@ -52,21 +51,3 @@ func (t Turn) Take(ctx context.Context, rec *history.Recorder) error {
 	}
 	return nil
 }
-
-// Liar makes a driver whose KeepAlive does nothing and says that all is well: the control of
-// tests in which somebody must notice.
-func Liar(b driver.Backend) driver.Backend { return liar{b} }
-
-type liar struct{ driver.Backend }
-
-func (l liar) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s, granted, err := l.Backend.Open(ctx, o)
-	return lyingSession{s, granted}, granted, err
-}
-
-type lyingSession struct {
-	driver.Session
-	granted time.Duration
-}
-
-func (s lyingSession) KeepAlive(context.Context) (time.Duration, error) { return s.granted, nil }

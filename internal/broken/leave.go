@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -8,48 +8,48 @@ import (
 )
 
 // Flaws in how entries go, or fail to.
-var leaveControls = []control{
+var leaveControls = []Control{
 	{
-		name: "leaves orphans when a waiter gives up",
-		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &orphaning{grip: g} }},
-		seen: []string{"Cancel/Waiting/mutex", "Cancel/DuringEnqueue", "Cancel/WhileCutOff", "Contract/MiddleLeaves", "Leaks/Cycles"},
+		Name: "leaves orphans when a waiter gives up",
+		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &orphaning{grip: g} }},
+		Seen: []string{"Cancel/Waiting/mutex", "Cancel/DuringEnqueue", "Cancel/WhileCutOff", "Contract/MiddleLeaves", "Leaks/Cycles"},
 	},
 	{
-		name: "lets a late request make an entry",
-		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "lets a late request make an entry",
+		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &another{grip: g, s: s, r: r, asked: 1}
 		}},
-		seen: []string{"Contract/LateEnqueue"},
+		Seen: []string{"Contract/LateEnqueue"},
 	},
 	{
-		name: "queues a try",
-		flaw: flaw{request: func(r driver.Request) driver.Request { r.NoWait = false; return r }},
-		seen: []string{"Contract/NoWaitLeavesNothing", "Try/Busy/mutex"},
+		Name: "queues a try",
+		Flaw: Flaw{request: func(r driver.Request) driver.Request { r.NoWait = false; return r }},
+		Seen: []string{"Contract/NoWaitLeavesNothing", "Try/Busy/mutex"},
 	},
 	{
-		name: "deletes by name whoever is in front",
-		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
-		seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "HandOff/Adopt"},
+		Name: "deletes by name whoever is in front",
+		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
+		Seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "HandOff/Adopt"},
 	},
 	{
-		name: "confirms whatever it is asked to do",
-		flaw: flaw{
+		Name: "confirms whatever it is asked to do",
+		Flaw: Flaw{
 			open:   untold,
 			ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &yesman{g} },
 		},
-		seen: []string{"Contract/LeaveTwice", "Contract/NoWaitLeavesNothing", "Contract/Publish", "Evict/Forgotten"},
+		Seen: []string{"Contract/LeaveTwice", "Contract/NoWaitLeavesNothing", "Contract/Publish", "Evict/Forgotten"},
 	},
 	{
-		name: "keeps of an eviction that there was one",
-		flaw: flaw{evict: func(b full, ctx context.Context, name, id, _ string) error {
+		Name: "keeps of an eviction that there was one",
+		Flaw: Flaw{evict: func(b full, ctx context.Context, name, id, _ string) error {
 			return b.EvictFor(ctx, name, id, "{}")
 		}},
-		seen: []string{"Evict/Recorded"},
+		Seen: []string{"Evict/Recorded"},
 	},
 	{
-		name: "leaves entries behind when a session closes",
-		flaw: flaw{session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &undying{s} }},
-		seen: []string{"Contract/SessionClose", "Contract/WaiterOfClosedSession"},
+		Name: "leaves entries behind when a session closes",
+		Flaw: Flaw{session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &undying{s} }},
+		Seen: []string{"Contract/SessionClose", "Contract/WaiterOfClosedSession"},
 	},
 }
 

@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -11,19 +11,19 @@ import (
 )
 
 // Flaws in who is woken, and when.
-var wakeControls = []control{
+var wakeControls = []Control{
 	{
-		name: "misses what changed before it listened",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "misses what changed before it listened",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			// The subscription begins here; nobody looks whether the entry has begun to hold
 			// since Enqueue was answered.
 			return t.ask(ctx, t.changes(ctx, 2))
 		}),
-		seen: []string{"Contract/ChangeBeforeWait"},
+		Seen: []string{"Contract/ChangeBeforeWait"},
 	},
 	{
-		name: "watches the predecessor alone",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "watches the predecessor alone",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			ahead := t.predecessor(ctx)
 			for ctx.Err() == nil {
 				if v, err := t.ask(ctx, nil); err != nil || v.Held && ahead == "" {
@@ -38,31 +38,31 @@ var wakeControls = []control{
 			}
 			return driver.Verdict{}, ctx.Err()
 		}),
-		seen: []string{"Semaphore/AnyHolderLeaves", "Agreement/Table", "ReadWrite/Batch"},
+		Seen: []string{"Semaphore/AnyHolderLeaves", "Agreement/Table", "ReadWrite/Batch"},
 	},
 	{
-		name: "loses every wake-up",
-		flaw: waiting(func(_ *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "loses every wake-up",
+		Flaw: waiting(func(_ *waiter, ctx context.Context) (driver.Verdict, error) {
 			<-ctx.Done()
 			return driver.Verdict{}, ctx.Err()
 		}),
-		seen: []string{"Exclusion/Counter/mutex", "FIFO/Order/mutex", "Contract/ChangeBeforeWait", "Contract/WaiterOfClosedSession", "Semaphore/Weighted"},
+		Seen: []string{"Exclusion/Counter/mutex", "FIFO/Order/mutex", "Contract/ChangeBeforeWait", "Contract/WaiterOfClosedSession", "Semaphore/Weighted"},
 	},
 	{
-		name: "wakes everybody",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "wakes everybody",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			return t.ask(ctx, t.changes(ctx, 2))
 		}),
-		seen: []string{"Push/NoHerd", "Push/QuitterWakesNobody", "Push/BatchOnly"},
+		Seen: []string{"Push/NoHerd", "Push/QuitterWakesNobody", "Push/BatchOnly"},
 	},
 	{
-		name: "asks to be asked all the time",
-		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &asking{g} }},
-		seen: []string{"Push/NoPolling"},
+		Name: "asks to be asked all the time",
+		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &asking{g} }},
+		Seen: []string{"Push/NoPolling"},
 	},
 	{
-		name: "polls inside of Wait",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "polls inside of Wait",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			for {
 				t.entries(ctx)
 				if v, err := t.ask(ctx, nil); err != nil || v.Held {
@@ -75,51 +75,51 @@ var wakeControls = []control{
 				}
 			}
 		}),
-		seen: []string{"Push/NoPolling"},
+		Seen: []string{"Push/NoPolling"},
 	},
 	{
-		name: "returns late from a wait that was cancelled",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "returns late from a wait that was cancelled",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			v, err := t.grip.Wait(ctx)
 			if ctx.Err() != nil {
 				time.Sleep(time.Second)
 			}
 			return v, err
 		}),
-		seen: []string{"Contract/WaitEndsWithContext", "Cancel/Waiting/mutex"},
+		Seen: []string{"Contract/WaitEndsWithContext", "Cancel/Waiting/mutex"},
 	},
 	{
-		name: "swallows the end of the context",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "swallows the end of the context",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			v, err := t.grip.Wait(ctx)
 			if ctx.Err() != nil {
 				return v, errors.New("not acquired")
 			}
 			return v, err
 		}),
-		seen: []string{"Contract/WaitEndsWithContext"},
+		Seen: []string{"Contract/WaitEndsWithContext"},
 	},
 	{
-		name: "watches deafly",
-		flaw: flaw{watch: func(b full, ctx context.Context, name string, changed func()) error {
+		Name: "watches deafly",
+		Flaw: Flaw{watch: func(b full, ctx context.Context, name string, changed func()) error {
 			first := sync.OnceFunc(changed)
 			return b.Watch(ctx, name, first)
 		}},
-		seen: []string{"Contract/Watch", "Election/Observe"},
+		Seen: []string{"Contract/Watch", "Election/Observe"},
 	},
 	{
-		name: "leaves a goroutine behind for every wait",
-		flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+		Name: "leaves a goroutine behind for every wait",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			go time.Sleep(30 * time.Minute) // longer than the suite looks
 			return t.grip.Wait(ctx)
 		}),
-		seen: []string{"Leaks/Cycles"},
+		Seen: []string{"Leaks/Cycles"},
 	},
 }
 
 // waiting is a flaw of Wait.
-func waiting(wait func(*waiter, context.Context) (driver.Verdict, error)) flaw {
-	return flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+func waiting(wait func(*waiter, context.Context) (driver.Verdict, error)) Flaw {
+	return Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
 		return &waiter{g, b, r, wait}
 	}}
 }
@@ -158,7 +158,11 @@ func (t *waiter) changes(ctx context.Context, n int) error {
 
 func (t *waiter) entries(ctx context.Context) []string {
 	entries, _ := t.b.List(ctx, t.r.Name, 0)
-	return ids(entries)
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.ID)
+	}
+	return ids
 }
 
 func (t *waiter) predecessor(ctx context.Context) string {

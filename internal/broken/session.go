@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -10,29 +10,29 @@ import (
 )
 
 // Flaws in how long entries live, and in who is told.
-var sessionControls = []control{
+var sessionControls = []Control{
 	{
-		name: "removes entries earlier than it promised",
-		flaw: flaw{open: func(b full, o driver.SessionOptions) driver.SessionOptions {
+		Name: "removes entries earlier than it promised",
+		Flaw: Flaw{open: func(b full, o driver.SessionOptions) driver.SessionOptions {
 			o.TTL /= 4
 			return untold(b, o)
 		}},
-		seen: []string{"Loss/BeforeRegrant", "Loss/Permits"},
+		Seen: []string{"Loss/BeforeRegrant", "Loss/Permits"},
 	},
 	{
-		name: "never tells a loss",
-		flaw: flaw{
+		Name: "never tells a loss",
+		Flaw: Flaw{
 			open:    untold,
 			session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &cheerful{s} },
 		},
-		seen: []string{"Evict/Holder", "Contract/ExpiredSession"},
+		Seen: []string{"Evict/Holder", "Contract/ExpiredSession"},
 	},
 	{
-		name: "enters again, when renewing, what is gone",
-		flaw: flaw{session: func(_ full, o driver.SessionOptions, s driver.Session) driver.Session {
+		Name: "enters again, when renewing, what is gone",
+		Flaw: Flaw{session: func(_ full, o driver.SessionOptions, s driver.Session) driver.Session {
 			return &recreating{Session: s, mine: map[string]*recreated{}}
 		}},
-		seen: []string{"Evict/Holder"},
+		Seen: []string{"Evict/Holder"},
 	},
 }
 

@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -14,83 +14,83 @@ import (
 )
 
 // Flaws in who is let in.
-var grantControls = []control{
+var grantControls = []Control{
 	{
-		name: "grants twice",
-		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "grants twice",
+		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &doubleGrant{g, b, r}
 		}},
-		seen: []string{
+		Seen: []string{
 			"Exclusion/Counter/mutex", "Exclusion/Counter/writer", "Exclusion/Counter/election", "Exclusion/Counter/drained",
 			"Exclusion/Contend/mutex", "Agreement/Table", "ReadWrite/Mixed", "Semaphore/Permits", "Semaphore/Weighted", "Try/Busy/mutex",
 		},
 	},
 	{
-		name: "uses tokens again after the queue was empty",
-		flaw: (&recount{whenEmpty: true}).flaw(),
-		seen: []string{"Tokens/AfterEmpty", "Tokens/Captured/mutex", "Contract/SeqGrows"},
+		Name: "uses tokens again after the queue was empty",
+		Flaw: (&recount{whenEmpty: true}).flaw(),
+		Seen: []string{"Tokens/AfterEmpty", "Tokens/Captured/mutex", "Contract/SeqGrows"},
 	},
 	{
-		name: "uses tokens again after a restart",
-		flaw: (&recount{}).flaw(),
-		seen: []string{"Tokens/AfterReopen"},
+		Name: "uses tokens again after a restart",
+		Flaw: (&recount{}).flaw(),
+		Seen: []string{"Tokens/AfterReopen"},
 	},
 	{
-		name: "serves the last first",
-		flaw: flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "serves the last first",
+		Flaw: Flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &barging{grip: g, b: b, s: s, r: r}
 		}},
-		seen: []string{"FIFO/Order/mutex", "FIFO/Order/drained", "Agreement/Table", "Contract/MiddleLeaves", "Semaphore/LargeNotStarved"},
+		Seen: []string{"FIFO/Order/mutex", "FIFO/Order/drained", "Agreement/Table", "Contract/MiddleLeaves", "Semaphore/LargeNotStarved"},
 	},
 	{
-		name: "lets readers barge past a waiting writer",
-		flaw: flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "lets readers barge past a waiting writer",
+		Flaw: Flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			if r.Units == 1 {
 				return g
 			}
 			return &barging{grip: g, b: b, s: s, r: r} // so it stands in no queue
 		}},
-		seen: []string{"ReadWrite/WriterNotStarved"},
+		Seen: []string{"ReadWrite/WriterNotStarved"},
 	},
 	{
-		name: "downgrades by leaving and queueing again",
-		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "downgrades by leaving and queueing again",
+		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &requeueing{grip: g, s: s, r: r}
 		}},
-		seen: []string{"Holding/Downgrade", "Holding/DowngradeBehind"},
+		Seen: []string{"Holding/Downgrade", "Holding/DowngradeBehind"},
 	},
 	{
-		name: "downgrades without letting the readers in",
-		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+		Name: "downgrades without letting the readers in",
+		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
 			return &lonely{g}
 		}},
-		seen: []string{"Holding/Downgrade"},
+		Seen: []string{"Holding/Downgrade"},
 	},
 	{
-		name: "publishes what it was before it was downgraded",
-		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "publishes what it was before it was downgraded",
+		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &forgetful{grip: g, s: s, r: r}
 		}},
-		seen: []string{"Holding/DowngradeKeeps"},
+		Seen: []string{"Holding/DowngradeKeeps"},
 	},
 	{
-		name: "folds the case of names",
-		flaw: flaw{request: rename(strings.ToLower)},
-		seen: []string{"Names/Traps"},
+		Name: "folds the case of names",
+		Flaw: Flaw{request: rename(strings.ToLower)},
+		Seen: []string{"Names/Traps"},
 	},
 	{
-		name: "cuts names at 64 bytes",
-		flaw: flaw{request: rename(func(n string) string { return n[:min(len(n), 64)] })},
-		seen: []string{"Names/Traps"},
+		Name: "cuts names at 64 bytes",
+		Flaw: Flaw{request: rename(func(n string) string { return n[:min(len(n), 64)] })},
+		Seen: []string{"Names/Traps"},
 	},
 	{
-		name: "takes names for paths",
-		flaw: flaw{request: rename(func(n string) string { return path.Clean("/" + n) })},
-		seen: []string{"Names/Traps"},
+		Name: "takes names for paths",
+		Flaw: Flaw{request: rename(func(n string) string { return path.Clean("/" + n) })},
+		Seen: []string{"Names/Traps"},
 	},
 	{
-		name: "lists names by a pattern",
-		flaw: flaw{names: func(b full, prefix string) (names []string) {
+		Name: "lists names by a pattern",
+		Flaw: Flaw{names: func(b full, prefix string) (names []string) {
 			_ = b.Names(context.Background(), "", func(n string) bool {
 				if like(n, prefix) {
 					names = append(names, n)
@@ -99,24 +99,24 @@ var grantControls = []control{
 			})
 			return names
 		}},
-		seen: []string{"Names/Listed"},
+		Seen: []string{"Names/Listed"},
 	},
 	{
-		name: "keeps a queue for each capacity",
-		flaw: flaw{request: func(r driver.Request) driver.Request {
+		Name: "keeps a queue for each capacity",
+		Flaw: Flaw{request: func(r driver.Request) driver.Request {
 			if r.Capacity != driver.Whole {
 				r.Name = fmt.Sprintf("%s/%d", r.Name, r.Capacity)
 			}
 			return r
 		}},
-		seen: []string{"Contract/Mismatch", "Input/Mismatch"},
+		Seen: []string{"Contract/Mismatch", "Input/Mismatch"},
 	},
 	{
-		name: "makes another entry when asked again",
-		flaw: flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "makes another entry when asked again",
+		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &another{grip: g, s: s, r: r}
 		}},
-		seen: []string{"Contract/SameIDTwice", "Ambiguous/Enqueue/mutex", "Ambiguous/Try"},
+		Seen: []string{"Contract/SameIDTwice", "Ambiguous/Enqueue/mutex", "Ambiguous/Try"},
 	},
 }
 
@@ -169,8 +169,8 @@ type recount struct {
 	base map[string]uint64 // what the store's own tokens began with, by name
 }
 
-func (c *recount) flaw() flaw {
-	return flaw{
+func (c *recount) flaw() Flaw {
+	return Flaw{
 		reopen: func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

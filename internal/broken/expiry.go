@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -12,31 +12,31 @@ import (
 )
 
 // Flaws in what becomes of entries that expire, and in who hears of it.
-var expiryControls = []control{
+var expiryControls = []Control{
 	{
-		name: "lists names whose entries have all expired",
-		flaw: (&registry{}).flaw(),
-		seen: []string{"Expiry/NotNamed"},
+		Name: "lists names whose entries have all expired",
+		Flaw: (&registry{}).flaw(),
+		Seen: []string{"Expiry/NotNamed"},
 	},
 	{
-		name: "revives by a renewal what has expired and is not removed yet",
-		flaw: flaw{
+		Name: "revives by a renewal what has expired and is not removed yet",
+		Flaw: Flaw{
 			open: untold,
 			session: func(b full, o driver.SessionOptions, s driver.Session) driver.Session {
 				return &reviving{Session: s, b: b, o: o}
 			},
 		},
-		seen: []string{"Expiry/NotRevived"},
+		Seen: []string{"Expiry/NotRevived"},
 	},
 	{
-		name: "never looks for expiries while it waits, and does not ask to be asked",
-		flaw: (&deaf{}).flaw(),
-		seen: []string{"Expiry/Told"},
+		Name: "never looks for expiries while it waits, and does not ask to be asked",
+		Flaw: (&deaf{}).flaw(),
+		Seen: []string{"Expiry/Told"},
 	},
 	{
-		name: "wakes nobody when it downgrades",
-		flaw: (&hushed{}).flaw(),
-		seen: []string{"Holding/DowngradeTold"},
+		Name: "wakes nobody when it downgrades",
+		Flaw: (&hushed{}).flaw(),
+		Seen: []string{"Holding/DowngradeTold"},
 	},
 }
 
@@ -46,8 +46,8 @@ type registry struct {
 	names map[string]bool
 }
 
-func (c *registry) flaw() flaw {
-	return flaw{
+func (c *registry) flaw() Flaw {
+	return Flaw{
 		ticket: func(_ full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &registered{g, c, r.Name}
 		},
@@ -191,8 +191,8 @@ func (m *moment) unheard(ctx context.Context, g grip, renewed <-chan struct{}) (
 // what is expired removed in passing.
 type deaf struct{ moment }
 
-func (c *deaf) flaw() flaw {
-	return flaw{
+func (c *deaf) flaw() Flaw {
+	return Flaw{
 		open: func(_ full, o driver.SessionOptions) driver.SessionOptions {
 			gone := o.Gone
 			o.Gone = func(id string, err error) {
@@ -245,8 +245,8 @@ func (t *unhearing) Wait(ctx context.Context) (driver.Verdict, error) { return t
 // hushed downgrades without a word.
 type hushed struct{ moment }
 
-func (c *hushed) flaw() flaw {
-	return flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+func (c *hushed) flaw() Flaw {
+	return Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
 		return &silent{unhearing{g, func(ctx context.Context) (driver.Verdict, error) { return c.unheard(ctx, g, nil) }}, c}
 	}}
 }

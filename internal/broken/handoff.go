@@ -1,4 +1,4 @@
-package drivertest
+package broken
 
 import (
 	"context"
@@ -8,20 +8,20 @@ import (
 )
 
 // Flaws in how a held lease comes to another client.
-var handOffControls = []control{
+var handOffControls = []Control{
 	{
-		name: "hands on by leaving and queueing again",
-		flaw: flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		Name: "hands on by leaving and queueing again",
+		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
 			return &relay{grip: g, b: b, r: r}
 		}},
-		seen: []string{"HandOff/Moved", "HandOff/Adopt", "HandOff/Unclaimed"},
+		Seen: []string{"HandOff/Moved", "HandOff/Adopt", "HandOff/Unclaimed"},
 	},
 	{
-		name: "lets everybody import who has the text",
-		flaw: flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+		Name: "lets everybody import who has the text",
+		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
 			return &generous{g}
 		}},
-		seen: []string{"HandOff/OneImporter", "HandOff/Moved", "HandOff/Unclaimed", "HandOff/AdoptRefused"},
+		Seen: []string{"HandOff/OneImporter", "HandOff/Moved", "HandOff/Unclaimed", "HandOff/AdoptRefused"},
 	},
 }
 

@@ -1,0 +1,220 @@
+package broken
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// Control is memlock with one flaw that some lock in the world has had, and the tests of
+// package drivertest that must notice it.
+type Control struct {
+	Name string
+	Flaw Flaw
+	Seen []string // by each of these tests, as THEME/TEST
+}
+
+// Controls are all of them.
+func Controls() []Control {
+	return slices.Concat(
+		grantControls, handOffControls, leaveControls, wakeControls, sessionControls, expiryControls, administerControls,
+	)
+}
+
+// Flaw is what a control does differently. What is nil is done right.
+type Flaw struct {
+	open    func(full, driver.SessionOptions) driver.SessionOptions
+	session func(full, driver.SessionOptions, driver.Session) driver.Session
+	request func(driver.Request) driver.Request
+	ticket  func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket
+	names   func(full, string) []string
+	reopen  func()
+	watch   func(b full, ctx context.Context, name string, changed func()) error
+	evict   func(b full, ctx context.Context, name, id, note string) error
+	list    func(all []driver.Entry, limit int) []driver.Entry
+
+	identity func(string) string
+	migrate  func(schema *version) (from, to int, err error)
+	diagnose func() []driver.Finding
+}
+
+// version is that of the tables, if memlock had any.
+type version struct {
+	sync.Mutex
+	now int
+}
+
+const newest = 3
+
+// migrate is how it is done right.
+func (v *version) migrate() (from, to int, err error) {
+	v.Lock()
+	defer v.Unlock()
+	from, v.now = v.now, newest
+	return from, v.now, nil
+}
+
+// full is everything a backend of memlock can do, grip everything its tickets can.
+type full interface {
+	driver.Backend
+	driver.Namer
+	driver.Watcher
+	driver.Recorder
+	driver.Evicter
+	driver.Identifier
+}
+
+type grip interface {
+	driver.Ticket
+	driver.Publisher
+	driver.Downgrader
+	driver.Adopter
+}
+
+// Store is a store of memlock's whose driver has a flaw.
+type Store struct {
+	flaw   Flaw
+	store  *memlock.Store
+	schema version
+	reads  atomic.Int64
+}
+
+// Store makes one. The flaw of none is a driver without a flaw.
+func (f Flaw) Store() *Store { return &Store{flaw: f, store: memlock.New()} }
+
+// Open is a connection to it.
+func (s *Store) Open() driver.Backend {
+	return &flawed{full: counted{s.store.Backend().(full), &s.reads}, flaw: s.flaw, schema: &s.schema}
+}
+
+// Reopen is a restart of the store. memlock forgets nothing while it lives; a flaw may.
+func (s *Store) Reopen() {
+	if s.flaw.reopen != nil {
+		s.flaw.reopen()
+	}
+}
+
+// Reads counts those that have reached the store.
+func (s *Store) Reads() int64 { return s.reads.Load() }
+
+// counted counts the reads that reach the store.
+type counted struct {
+	full
+	reads *atomic.Int64
+}
+
+func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	c.reads.Add(1)
+	return c.full.List(ctx, name, limit)
+}
+
+// flawed is a backend with a flaw.
+type flawed struct {
+	full
+	flaw   Flaw
+	schema *version
+}
+
+func (b *flawed) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	asked := o.TTL
+	if b.flaw.open != nil {
+		o = b.flaw.open(b.full, o)
+	}
+	s, _, err := b.full.Open(ctx, o)
+	if err != nil {
+		return nil, 0, err
+	}
+	fs := &flawedSession{Session: s, b: b}
+	if b.flaw.session != nil {
+		fs.Session = b.flaw.session(b.full, o, s)
+	}
+	return fs, asked, nil
+}
+
+func (b *flawed) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if b.flaw.names == nil {
+		return b.full.Names(ctx, prefix, yield)
+	}
+	for _, n := range b.flaw.names(b.full, prefix) {
+		if !yield(n) {
+			break
+		}
+	}
+	return nil
+}
+
+func (b *flawed) Watch(ctx context.Context, name string, changed func()) error {
+	if b.flaw.watch == nil {
+		return b.full.Watch(ctx, name, changed)
+	}
+	return b.flaw.watch(b.full, ctx, name, changed)
+}
+
+func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
+	if b.flaw.evict == nil {
+		return b.full.EvictFor(ctx, name, id, note)
+	}
+	return b.flaw.evict(b.full, ctx, name, id, note)
+}
+
+func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	name = b.inner(driver.Request{Name: name}).Name
+	if b.flaw.list == nil {
+		return b.full.List(ctx, name, limit)
+	}
+	all, err := b.full.List(ctx, name, 0)
+	return b.flaw.list(all, limit), err
+}
+
+func (b *flawed) Identity(ctx context.Context) (string, error) {
+	id, err := b.full.Identity(ctx)
+	if b.flaw.identity != nil {
+		id = b.flaw.identity(id)
+	}
+	return id, err
+}
+
+func (b *flawed) Schema() string { return "CREATE TABLE entries (name TEXT)" }
+
+func (b *flawed) Migrate(ctx context.Context) (from, to int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
+	if b.flaw.migrate == nil {
+		return b.schema.migrate()
+	}
+	return b.flaw.migrate(b.schema)
+}
+
+func (b *flawed) Diagnose(context.Context) ([]driver.Finding, error) {
+	if b.flaw.diagnose == nil {
+		return []driver.Finding{{Level: driver.Info, Subject: "store", Text: "in memory"}}, nil
+	}
+	return b.flaw.diagnose(), nil
+}
+
+func (b *flawed) inner(r driver.Request) driver.Request {
+	if b.flaw.request == nil {
+		return r
+	}
+	return b.flaw.request(r)
+}
+
+type flawedSession struct {
+	driver.Session
+	b *flawed
+}
+
+func (s *flawedSession) Ticket(r driver.Request) driver.Ticket {
+	r = s.b.inner(r)
+	g := s.Session.Ticket(r).(grip)
+	if s.b.flaw.ticket == nil {
+		return g
+	}
+	return s.b.flaw.ticket(s.b.full, s.Session, g, r)
+}
