@@ -34,6 +34,7 @@ func (a *attempts) Traits() driver.Traits {
 }
 
 func (a *attempts) Close() error {
+	a.identity.close()
 	a.conn.Close()
 	return nil
 }

@@ -85,6 +85,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 }
 
 func (q *queue) Close() error {
+	q.identity.close()
 	q.conn.Close()
 	return nil
 }
