@@ -66,11 +66,14 @@ func (q *queueFile) lock(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	<-q.gate
 	var d *damageError
-	if errors.As(err, &d) && d.undone {
-		q.store.undone(q, err)
+	if !errors.As(err, &d) || !d.undone {
+		<-q.gate
+		return err
 	}
+	held := q.store.heldIn(q) // before anybody can be granted something in what is there now
+	<-q.gate
+	q.store.undone(q, held, err)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -298,5 +299,68 @@ func TestSessionFileRemovedWithLink(t *testing.T) {
 	}
 	if err := c.lease.Release(patient(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Several find out at once that a file has gone back. The first of them to be through lets others
+// in, and the last must not take those for losers.
+func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
+	b := openBackend(t, storeDir(t))
+	lost := make(chan string, 10)
+	open := func() *session {
+		t.Helper()
+		s, _, err := b.Open(patient(t), driver.SessionOptions{Gone: func(id string, _ error) { lost <- id }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close(context.Background()) })
+		return s.(*session)
+	}
+	locks := func(s *session, id string) error {
+		v, err := s.Ticket(mutexRequest("name", id)).Enqueue(patient(t))
+		if err == nil && !v.Held {
+			err = errors.New("it waits")
+		}
+		return err
+	}
+	holder, newcomer := open(), open()
+	q := holder.store.file(newKey("name"))
+	backup, err := os.ReadFile(q.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks(holder, "old"); err != nil {
+		t.Fatal(err)
+	}
+	var others []*session // one of which is looked through before the newcomer, by all chance
+	for range 20 {
+		others = append(others, open())
+	}
+	if err := os.WriteFile(q.name, backup, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range others {
+		o.mu.Lock() // whoever looks through them stops there
+	}
+	found, entered := make(chan error, 1), make(chan error, 1)
+	go func() { found <- q.lock(patient(t)) }()
+	time.Sleep(100 * time.Millisecond)
+	q.last.Store(0) // by another who has found the same, and is through
+	go func() { entered <- locks(newcomer, "new") }()
+	time.Sleep(100 * time.Millisecond)
+	for _, o := range others {
+		o.mu.Unlock()
+	}
+	if err := <-found; err == nil || !strings.Contains(err.Error(), "older copy") {
+		t.Fatalf("whoever knew the file: %v", err)
+	}
+	if err := <-entered; err != nil {
+		t.Fatalf("the newcomer: %v", err)
+	}
+	close(lost)
+	for id := range lost {
+		if id != "old" {
+			t.Errorf("%s was told that it is gone", id)
+		}
 	}
 }

@@ -44,25 +44,30 @@ func (s *session) review() {
 	}
 }
 
-// undone tells everybody in this process who holds something in a queue file that it is gone,
-// and then takes the file as it is. Nobody is granted anything in between: the file is refused
-// until then, also to those who come here at once.
-func (s *store) undone(q *queueFile, why error) {
+// heldIn finds what this process holds in a queue file, whose gate the caller has.
+func (s *store) heldIn(q *queueFile) (held []*ticket) {
 	for _, o := range s.all() {
 		o.mu.Lock()
-		var held []*ticket
 		for _, t := range o.tickets {
 			if t.file == q && t.held.Load() {
 				held = append(held, t)
 			}
 		}
 		o.mu.Unlock()
-		for _, t := range held {
-			// Told first: whoever comes here beside us and does not find it any more
-			// must be right to go on.
-			o.opts.Gone(t.request.ID, asGone(why))
-			o.forget(t)
-		}
+	}
+	return held
+}
+
+// undone tells everybody in this process who held something in a queue file that it is gone,
+// and then takes the file as it is. Nobody is granted anything in between: the file is refused
+// until then, also to those who come here at once. Of these the first to be through lets others
+// in, whom the rest know nothing of, and must not tell.
+func (s *store) undone(q *queueFile, held []*ticket, why error) {
+	for _, t := range held {
+		// Told first: whoever comes here beside us and does not find it any more
+		// must be right to go on.
+		t.session.opts.Gone(t.request.ID, asGone(why))
+		t.session.forget(t)
 	}
 	q.last.Store(0)
 }

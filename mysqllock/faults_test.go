@@ -321,3 +321,38 @@ func TestLowWaitTimeout(t *testing.T) {
 	}
 	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
 }
+
+// L4: the dead keep nobody out, however many they are. A request removes some of them, and a try,
+// which nobody tells to come back, goes on until none are left. (It said that a lock was taken
+// whose holder had expired, with sixteen others before him.)
+func TestTryPassesManyDead(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base := param(storeURL(t, m), "prefix=many_")
+	c := client(t, base)
+	release(t, lock(t, c, "warm-up"))
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	die := func(most int) {
+		for i := range most {
+			exec(t, db, fmt.Sprintf("INSERT INTO many_sessions (id, expires) VALUES ('s%d', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", i))
+			exec(t, db, fmt.Sprintf("CALL many_enter_1(0, 'name-%[1]d', 'id-%[1]d', 's%[1]d', %[2]d, %[2]d, 0, '', '')", i, driver.Whole))
+		}
+		// The last one died last.
+		exec(t, db, fmt.Sprintf("UPDATE many_sessions SET expires = UTC_TIMESTAMP(6) - INTERVAL %d - CAST(SUBSTRING(id, 2) AS SIGNED) SECOND WHERE id LIKE 's%%' AND LENGTH(id) < 5", most))
+	}
+	const most = 60
+	die(most)
+	l, err := c.Mutex(fmt.Sprint("name-", most-1)).TryLock(ctx(t))
+	if err != nil {
+		t.Fatalf("the holder is dead: %v", err)
+	}
+	release(t, l)
+	if n := number(t, db, "SELECT COUNT(*) FROM many_entries"); n > most-16 {
+		t.Errorf("%d entries of the dead are left", n)
+	}
+	die(most)
+	if l, err = c.Semaphore(fmt.Sprint("name-", most-1), 3).TryAcquire(ctx(t), 1); err != nil {
+		t.Fatalf("the holder, of another kind, is dead: %v", err)
+	}
+	release(t, l)
+}

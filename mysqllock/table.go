@@ -102,23 +102,27 @@ const (
 )
 
 // enter makes an entry, or asks for it. What the dead have left is removed if it may be in
-// the way, and then it is asked again; once, since the next is only as far as Retry.
+// the way, and then it is asked again: once by whoever waits, since the next time is only as far
+// as Retry; by whoever does not until nothing is left to be removed, for he does not come back.
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
 	a, err := t.enterOnce(ctx, session, mode, r)
-	if err != nil || !a.stale {
-		return a, err
+	for again := true; again && err == nil && a.stale; {
+		if err := t.reap(ctx, t.work); err != nil {
+			return a, nil // somebody else will; the first answer is as true as before
+		}
+		if a.said == 0 {
+			mode = modeAsk
+		}
+		next, err := t.enterOnce(ctx, session, mode, r)
+		if err != nil {
+			if a.said == 0 {
+				return a, nil
+			}
+			return next, err
+		}
+		a, again = next, next.said == saidBusy || next.said == saidMismatch
 	}
-	if err := t.reap(ctx, t.work); err != nil {
-		return a, nil // somebody else will; the first answer is as true as before
-	}
-	if a.said == 0 {
-		mode = modeAsk
-	}
-	again, err := t.enterOnce(ctx, session, mode, r)
-	if err != nil && a.said == 0 {
-		return a, nil
-	}
-	return again, err
+	return a, err
 }
 
 func (t *table) enterOnce(ctx context.Context, session string, mode int, r driver.Request) (a answer, err error) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
@@ -192,5 +194,38 @@ func TestManyGaveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Release(t, l)
+	}
+}
+
+// Who finds many places free counts them as served, and may then find the lock taken and wait for
+// his turn to draw a place. Whoever has the turn wants the same row: so the row is only changed
+// by whoever has the turn as well. (The two waited for each other until the server ended one.)
+func TestPlacesAreCountedInTurn(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	storeURL := with(server.URL(), "strategy=advisory")
+	held := lock(t, client(t, storeURL), "a")
+	do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('a', 9, 0)") // nine have drawn, and none waits
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	exec := func(stmt string) {
+		t.Helper()
+		if _, err := conn.Exec(patience(t), stmt); err != nil {
+			t.Errorf("%s: %v", stmt, err)
+		}
+	}
+	exec("BEGIN") // as in hasp_draw, between its two steps
+	exec("SELECT hasp_turn('place of a', 16)")
+	next := waits(t, server.URL(), client(t, storeURL), "a")
+	exec("SET LOCAL lock_timeout = '500ms'")
+	exec("UPDATE hasp_lines SET tail = tail + 1 WHERE name = 'a'")
+	exec("COMMIT")
+	release(t, held)
+	release(t, takes(t, next))
+	if n := ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = 'a'"); n > 11 {
+		t.Errorf("%d places are looked at", n)
 	}
 }

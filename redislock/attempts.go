@@ -34,6 +34,7 @@ func (a *attempts) Traits() driver.Traits {
 }
 
 func (a *attempts) Close() error {
+	a.identity.close()
 	a.conn.Close()
 	return nil
 }
@@ -67,6 +68,7 @@ func (a *attempts) Open(ctx context.Context, o driver.SessionOptions) (driver.Se
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
+	o.TTL = o.TTL.Truncate(time.Millisecond) // as the server is asked for it: no more may be promised
 	keep, err := a.opts.keep(o.TTL)
 	if err != nil {
 		return nil, 0, err

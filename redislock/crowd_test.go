@@ -169,3 +169,39 @@ func TestRenewalIsSliced(t *testing.T) {
 		t.Errorf("%d scripts for %d entries", got, n)
 	}
 }
+
+// L4: the dead keep nobody out, however many they are. Of very many holders each request looks at
+// some; whoever waits comes back, and a try goes on until all have been looked at. (It said that
+// a semaphore was busy, of which a thousand permits had expired.)
+func TestTryPassesManyDead(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	s := session(t, open(t, server.URL()), time.Hour)
+	try := func(name string, units, capacity int64) driver.Verdict {
+		r := request(name)
+		r.Units, r.Capacity, r.NoWait = units, capacity, true
+		v, err := s.Ticket(r).Enqueue(t.Context())
+		must(t, err)
+		return v
+	}
+	const ttl = 2 * time.Second
+	mortal := session(t, open(t, server.URL()), ttl)
+	const n = 1200 // more than two calls look at
+	crowd(t, mortal, "permits", n, 1, n)
+	crowd(t, mortal, "readers", n, 1, driver.Whole)
+	crowd(t, mortal, "mixed", n, 1, n+1)
+	if v := try("mixed", 1, n+1); !v.Held {
+		t.Fatalf("beside the others: %+v", v)
+	}
+	time.Sleep(ttl + 100*time.Millisecond)
+	if v := try("permits", 1, n); !v.Held {
+		t.Errorf("one permit of %d, all of which the dead had: %+v", n, v)
+	}
+	if v := try("readers", driver.Whole, driver.Whole); !v.Held {
+		t.Errorf("a writer, and all readers are dead: %+v", v)
+	}
+	// One of them lives. All of the others are looked at, and then it is busy.
+	if v := try("mixed", n+1, n+1); v.Held {
+		t.Errorf("all permits, one of which somebody has who lives: %+v", v)
+	}
+}

@@ -30,6 +30,9 @@ type identity struct {
 	key  string
 	text string // what is behind the server's part: strategy and prefix
 
+	done  context.Context // ended by close; the parent of everything in the background
+	close context.CancelFunc
+
 	mu        sync.Mutex
 	told      string // the server's part, if anybody has asked
 	reminding bool
@@ -42,6 +45,7 @@ func newIdentity(conn redisconn.Conn, o Options) *identity {
 	} else {
 		id.text += "/" + o.Prefix // the key is one for all prefixes
 	}
+	id.done, id.close = context.WithCancel(context.Background())
 	return id
 }
 
@@ -99,7 +103,7 @@ func (id *identity) remind(bound time.Duration) {
 	}
 	id.reminding = true
 	go func(text string) {
-		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		ctx, cancel := context.WithTimeout(id.done, bound)
 		defer cancel()
 		_, _ = id.ask(ctx, text, "insist") // with the next renewal again
 		id.mu.Lock()

@@ -1,11 +1,13 @@
 package redislock_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -172,5 +174,32 @@ func TestIdentityForgotten(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A store is closed while it is out of reach: nothing goes on in the background, on a client that
+// is its user's and stays open. (For a TTL somebody waited to put the identity back.)
+func TestIdentityEndsWithClose(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, ConnWriteTimeout: time.Hour})
+	must(t, err)
+	defer client.Close()
+	reminding := func() bool {
+		stacks := make([]byte, 4<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).remind.func")
+	}
+	for _, strategy := range []string{redislock.Queue, redislock.SetNX} {
+		b, err := redislock.Open(client, &redislock.Options{Strategy: strategy})
+		must(t, err)
+		testkit.Identity(t, b)
+		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
+		must(t, err)
+		must(t, server.Pause())
+		_, _ = s.KeepAlive(t.Context()) // nothing is held
+		testkit.Eventually(t, "somebody who reminds the server", reminding)
+		must(t, s.Close(t.Context()))
+		must(t, b.Close())
+		testkit.Eventually(t, "nobody left who does", func() bool { return !reminding() })
+		must(t, server.Resume())
 	}
 }

@@ -209,3 +209,23 @@ func TestSleepersAreRemembered(t *testing.T) {
 		})
 	}
 }
+
+// The keys of setnx and redisson expire after milliseconds, and no more than the server is asked
+// for is granted.
+func TestGrantsWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	for _, strategy := range []string{"setnx", "redisson"} {
+		b := open(t, server.URL()+"?strategy="+strategy)
+		s, granted, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2*time.Second + 999*time.Microsecond, Gone: func(string, error) {}})
+		must(t, err)
+		if granted != 2*time.Second {
+			t.Errorf("%s: granted %s", strategy, granted)
+		}
+		if granted, err = s.KeepAlive(t.Context()); err != nil || granted != 2*time.Second {
+			t.Errorf("%s: renewed for %s, %v", strategy, granted, err)
+		}
+		must(t, s.Close(t.Context()))
+		must(t, b.Close())
+	}
+}

@@ -85,6 +85,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 }
 
 func (q *queue) Close() error {
+	q.identity.close()
 	q.conn.Close()
 	return nil
 }
@@ -126,6 +127,7 @@ func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err er
 type answer struct {
 	held, busy bool
 	refused    bool // with an error: the store has answered, and has no entry
+	again      bool // busy, but dead holders may be in the way: to be asked again at once
 	seq        uint64
 	retry      time.Duration
 	holder     string
@@ -152,7 +154,7 @@ func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) 
 	case "wait":
 		return answer{seq: uint64(number(1)), retry: time.Duration(number(2)) * time.Microsecond}, nil
 	case "busy":
-		return answer{busy: true, holder: parseRest(text(1)).owner}, nil
+		return answer{busy: true, again: number(2) == 1, holder: parseRest(text(1)).owner}, nil
 	case "gone":
 		return answer{refused: true}, fmt.Errorf("%w: no such entry", driver.ErrGone)
 	case "mismatch":

@@ -32,18 +32,29 @@ type ticket struct {
 	bell      bell.Bell
 }
 
-// Enqueue makes the entry, or asks for it once it has been confirmed.
+// Enqueue makes the entry, or asks for it once it has been confirmed. A try goes on while the
+// server has yet to look at some of those who seem to be in the way: each request looks at as
+// many as a script has time for, and nobody tells a try to come back.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return driver.Verdict{}, err
+		}
+		if err := t.session.register(t); err != nil {
+			return driver.Verdict{}, err
+		}
+		if v, ok := t.pushed(); ok {
+			return v, nil
+		}
+		if v, again, err := t.enter(ctx); !again {
+			return v, err
+		}
+	}
+}
+
+// enter makes one request. again says that the server has to be asked again.
+func (t *ticket) enter(ctx context.Context) (_ driver.Verdict, again bool, _ error) {
 	s := t.session
-	if err := ctx.Err(); err != nil {
-		return driver.Verdict{}, err
-	}
-	if err := s.register(t); err != nil {
-		return driver.Verdict{}, err
-	}
-	if v, ok := t.pushed(); ok {
-		return v, nil
-	}
 	r := s.queue.conn.Eval(ctx, enterScript, t.enterCall(), s.queue.opts.Replicas)
 	a, err := s.queue.answer(t.request, r)
 	err = identify(ctx, s.queue.conn, t.key, err)
@@ -56,18 +67,20 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 			t.sent = false
 			delete(s.tickets, t.request.ID)
 		}
-		return driver.Verdict{}, err
+		return driver.Verdict{}, false, err
 	case t.left || s.closed:
-		return driver.Verdict{}, errSessionClosed // Leave and Close removed what this made, or its expiry will
+		return driver.Verdict{}, false, errSessionClosed // Leave and Close removed what this made, or its expiry will
+	case a.busy && a.again:
+		return driver.Verdict{}, true, nil
 	case a.busy:
 		t.sent = false
 		delete(s.tickets, t.request.ID)
-		return driver.Verdict{Holder: a.holder}, nil
+		return driver.Verdict{Holder: a.holder}, false, nil
 	}
 	t.confirmed, t.doubt, t.seq = true, false, a.seq
 	t.held = t.held || a.held || t.granted == a.seq
 	t.watching = a.retry > 0
-	return t.verdict(a.retry), nil
+	return t.verdict(a.retry), false, nil
 }
 
 // pushed answers without a request if a message has brought the grant, unless replicas

@@ -91,6 +91,7 @@ func (b *store) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
+	o.TTL = o.TTL.Truncate(time.Millisecond) // as the servers are asked for it: no more may be promised
 	patience, err := b.patience(o.TTL)
 	if err != nil {
 		return nil, 0, err

@@ -3,6 +3,9 @@ package redisconn_test
 import (
 	"context"
 	"net"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -149,5 +152,60 @@ func TestTLS(t *testing.T) {
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("%s: refused after %s", name, took)
 		}
+	}
+}
+
+// A connection to a node of a cluster is given up by what the node is called in the cluster, also
+// where it does not know its own host. (Nothing was given up then, so that a connection that
+// hung swallowed each renewal.)
+func TestRedialOfANodeWithoutHost(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{Config: []string{"cluster-enabled yes"}})
+	add := []string{"CLUSTER", "ADDSLOTS"}
+	for slot := range 1 << 14 {
+		add = append(add, strconv.Itoa(slot))
+	}
+	if out, err := server.Do(add...); err != nil || out != "OK" {
+		t.Fatal(out, err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if info, err := server.Do("CLUSTER", "INFO"); err == nil && strings.Contains(info, "cluster_state:ok") {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(info, err)
+		}
+	}
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	if c.Topology() != redisconn.Cluster {
+		t.Fatalf("it is a %s", c.Topology())
+	}
+	// id returns the number of the connection that a request has used.
+	id := func() string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for r := (redisconn.Reply{Err: ctx.Err()}); r.Value != int64(1); {
+			if r = c.Eval(ctx, one, redisconn.Call{Keys: []string{"k"}}, 0); ctx.Err() != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		list, err := server.Do("CLIENT", "LIST")
+		found := regexp.MustCompile(`(?m)^id=(\d+) .* name=hasp .* cmd=eval`).FindAllStringSubmatch(list, -1)
+		if err != nil || len(found) != 1 {
+			t.Fatal(list, err)
+		}
+		return found[0][1]
+	}
+	before := id()
+	home := c.Home(t.Context(), "k")
+	if host, _, err := net.SplitHostPort(home); err != nil || host != "" {
+		t.Fatalf("the node is at %q: it knows its host, and nothing is tested", home)
+	}
+	c.Redial("127.0.0.1:1") // another's
+	if after := id(); after != before {
+		t.Errorf("the connection %v has become %v, and another node's was given up", before, after)
+	}
+	c.Redial(home)
+	if after := id(); after == before {
+		t.Errorf("the connection %v stands", after)
 	}
 }

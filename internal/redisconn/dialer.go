@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,17 +101,22 @@ func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Di
 // closeAll ends the connections of the moment, and those in the making.
 func (d *dialer) closeAll() { d.close("") }
 
-// close ends the connections to one address and those in the making to it, or all.
+// close ends the connections to one address and those in the making to it, or all. An address
+// without a host is what a server calls itself that does not know its own, or is told to keep it
+// to itself: clients then go to the host that they have come from.
 func (d *dialer) close(addr string) {
+	meant := func(to string) bool {
+		return addr == "" || to == addr || addr[0] == ':' && strings.HasSuffix(to, addr)
+	}
 	d.mu.Lock()
 	conns := make([]*conn, 0, len(d.open))
 	for c := range d.open {
-		if addr == "" || c.addr == addr {
+		if meant(c.addr) {
 			conns = append(conns, c)
 		}
 	}
 	for cancel, to := range d.dialing {
-		if addr == "" || to == addr {
+		if meant(to) {
 			(*cancel)()
 		}
 	}

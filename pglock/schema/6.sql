@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS hasp_lines (
 
 -- waited answers whether anybody waits in a line. Places of those who were served, or gave up, are
 -- free; where there are many of them it counts them as served, so that not everybody goes through
--- them.
+-- them. It does so only with the turn to draw, if that is to be had at once: its caller may wait for
+-- the turn next, and whoever has that wants the same row.
 CREATE OR REPLACE FUNCTION hasp_waited(p_name text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_place bigint;
@@ -42,7 +43,7 @@ BEGIN
     PERFORM pg_advisory_unlock_shared((k >> 32)::int, (k << 32 >> 32)::int);
     v_place := v_place - 1;
   END LOOP;
-  IF l.tail > l.served + 8 THEN
+  IF l.tail > l.served + 8 AND pg_try_advisory_xact_lock(hashtextextended(('place of ' || p_name) COLLATE "C", 7521983763894337537)) THEN
     UPDATE hasp_lines n SET served = greatest(n.served, l.tail) WHERE n.name = p_name;
   END IF;
   RETURN false;

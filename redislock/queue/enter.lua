@@ -2,8 +2,11 @@
 --
 -- mode "enter" makes the entry unless it is there, "try" only if it holds at once, and
 -- "ask" never: that is for an entry that has been confirmed, which must not come back.
--- Answers: Seq of an entry that holds | wait Seq retry | busy people | gone |
+-- Answers: Seq of an entry that holds | wait Seq retry | busy people again | gone |
 -- mismatch capacity | other | foreign
+--
+-- again is 1 if dead holders may be in the way, since not all of very many have been looked at:
+-- whoever only tries has to ask again at once. Whoever waits is told by retry.
 local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if last and m[2] then
@@ -70,7 +73,7 @@ if ARGV[1] == 'try' and not fits then
   if dirty then save() end
   local holder = redis.call('HGET', K, 'h:1')
   local _, _, _, _, rest = parse(holder and redis.call('HGET', K, 'e:' .. holder))
-  return { 'busy', rest or '' }
+  return { 'busy', rest or '', soon == sweeping and 1 or 0 }
 end
 
 local pointer, place
