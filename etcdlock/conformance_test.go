@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("Three", func(t *testing.T) {
 		t.Parallel()
-		conform(t, backends.SharedEtcdCluster(t).Members...)
+		conform(t, three(t).Members...)
 	})
 	// The oldest etcd that is promised to work: Debian's 3.4.
 	t.Run("Old", func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 }
 
 func conform(t *testing.T, members ...*backends.Etcd) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(members, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL(members)) },
 		URL:  storeURL(members),
 		Ops: func() (n int64) {
@@ -46,5 +46,5 @@ func conform(t *testing.T, members ...*backends.Etcd) {
 			}
 			return n
 		},
-	})
+	}))
 }

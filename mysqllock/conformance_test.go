@@ -38,10 +38,10 @@ func TestConformance(t *testing.T) {
 }
 
 func conform(t *testing.T, storeURL string, atOnce int) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, drivertest.Harness{
 		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    2 * time.Second, // a commit may take a while on a machine with other work
 		AtOnce: atOnce,
-	})
+	}))
 }

@@ -92,11 +92,11 @@ func with(storeURL string, params ...string) string {
 }
 
 func conform(t *testing.T, storeURL string) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, 64, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
-	})
+	}))
 }
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
@@ -130,12 +130,12 @@ func TestConformanceAdvisory(t *testing.T) { conformBound(t, storeURL(t, "strate
 func TestConformanceRow(t *testing.T) { conformBound(t, storeURL(t, "strategy=row")) }
 
 func conformBound(t *testing.T, storeURL string) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, 32, drivertest.Harness{
 		Open:   func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    T,
 		AtOnce: 100,
-	})
+	}))
 }
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no

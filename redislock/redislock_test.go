@@ -45,11 +45,11 @@ const shortTTL = 2 * time.Second
 
 func TestConformanceSingle(t *testing.T) {
 	server := backends.SharedRedis(t)
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(server, "", drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, server.URL()) },
 		URL:  server.URL(),
 		TTL:  shortTTL,
-	})
+	}))
 }
 
 func TestConformanceCluster(t *testing.T) {
@@ -80,19 +80,21 @@ func TestConformanceSentinel(t *testing.T) {
 }
 
 func TestConformanceSetNX(t *testing.T) {
-	storeURL := backends.SharedRedis(t).URL() + "?strategy=setnx"
-	drivertest.Run(t, drivertest.Harness{
+	server := backends.SharedRedis(t)
+	storeURL := server.URL() + "?strategy=setnx"
+	drivertest.Run(t, withPrograms(server, "strategy=setnx", drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
-	})
+	}))
 }
 
 func TestConformanceRedisson(t *testing.T) {
-	storeURL := backends.SharedRedis(t).URL() + "?strategy=redisson"
-	drivertest.Run(t, drivertest.Harness{
+	server := backends.SharedRedis(t)
+	storeURL := server.URL() + "?strategy=redisson"
+	drivertest.Run(t, withPrograms(server, "strategy=redisson", drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
-	})
+	}))
 }

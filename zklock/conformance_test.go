@@ -42,7 +42,7 @@ func TestConformanceEnsemble(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers in a short run")
 	}
-	h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
+	h := harness(t, "", ensemble(t).Members...)
 	// Three servers on one small machine answer late at times, and a renewal that takes four
 	// tenths of the timeout comes too late, as trust is counted from the one before: see touches.
 	h.TTL = 5 * time.Second
@@ -59,7 +59,7 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 		params = "?" + params[1:]
 	}
 	storeURL := urlOf(servers...) + "/drivertest" + params
-	return drivertest.Harness{
+	return withPrograms(params, servers, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
 		URL:  storeURL,
 		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(interface{ cut() func() }).cut() },
@@ -70,7 +70,7 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 			}
 			return n
 		},
-	}
+	})
 }
 
 func urlOf(servers ...*backends.ZooKeeper) string {
