@@ -27,6 +27,20 @@ func proxied(t *testing.T) (*faultnet.Proxy, string) {
 	return p, through(storeURL(t, m), p.Addr())
 }
 
+// Closing a client is no failure because its idle connections have broken: they are closed.
+func TestCloseAfterReset(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		p, base := proxied(t)
+		c := client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm))
+		release(t, lock(t, c, "reset-"+strategy))
+		p.Reset()
+		if err := c.Close(); err != nil {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+}
+
 // The holder's connection is killed. With hasp's own connections it is told at once, though
 // the next renewal is an hour away. The control is a pool of the user's, on which only
 // renewals look.
