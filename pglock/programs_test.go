@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -13,7 +14,9 @@ import (
 // withPrograms adds what random programs do to the way to the server.
 func withPrograms(storeURL string, abreast int, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = abreast
-	h.Other = func(t testing.TB) driver.Backend { return open(t, changed(t, storeURL, "prefix", "other_")) }
+	if !strings.Contains(storeURL, "strategy=advisory") { // which is the database's, whatever the prefix
+		h.Other = func(t testing.TB) driver.Backend { return open(t, changed(t, storeURL, "prefix", "other_")) }
+	}
 	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
 		u, err := url.Parse(storeURL)
 		if err != nil {
