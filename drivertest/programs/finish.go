@@ -96,7 +96,7 @@ func (r *run) serveAll() {
 // lost or taken away, L2's bound is what counts, and MinHold keeps a lock after its release.
 func (r *run) patienceLocked() time.Duration {
 	patience := 6*time.Second + 2*r.base
-	if r.fake || r.faulty || len(r.evicted) > 0 {
+	if r.fake || r.faulty || r.stranded || len(r.evicted) > 0 {
 		return longest
 	}
 	for _, h := range r.holds {

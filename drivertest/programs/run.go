@@ -26,18 +26,19 @@ type run struct {
 	operators []*hasp.Client // of the stores, in their order
 	jobs      sync.WaitGroup
 
-	mu      sync.Mutex
-	moment  int // counts what begins and what is granted: an order that needs no clock
-	holds   []*hold
-	pending []*acquisition
-	evicted map[string]bool    // by id
-	values  map[string]*values // by id
-	grants  map[string]string  // the first id of a grant, by each that it has been handed on under
-	used    []map[feature]int
-	all     map[feature]int // what concerns a client, and so each of the names
-	faulty  bool            // a fault has been at work
-	undo    []func()
-	failure *failure
+	mu       sync.Mutex
+	moment   int // counts what begins and what is granted: an order that needs no clock
+	holds    []*hold
+	pending  []*acquisition
+	evicted  map[string]bool    // by id
+	values   map[string]*values // by id
+	grants   map[string]string  // the first id of a grant, by each that it has been handed on under
+	used     []map[feature]int
+	all      map[feature]int // what concerns a client, and so each of the names
+	faulty   bool            // a fault has been at work
+	stranded bool            // an export was not imported, and keeps its lock until it expires
+	undo     []func()
+	failure  *failure
 }
 
 // machine is a client and its connection.
