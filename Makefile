@@ -58,7 +58,7 @@ backends: ## install and build all servers that the tests and benchmarks start
 
 .PHONY: programs
 programs: ## run random programs on every store (HASP_PROGRAMS=500), a million on memlock
-	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Table|GetLock|Row|DB|One|Three|Old|.*Pooler)$$/^Programs$$' ./filelock ./redislock/... ./redlock ./etcdlock ./zklock ./pglock ./mysqllock
+	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Ensemble|Node|Cluster|Sentinel|SetNX|Redisson|GetLock|Row|DB|Three|Old|.*Pooler)$$/^Programs$$' ./filelock ./redislock/... ./redlock ./etcdlock ./zklock ./pglock ./mysqllock
 	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run 'TestPrograms' ./memlock
 
 # Its own module: what it links and installs is no business of the library's users.

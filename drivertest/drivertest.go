@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,12 +53,12 @@ type Harness struct {
 	// one store only.
 	Other func(t testing.TB) driver.Backend
 
-	// Proxied is Open across a network that the random programs make fail. nil: they spoil the
-	// driver's calls only.
+	// Proxied is Open across a network that the random programs make fail, and close. nil: they
+	// spoil the driver's calls only.
 	Proxied func(t testing.TB) (driver.Backend, programs.Network)
 
 	// Disturb does to the store what it must survive, until undo: a member of it is stopped,
-	// say. Random programs do it, several at once. nil: nothing.
+	// say. Random programs do it, never twice at once. nil: nothing.
 	Disturb func(t testing.TB) (undo func())
 
 	// Abreast is how many random programs run side by side, each with up to five clients.
@@ -136,7 +135,7 @@ func Run(t *testing.T, h Harness) {
 		}
 	})
 	t.Run("Programs", func(t *testing.T) {
-		if !h.FakeTime && os.Getenv(programs.NumberEnv) == "" {
+		if !h.FakeTime && !programs.Asked() {
 			t.Skip(programs.NumberEnv + " is not set: in real time random programs take a minute or more, and are run by make programs")
 		}
 		quiet.RLock()

@@ -20,7 +20,7 @@ func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
 	t.Run("Three", func(t *testing.T) {
 		t.Parallel()
-		conform(t, backends.SharedEtcdCluster(t).Members...)
+		conform(t, three(t).Members...)
 	})
 	// The oldest etcd that is promised to work: Debian's 3.4.
 	t.Run("Old", func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestConformanceOthers(t *testing.T) {
 }
 
 func conform(t *testing.T, members ...*backends.Etcd) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(members, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
 		URL:  storeURL(members),
 		Ops: func() (n int64) {
@@ -39,5 +39,5 @@ func conform(t *testing.T, members ...*backends.Etcd) {
 			}
 			return n
 		},
-	})
+	}))
 }

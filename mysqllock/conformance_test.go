@@ -37,10 +37,10 @@ func conformanceServer(t *testing.T) string {
 }
 
 func conform(t *testing.T, storeURL string, atOnce int) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, drivertest.Harness{
 		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    2 * time.Second, // a commit may take a while on a machine with other work
 		AtOnce: atOnce,
-	})
+	}))
 }

@@ -24,6 +24,20 @@ func proxied(t *testing.T) (*faultnet.Proxy, string) {
 	return p, through(storeURL(t, m), p.Addr())
 }
 
+// Closing a client is no failure because its idle connections have broken: they are closed.
+func TestCloseAfterReset(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		p, base := proxied(t)
+		c := client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm))
+		testkit.Release(t, testkit.Lock(t, c, "reset-"+strategy))
+		p.Reset()
+		if err := c.Close(); err != nil {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+}
+
 // The holder's connection is killed. With hasp's own connections it is told at once, though
 // the next renewal is an hour away. The control is a pool of the user's, on which only
 // renewals look.
@@ -330,7 +344,7 @@ func TestTryPassesManyDead(t *testing.T) {
 	m := backends.SharedMariaDB(t)
 	base := param(storeURL(t, m), "prefix=many_")
 	c := client(t, base)
-	release(t, lock(t, c, "warm-up"))
+	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
 	db := pool(t, m.Addr, m.User, m.Password, "locks")
 	die := func(most int) {
 		for i := range most {
@@ -346,7 +360,7 @@ func TestTryPassesManyDead(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the holder is dead: %v", err)
 	}
-	release(t, l)
+	testkit.Release(t, l)
 	if n := number(t, db, "SELECT COUNT(*) FROM many_entries"); n > most-16 {
 		t.Errorf("%d entries of the dead are left", n)
 	}
@@ -354,5 +368,5 @@ func TestTryPassesManyDead(t *testing.T) {
 	if l, err = c.Semaphore(fmt.Sprint("name-", most-1), 3).TryAcquire(ctx(t), 1); err != nil {
 		t.Fatalf("the holder, of another kind, is dead: %v", err)
 	}
-	release(t, l)
+	testkit.Release(t, l)
 }

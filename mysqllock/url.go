@@ -48,7 +48,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	var one int
 	if err := row(ctx, p.work, "SELECT 1", &one); err != nil {
-		_ = p.close() // the news is why it is of no use
+		p.close()
 		return nil, err
 	}
 	return open(p, o), nil

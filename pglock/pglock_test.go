@@ -71,11 +71,11 @@ func with(storeURL string, params ...string) string {
 }
 
 func conform(t *testing.T, storeURL string) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, 64, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
-	})
+	}))
 }
 
 func TestConformance(t *testing.T) {
@@ -123,12 +123,12 @@ func TestConformanceRow(t *testing.T) {
 }
 
 func conformBound(t *testing.T, storeURL string) {
-	drivertest.Run(t, drivertest.Harness{
+	drivertest.Run(t, withPrograms(storeURL, 32, drivertest.Harness{
 		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,
 		TTL:    T,
 		AtOnce: 100,
-	})
+	}))
 }
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no

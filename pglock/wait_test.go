@@ -204,7 +204,7 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	storeURL := with(server.URL(), "strategy=advisory")
-	held := lock(t, client(t, storeURL), "a")
+	held := testkit.Lock(t, client(t, storeURL), "a")
 	do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('a', 9, 0)") // nine have drawn, and none waits
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
@@ -213,7 +213,7 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	defer conn.Close(context.Background())
 	exec := func(stmt string) {
 		t.Helper()
-		if _, err := conn.Exec(patience(t), stmt); err != nil {
+		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
 			t.Errorf("%s: %v", stmt, err)
 		}
 	}
@@ -223,8 +223,8 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	exec("SET LOCAL lock_timeout = '500ms'")
 	exec("UPDATE hasp_lines SET tail = tail + 1 WHERE name = 'a'")
 	exec("COMMIT")
-	release(t, held)
-	release(t, takes(t, next))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, next))
 	if n := ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = 'a'"); n > 11 {
 		t.Errorf("%d places are looked at", n)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/internal/witness"
 )
 
 // The controls: drivers of package broken, under the faults of fault_test.go.

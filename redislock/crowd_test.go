@@ -176,16 +176,16 @@ func TestRenewalIsSliced(t *testing.T) {
 func TestTryPassesManyDead(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	s := session(t, open(t, server.URL()), time.Hour)
+	s := session(t, testkit.Open(t, server.URL()), time.Hour)
 	try := func(name string, units, capacity int64) driver.Verdict {
-		r := request(name)
+		r := testkit.Request(name)
 		r.Units, r.Capacity, r.NoWait = units, capacity, true
 		v, err := s.Ticket(r).Enqueue(t.Context())
 		must(t, err)
 		return v
 	}
 	const ttl = 2 * time.Second
-	mortal := session(t, open(t, server.URL()), ttl)
+	mortal := session(t, testkit.Open(t, server.URL()), ttl)
 	const n = 1200 // more than two calls look at
 	crowd(t, mortal, "permits", n, 1, n)
 	crowd(t, mortal, "readers", n, 1, driver.Whole)

@@ -216,7 +216,7 @@ func TestGrantsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	for _, strategy := range []string{"setnx", "redisson"} {
-		b := open(t, server.URL()+"?strategy="+strategy)
+		b := testkit.Open(t, server.URL()+"?strategy="+strategy)
 		s, granted, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2*time.Second + 999*time.Microsecond, Gone: func(string, error) {}})
 		must(t, err)
 		if granted != 2*time.Second {

@@ -19,31 +19,41 @@ func TestMain(m *testing.M) { drivertest.Main(m) }
 // a machine on which a hundred others are ready to run: holds were lost that nothing had harmed.
 const shortTTL = 2 * time.Second
 
-func TestConformance(t *testing.T) { conform(t, backends.SharedRedis(t).URL()) }
+func TestConformance(t *testing.T) {
+	server := backends.SharedRedis(t)
+	conform(t, server.URL(), server, "")
+}
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
 // this has ended, as drivertest.Run demands.
 func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
-	for name, storeURL := range map[string]func(*testing.T) string{
-		"Cluster":  clusterURL,
-		"Sentinel": sentinelURL,
-		"SetNX":    func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
-		"Redisson": func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=redisson" },
-	} {
+	for name, storeURL := range map[string]func(*testing.T) string{"Cluster": clusterURL, "Sentinel": sentinelURL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conform(t, storeURL(t))
+			conform(t, storeURL(t), nil, "")
+		})
+	}
+	for name, params := range map[string]string{"SetNX": "strategy=setnx", "Redisson": "strategy=redisson"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := backends.SharedRedis(t)
+			conform(t, server.URL()+"?"+params, server, params)
 		})
 	}
 }
 
-func conform(t *testing.T, storeURL string) {
-	drivertest.Run(t, drivertest.Harness{
+// conform runs the suite. Random programs have networks of their own to a single server.
+func conform(t *testing.T, storeURL string, server *backends.Redis, params string) {
+	h := drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  shortTTL,
-	})
+	}
+	if server != nil {
+		h = withPrograms(server, params, h)
+	}
+	drivertest.Run(t, h)
 }
 
 func clusterURL(t *testing.T) string {

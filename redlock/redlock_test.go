@@ -25,10 +25,11 @@ func urlOf(nodes []*backends.Redis) string {
 // Two seconds, since a renewal has to be answered by three servers out of five that share
 // a machine with the tests.
 func TestConformance(t *testing.T) {
-	storeURL := urlOf(backends.SharedRedisNodes(t))
-	drivertest.Run(t, drivertest.Harness{
+	nodes := five(t)
+	storeURL := urlOf(nodes)
+	drivertest.Run(t, withPrograms(nodes, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:  storeURL,
 		TTL:  T,
-	})
+	}))
 }

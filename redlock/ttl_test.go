@@ -6,12 +6,13 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Servers are asked for milliseconds, and no more than they are asked for is granted.
 func TestGrantsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	b := open(t, urlOf(backends.StartRedisNodes(t, 3, backends.RedisOptions{})))
+	b := testkit.Open(t, urlOf(backends.StartRedisNodes(t, 3, backends.RedisOptions{})))
 	defer b.Close()
 	const asked = 2*time.Second + 999*time.Microsecond
 	s, granted, err := b.Open(t.Context(), driver.SessionOptions{TTL: asked, Gone: func(string, error) {}})

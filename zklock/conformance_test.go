@@ -37,7 +37,7 @@ func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
 	t.Run("Ensemble", func(t *testing.T) {
 		t.Parallel()
-		h := harness(t, "", backends.SharedZooKeeperEnsemble(t).Members...)
+		h := harness(t, "", ensemble(t).Members...)
 		// Three servers on one small machine answer late at times, and a renewal that takes four
 		// tenths of the timeout comes too late, as trust is counted from the one before: see touches.
 		h.TTL = 5 * time.Second
@@ -55,7 +55,7 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 		params = "?" + params[1:]
 	}
 	storeURL := urlOf(servers...) + "/drivertest" + params
-	return drivertest.Harness{
+	return withPrograms(params, servers, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
 		URL:  storeURL,
 		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(interface{ cut() func() }).cut() },
@@ -66,7 +66,7 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 			}
 			return n
 		},
-	}
+	})
 }
 
 func urlOf(servers ...*backends.ZooKeeper) string {

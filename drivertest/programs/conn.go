@@ -81,6 +81,21 @@ func (c *conn) silence() {
 	c.cut(false)
 }
 
+// slow delays answers a little, where there is a network.
+func (c *conn) slow(by time.Duration) {
+	if c.network != nil && by > 0 {
+		c.network.Slow(by)
+	}
+}
+
+// kill lets nothing pass ever again: also not what a driver does by itself.
+func (c *conn) kill() {
+	c.cut(true)
+	if c.network != nil {
+		c.network.Partition()
+	}
+}
+
 // cut lets nothing pass until mend, or never again.
 func (c *conn) cut(forever bool) {
 	c.mu.Lock()
@@ -109,12 +124,15 @@ func (c *conn) revive() {
 
 // mend lets everything pass again.
 func (c *conn) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return
+	}
 	if c.network != nil {
 		c.network.Heal()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.broken != nil && !c.dead {
+	if c.broken != nil {
 		close(c.broken)
 		c.broken = nil
 	}
@@ -227,6 +245,15 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// Close ends the network after the driver, whose goodbye may pass.
+func (c *conn) Close() error {
+	err := c.Backend.Close()
+	if c.network != nil {
+		c.network.Close()
+	}
+	return err
 }
 
 func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {

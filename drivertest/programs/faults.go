@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"sync"
 	"time"
 )
 
@@ -27,21 +28,36 @@ func (r *run) spoil(s Step, m *machine) {
 		m.conn.setDeaf(true)
 		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
 	case Reset:
-		m.conn.network.Reset()
+		if m.conn.network != nil { // else there is nothing that could break
+			m.conn.network.Reset()
+		}
 	case Kill:
-		m.conn.cut(true)
+		m.conn.kill()
 	case Forget:
 		m.conn.setDeaf(true)
 		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
 		r.forget(m.Store)
 	case Disturb:
-		undo := r.Disturb(r.tb)
-		r.mu.Lock()
-		r.disturbed = true
-		r.undo = append(r.undo, undo)
-		r.mu.Unlock()
-		time.AfterFunc(s.Time, undo)
+		r.disturb(s.Time)
 	}
+}
+
+// disturb has the store disturbed for a while. Programs run side by side, and two disturbances
+// at once may be more than the store survives: who comes second has that of the first, which is
+// at work on his program as well.
+func (r *run) disturb(d time.Duration) {
+	if !r.disturbed.CompareAndSwap(false, true) {
+		return
+	}
+	undo := r.Disturb(r.tb)
+	once := sync.OnceFunc(func() {
+		undo()
+		r.disturbed.Store(false)
+	})
+	r.mu.Lock()
+	r.undo = append(r.undo, once)
+	r.mu.Unlock()
+	time.AfterFunc(d, once)
 }
 
 func (a *acquisition) forget(store int) {

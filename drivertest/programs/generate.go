@@ -21,13 +21,23 @@ func generateAbout(t *rapid.T, s *suite, about pair) Program {
 	for range rapid.IntRange(0, 2).Draw(t, "more") {
 		g.about = append(g.about, rapid.SampledFrom(s.features).Draw(t, "and"))
 	}
+	ttls := g.ttls
+	if !g.fake && g.chance(20) {
+		// Short TTLs hide that somebody was not woken: he looks by himself soon. Such a program
+		// may take a minute, and most of that is sleep.
+		g.patient, g.faults, ttls = true, false, []int{1, 20, 20}
+	}
 	clients := rapid.IntRange(2, 4).Draw(t, "clients")
 	var p Program
 	for range clients {
-		p.Clients = append(p.Clients, Client{
-			Store: g.store(), TTL: g.base * time.Duration(g.pick(g.ttls...)),
+		c := Client{
+			Store: g.store(), TTL: g.base * time.Duration(g.pick(ttls...)),
 			Guard: g.base / 20 * time.Duration(g.pick(0, 0, 0, 1, 5)),
-		})
+		}
+		if g.proxied {
+			c.Slow = time.Millisecond * time.Duration(g.pick(0, 0, 5, 30))
+		}
+		p.Clients = append(p.Clients, c)
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "names") {
 		var n Name
@@ -47,8 +57,9 @@ func generateAbout(t *rapid.T, s *suite, about pair) Program {
 type generator struct {
 	*rapid.T
 	*suite
-	about  []feature
-	faults bool
+	about   []feature
+	faults  bool
+	patient bool // no faults, and time for what is only seen when nobody looks by himself
 }
 
 func (g *generator) chance(oneIn int) bool {
@@ -69,6 +80,9 @@ func (g *generator) store() int {
 // a lease is renewed, is no longer trusted, and expires.
 func (g *generator) span() time.Duration {
 	T := g.base
+	if g.patient {
+		return rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, T / 100, T / 10, T, 2 * T, 3 * T}).Draw(g.T, "")
+	}
 	if !g.fake { // in real time most of a program should not be sleep
 		return rapid.SampledFrom([]time.Duration{0, 0, 0, 0, time.Millisecond, time.Millisecond, T / 100, T / 100, T / 10, T / 10, T / 3, T}).Draw(g.T, "")
 	}
@@ -129,7 +143,7 @@ func (g *generator) op() Op {
 	case 0, 1, 2, 3:
 		return rapid.SampledFrom(g.common).Draw(g.T, "")
 	case 4, 5, 6:
-		if o := Op(rapid.SampledFrom(g.about).Draw(g.T, "")); slices.Contains(g.ops, o) {
+		if o := Op(rapid.SampledFrom(g.about).Draw(g.T, "")); slices.Contains(g.ops, o) && !(g.patient && o.fault()) {
 			return o
 		}
 		return rapid.SampledFrom(g.common).Draw(g.T, "")

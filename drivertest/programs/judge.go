@@ -201,6 +201,24 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 	return ""
 }
 
+// judgeLosses demands a reason for what the store is said to have taken away: where nothing has
+// gone wrong, and trust had not come to its end, only an operator does that.
+func (r *run) judgeLosses() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.holds {
+		for j, l := range h.each {
+			var lost *hasp.LostError
+			if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Denied || r.faulty || h.over || h.forgotten || r.anyEvicted(h) {
+				continue
+			}
+			if trusted := lost.Since.Sub(lost.Confirmed); trusted < h.by[j].TTL/2 {
+				r.failLocked("S6: a lock is lost without a reason", "%s, %s after it was confirmed: %v", h.note, trusted, lost)
+			}
+		}
+	}
+}
+
 // entryLostLocked reports whether the entry of a hold was lost with another lease of it.
 func (r *run) entryLostLocked(h *hold) bool {
 	for _, o := range r.holds {

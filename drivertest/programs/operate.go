@@ -100,6 +100,7 @@ func (r *run) handOn(i int, s Step, to *machine) {
 		l, err := to.client.Import(ctx, text)
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.stranded = r.stranded || err != nil
 		switch {
 		case err == nil && l.Token() != h.tokens[0]:
 			r.failLocked("S2: an import has another token", "%s: %d, exported %d", a.note, l.Token(), h.tokens[0])

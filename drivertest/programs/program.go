@@ -21,6 +21,7 @@ type Client struct {
 	Store int           // of those there are
 	TTL   time.Duration // 0: the base of the run
 	Guard time.Duration // 0: hasp's default
+	Slow  time.Duration // what the store's servers answer is late by up to so much, where there is a network
 }
 
 // Name is a lock's, on each store.

@@ -22,10 +22,12 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"pgregory.net/rapid"
 )
@@ -43,7 +45,7 @@ type Config struct {
 	FakeTime bool
 
 	// Disturb does something to the store that its clients must survive (a member of it is
-	// stopped, say), until undo. nil: nothing. Programs run side by side, and so may disturbances.
+	// stopped, say), until undo. nil: nothing. There are never two disturbances at once.
 	Disturb func(t testing.TB) (undo func())
 
 	// Programs is how many are run at least. 0: as many as it takes for all pairs to meet.
@@ -58,8 +60,9 @@ type Store struct {
 	// Open makes a new connection, which the program closes.
 	Open func(testing.TB) driver.Backend
 
-	// Proxied does so across a network that can be made to fail. nil: only the calls of the
-	// driver are spoiled, which leaves out what a driver does by itself.
+	// Proxied does so across a network that can be made to fail, which the program closes behind
+	// the connection. nil: only the calls of the driver are spoiled, which leaves out what a
+	// driver does by itself.
 	Proxied func(testing.TB) (driver.Backend, Network)
 
 	// Forget loses all entries, as a restart without its memory would. nil: the store does not
@@ -67,11 +70,13 @@ type Store struct {
 	Forget func()
 }
 
-// Network is what a driver's connections go through: a proxy, say.
+// Network is what a driver's connections go through: a proxy, say, for each of the servers.
 type Network interface {
-	Partition() // nothing passes, and nobody is told
-	Heal()      // what was held back is delivered, late
-	Reset()     // every connection breaks
+	Partition()              // nothing passes, and nobody is told
+	Heal()                   // what was held back is delivered, late, and all is well again
+	Reset()                  // every connection breaks
+	Slow(most time.Duration) // each server's answers are late by a time of their own, until Heal
+	Close()
 }
 
 // NumberEnv is the environment variable that overrides Config.Programs; SeedEnv that of the seed.
@@ -79,6 +84,10 @@ const (
 	NumberEnv = "HASP_PROGRAMS"
 	SeedEnv   = "HASP_PROGRAMS_SEED"
 )
+
+// Asked reports whether this run of the tests is to run programs in real time: then servers are
+// to be disturbed, and nobody else's.
+func Asked() bool { return os.Getenv(NumberEnv) != "" }
 
 // suite is a Config with what follows from it.
 type suite struct {
@@ -98,6 +107,9 @@ type suite struct {
 	order    map[feature]int
 	covers   coverage
 	tb       testing.TB
+
+	disturbed atomic.Bool    // at this moment
+	operators []*hasp.Client // of all programs, in real time
 }
 
 // Run runs programs until enough have run and all pairs have met.
@@ -151,6 +163,10 @@ func newSuite(t testing.TB, c Config) *suite {
 	s.ttls = []int{1, 1, 1, 2}
 	if s.fake {
 		s.ttls = append(s.ttls, 3) // nobody waits for it
+	}
+	if !s.fake {
+		s.operators = s.employ(t, stores)
+		t.Cleanup(func() { dismiss(t, s.operators) })
 	}
 	if s.AtOnce == 0 {
 		s.AtOnce = 48

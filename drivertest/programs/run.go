@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -24,22 +23,22 @@ type run struct {
 	cancel context.CancelFunc
 
 	machines  []*machine
-	operators []*hasp.Client // one for each store, on a connection without faults
+	operators []*hasp.Client // of the stores, in their order
 	jobs      sync.WaitGroup
 
-	mu        sync.Mutex
-	moment    int // counts what begins and what is granted: an order that needs no clock
-	holds     []*hold
-	pending   []*acquisition
-	evicted   map[string]bool    // by id
-	values    map[string]*values // by id
-	grants    map[string]string  // the first id of a grant, by each that it has been handed on under
-	used      []map[feature]int
-	all       map[feature]int // what concerns a client, and so each of the names
-	faulty    bool            // a fault has been at work
-	disturbed bool            // one of the store's
-	undo      []func()
-	failure   *failure
+	mu       sync.Mutex
+	moment   int // counts what begins and what is granted: an order that needs no clock
+	holds    []*hold
+	pending  []*acquisition
+	evicted  map[string]bool    // by id
+	values   map[string]*values // by id
+	grants   map[string]string  // the first id of a grant, by each that it has been handed on under
+	used     []map[feature]int
+	all      map[feature]int // what concerns a client, and so each of the names
+	faulty   bool            // a fault has been at work
+	stranded bool            // an export was not imported, and keeps its lock until it expires
+	undo     []func()
+	failure  *failure
 }
 
 // machine is a client and its connection.
@@ -62,12 +61,19 @@ func (s *suite) run(p Program) *failure {
 	for range p.Names {
 		r.used = append(r.used, map[feature]int{})
 	}
+	r.operators = s.operators
+	if s.fake { // in a bubble everybody is born and dies
+		r.operators = s.employ(s.tb, r.at)
+		defer dismiss(s.tb, r.operators)
+	}
 	r.connect()
 	for i, step := range p.Steps {
 		time.Sleep(step.Wait)
 		r.step(i, step)
 		r.settle()
-		r.checkWoken()
+		if r.fake {
+			r.checkWoken()
+		}
 		if r.failed() {
 			break
 		}
@@ -83,6 +89,7 @@ func (s *suite) run(p Program) *failure {
 func (r *run) connect() {
 	for _, c := range r.p.Clients {
 		m := &machine{Client: c, conn: r.at[c.Store].connect(r.tb)}
+		m.conn.slow(c.Slow)
 		opts := []hasp.Option{hasp.WithTTL(c.TTL)}
 		if c.Guard > 0 {
 			opts = append(opts, hasp.WithGuard(c.Guard))
@@ -92,13 +99,6 @@ func (r *run) connect() {
 			r.tb.Fatalf("new client: %v", err)
 		}
 		r.machines = append(r.machines, m)
-	}
-	for i := range r.stores {
-		c, err := hasp.New(r.at[i].Open(r.tb), hasp.WithTTL(r.base))
-		if err != nil {
-			r.tb.Fatalf("new client: %v", err)
-		}
-		r.operators = append(r.operators, c)
 	}
 }
 
@@ -168,182 +168,4 @@ func (r *run) cover() {
 		}
 		r.covers.add(r.order, used)
 	}
-}
-
-// finish ends the faults, releases everything, and looks whether all who wait are served and
-// nothing is left.
-func (r *run) finish() {
-	r.mu.Lock()
-	undo := r.undo
-	r.undo = nil
-	r.mu.Unlock()
-	for _, u := range undo {
-		u()
-	}
-	for _, m := range r.machines {
-		m.conn.heal()
-	}
-	r.mu.Lock()
-	for _, a := range r.pending {
-		if slices.ContainsFunc(a.machines, func(m *machine) bool { return m.conn.isDead() }) {
-			a.cancel() // nobody waits there any more
-		}
-	}
-	r.mu.Unlock()
-	if r.traits.Liveness != driver.Leased {
-		for _, m := range r.machines {
-			m.conn.revive() // a dead process loses its connection, which this one still has
-		}
-	}
-	r.serveAll()
-	r.cancel()
-	r.jobs.Wait()
-	for _, m := range r.machines {
-		if err := m.client.Close(); err != nil {
-			r.fail("close", "close of a client: %v", err)
-		}
-	}
-	for _, m := range r.machines {
-		m.conn.underWay.Wait()
-	}
-	r.checkEmpty()
-	for _, c := range r.operators {
-		if err := c.Close(); err != nil {
-			r.fail("close", "close of an operator's client: %v", err)
-		}
-	}
-}
-
-// serveAll releases what is held until nobody waits any more.
-func (r *run) serveAll() {
-	r.mu.Lock()
-	bound := time.Duration(len(r.pending)+3) * r.bound()
-	r.mu.Unlock()
-	for end := time.Now().Add(bound); ; r.rest() {
-		r.mu.Lock()
-		held := slices.DeleteFunc(slices.Clone(r.holds), func(h *hold) bool { return h.over })
-		waiting := len(r.pending)
-		r.mu.Unlock()
-		for _, h := range held {
-			r.release(h)
-		}
-		if waiting == 0 && len(held) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			if waiting > 0 {
-				r.fail("L2: somebody waits for ever", "%d wait after %s, with everything released and no fault:\n%s", waiting, bound, r.queues())
-			}
-			return
-		}
-	}
-}
-
-// bound is the time in which somebody must get a lock that is free, with faults just over: L2,
-// and what holders may ask for by their options and faults delay.
-func (r *run) bound() time.Duration {
-	most := r.base
-	for _, m := range r.machines {
-		most = max(most, m.TTL)
-	}
-	for _, s := range r.p.Steps {
-		if s.Do == LateRequests {
-			most = max(most, s.Time)
-		}
-	}
-	bound := 2*most + 2*most/3 + 2*time.Second
-	if !r.fake {
-		bound += 20 * time.Second
-	}
-	return bound
-}
-
-// rest is a pause between two looks.
-func (r *run) rest() {
-	time.Sleep(r.base / 50)
-	r.settle()
-}
-
-// checkEmpty demands that nothing is left in the stores. What a dead machine had goes with its
-// TTL.
-func (r *run) checkEmpty() {
-	end := time.Now().Add(r.bound())
-	for i := range r.p.Names {
-		for _, c := range r.operators {
-			for {
-				q, err := c.Inspect(context.Background(), r.name(i))
-				if err == nil && len(q.Holders)+len(q.Waiters) == 0 {
-					break
-				}
-				if time.Now().After(end) {
-					r.fail("L4: something is left", "after all clients are closed: %+v, %v", q, err)
-					return
-				}
-				r.rest()
-			}
-		}
-	}
-}
-
-// checkWoken demands, as long as there was no fault, that whoever holds by the store knows it.
-// Only fake time can tell that somebody sleeps.
-func (r *run) checkWoken() {
-	r.mu.Lock()
-	skip := !r.fake || r.faulty || len(r.pending) == 0
-	r.mu.Unlock()
-	if skip {
-		return
-	}
-	for i := range r.p.Names {
-		for store, c := range r.operators {
-			q, err := c.Inspect(context.Background(), r.name(i))
-			if err != nil {
-				r.fail("inspect", "inspect: %v", err)
-				return
-			}
-			for _, e := range q.Holders {
-				if a := r.asleep(e.Owner.Note, store); a != nil {
-					r.fail("L2: a holder was not woken", "%s holds by the store, and still waits:\n%s", e.Owner.Note, r.queues())
-				}
-			}
-		}
-	}
-}
-
-func (r *run) asleep(note string, store int) *acquisition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.pending {
-		if a.note == note && a.machine.Store == store && len(a.claims) == 1 {
-			return a
-		}
-	}
-	return nil
-}
-
-// queues shows what is in the stores, and who waits.
-func (r *run) queues() string {
-	var b strings.Builder
-	for i := range r.p.Names {
-		for store, c := range r.operators {
-			q, err := c.Inspect(context.Background(), r.name(i))
-			fmt.Fprintf(&b, "name %d at store %d:", i, store)
-			for _, e := range q.Holders {
-				fmt.Fprintf(&b, " holds %s (%s, units %d, token %d)", e.Owner.Note, e.ID, e.Units, e.Token)
-			}
-			for _, e := range q.Waiters {
-				fmt.Fprintf(&b, " waits %s (%s, units %d, token %d)", e.Owner.Note, e.ID, e.Units, e.Token)
-			}
-			if err != nil {
-				fmt.Fprintf(&b, " %v", err)
-			}
-			b.WriteByte('\n')
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.pending {
-		fmt.Fprintf(&b, "step %s of client %d has not returned\n", a.note, a.client)
-	}
-	return b.String()
 }

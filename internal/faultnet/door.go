@@ -19,6 +19,14 @@ const (
 	lastPort  = 32767
 )
 
+// Random programs want thousands of proxies at once, and there are less than 800 ports. On Linux
+// all of 127.0.0.0/8 is this machine, and each address of it has ports of its own; elsewhere only
+// the first is, and the tries at the others fail.
+const (
+	hosts        = 16
+	triesPerHost = 200
+)
+
 // door is the listening socket and its port.
 type door struct {
 	addr     string
@@ -31,8 +39,8 @@ type door struct {
 
 func newDoor() (*door, error) {
 	var last error
-	for range 4 * (lastPort - firstPort) {
-		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort+1))
+	for i := range hosts * triesPerHost {
+		addr := fmt.Sprintf("127.0.0.%d:%d", 1+i/triesPerHost, firstPort+rand.IntN(lastPort-firstPort+1))
 		reserved, err := reserve(addr)
 		if err != nil {
 			last = err

@@ -63,7 +63,7 @@ func checkLoopback(target string) error {
 	return nil
 }
 
-// Addr is where clients connect: 127.0.0.1 and a port that stays the proxy's own until
+// Addr is where clients connect: an address of loopback and a port that stays the proxy's own until
 // Close, also while it refuses.
 func (p *Proxy) Addr() string { return p.door.addr }
 

@@ -20,8 +20,12 @@ CREATE TABLE IF NOT EXISTS hasp_lines (
   used   bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint -- the hour: see version 7
 ) WITH (fillfactor = 50);
 
--- The lock of a place has two numbers, 64 bits of its name and itself: (k >> 32)::int and (k << 32
--- >> 32)::int of hashtextextended(name COLLATE "C", place).
+-- place answers with 64 bits of the line's table, the name and the place: the lock of a place has two
+-- numbers, the halves of it, (k >> 32)::int and (k << 32 >> 32)::int. The table is among them because
+-- advisory locks are the database's: without it who waits under another prefix, or in another
+-- schema, stood in this line, too, and LockAll under both waited for itself.
+CREATE OR REPLACE FUNCTION hasp_place(p_name text, p_place bigint) RETURNS bigint LANGUAGE sql STABLE
+RETURN hashtextextended(($q$hasp_lines$q$::regclass::oid::text || ' ' || p_name) COLLATE "C", p_place);
 
 -- waited answers whether anybody waits in a line. Places of those who were served, or gave up, are
 -- free; where there are many of them it counts them as served, so that not everybody goes through
@@ -36,7 +40,7 @@ BEGIN
   SELECT n.tail, n.served INTO l FROM hasp_lines n WHERE n.name = p_name;
   v_place := l.tail;
   WHILE v_place > l.served LOOP -- a FOR loop counts in 32 bits
-    k := hashtextextended(p_name COLLATE "C", v_place);
+    k := hasp_place(p_name, v_place);
     IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
       RETURN true;
     END IF;
@@ -124,7 +128,7 @@ BEGIN
       INSERT INTO hasp_lines (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
       CONTINUE;
     END IF;
-    k := hashtextextended(p_name COLLATE "C", v_place);
+    k := hasp_place(p_name, v_place);
     EXIT WHEN pg_try_advisory_lock((k >> 32)::int, (k << 32 >> 32)::int); -- else 64 bits have met those of somebody else
   END LOOP;
   RETURN v_place;
@@ -143,7 +147,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   SELECT n.served INTO v_served FROM hasp_lines n WHERE n.name = p_name;
   WHILE v_place > v_served LOOP
-    k := hashtextextended(p_name COLLATE "C", v_place);
+    k := hasp_place(p_name, v_place);
     IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
       PERFORM set_config('lock_timeout', p_slice::text, true);
       BEGIN
@@ -166,7 +170,7 @@ END $$;
 -- step gives a place back: whoever had it holds now.
 CREATE OR REPLACE FUNCTION hasp_step(p_name text, p_place bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  k bigint := hashtextextended(p_name COLLATE "C", p_place);
+  k bigint := hasp_place(p_name, p_place);
 BEGIN
   PERFORM pg_advisory_unlock((k >> 32)::int, (k << 32 >> 32)::int);
 END $$;

@@ -1,0 +1,264 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// finish ends the faults, releases everything, and looks whether all who wait are served and
+// nothing is left.
+func (r *run) finish() {
+	r.mu.Lock()
+	undo := r.undo
+	r.undo = nil
+	r.mu.Unlock()
+	for _, u := range undo {
+		u()
+	}
+	for _, m := range r.machines {
+		m.conn.heal()
+	}
+	r.mu.Lock()
+	for _, a := range r.pending {
+		if slices.ContainsFunc(a.machines, func(m *machine) bool { return m.conn.isDead() }) {
+			a.cancel() // nobody waits there any more
+		}
+	}
+	r.mu.Unlock()
+	if r.traits.Liveness != driver.Leased {
+		for _, m := range r.machines {
+			m.conn.revive() // a dead process loses its connection, which this one still has
+		}
+	}
+	if !r.fake {
+		r.checkAllWoken()
+	}
+	r.judgeLosses()
+	r.serveAll()
+	r.cancel()
+	r.jobs.Wait()
+	for _, m := range r.machines {
+		if err := m.client.Close(); err != nil {
+			r.fail("close", "close of a client: %v", err)
+		}
+	}
+	for _, m := range r.machines {
+		m.conn.underWay.Wait()
+	}
+	r.checkEmpty()
+}
+
+// serveAll releases what is held until nobody waits any more.
+func (r *run) serveAll() {
+	r.mu.Lock()
+	bound := time.Duration(len(r.pending)+3) * r.bound()
+	r.mu.Unlock()
+	start := time.Now()
+	moved, last := start, 0
+	for ; ; r.rest() {
+		r.mu.Lock()
+		held := slices.DeleteFunc(slices.Clone(r.holds), func(h *hold) bool { return h.over })
+		waiting, now := len(r.pending), len(r.pending)+r.moment
+		if now != last || len(held) > 0 {
+			moved, last = time.Now(), now
+		}
+		patience := r.patienceLocked()
+		r.mu.Unlock()
+		for _, h := range held {
+			r.release(h)
+		}
+		if waiting == 0 && len(held) == 0 {
+			return
+		}
+		if still := time.Since(moved); waiting > 0 && still > patience {
+			r.fail("L2: somebody sleeps beside a free lock", "%d wait %s after the last release, and there was no fault:\n%s", waiting, still, r.queues())
+			return
+		}
+		if time.Since(start) > bound {
+			if waiting > 0 {
+				r.fail("L2: somebody waits for ever", "%d wait after %s, with everything released and no fault:\n%s", waiting, bound, r.queues())
+			}
+			return
+		}
+	}
+}
+
+// patienceLocked is how long somebody may sleep in real time beside a lock that is free for him.
+// Where nothing has gone wrong he is told, and at once; the patience is for a busy machine, and
+// for a member of the store that another program has stopped. After faults, and where a lock was
+// lost or taken away, L2's bound is what counts, and MinHold keeps a lock after its release.
+func (r *run) patienceLocked() time.Duration {
+	patience := 6*time.Second + 2*r.base
+	if r.fake || r.faulty || r.stranded || len(r.evicted) > 0 {
+		return longest
+	}
+	for _, h := range r.holds {
+		if h.over && !h.given { // exported
+			continue
+		}
+		for _, l := range h.each {
+			if errors.Is(l.Err(), hasp.ErrLost) {
+				return longest
+			}
+		}
+		patience = max(patience, 6*time.Second+2*r.base+h.step.Opts.MinHold)
+	}
+	return patience
+}
+
+const longest = 1<<63 - 1
+
+// bound is the time in which somebody must get a lock that is free, with faults just over: L2,
+// and what holders may ask for by their options and faults delay.
+func (r *run) bound() time.Duration {
+	most := r.base
+	for _, m := range r.machines {
+		most = max(most, m.TTL)
+	}
+	for _, s := range r.p.Steps {
+		if s.Do == LateRequests {
+			most = max(most, s.Time)
+		}
+	}
+	bound := 2*most + 2*most/3 + 2*time.Second
+	if !r.fake {
+		bound += 20 * time.Second
+	}
+	return bound
+}
+
+// rest is a pause between two looks.
+func (r *run) rest() {
+	time.Sleep(r.base / 50)
+	r.settle()
+}
+
+// checkEmpty demands that nothing is left in the stores. What a dead machine had goes with its
+// TTL.
+func (r *run) checkEmpty() {
+	end := time.Now().Add(r.bound())
+	for i := range r.p.Names {
+		for _, c := range r.operators {
+			for {
+				q, err := c.Inspect(context.Background(), r.name(i))
+				if err == nil && len(q.Holders)+len(q.Waiters) == 0 {
+					break
+				}
+				if time.Now().After(end) {
+					r.fail("L4: something is left", "after all clients are closed: %+v, %v", q, err)
+					return
+				}
+				r.rest()
+			}
+		}
+	}
+}
+
+// checkAllWoken is checkWoken in real time, before all is released: who sleeps beside a lock
+// that is free for him would be woken by that, and nobody would know.
+func (r *run) checkAllWoken() {
+	r.mu.Lock()
+	patience := r.patienceLocked()
+	r.mu.Unlock()
+	if patience == longest {
+		return
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(r.base / 10) {
+		asleep := r.sleepers()
+		if asleep == "" {
+			return
+		}
+		if time.Now().After(end) {
+			r.mu.Lock()
+			ours := r.patienceLocked() == patience // nothing was lost meanwhile
+			r.mu.Unlock()
+			if ours {
+				r.fail("L2: a holder was not woken", "%s holds by the store, and still waits after %s:\n%s", asleep, patience, r.queues())
+			}
+			return
+		}
+	}
+}
+
+// checkWoken demands, as long as there was no fault, that whoever holds by the store knows it.
+// That is so at once in fake time alone.
+func (r *run) checkWoken() {
+	r.mu.Lock()
+	faulty := r.faulty
+	r.mu.Unlock()
+	if faulty {
+		return
+	}
+	if asleep := r.sleepers(); asleep != "" {
+		r.fail("L2: a holder was not woken", "%s holds by the store, and still waits:\n%s", asleep, r.queues())
+	}
+}
+
+// sleepers returns one who holds by the store and does not know it; "" if there is none.
+func (r *run) sleepers() string {
+	if r.waiting() == 0 {
+		return ""
+	}
+	for i := range r.p.Names {
+		for store, c := range r.operators {
+			q, err := c.Inspect(context.Background(), r.name(i))
+			if err != nil {
+				if r.fake {
+					r.fail("inspect", "inspect: %v", err)
+				}
+				return ""
+			}
+			for _, e := range q.Holders {
+				if a := r.asleep(e.Owner.Note, store); a != nil {
+					return e.Owner.Note
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func (r *run) asleep(note string, store int) *acquisition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.pending {
+		if a.note == note && a.machine.Store == store && len(a.claims) == 1 {
+			return a
+		}
+	}
+	return nil
+}
+
+// queues shows what is in the stores, and who waits.
+func (r *run) queues() string {
+	var b strings.Builder
+	for i := range r.p.Names {
+		for store, c := range r.operators {
+			q, err := c.Inspect(context.Background(), r.name(i))
+			fmt.Fprintf(&b, "name %d at store %d:", i, store)
+			for _, e := range q.Holders {
+				fmt.Fprintf(&b, " holds %s (%s, units %d, token %d)", e.Owner.Note, e.ID, e.Units, e.Token)
+			}
+			for _, e := range q.Waiters {
+				fmt.Fprintf(&b, " waits %s (%s, units %d, token %d)", e.Owner.Note, e.ID, e.Units, e.Token)
+			}
+			if err != nil {
+				fmt.Fprintf(&b, " %v", err)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.pending {
+		fmt.Fprintf(&b, "step %s of client %d has not returned\n", a.note, a.client)
+	}
+	return b.String()
+}

@@ -1,0 +1,30 @@
+package programs
+
+import (
+	"testing"
+
+	"github.com/hasplock/hasp"
+)
+
+// employ opens a client for each store, for those who look after it: on a connection without
+// faults. In real time all programs share them: a connection more for each of thousands of
+// programs would be much of some servers' work.
+func (s *suite) employ(t testing.TB, at []Store) (all []*hasp.Client) {
+	for _, store := range at {
+		c, err := hasp.New(store.Open(t), hasp.WithTTL(s.base))
+		if err != nil {
+			t.Fatalf("new client: %v", err)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// dismiss ends what employ began.
+func dismiss(t testing.TB, all []*hasp.Client) {
+	for _, c := range all {
+		if err := c.Close(); err != nil {
+			t.Errorf("close of an operator's client: %v", err)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package faultnet
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Network is the ways of one machine to several servers, one proxy each, that fail together.
+type Network []*Proxy
+
+// NewNetwork starts a proxy to each target, as [New] does one. It ends with Close alone.
+func NewNetwork(targets ...string) (Network, error) {
+	var n Network
+	for _, target := range targets {
+		p, err := New(context.Background(), target)
+		if err != nil {
+			n.Close()
+			return nil, err
+		}
+		n = append(n, p)
+	}
+	return n, nil
+}
+
+// Addrs are where the machine's clients connect, in the order of the targets.
+func (n Network) Addrs() (addrs []string) {
+	for _, p := range n {
+		addrs = append(addrs, p.Addr())
+	}
+	return addrs
+}
+
+// Partition holds everything on all ways.
+func (n Network) Partition() { n.each((*Proxy).Partition) }
+
+// Heal makes all ways perfect.
+func (n Network) Heal() { n.each((*Proxy).Heal) }
+
+// Reset breaks every connection.
+func (n Network) Reset() { n.each((*Proxy).Reset) }
+
+// Slow delays what the servers answer by up to most, each of them by another time: what one
+// says then overtakes what another has said before.
+func (n Network) Slow(most time.Duration) {
+	n.each(func(p *Proxy) { p.Set(Down, Rule{Delay: rand.N(most + 1)}) })
+}
+
+// Close ends all proxies.
+func (n Network) Close() { n.each((*Proxy).Close) }
+
+func (n Network) each(do func(*Proxy)) {
+	for _, p := range n {
+		do(p)
+	}
+}

@@ -1,0 +1,46 @@
+package pglock_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+// withPrograms adds what random programs do to the way to the server.
+func withPrograms(storeURL string, abreast int, h drivertest.Harness) drivertest.Harness {
+	h.Abreast = abreast
+	if !strings.Contains(storeURL, "strategy=advisory") { // which is the database's, whatever the prefix
+		h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, changed(t, storeURL, "prefix", "other_")) }
+	}
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
+		u, err := url.Parse(storeURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := faultnet.NewNetwork(u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = n.Addrs()[0]
+		return testkit.Open(t, u.String()), n
+	}
+	return h
+}
+
+// changed gives a parameter of a URL another value.
+func changed(t testing.TB, storeURL, key, value string) string {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set(key, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}

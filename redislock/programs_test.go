@@ -1,0 +1,29 @@
+package redislock_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+// withPrograms adds what random programs do to the ways to the server. Their clients share names,
+// and do not agree for how long these are remembered.
+func withPrograms(server *backends.Redis, params string, h drivertest.Harness) drivertest.Harness {
+	h.Abreast = 128
+	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, server.URL()+"?prefix=other:&"+params) }
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
+		n, err := faultnet.NewNetwork(server.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		retention := []string{"1h", "24h", "240h"}[rand.IntN(3)]
+		return testkit.Open(t, "redis://"+n.Addrs()[0]+"?retention="+retention+"&"+params), n
+	}
+	return h
+}
