@@ -2,9 +2,7 @@ package redislock_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,10 +20,9 @@ import (
 // storm is several clients, each behind a network of its own, on one server, and what they
 // believed of two locks while server and networks were harmed.
 type storm struct {
-	server  *backends.Redis
-	nets    []*faultnet.Proxy
-	clients []*hasp.Client
-	rec     *history.Recorder
+	witness.Storm
+	server *backends.Redis
+	nets   []*faultnet.Proxy
 }
 
 const stormClients = 4
@@ -36,41 +33,14 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 	t.Helper()
 	s := &storm{
 		server: backends.StartRedis(t, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"}),
-		rec:    history.New(),
+		Storm:  witness.Storm{Names: []string{"a", "b"}, TTL: T, Rec: history.New()},
 	}
 	for range stormClients {
 		net := testkit.Proxy(t, s.server.Addr)
 		c := testkit.ClientOn(t, wrap(testkit.Open(t, "redis://"+net.Addr())), hasp.WithTTL(T))
-		s.nets, s.clients = append(s.nets, net), append(s.clients, c)
+		s.nets, s.Clients = append(s.nets, net), append(s.Clients, c)
 	}
 	return s
-}
-
-// work has every client take both locks, over and over, until ctx ends.
-func (s *storm) work(ctx context.Context) *sync.WaitGroup {
-	var wg sync.WaitGroup
-	for i, c := range s.clients {
-		for _, name := range []string{"a", "b"} {
-			wg.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					s.once(ctx, c, fmt.Sprint("client ", i), name, n)
-				}
-			})
-		}
-	}
-	return &wg
-}
-
-// once takes a lock. Every fifth hold, the first among them, outlasts a TTL: it needs
-// renewals, or is lost.
-func (s *storm) once(ctx context.Context, c *hasp.Client, who, name string, n int) {
-	hold := time.Duration(rand.Int64N(int64(20 * time.Millisecond)))
-	if n%5 == 0 {
-		hold = 3 * T / 2
-	}
-	if (witness.Turn{Client: c, Who: who, Name: name, Hold: hold, TTL: T}).Take(ctx, s.rec) != nil {
-		time.Sleep(20 * time.Millisecond) // the server is away
-	}
 }
 
 // rage does one harm after another until the time is over, and leaves everything whole.
@@ -122,16 +92,16 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t, whole)
 	ctx, cancel := context.WithCancel(t.Context())
-	workers := s.work(ctx)
+	workers := s.Work(ctx)
 	s.rage(t, 12*time.Second)
 	cancel()
 	workers.Wait()
-	for _, c := range s.clients {
+	for _, c := range s.Clients {
 		for _, name := range []string{"a", "b"} {
 			must(t, testkit.LockDespiteErrors(t, c, name).Release(t.Context()))
 		}
 	}
-	h, err := s.rec.History()
+	h, err := s.Rec.History()
 	must(t, err)
 	history.Require(t, h, history.Options{Fencing: true})
 }
@@ -144,17 +114,7 @@ func TestStormControl(t *testing.T) {
 	s := newStorm(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
 	defer cancel()
-	workers := s.work(ctx)
-	found := false
-	for !found && ctx.Err() == nil {
-		time.Sleep(T / 2)
-		h, err := s.rec.History()
-		must(t, err)
-		found = len(history.Exclusion(h)) > 0
-	}
-	cancel()
-	workers.Wait()
-	if !found {
-		t.Error("locks that were never renewed have passed the judges")
+	if caught, err := s.Caught(ctx); !caught {
+		t.Errorf("locks that were never renewed have passed the judges: %v", err)
 	}
 }

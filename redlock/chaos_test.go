@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -23,10 +22,9 @@ import (
 // storm is five servers that forget everything when they are killed, and clients that each
 // reach them through networks of their own: nets[client][server].
 type storm struct {
-	nodes   []*backends.Redis
-	nets    [][]*faultnet.Proxy
-	clients []*hasp.Client
-	rec     *history.Recorder
+	witness.Storm
+	nodes []*backends.Redis
+	nets  [][]*faultnet.Proxy
 }
 
 const stormClients = 4
@@ -36,7 +34,10 @@ var stormNames = []string{"a", "b"}
 // newStorm starts everything. wrap may break the driver of each client.
 func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 	t.Helper()
-	s := &storm{nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{}), rec: history.New()}
+	s := &storm{
+		nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{}),
+		Storm: witness.Storm{Names: stormNames, TTL: T, Rec: history.New()},
+	}
 	for range stormClients {
 		var nets []*faultnet.Proxy
 		var addrs []string
@@ -45,32 +46,9 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 			nets, addrs = append(nets, net), append(addrs, net.Addr())
 		}
 		c := testkit.ClientOn(t, wrap(testkit.Open(t, "redlock://"+strings.Join(addrs, ","))), hasp.WithTTL(T))
-		s.nets, s.clients = append(s.nets, nets), append(s.clients, c)
+		s.nets, s.Clients = append(s.nets, nets), append(s.Clients, c)
 	}
 	return s
-}
-
-// work has every client take every lock, over and over, until ctx ends. Every fifth hold,
-// the first among them, outlasts a TTL: it needs renewals, or is lost.
-func (s *storm) work(ctx context.Context) *sync.WaitGroup {
-	var wg sync.WaitGroup
-	for i, c := range s.clients {
-		for _, name := range stormNames {
-			wg.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					hold := time.Duration(rand.Int64N(int64(20 * time.Millisecond)))
-					if n%5 == 0 {
-						hold = 3 * T / 2
-					}
-					turn := witness.Turn{Client: c, Who: fmt.Sprint("client ", i), Name: name, Hold: hold, TTL: T}
-					if turn.Take(ctx, s.rec) != nil {
-						time.Sleep(20 * time.Millisecond) // a majority is away
-					}
-				}
-			})
-		}
-	}
-	return &wg
 }
 
 // rage harms servers until the time is over, three at once at the most: a minority nearly
@@ -140,7 +118,7 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t, func(b driver.Backend) driver.Backend { return b })
 	ctx, cancel := context.WithCancel(t.Context())
-	workers := s.work(ctx)
+	workers := s.Work(ctx)
 	s.rage(t, 12*time.Second)
 	cancel()
 	workers.Wait()
@@ -149,7 +127,7 @@ func TestStorm(t *testing.T) {
 			net.Heal() // losses that have not struck
 		}
 	}
-	for _, c := range s.clients {
+	for _, c := range s.Clients {
 		for _, name := range stormNames {
 			testkit.Release(t, testkit.LockDespiteErrors(t, c, name))
 		}
@@ -162,7 +140,7 @@ func TestStorm(t *testing.T) {
 		}
 		return true
 	})
-	h, err := s.rec.History()
+	h, err := s.Rec.History()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,19 +155,7 @@ func TestStormControl(t *testing.T) {
 	s := newStorm(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
-	workers := s.work(ctx)
-	found := false
-	for !found && ctx.Err() == nil {
-		time.Sleep(T / 2)
-		h, err := s.rec.History()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = len(history.Exclusion(h)) > 0
-	}
-	cancel()
-	workers.Wait()
-	if !found {
-		t.Error("locks that were never renewed have passed the judge")
+	if caught, err := s.Caught(ctx); !caught {
+		t.Errorf("locks that were never renewed have passed the judge: %v", err)
 	}
 }

@@ -3,7 +3,6 @@
 package history
 
 import (
-	"github.com/hasplock/hasp/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 const (

@@ -5,7 +5,6 @@ package history
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/hasplock/hasp/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 const (
