@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,20 +30,27 @@ func TestSweepsAmongLocks(t *testing.T) {
 			all, cancel := context.WithCancel(ctx(t))
 			defer cancel()
 			var crew crew
+			// A request takes the clock's time before it waits for the name, and a name may not
+			// become two hours old meanwhile, which would turn tokens back: nobody is at work then.
+			var ageing sync.RWMutex
 			for i := range 3 {
 				c := client(t, base, hasp.WithTTL(calm))
 				crew.Go(func() {
 					for all.Err() == nil {
+						ageing.RLock()
 						if turn(all, rec, c, fmt.Sprint("client-", i), fmt.Sprint("name-", rand.N(3))) {
 							crew.granted.Add(1)
 						}
+						ageing.RUnlock()
 						time.Sleep(rand.N(5 * time.Millisecond)) // now and then nobody has it
 					}
 				})
 			}
 			before, swept := status(t, db, "Handler_delete"), 0
 			for ; crew.granted.Load() < 300 && all.Err() == nil; swept++ {
+				ageing.Lock()
 				exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
+				ageing.Unlock()
 				exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
 				exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
 				exec(t, db, fmt.Sprintf("CALL %ssweep_3(3600000000)", prefix))
