@@ -158,7 +158,7 @@ func (th theme) run(t *testing.T, h Harness) {
 				// By Cleanup, and first: only when the test's clients are closed is it over.
 				quiet.Lock()
 				t.Cleanup(quiet.Unlock)
-				x.within(t, h, func(t *testing.T) { x.test(t, h) })
+				x.within(t, h, func(t *testing.T) { x.judged(t, h) })
 			})
 		}
 	}
@@ -169,7 +169,7 @@ func (th theme) run(t *testing.T, h Harness) {
 				t.Parallel()
 				quiet.RLock()
 				t.Cleanup(quiet.RUnlock)
-				x.within(t, h, func(t *testing.T) { x.test(t, h) })
+				x.within(t, h, func(t *testing.T) { x.judged(t, h) })
 			})
 		}
 	}
@@ -184,8 +184,18 @@ func (x test) within(t *testing.T, h Harness, body func(*testing.T)) {
 	body(t)
 }
 
+// judged runs the test, in trials where time is real: fake time never runs short.
+func (x test) judged(t *testing.T, h Harness) {
+	if h.FakeTime && !x.processes {
+		x.test(t, h)
+		return
+	}
+	inTrials(t, func(r *trial) { x.test(r, h) })
+}
+
 func (x test) test(t testing.TB, h Harness) {
 	e := &env{TB: t, h: h, fake: h.FakeTime && !x.processes}
+	e.trial, _ = t.(*trial)
 	if x.processes && h.URL == "" {
 		e.Skip("the store lives in this process alone (Harness.URL is empty)")
 	}

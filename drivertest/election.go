@@ -42,7 +42,7 @@ func testTerms(e *env) {
 	waiting.lease()
 	e.leads(onlooker, name, *second, "b")
 	if e.traits.Fencing && (*second).Token() <= first.Token() {
-		e.Errorf("token %d after %d", (*second).Token(), first.Token())
+		e.violated("token %d after %d", (*second).Token(), first.Token())
 	}
 	e.wantErr("publish after resigning", first.Publish(ctx, []byte("a")), hasp.ErrNotHeld)
 	e.wantErr("second resignation", first.Resign(ctx), hasp.ErrNotHeld)

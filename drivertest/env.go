@@ -21,7 +21,8 @@ type env struct {
 	testing.TB
 	h      Harness
 	traits driver.Traits
-	fake   bool // inside of a synctest bubble
+	fake   bool   // inside of a synctest bubble
+	trial  *trial // nil in fake time
 
 	mu        sync.Mutex // for what testify tells of
 	opened    []driver.Backend
@@ -43,9 +44,16 @@ func (e *env) limit(promised time.Duration) time.Duration {
 	return 2*promised + 5*time.Second
 }
 
-// inconclusive is how often a test begins again because the machine stood still for longer than
-// its TTL, so that what expired did so rightly. Then it is skipped.
-const inconclusive = 5
+// violated is Errorf for what no expiry excuses: two who believe, a token that does not grow.
+func (e *env) violated(format string, args ...any) {
+	e.Helper()
+	if e.trial != nil {
+		e.trial.mu.Lock()
+		e.trial.final = true
+		e.trial.mu.Unlock()
+	}
+	e.Errorf(format, args...)
+}
 
 // ctx is for calls that must come to an end by themselves.
 func (e *env) ctx() context.Context {
@@ -155,9 +163,16 @@ type client struct {
 	env *env
 	tap *tap // nil unless made by tapped
 
-	mu     sync.Mutex
-	events []hasp.Event
-	more   chan struct{} // closed at the next event
+	mu      sync.Mutex
+	events  []hasp.Event
+	more    chan struct{} // closed at the next event
+	granted map[grant]int64
+}
+
+// grant is what a client has been granted, beside how often its line had been touched by then.
+type grant struct {
+	name  string
+	token uint64
 }
 
 func (e *env) client() *client { return e.clientOn(e.h.Open(e), nil, e.calm()) }
@@ -194,7 +209,7 @@ func (e *env) calm() time.Duration {
 
 func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 	e.Helper()
-	c := &client{env: e, tap: p, more: make(chan struct{})}
+	c := &client{env: e, tap: p, more: make(chan struct{}), granted: map[grant]int64{}}
 	var err error
 	c.Client, err = hasp.New(b, hasp.WithTTL(ttl), hasp.WithObserver(c))
 	if err != nil {
@@ -215,10 +230,23 @@ func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 	return c
 }
 
-// Observe notes an event.
+// Observe notes an event, and whether a lease has expired that the test had left alone.
 func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var touched int64
+	if c.tap != nil {
+		touched = c.tap.touched.Load()
+	}
+	var lost *hasp.LostError
+	switch is := (grant{ev.Name, ev.Token}); {
+	case ev.Kind == hasp.Acquired:
+		c.granted[is] = touched
+	case ev.Kind == hasp.Lost && errors.As(ev.Err, &lost) && lost.Reason == hasp.Expired:
+		if before, known := c.granted[is]; known && before == touched && c.env.trial != nil {
+			c.env.trial.starve()
+		}
+	}
 	c.events = append(c.events, ev)
 	close(c.more)
 	c.more = make(chan struct{})

@@ -36,7 +36,7 @@ func testEvictHolder(e *env) {
 	}
 	got := next.lease()
 	if e.traits.Fencing && got.Token() <= held.Token() {
-		e.Errorf("token %d after %d", got.Token(), held.Token())
+		e.violated("token %d after %d", got.Token(), held.Token())
 	}
 	select {
 	case <-work.Done():

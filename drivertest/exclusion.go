@@ -72,7 +72,7 @@ func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func
 func (e *env) exclusive(f *fragile) {
 	e.Helper()
 	if f.most.Load() > 1 || f.value.Load() != f.uses.Load() {
-		e.Errorf("%d were inside at once, %d of %d updates were lost",
+		e.violated("%d were inside at once, %d of %d updates were lost",
 			f.most.Load(), f.uses.Load()-f.value.Load(), f.uses.Load())
 	}
 }

@@ -90,7 +90,7 @@ func testExpiredNotListed(e *env) {
 // A name whose entries have all expired is in no use: whoever asks for names (`hasp ls`) must
 // not be shown it.
 func testExpiredNotNamed(e *env) {
-	for range inconclusive {
+	for range trials {
 		name := e.name()
 		s, let := e.expiring()
 		begun := time.Now()
@@ -105,7 +105,7 @@ func testExpiredNotNamed(e *env) {
 		e.lists(name, nil)
 		return
 	}
-	e.Skipf("inconclusive: %d times this machine took longer than a TTL to enter and look", inconclusive)
+	e.Skipf("inconclusive: %d times this machine took longer than a TTL to enter and look", trials)
 }
 
 // S6: a renewal that comes too late renews nothing, also where the store has not yet removed

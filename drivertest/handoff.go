@@ -69,7 +69,7 @@ func testHandOff(e *env) {
 	e.release(got)
 	last := next.lease()
 	if e.traits.Fencing && last.Token() <= got.Token() {
-		e.Errorf("token %d after %d", last.Token(), got.Token())
+		e.violated("token %d after %d", last.Token(), got.Token())
 	}
 	e.release(last)
 	e.empty(b, name)

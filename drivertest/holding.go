@@ -176,7 +176,7 @@ func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 			e.Errorf("ended by %v, want %s", l.Err(), reason)
 		}
 		if e.traits.Fencing && next.Token() <= l.Token() {
-			e.Errorf("token %d after %d", next.Token(), l.Token())
+			e.violated("token %d after %d", next.Token(), l.Token())
 		}
 		e.release(next)
 	}

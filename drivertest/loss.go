@@ -23,7 +23,9 @@ var lossTests = []test{
 // cut severs a tapped client from the store, in the harness's way if it has one.
 func (e *env) cut(c *client) (heal func()) {
 	if e.h.Cut != nil {
-		return e.h.Cut(e, c.tap.Backend)
+		c.tap.touched.Add(1)
+		heal := e.h.Cut(e, c.tap.Backend)
+		return func() { c.tap.touched.Add(1); heal() }
 	}
 	c.tap.cut()
 	return c.tap.heal
@@ -81,16 +83,16 @@ func testLossBeforeRegrant(e *env) {
 	// Held looks at the clock when it is called. That it is false now, although nobody has
 	// waited for the lease's own timer, is what keeps two from believing.
 	if held.Held() {
-		e.Error("held after the store has granted the lock to another")
+		e.violated("held after the store has granted the lock to another")
 	}
 	e.lost(held, work, hasp.Expired)
 	if e.traits.Fencing && got.Token() <= held.Token() {
-		e.Errorf("token %d after %d", got.Token(), held.Token())
+		e.violated("token %d after %d", got.Token(), held.Token())
 	}
 	heal()
 	e.lastsATerm(got)
 	if held.Held() {
-		e.Error("held again after a loss")
+		e.violated("held again after a loss")
 	}
 	e.release(got)
 	e.empty(e.backend(), name)
@@ -112,7 +114,7 @@ func testGuardKept(e *env) {
 	got := next.lease()
 	// Read after the grant, so that it can only be later than that was.
 	if gap, guard := time.Since(believed), max(e.h.TTL/10, 50*time.Millisecond); gap < guard {
-		e.Errorf("the next holds %s after the last belief, less than the guard of %s", gap, guard)
+		e.violated("the next holds %s after the last belief, less than the guard of %s", gap, guard)
 	}
 	e.release(got)
 }
@@ -280,7 +282,7 @@ func testLostPermits(e *env) {
 	heal := e.cut(c)
 	got := next.lease()
 	if lost.Held() {
-		e.Error("held after the store has granted its permits to another")
+		e.violated("held after the store has granted its permits to another")
 	}
 	heal()
 	e.release(stays)

@@ -138,7 +138,7 @@ func testKillHolder(e *env) {
 	p.kill()
 	l := next.soon("the holder was killed", began)
 	if e.traits.Fencing && l.Token() <= was.Token {
-		e.Errorf("token %d after %d", l.Token(), was.Token)
+		e.violated("token %d after %d", l.Token(), was.Token)
 	}
 	e.release(l)
 	e.empty(b, name)
@@ -169,16 +169,16 @@ func testStopHolder(e *env) {
 	l := next.soon("the holder was stopped", began)
 	granted := time.Now()
 	if e.traits.Fencing && l.Token() <= was.Token {
-		e.Errorf("token %d after %d", l.Token(), was.Token)
+		e.violated("token %d after %d", l.Token(), was.Token)
 	}
 	p.do(order{Do: "held"}) // waits for it
 	p.resume()
 	r := p.hears("answer")
 	if r.Held {
-		e.Error("a holder that was stopped beyond its TTL still believes")
+		e.violated("a holder that was stopped beyond its TTL still believes")
 	}
 	if r.Last.After(granted) {
-		e.Errorf("it believed at a moment %s after the next was granted", r.Last.Sub(granted))
+		e.violated("it believed at a moment %s after the next was granted", r.Last.Sub(granted))
 	}
 	p.do(order{Do: "release"})
 	if r := p.hears("released"); !r.Lost {
@@ -230,7 +230,7 @@ func testStopWaiter(e *env) {
 		}
 	}
 	if e.traits.Fencing && r.Token <= l.Token() {
-		e.Errorf("token %d after %d", r.Token, l.Token())
+		e.violated("token %d after %d", r.Token, l.Token())
 	}
 	if entries := e.list(b, name); len(entries) != 1 || entries[0].ID != r.ID {
 		e.Errorf("the process believes in %s, and the store has %v", r.ID, ids(entries))

@@ -29,7 +29,8 @@ const (
 // client.
 type tap struct {
 	driver.Backend
-	store line // Open
+	store   line         // Open
+	touched atomic.Int64 // how often a test has done something to the calls
 
 	mu       sync.Mutex
 	sessions []*tapSession
@@ -47,6 +48,7 @@ func (p *tap) spoil(before func(call) error, after func(call, error) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before, p.after = before, after
+	p.touched.Add(1)
 }
 
 // count returns how often the calls have come back from the driver so far.
@@ -62,6 +64,7 @@ func (p *tap) count(calls ...call) int {
 
 // cut withholds every request and every answer from now on.
 func (p *tap) cut() {
+	p.touched.Add(1)
 	p.store.cut()
 	for _, s := range p.opened() {
 		s.cut()
@@ -70,6 +73,7 @@ func (p *tap) cut() {
 
 // heal delivers again, also what has been withheld: late answers are part of the test.
 func (p *tap) heal() {
+	p.touched.Add(1)
 	p.store.heal()
 	for _, s := range p.opened() {
 		s.heal()

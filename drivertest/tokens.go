@@ -20,7 +20,7 @@ var tokenTests = slices.Concat(
 func (e *env) grown(l *hasp.Lease, last *uint64) {
 	e.Helper()
 	if t := l.Token(); t <= *last || t > math.MaxInt64 {
-		e.Errorf("token %d after %d", t, *last)
+		e.violated("token %d after %d", t, *last)
 	}
 	*last = l.Token()
 }
@@ -32,7 +32,7 @@ func testTokenCaptured(e *env, l *locker) {
 	first := e.must(l.lock(c)(e.ctx()))
 	token := first.Token()
 	if (token > 0) != e.traits.Fencing {
-		e.Errorf("token %d, with Fencing %t", token, e.traits.Fencing)
+		e.violated("token %d, with Fencing %t", token, e.traits.Fencing)
 	}
 	e.release(first)
 	second := e.must(l.lock(c)(e.ctx()))
@@ -40,7 +40,7 @@ func testTokenCaptured(e *env, l *locker) {
 		e.Errorf("the token of a released lease went from %d to %d", token, first.Token())
 	}
 	if e.traits.Fencing && second.Token() <= token {
-		e.Errorf("token %d after %d", second.Token(), token)
+		e.violated("token %d after %d", second.Token(), token)
 	}
 	e.release(second)
 }

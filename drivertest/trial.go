@@ -1,0 +1,173 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// trials is how often a test may begin again, the first time included.
+const trials = 3
+
+// trial is one run of a test. On a machine that did not let the process or the store run for
+// most of a TTL a lease expires, rightly, and no test can go on after that. So what such a trial
+// says is kept until it ends, and if it has failed, and a lease has expired that the test had
+// left alone, another one begins. A violation is never taken back: a lease that expires is no
+// excuse for two holders.
+type trial struct {
+	testing.TB
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	words    []word
+	failed   bool
+	skipped  bool
+	starved  bool // a lease has expired that the test had left alone
+	final    bool
+	cleanups []func()
+}
+
+type word struct {
+	text  string
+	fails bool
+}
+
+// inTrials runs body until it has passed, or has failed for a reason of its own.
+func inTrials(t testing.TB, body func(*trial)) {
+	for n := 1; ; n++ {
+		r := &trial{TB: t}
+		r.ctx, r.cancel = context.WithCancel(t.Context())
+		r.run(body)
+		if !r.failed || !r.starved || r.final || n == trials {
+			r.tell(t)
+			return
+		}
+		t.Logf("trial %d of %d failed when a lease had expired that nobody had touched: this machine is busy, or the driver does not renew", n, trials)
+		for _, w := range r.words {
+			t.Log(w.text)
+		}
+	}
+}
+
+// run ends when the body has ended, by its return or by Fatal, and its cleanups have.
+func (r *trial) run(body func(*trial)) {
+	apart := func(f func()) {
+		done := make(chan struct{})
+		go func() { // a goroutine of its own, which Fatal may end
+			defer close(done)
+			f()
+		}()
+		<-done
+	}
+	apart(func() { body(r) })
+	r.cancel() // before the cleanups, as package testing does
+	for {
+		r.mu.Lock()
+		if len(r.cleanups) == 0 {
+			r.mu.Unlock()
+			return
+		}
+		last := r.cleanups[len(r.cleanups)-1]
+		r.cleanups = r.cleanups[:len(r.cleanups)-1]
+		r.mu.Unlock()
+		apart(last)
+	}
+}
+
+// tell says all that was kept, to package testing.
+func (r *trial) tell(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.words {
+		if w.fails {
+			t.Error(w.text)
+		} else {
+			t.Log(w.text)
+		}
+	}
+	if r.failed && !t.Failed() {
+		t.Fail()
+	}
+	if r.skipped {
+		t.SkipNow()
+	}
+}
+
+// starve notes that a lease has expired that the test had left alone.
+func (r *trial) starve() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starved = true
+}
+
+func (r *trial) say(fails bool, text string) {
+	text = caller() + strings.TrimSpace(text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || fails
+	r.words = append(r.words, word{text, fails})
+}
+
+// caller is the line of a test that speaks, since package testing would name one of ours.
+func caller() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if file := filepath.Base(f.File); file != "trial.go" && file != "env.go" {
+			return fmt.Sprintf("%s:%d: ", file, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+func (r *trial) Helper()                   {}
+func (r *trial) Context() context.Context  { return r.ctx }
+func (r *trial) Log(a ...any)              { r.say(false, fmt.Sprintln(a...)) }
+func (r *trial) Logf(f string, a ...any)   { r.say(false, fmt.Sprintf(f, a...)) }
+func (r *trial) Error(a ...any)            { r.say(true, fmt.Sprintln(a...)) }
+func (r *trial) Errorf(f string, a ...any) { r.say(true, fmt.Sprintf(f, a...)) }
+func (r *trial) Fatal(a ...any)            { r.say(true, fmt.Sprintln(a...)); runtime.Goexit() }
+func (r *trial) Fatalf(f string, a ...any) { r.say(true, fmt.Sprintf(f, a...)); runtime.Goexit() }
+func (r *trial) Skip(a ...any)             { r.say(false, fmt.Sprintln(a...)); r.SkipNow() }
+func (r *trial) Skipf(f string, a ...any)  { r.say(false, fmt.Sprintf(f, a...)); r.SkipNow() }
+func (r *trial) FailNow()                  { r.Fail(); runtime.Goexit() }
+
+func (r *trial) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *trial) SkipNow() {
+	r.mu.Lock()
+	r.skipped = true
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *trial) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *trial) Skipped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.skipped
+}
+
+func (r *trial) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}

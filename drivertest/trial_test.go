@@ -1,0 +1,45 @@
+package drivertest
+
+import (
+	"strings"
+	"testing"
+)
+
+// A test begins again only if a lease had expired that it had left alone, and nothing was seen
+// that no expiry excuses; and it fails in the end if that happens each time.
+func TestTrials(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		body   func(r *trial, n int)
+		runs   int
+		failed bool
+	}{
+		{"passes", func(*trial, int) {}, 1, false},
+		{"fails", func(r *trial, _ int) { r.Fatal("wrong") }, 1, true},
+		{"starved once", func(r *trial, n int) {
+			if n == 1 {
+				r.starve()
+				r.Fatal("wrong")
+			}
+		}, 2, false},
+		{"starved and right", func(r *trial, _ int) { r.starve() }, 1, false},
+		{"starved always", func(r *trial, _ int) { r.starve(); r.Fatal("wrong") }, trials, true},
+		{"violated", func(r *trial, _ int) { r.starve(); (&env{TB: r, trial: r}).violated("two hold") }, 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, runs, open := &recorder{TB: t}, 0, 0
+			inTrials(r, func(tr *trial) {
+				runs++
+				open++
+				tr.Cleanup(func() { open-- })
+				c.body(tr, runs)
+			})
+			if runs != c.runs || r.failed != c.failed || open != 0 {
+				t.Errorf("%d runs, failed %t, %d without its cleanup", runs, r.failed, open)
+			}
+			if words := strings.Join(r.words, "\n"); c.failed && !strings.Contains(words, "trial_test.go:") {
+				t.Errorf("it does not say where: %q", words)
+			}
+		})
+	}
+}
