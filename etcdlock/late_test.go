@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -73,6 +72,13 @@ func (p *post) set(keep, lose func(*pb.TxnRequest) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keep, p.lose = keep, lose
+}
+
+// waiting returns how many requests are kept.
+func (p *post) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.kept)
 }
 
 // deliver sends what was kept, and returns whether the transactions' comparisons held.
@@ -289,10 +295,16 @@ var lateRequests = map[string]struct {
 		const times = 10
 		for range times {
 			l.p.set(puts(l.name+"/"), nil)
-			short, cancel := context.WithTimeout(ctx(l), 20*time.Millisecond)
-			_, err := c.Mutex(l.name).Lock(short)
+			short, cancel := context.WithCancel(ctx(l))
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Mutex(l.name).Lock(short)
+				ended <- err
+			}()
+			under := l.p.waiting() + 1
+			testkit.Eventually(l, "the request is under way", func() bool { return l.p.waiting() >= under })
 			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
 				l.Fatalf("lock: %v", err)
 			}
 			l.p.set(nil, nil)

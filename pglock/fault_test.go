@@ -266,7 +266,7 @@ func TestDiskFull(t *testing.T) {
 	do(t, server.URL(), "CREATE TABLESPACE small LOCATION '"+ts+"'")
 	do(t, server.URL(), "CREATE SCHEMA full_disk; ALTER DATABASE postgres SET default_tablespace = small")
 	storeURL := with(server.URL(), "schema=full_disk")
-	c := client(t, storeURL, hasp.WithTTL(T))
+	c := client(t, storeURL, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "kept")
 	do(t, server.URL(), "CREATE TABLE filler (text text)")
 	conn, err := pgx.Connect(t.Context(), server.URL())
@@ -289,6 +289,6 @@ func TestDiskFull(t *testing.T) {
 	if !errors.Is(refused, driver.ErrRefused) {
 		t.Errorf("with the disk full: %v", refused)
 	}
-	lasts(t, l, T)
+	lasts(t, l, calm/2)
 	testkit.Release(t, l)
 }

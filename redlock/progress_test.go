@@ -70,7 +70,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	const ttl = 2 * time.Minute
-	s := session(t, testkit.Open(t, urlOf(nodes)+"?node_timeout=1s"), ttl, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
+	s := session(t, testkit.Open(t, urlOf(nodes)+"?node_timeout=3s"), ttl, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
 	take := func(name string) string {
 		t.Helper()
 		r := testkit.Request(name)
@@ -94,7 +94,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	}
 	var partial *driver.PartialRenewal
 	for range 2 { // the second has new connections
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		granted, err := s.KeepAlive(ctx)
 		cancel()
 		if !errors.As(err, &partial) || partial.Granted != ttl || len(partial.Late) != 1 {
