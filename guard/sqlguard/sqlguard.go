@@ -162,8 +162,8 @@ func (g *Guard) raise(ctx context.Context, tx Queryer, name string, token int64)
 // unknown, as ever.
 //
 // fn returns the errors of its statements: some of them say that the database has ended the
-// transaction. If it goes on all the same, or makes a statement that ends it (see ErrEnded), Do
-// fails; in MySQL nothing is kept then of what came after that end.
+// transaction. If it goes on all the same, or makes a statement that ends it, Do fails in MySQL,
+// and nothing is kept of what came after that end. See ErrEnded, also for what Do does not see.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, name string, token uint64, fn func(tx *sql.Tx) error) error {
 	return g.DoTx(ctx, db, nil, name, token, fn)
 }

@@ -14,6 +14,10 @@ import (
 // ALTER, DROP, TRUNCATE, GRANT and LOCK TABLES. What came before such a statement is committed,
 // under the token; the statement itself was not guarded; what came after is rolled back. Do
 // does not run fn again.
+//
+// Do sees this in MySQL alone. In PostgreSQL nothing ends a transaction but a COMMIT or ROLLBACK
+// that fn sends itself, and in SQLite little else (OR ROLLBACK, a full disk): do not. What comes
+// after that is not guarded and is kept. SQLite's commit fails then; in PostgreSQL Do returns nil.
 var ErrEnded = errors.New("the transaction had ended before the function returned")
 
 // transact runs fn once.
