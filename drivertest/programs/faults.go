@@ -1,8 +1,11 @@
 package programs
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // spoil is a fault.
@@ -29,6 +32,7 @@ func (r *run) spoil(s Step, m *machine) {
 		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
 	case Reset:
 		if m.conn.network != nil { // else there is nothing that could break
+			r.sever(m)
 			m.conn.network.Reset()
 		}
 	case Kill:
@@ -58,6 +62,22 @@ func (r *run) disturb(d time.Duration) {
 	r.undo = append(r.undo, once)
 	r.mu.Unlock()
 	time.AfterFunc(d, once)
+}
+
+// sever says of a machine that its connections break: where these are what holds, the store has
+// forgotten what the machine had, and that one believes for a moment more (S5).
+func (r *run) sever(m *machine) {
+	if r.traits.Liveness != driver.ConnectionBound {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.pending {
+		a.forgotten = a.forgotten || slices.Contains(a.machines, m)
+	}
+	for _, h := range r.holds {
+		h.forgotten = h.forgotten || slices.Contains(h.machines, m)
+	}
 }
 
 func (a *acquisition) forget(store int) {
