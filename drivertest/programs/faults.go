@@ -67,16 +67,22 @@ func (r *run) disturb(d time.Duration) {
 // sever says of a machine that its connections break: where these are what holds, the store has
 // forgotten what the machine had, and that one believes for a moment more (S5).
 func (r *run) sever(m *machine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loseLocked(func(a *acquisition) bool { return slices.Contains(a.machines, m) })
+}
+
+// loseLocked says of acquisitions that they may be lost with their connections, where these are
+// what holds.
+func (r *run) loseLocked(which func(*acquisition) bool) {
 	if r.traits.Liveness != driver.ConnectionBound {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, a := range r.pending {
-		a.forgotten = a.forgotten || slices.Contains(a.machines, m)
+		a.forgotten = a.forgotten || which(a)
 	}
 	for _, h := range r.holds {
-		h.forgotten = h.forgotten || slices.Contains(h.machines, m)
+		h.forgotten = h.forgotten || which(h.acquisition)
 	}
 }
 
