@@ -1,8 +1,11 @@
 package programs
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // spoil is a fault.
@@ -29,6 +32,7 @@ func (r *run) spoil(s Step, m *machine) {
 		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
 	case Reset:
 		if m.conn.network != nil { // else there is nothing that could break
+			r.sever(m)
 			m.conn.network.Reset()
 		}
 	case Kill:
@@ -58,6 +62,28 @@ func (r *run) disturb(d time.Duration) {
 	r.undo = append(r.undo, once)
 	r.mu.Unlock()
 	time.AfterFunc(d, once)
+}
+
+// sever says of a machine that its connections break: where these are what holds, the store has
+// forgotten what the machine had, and that one believes for a moment more (S5).
+func (r *run) sever(m *machine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loseLocked(func(a *acquisition) bool { return slices.Contains(a.machines, m) })
+}
+
+// loseLocked says of acquisitions that they may be lost with their connections, where these are
+// what holds.
+func (r *run) loseLocked(which func(*acquisition) bool) {
+	if r.traits.Liveness != driver.ConnectionBound {
+		return
+	}
+	for _, a := range r.pending {
+		a.forgotten = a.forgotten || which(a)
+	}
+	for _, h := range r.holds {
+		h.forgotten = h.forgotten || which(h.acquisition)
+	}
 }
 
 func (a *acquisition) forget(store int) {

@@ -32,9 +32,11 @@ func (r *run) finish() {
 		}
 	}
 	r.mu.Unlock()
-	if r.traits.Liveness != driver.Leased {
-		for _, m := range r.machines {
-			m.conn.revive() // a dead process loses its connection, which this one still has
+	for _, m := range r.machines {
+		// A dead process loses its connection, which this one still has; and a driver may keep its
+		// sessions alive by itself, which nothing but a network can prevent.
+		if r.traits.Liveness != driver.Leased || !r.fake && m.conn.network == nil {
+			m.conn.revive()
 		}
 	}
 	if !r.fake {

@@ -274,6 +274,11 @@ func (r *run) evict(s Step) {
 	id := entries[s.Lease%len(entries)].ID
 	r.mu.Lock()
 	r.evicted[id] = true // from before: the next may hold while the old one still believes
+	// A connection may be known as the holder before it has told its name, and it is the connection
+	// that is ended: whoever has it by then is told.
+	r.loseLocked(func(a *acquisition) bool {
+		return slices.ContainsFunc(a.claims, func(c claim) bool { return c.store == 0 && c.name == s.Name })
+	})
 	r.useLocked(s.Name, "Evict")
 	r.mu.Unlock()
 	r.jobs.Go(func() {
