@@ -89,7 +89,7 @@ func TestMigrate(t *testing.T) {
 // creates them again.
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(T))
+	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(5*T)) // a renewal that is late must not be the first to tell
 	l := testkit.Lock(t, c, "a")
 	do(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
 	testkit.Lost(t, l, hasp.SessionGone)
