@@ -267,3 +267,46 @@ func TestKeyCollision(t *testing.T) {
 
 // keyOfOther is what SHA-256 makes of "other".
 const keyOfOther = -2798553888591940776
+
+// L4: the dead keep nobody out, also while somebody is about to bury them, which may take him a
+// while if they are many. A try waits for that. (It was told that the name was taken.)
+func TestTryBesideBurial(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	c := client(t, server.URL())
+	release(t, lock(t, c, "warm-up"))
+	do(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
+		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '');
+		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	exec := func(stmt string) {
+		t.Helper()
+		if _, err := conn.Exec(patience(t), stmt); err != nil {
+			t.Fatalf("%s: %v", stmt, err)
+		}
+	}
+	exec("BEGIN")
+	exec("SELECT FROM hasp_sessions WHERE id = 'dead' FOR UPDATE") // as hasp_bury, which then does other work
+	tried := make(chan error, 1)
+	go func() {
+		l, err := c.Mutex("a").TryLock(patience(t))
+		if err == nil {
+			err = l.Release(patience(t))
+		}
+		tried <- err
+	}()
+	time.Sleep(300 * time.Millisecond)
+	select {
+	case err := <-tried:
+		t.Fatalf("while the dead is buried: %v", err)
+	default:
+	}
+	exec("COMMIT")
+	if err := <-tried; err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

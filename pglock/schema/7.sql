@@ -30,7 +30,8 @@ END $$;
 -- swept is when somebody looked for idle names last, in the row of this version.
 ALTER TABLE hasp_schema ADD COLUMN IF NOT EXISTS swept bigint NOT NULL DEFAULT 0;
 
--- enter as before; it notes the hour.
+-- enter as before; it notes the hour. A try is not told that the name is taken by the dead, because
+-- somebody is just burying them: it is undone and asked again.
 CREATE OR REPLACE FUNCTION hasp_enter(p_mode text, p_nowait boolean, p_name text, p_id text, p_session text,
   p_units bigint, p_capacity bigint, p_owner text, p_since bigint, p_value bytea,
   OUT o_state text, OUT o_seq bigint, OUT o_retry bigint, OUT o_ahead bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -93,7 +94,9 @@ BEGIN
     IF v_denied IS NULL AND w.o_units + p_units > p_capacity THEN
       v_denied := o_seq; -- it will be the first that waits
     END IF;
-    IF p_nowait AND v_denied IS NOT NULL THEN
+    IF p_nowait AND v_denied IS NOT NULL AND w.o_unsure THEN
+      RAISE EXCEPTION 'the entries in the way are just being buried' USING ERRCODE = 'serialization_failure';
+    ELSIF p_nowait AND v_denied IS NOT NULL THEN
       o_state := 'busy';
       RETURN;
     END IF;
