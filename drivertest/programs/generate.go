@@ -47,7 +47,11 @@ func generateAbout(t *rapid.T, s *suite, about pair) Program {
 		p.Names = append(p.Names, n)
 	}
 	p.Clients[0].Store = 0
+	p.Steps = g.scene(&p)
 	steps := rapid.IntRange(4, 20).Draw(t, "steps")
+	if len(p.Steps) > 0 {
+		steps /= 3
+	}
 	for range steps {
 		p.Steps = append(p.Steps, g.step(&p))
 	}

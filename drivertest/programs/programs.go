@@ -110,6 +110,7 @@ type suite struct {
 
 	disturbed atomic.Bool    // at this moment
 	operators []*hasp.Client // of all programs, in real time
+	doors     chan struct{}  // room for those who connect
 }
 
 // Run runs programs until enough have run and all pairs have met.
@@ -147,7 +148,7 @@ func newSuite(t testing.TB, c Config) *suite {
 	b := stores[0].Open(t)
 	s := &suite{
 		Config: c, traits: b.Traits(), stores: len(stores), forgets: stores[0].Forget != nil, proxied: stores[0].Proxied != nil, base: c.TTL, fake: c.FakeTime,
-		tb: t, order: map[feature]int{}, covers: coverage{met: map[pair]int{}},
+		tb: t, doors: make(chan struct{}, 6), order: map[feature]int{}, covers: coverage{met: map[pair]int{}},
 	}
 	s.can = abilitiesOf(t, b)
 	if err := b.Close(); err != nil {

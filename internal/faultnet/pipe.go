@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -62,9 +63,14 @@ func poke(c chan struct{}) {
 	}
 }
 
+// buffers are of links that have ended: random programs make thousands of short ones.
+var buffers = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
 // read moves what comes from a socket into the queue.
 func (p *pipe) read(from *net.TCPConn) {
-	buf := make([]byte, chunkSize)
+	array := buffers.Get().(*[chunkSize]byte)
+	defer buffers.Put(array)
+	buf := array[:]
 	for p.waitForSpace() {
 		n, err := from.Read(buf)
 		if n > 0 {
