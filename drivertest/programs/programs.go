@@ -254,7 +254,7 @@ func (s *suite) direct(t *testing.T, seed uint64) {
 		wg.Go(func() {
 			defer func() { <-room }()
 			if f := s.runIn(t, p); f != nil {
-				t.Errorf("%s\n%s\n\n%#v", f.kind, f.details, p)
+				t.Errorf("program %d: %s\n%s\n\n%#v", i+1, f.kind, f.details, p)
 			}
 		})
 	}
