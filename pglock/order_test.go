@@ -274,7 +274,7 @@ func TestTryBesideBurial(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	c := client(t, server.URL())
-	release(t, lock(t, c, "warm-up"))
+	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
 	do(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
 		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '');
 		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
@@ -285,7 +285,7 @@ func TestTryBesideBurial(t *testing.T) {
 	defer conn.Close(context.Background())
 	exec := func(stmt string) {
 		t.Helper()
-		if _, err := conn.Exec(patience(t), stmt); err != nil {
+		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
 			t.Fatalf("%s: %v", stmt, err)
 		}
 	}
@@ -293,9 +293,9 @@ func TestTryBesideBurial(t *testing.T) {
 	exec("SELECT FROM hasp_sessions WHERE id = 'dead' FOR UPDATE") // as hasp_bury, which then does other work
 	tried := make(chan error, 1)
 	go func() {
-		l, err := c.Mutex("a").TryLock(patience(t))
+		l, err := c.Mutex("a").TryLock(testkit.Context(t))
 		if err == nil {
-			err = l.Release(patience(t))
+			err = l.Release(testkit.Context(t))
 		}
 		tried <- err
 	}()
