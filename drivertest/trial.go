@@ -137,14 +137,22 @@ func (r *trial) Error(a ...any)            { r.say(true, fmt.Sprintln(a...)) }
 func (r *trial) Errorf(f string, a ...any) { r.say(true, fmt.Sprintf(f, a...)) }
 func (r *trial) Fatal(a ...any)            { r.say(true, fmt.Sprintln(a...)); runtime.Goexit() }
 func (r *trial) Fatalf(f string, a ...any) { r.say(true, fmt.Sprintf(f, a...)); runtime.Goexit() }
-func (r *trial) Skip(a ...any)             { r.say(false, fmt.Sprintln(a...)); r.SkipNow() }
-func (r *trial) Skipf(f string, a ...any)  { r.say(false, fmt.Sprintf(f, a...)); r.SkipNow() }
+func (r *trial) Skip(a ...any)             { r.skip(fmt.Sprintln(a...)) }
+func (r *trial) Skipf(f string, a ...any)  { r.skip(fmt.Sprintf(f, a...)) }
 func (r *trial) FailNow()                  { r.Fail(); runtime.Goexit() }
 
 func (r *trial) Fail() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed = true
+}
+
+// skip keeps the reason as it is: a run counts reasons, wherever they come from.
+func (r *trial) skip(why string) {
+	r.mu.Lock()
+	r.words = append(r.words, word{text: strings.TrimSpace(why)})
+	r.mu.Unlock()
+	r.SkipNow()
 }
 
 func (r *trial) SkipNow() {
