@@ -54,7 +54,9 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 }
 
 // wait waits in slices, for the same reason as hasp_obtain, but without tables nobody has a
-// place: after each slice this one stands at the end of the server's queue again.
+// place: after each slice this one stands at the end of the server's queue again. A slice that
+// ends at the moment of the grant may fail and leave the lock with the connection (see hasp_has
+// in schema/6.sql): so it is asked for after each.
 func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here
@@ -62,6 +64,11 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) err
 	for {
 		err := one(ctx, c, "SELECT pg_advisory_lock($1::bigint)::text", []any{key}, new(string))
 		if sqlState(err) != lockNotAvailable {
+			return err
+		}
+		var ours bool
+		err = one(ctx, c, "SELECT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND "+atKey+")", []any{key}, &ours)
+		if err != nil || ours {
 			return err
 		}
 	}

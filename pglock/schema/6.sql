@@ -188,6 +188,13 @@ BEGIN
   END IF;
 END $$;
 
+-- has answers whether this connection has an advisory lock. It may, though the statement that waited
+-- for it has failed: when lock_timeout ends the waiting in the moment in which the lock is granted, a
+-- lock of the connection's stays granted. Who takes it once more then, and gives it back once, keeps it.
+CREATE OR REPLACE FUNCTION hasp_has(p_key bigint) RETURNS boolean LANGUAGE sql VOLATILE
+RETURN EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.classid::bigint = (p_key >> 32) & 4294967295 AND l.objid::bigint = p_key & 4294967295);
+
 -- seize waits for a slice for those in front, and as long for the advisory lock itself. NULL: not
 -- yet. The next in line is let go before the token is drawn: he is to wait for the lock before we
 -- give it back.
@@ -201,7 +208,9 @@ BEGIN
   BEGIN
     PERFORM pg_advisory_lock(p_key);
   EXCEPTION WHEN lock_not_available THEN
-    RETURN NULL;
+    IF NOT hasp_has(p_key) THEN
+      RETURN NULL;
+    END IF;
   END;
   PERFORM set_config('lock_timeout', '0', true);
   PERFORM hasp_step(p_name, p_place);
