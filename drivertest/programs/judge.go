@@ -71,6 +71,7 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 		}
 	}
 	if err != nil {
+		r.stranded = r.stranded || !errors.Is(err, hasp.ErrBusy) // it may have come too late to take its request back
 		r.judgeRefusalLocked(a, err)
 		return
 	}

@@ -36,7 +36,7 @@ type run struct {
 	used     []map[feature]int
 	all      map[feature]int // what concerns a client, and so each of the names
 	faulty   bool            // a fault has been at work
-	stranded bool            // an export was not imported, and keeps its lock until it expires
+	stranded bool            // who gave up, or exported in vain, may have left an entry, which goes when it expires (L4)
 	undo     []func()
 	failure  *failure
 }
