@@ -22,6 +22,10 @@ func (r *run) release(h *hold) {
 	for _, o := range r.holds {
 		alone = alone && (o == h || !r.share(o, h))
 	}
+	// So has a LockAll that waits for its other names and had this one from its caller.
+	for _, a := range r.pending {
+		alone = alone && !(a.within != nil && a.machine == h.machine && a.step.Do == LockAll && a.step.Opts.Reentrant)
+	}
 	r.useLocked(h.step.Name, "Release")
 	r.mu.Unlock()
 	r.jobs.Go(func() {
