@@ -370,3 +370,31 @@ func TestTryPassesManyDead(t *testing.T) {
 	}
 	testkit.Release(t, l)
 }
+
+// L4: whoever has died keeps nobody out while somebody is removing him, who has not come to this
+// name yet: a try waits for that. (For up to a second it was told that the lock was taken.) Here
+// nobody is: the claim is of one who has died himself.
+func TestTryBesideBurial(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base := param(storeURL(t, m), "prefix=burial_")
+	c := client(t, base)
+	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
+	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	die := func(name string) {
+		exec(t, db, fmt.Sprintf("INSERT INTO burial_sessions (id, expires) VALUES ('%s', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", name))
+		exec(t, db, fmt.Sprintf("CALL burial_enter_1(0, '%[1]s', 'id-%[1]s', '%[1]s', %[2]d, %[2]d, 0, '', '')", name, driver.Whole))
+		exec(t, db, fmt.Sprintf("UPDATE burial_sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = '%s'", name))
+	}
+	die("mutex")
+	l, err := c.Mutex("mutex").TryLock(ctx(t))
+	if err != nil {
+		t.Fatalf("the holder is dead: %v", err)
+	}
+	testkit.Release(t, l)
+	die("semaphore")
+	if l, err = c.Semaphore("semaphore", 3).TryAcquire(ctx(t), 1); err != nil {
+		t.Fatalf("the holder, of another kind, is dead: %v", err)
+	}
+	testkit.Release(t, l)
+}

@@ -83,7 +83,7 @@ type answer struct {
 	seq      uint64
 	held     bool
 	capacity int64
-	stale    bool // some session is dead and not yet removed
+	stale    int // what is left of the dead, if the answer is not that we hold
 	holder   string
 }
 
@@ -94,6 +94,12 @@ const (
 	saidGone
 )
 
+// What is left of the dead.
+const (
+	staleSessions = iota + 1 // somewhere, and nobody removes it
+	staleEntries             // in this queue, and somebody does, who takes a second at most
+)
+
 // The modes of enter.
 const (
 	modeWait = iota
@@ -101,13 +107,22 @@ const (
 	modeAsk
 )
 
+// burialPause is how often is looked whether somebody else has removed the dead.
+const burialPause = 20 * time.Millisecond
+
 // enter makes an entry, or asks for it. What the dead have left is removed if it may be in
 // the way, and then it is asked again: once by whoever waits, since the next time is only as far
 // as Retry; by whoever does not until nothing is left to be removed, for he does not come back.
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
 	a, err := t.enterOnce(ctx, session, mode, r)
-	for again := true; again && err == nil && a.stale; {
-		if err := t.reap(ctx, t.work); err != nil {
+	for again := true; again && err == nil && a.stale > 0; {
+		if a.stale == staleEntries {
+			select {
+			case <-ctx.Done():
+				return a, nil
+			case <-time.After(burialPause):
+			}
+		} else if err := t.reap(ctx, t.work); err != nil {
 			return a, nil // somebody else will; the first answer is as true as before
 		}
 		if a.said == 0 {

@@ -100,7 +100,8 @@ END
 -- in the queue is ahead. If the last one waits, so do we, since those ahead of it are ahead
 -- of us; if it holds, all do.
 --
--- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session.
+-- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale: 1 some
+-- session is dead and nobody removes it; 2 one that is being removed still stands in this queue.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
@@ -111,7 +112,7 @@ BEGIN
   DECLARE v_said TINYINT DEFAULT 0;
   DECLARE v_now, v_seq, v_granted, v_used, v_last, v_turn, v_departures BIGINT UNSIGNED DEFAULT NULL;
   DECLARE v_capacity, v_units INT UNSIGNED;
-  DECLARE v_stale BOOLEAN DEFAULT FALSE;
+  DECLARE v_stale TINYINT DEFAULT 0;
   DECLARE v_holder VARBINARY(2048);
   -- A duplicate id is an entry whose making was not answered; a missing parent is a session
   -- that ended.
@@ -174,6 +175,11 @@ BEGIN
   IF v_said IN (1, 2) OR v_granted IS NULL THEN
     SELECT EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) INTO v_stale;
+  END IF;
+  -- Beginning with the dead, who are few, and not with the queue, which may be long.
+  IF v_said IN (1, 2) AND NOT v_stale AND EXISTS (SELECT STRAIGHT_JOIN 1 FROM {p}sessions s JOIN {p}entries e ON e.session = s.id
+      WHERE s.expires <= UTC_TIMESTAMP(6) AND e.name = p_name) THEN
+    SET v_stale = 2;
   END IF;
   SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder;
 END
