@@ -19,6 +19,16 @@ import (
 // The control is the same without a crash, where asking again does confirm it.
 func TestForgottenByCrash(t *testing.T) {
 	t.Parallel()
+	for range 3 {
+		if forgottenByCrash(t) {
+			return
+		}
+	}
+	t.Skip("inconclusive: three times the server wrote its log before the crash, though it was told not to")
+}
+
+// forgottenByCrash returns false if the server has forgotten nothing.
+func forgottenByCrash(t *testing.T) bool {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_flush_log_at_trx_commit=0", "innodb_flush_log_at_timeout=2700"}})
 	base := storeURL(t, m)
@@ -60,7 +70,9 @@ func TestForgottenByCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := number(t, admin(t, m), "SELECT COUNT(*) FROM locks.hasp_entries"); n != 0 {
-		t.Fatal("the server has forgotten nothing: this has tested nothing")
+		_ = p.Accept()
+		<-released
+		return false // InnoDB writes its log at other occasions, too: when it writes a page, say
 	}
 	other := testkit.Lock(t, client(t, base), "forgotten")
 	if err := p.Accept(); err != nil {
@@ -70,4 +82,5 @@ func TestForgottenByCrash(t *testing.T) {
 		t.Errorf("released, though another holds it: %v", err)
 	}
 	testkit.Release(t, other)
+	return true
 }
