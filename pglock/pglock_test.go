@@ -84,7 +84,8 @@ func TestConformance(t *testing.T) {
 }
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
-// this has ended, as drivertest.Run demands.
+// this has ended, as drivertest.Run demands. All servers run before the first of them begins:
+// their connections would look like leaks.
 func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
 	server, _ := conformanceServer(t)
@@ -93,10 +94,7 @@ func TestConformanceOthers(t *testing.T) {
 		"SessionPooler":     conformSessionPooler,
 		"DB":                conformDB,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, server)
-		})
+		t.Run(name, func(t *testing.T) { run(t, server) })
 	}
 }
 
@@ -135,6 +133,7 @@ func conformBound(t *testing.T, storeURL string) {
 // prepared statements, no settings of our own.
 func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "transaction")
+	t.Parallel()
 	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
 }
 
@@ -142,10 +141,12 @@ func conformSessionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "session")
 	// Each of the suite's many connections keeps one of the pool's.
 	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
+	t.Parallel()
 	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
 }
 
 func conformDB(t *testing.T, server *backends.Postgres) {
+	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{
 		TTL: T,
 		Open: func(t testing.TB) driver.Backend {
