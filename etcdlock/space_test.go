@@ -61,9 +61,12 @@ func (x *crossing) fill() {
 	raw := client(x, x.e.Addr)
 	for i := 0; ; i++ {
 		s := status(x.T, x.e)
-		if s == nil {
-			x.Fatal("no status")
-		}
+		testkit.Eventually(x, "the server's status", func() bool {
+			if s == nil {
+				s = status(x.T, x.e)
+			}
+			return s != nil
+		})
 		room := crossingQuota - s.DbSize
 		size := 16 << 10
 		switch {
