@@ -93,7 +93,11 @@ func TestSweepOfBound(t *testing.T) {
 		if _, err := stranger.Exec(t.Context(), theirs); err != nil {
 			t.Fatal(err)
 		}
-		next := waits(t, serverURL, client(t, storeURL), prefix+"waited")
+		// By the name of its program: other tests have waiters of their own at this server.
+		next := testkit.Locking(t, client(t, with(storeURL, "application_name="+prefix+"waiter")), prefix+"waited")
+		testkit.Eventually(t, "somebody who waits", func() bool {
+			return ask[int](t, serverURL, waiting+" AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1)", prefix+"waiter") > 0
+		})
 		due(t, prefix)
 		sweep(t, storeURL)
 		for table, want := range map[string]string{"holders": "held waited", "lines": "waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {

@@ -226,7 +226,9 @@ func late[T any](c *conn, call func(context.Context) (T, error), by time.Duratio
 		done := make(chan result, 1)
 		c.underWay.Go(func() {
 			time.Sleep(by)
-			v, err := call(context.WithoutCancel(ctx))
+			ctx, cancel := detached(ctx)
+			defer cancel()
+			v, err := call(ctx)
 			done <- result{v, err}
 		})
 		select {
@@ -236,6 +238,12 @@ func late[T any](c *conn, call func(context.Context) (T, error), by time.Duratio
 			return v, ctx.Err()
 		}
 	}
+}
+
+// detached is a context for what nobody waits for any more. It ends: who was killed has a network
+// that answers never again.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -273,7 +281,9 @@ func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessio
 	})
 	if err != nil {
 		if s != nil { // only the answer is lost; this session is nobody's
-			_ = s.Close(context.WithoutCancel(ctx))
+			ctx, cancel := detached(ctx)
+			defer cancel()
+			_ = s.Close(ctx)
 		}
 		return nil, 0, err
 	}
