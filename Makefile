@@ -55,7 +55,7 @@ test-all: check test test-long interop ## all there is (40 minutes)
 .PHONY: test-redis
 test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 	@for v in "" 6.2 8 valkey; do echo "== HASP_REDIS=$$v"; \
-	  HASP_REDIS=$$v go test $(TESTFLAGS) ./redislock/... ./redlock ./internal/redisconn ./internal/setnx || exit 1; done
+	  HASP_REDIS=$$v go run ./internal/runtests all $(TESTFLAGS) ./redislock/... ./redlock ./internal/redisconn ./internal/setnx || exit 1; done
 
 .PHONY: backends
 backends: ## install and build all servers that the tests and benchmarks start

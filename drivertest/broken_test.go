@@ -1,10 +1,6 @@
 package drivertest
 
 import (
-	"fmt"
-	"runtime"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,57 +8,29 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 )
 
-// recorder takes a test's verdict instead of the testing package.
-type recorder struct {
-	testing.TB
-	mu     sync.Mutex
-	failed bool
-	words  []string
-}
-
-func (r *recorder) say(failed bool, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = r.failed || failed
-	r.words = append(r.words, strings.TrimSpace(text))
-}
-
-func (r *recorder) Helper()                   {}
-func (r *recorder) Log(a ...any)              { r.say(false, fmt.Sprintln(a...)) }
-func (r *recorder) Logf(f string, a ...any)   { r.say(false, fmt.Sprintf(f, a...)) }
-func (r *recorder) Error(a ...any)            { r.say(true, fmt.Sprintln(a...)) }
-func (r *recorder) Errorf(f string, a ...any) { r.say(true, fmt.Sprintf(f, a...)) }
-func (r *recorder) Fail()                     { r.say(true, "Fail") }
-func (r *recorder) Fatal(a ...any)            { r.Error(a...); runtime.Goexit() }
-func (r *recorder) Fatalf(f string, a ...any) { r.Errorf(f, a...); runtime.Goexit() }
-func (r *recorder) FailNow()                  { r.Fail(); runtime.Goexit() }
-func (r *recorder) Skip(a ...any)             { r.Log(a...); runtime.Goexit() }
-func (r *recorder) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
-
 // judge runs one test of the suite against a harness and returns what it said.
-func judge(t *testing.T, x test, h Harness) *recorder {
-	r := &recorder{}
+func judge(t *testing.T, x test, h Harness) *trial {
+	var r *trial
 	t.Run(x.name, func(t *testing.T) {
 		x.within(t, h, func(t *testing.T) {
-			r.TB = t
+			r = newTrial(t)
+			r.run(func(r *trial) { x.test(r, h) })
 			if h.FakeTime {
-				// Runs last, when the clients are closed: what a control has started ends by
-				// then, and what the suite itself had forgotten would fail the bubble.
-				t.Cleanup(func() { time.Sleep(time.Hour) })
+				// The clients are closed: what a control has started ends by then, and what the suite
+				// itself had forgotten would fail the bubble.
+				time.Sleep(time.Hour)
 			}
-			done := make(chan struct{})
-			go func() { // on a goroutine of its own, which Fatal may end
-				defer close(done)
-				x.test(r, h)
-			}()
-			<-done
 		})
 	})
 	return r
+}
+
+// said is what a trial has kept.
+func said(r *trial) (all []string) {
+	for _, w := range r.words {
+		all = append(all, w.text)
+	}
+	return all
 }
 
 // find returns the test called THEME/TEST.
@@ -88,7 +56,7 @@ func TestControls(t *testing.T) {
 				x := find(t, name)
 				r := judge(t, x, harness(c.Flaw))
 				if !r.failed {
-					t.Errorf("%s did not notice; it said: %q", name, r.words)
+					t.Errorf("%s did not notice; it said: %q", name, said(r))
 				}
 			}
 		})
@@ -104,7 +72,7 @@ func TestSound(t *testing.T) {
 				continue
 			}
 			if r := judge(t, x, harness(broken.Flaw{})); r.failed {
-				t.Errorf("%s/%s: %q", th.name, x.name, r.words)
+				t.Errorf("%s/%s: %q", th.name, x.name, said(r))
 			}
 		}
 	}

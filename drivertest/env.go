@@ -22,7 +22,7 @@ type env struct {
 	h      Harness
 	traits driver.Traits
 	fake   bool   // inside of a synctest bubble
-	trial  *trial // nil in fake time
+	trial  *trial // nil where nothing is judged again: in fake time
 
 	mu        sync.Mutex // for what testify tells of
 	opened    []driver.Backend

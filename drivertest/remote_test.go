@@ -46,7 +46,7 @@ func TestRemoteControls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if r := judge(t, find(t, c.seen), c.h); !r.failed {
-				t.Errorf("%s did not notice; it said: %q", c.seen, r.words)
+				t.Errorf("%s did not notice; it said: %q", c.seen, said(r))
 			}
 		})
 	}

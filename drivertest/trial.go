@@ -40,8 +40,7 @@ type word struct {
 // inTrials runs body until it has passed, or has failed for a reason of its own.
 func inTrials(t testing.TB, body func(*trial)) {
 	for n := 1; ; n++ {
-		r := &trial{TB: t}
-		r.ctx, r.cancel = context.WithCancel(t.Context())
+		r := newTrial(t)
 		r.run(body)
 		if !r.failed || !r.starved || r.final || n == trials {
 			r.tell(t)
@@ -52,6 +51,12 @@ func inTrials(t testing.TB, body func(*trial)) {
 			t.Log(w.text)
 		}
 	}
+}
+
+func newTrial(t testing.TB) *trial {
+	r := &trial{TB: t}
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	return r
 }
 
 // run ends when the body has ended, by its return or by Fatal, and its cleanups have.

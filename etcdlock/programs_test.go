@@ -3,7 +3,6 @@ package etcdlock_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -27,14 +25,7 @@ func three(t *testing.T) *backends.EtcdCluster {
 func withPrograms(members []*backends.Etcd, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = 128
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)+"?prefix=other/") }
-	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
-		var addrs []string
-		for _, m := range members {
-			addrs = append(addrs, m.Addr)
-		}
-		n := testkit.Must[faultnet.Network](t)(faultnet.NewNetwork(addrs...))
-		return testkit.Open(t, "etcd://"+strings.Join(n.Addrs(), ",")), n
-	}
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }
 	if len(members) > 2 {
 		h.Disturb = func(t testing.TB) (undo func()) { return backends.PauseOne(t, followers(t, members)...) }
 	}

@@ -2,6 +2,7 @@ package mysqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -336,16 +337,21 @@ func TestLowWaitTimeout(t *testing.T) {
 	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
 }
 
+// ownTables makes tables with a prefix, for a client and for what a test does to them.
+func ownTables(t *testing.T, prefix string) (*hasp.Client, *sql.DB) {
+	t.Helper()
+	m := backends.SharedMariaDB(t)
+	c := client(t, param(storeURL(t, m), "prefix="+prefix))
+	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
+	return c, pool(t, m.Addr, m.User, m.Password, "locks")
+}
+
 // L4: the dead keep nobody out, however many they are. A request removes some of them, and a try,
 // which nobody tells to come back, goes on until none are left. (It said that a lock was taken
 // whose holder had expired, with sixteen others before him.)
 func TestTryPassesManyDead(t *testing.T) {
 	t.Parallel()
-	m := backends.SharedMariaDB(t)
-	base := param(storeURL(t, m), "prefix=many_")
-	c := client(t, base)
-	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	c, db := ownTables(t, "many_")
 	die := func(most int) {
 		for i := range most {
 			exec(t, db, fmt.Sprintf("INSERT INTO many_sessions (id, expires) VALUES ('s%d', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", i))
@@ -374,17 +380,13 @@ func TestTryPassesManyDead(t *testing.T) {
 // L4: whoever has died keeps nobody out while somebody is removing him, who has not come to this
 // name yet: a try waits for that. (For up to a second it was told that the lock was taken.) Here
 // nobody is: the claim is of one who has died himself.
-func TestTryBesideBurial(t *testing.T) {
+func TestTryBesideRemoval(t *testing.T) {
 	t.Parallel()
-	m := backends.SharedMariaDB(t)
-	base := param(storeURL(t, m), "prefix=burial_")
-	c := client(t, base)
-	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	c, db := ownTables(t, "removal_")
 	die := func(name string) {
-		exec(t, db, fmt.Sprintf("INSERT INTO burial_sessions (id, expires) VALUES ('%s', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", name))
-		exec(t, db, fmt.Sprintf("CALL burial_enter_1(0, '%[1]s', 'id-%[1]s', '%[1]s', %[2]d, %[2]d, 0, '', '')", name, driver.Whole))
-		exec(t, db, fmt.Sprintf("UPDATE burial_sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = '%s'", name))
+		exec(t, db, fmt.Sprintf("INSERT INTO removal_sessions (id, expires) VALUES ('%s', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", name))
+		exec(t, db, fmt.Sprintf("CALL removal_enter_1(0, '%[1]s', 'id-%[1]s', '%[1]s', %[2]d, %[2]d, 0, '', '')", name, driver.Whole))
+		exec(t, db, fmt.Sprintf("UPDATE removal_sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = '%s'", name))
 	}
 	die("mutex")
 	l, err := c.Mutex("mutex").TryLock(ctx(t))

@@ -1,13 +1,11 @@
 package mysqllock_test
 
 import (
-	"net/url"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -15,16 +13,6 @@ import (
 func withPrograms(storeURL string, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = 64
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, param(storeURL, "prefix=other_")) }
-	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
-		u, err := url.Parse(storeURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := faultnet.NewNetwork(u.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return testkit.Open(t, through(storeURL, n.Addrs()[0])), n
-	}
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }
 	return h
 }

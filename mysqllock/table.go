@@ -107,8 +107,21 @@ const (
 	modeAsk
 )
 
-// burialPause is how often is looked whether somebody else has removed the dead.
-const burialPause = 20 * time.Millisecond
+// removalPause is how often is looked whether somebody else has removed the dead.
+const removalPause = 20 * time.Millisecond
+
+// passDead removes what the dead have left, or gives whoever is at it a moment.
+func (t *table) passDead(ctx context.Context, stale int) error {
+	if stale == staleSessions {
+		return t.reap(ctx, t.work)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(removalPause):
+		return nil
+	}
+}
 
 // enter makes an entry, or asks for it. What the dead have left is removed if it may be in
 // the way, and then it is asked again: once by whoever waits, since the next time is only as far
@@ -116,13 +129,7 @@ const burialPause = 20 * time.Millisecond
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
 	a, err := t.enterOnce(ctx, session, mode, r)
 	for again := true; again && err == nil && a.stale > 0; {
-		if a.stale == staleEntries {
-			select {
-			case <-ctx.Done():
-				return a, nil
-			case <-time.After(burialPause):
-			}
-		} else if err := t.reap(ctx, t.work); err != nil {
+		if err := t.passDead(ctx, a.stale); err != nil {
 			return a, nil // somebody else will; the first answer is as true as before
 		}
 		if a.said == 0 {

@@ -278,17 +278,7 @@ func TestTryBesideBurial(t *testing.T) {
 	do(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
 		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '');
 		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
-	conn, err := pgx.Connect(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	exec := func(stmt string) {
-		t.Helper()
-		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
-			t.Fatalf("%s: %v", stmt, err)
-		}
-	}
+	exec := executor(t, server.URL())
 	exec("BEGIN")
 	exec("SELECT FROM hasp_sessions WHERE id = 'dead' FOR UPDATE") // as hasp_bury, which then does other work
 	tried := make(chan error, 1)

@@ -38,6 +38,22 @@ func do(t testing.TB, serverURL, statements string) {
 	}
 }
 
+// executor runs statements as superuser, all on one connection: in a transaction, if they begin one.
+func executor(t testing.TB, serverURL string) (exec func(stmt string)) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return func(stmt string) {
+		t.Helper()
+		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
+			t.Fatalf("%s: %v", stmt, err)
+		}
+	}
+}
+
 // ask reads one value as superuser.
 func ask[V any](t testing.TB, serverURL, question string, args ...any) (v V) {
 	t.Helper()

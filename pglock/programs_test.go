@@ -8,7 +8,6 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -18,18 +17,7 @@ func withPrograms(storeURL string, abreast int, h drivertest.Harness) drivertest
 	if !strings.Contains(storeURL, "strategy=advisory") { // which is the database's, whatever the prefix
 		h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, changed(t, storeURL, "prefix", "other_")) }
 	}
-	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
-		u, err := url.Parse(storeURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := faultnet.NewNetwork(u.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Host = n.Addrs()[0]
-		return testkit.Open(t, u.String()), n
-	}
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }
 	return h
 }
 

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
@@ -24,7 +22,8 @@ func sliced(t testing.TB, storeURL string, slice time.Duration, opts ...hasp.Opt
 	return testkit.ClientOn(t, b, append(opts, hasp.WithTTL(calm))...)
 }
 
-// waits starts to lock and returns when the server says that one more waits.
+// waits starts to lock and returns when the server says that one more waits: a server of the
+// test's own, since anybody else's waiter counts too.
 func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
 	before := ask[int](t, serverURL, waiting)
@@ -206,17 +205,7 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	storeURL := with(server.URL(), "strategy=advisory")
 	held := testkit.Lock(t, client(t, storeURL), "a")
 	do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('a', 9, 0)") // nine have drawn, and none waits
-	conn, err := pgx.Connect(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	exec := func(stmt string) {
-		t.Helper()
-		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
-			t.Errorf("%s: %v", stmt, err)
-		}
-	}
+	exec := executor(t, server.URL())
 	exec("BEGIN") // as in hasp_draw, between its two steps
 	exec("SELECT hasp_turn('place of a', 16)")
 	next := waits(t, server.URL(), client(t, storeURL), "a")

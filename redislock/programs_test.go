@@ -8,7 +8,6 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -18,12 +17,8 @@ func withPrograms(server *backends.Redis, params string, h drivertest.Harness) d
 	h.Abreast = 128
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, server.URL()+"?prefix=other:&"+params) }
 	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
-		n, err := faultnet.NewNetwork(server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
 		retention := []string{"1h", "24h", "240h"}[rand.IntN(3)]
-		return testkit.Open(t, "redis://"+n.Addrs()[0]+"?retention="+retention+"&"+params), n
+		return testkit.Proxied(t, server.URL()+"?retention="+retention+"&"+params)
 	}
 	return h
 }

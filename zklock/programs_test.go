@@ -2,14 +2,12 @@ package zklock_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -26,17 +24,7 @@ func withPrograms(params string, servers []*backends.ZooKeeper, h drivertest.Har
 	h.Abreast = 96
 	// What the suite opens is behind proxies of its own, which programs can do without.
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, urlOf(servers...)+"/other"+params) }
-	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) {
-		var addrs []string
-		for _, z := range servers {
-			addrs = append(addrs, z.Addr)
-		}
-		n, err := faultnet.NewNetwork(addrs...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return testkit.Open(t, "zookeeper://"+strings.Join(n.Addrs(), ",")+"/drivertest"+params), n
-	}
+	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }
 	if len(servers) > 2 {
 		// A follower: without their leader all are silent until there is another, for longer than
 		// most sessions last.

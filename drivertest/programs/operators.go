@@ -6,10 +6,10 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// employ opens a client for each store, for those who look after it: on a connection without
+// openOperators opens a client for each store, for those who look after it: on a connection without
 // faults. In real time all programs share them: a connection more for each of thousands of
 // programs would be much of some servers' work.
-func (s *suite) employ(t testing.TB, at []Store) (all []*hasp.Client) {
+func (s *suite) openOperators(t testing.TB, at []Store) (all []*hasp.Client) {
 	for _, store := range at {
 		c, err := hasp.New(store.Open(t), hasp.WithTTL(s.base))
 		if err != nil {
@@ -20,8 +20,8 @@ func (s *suite) employ(t testing.TB, at []Store) (all []*hasp.Client) {
 	return all
 }
 
-// dismiss ends what employ began.
-func dismiss(t testing.TB, all []*hasp.Client) {
+// closeOperators ends what openOperators began.
+func closeOperators(t testing.TB, all []*hasp.Client) {
 	for _, c := range all {
 		if err := c.Close(); err != nil {
 			t.Errorf("close of an operator's client: %v", err)

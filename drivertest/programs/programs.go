@@ -108,9 +108,9 @@ type suite struct {
 	covers   coverage
 	tb       testing.TB
 
-	disturbed atomic.Bool    // at this moment
-	operators []*hasp.Client // of all programs, in real time
-	doors     chan struct{}  // room for those who connect
+	disturbed  atomic.Bool    // at this moment
+	operators  []*hasp.Client // of all programs, in real time
+	connecting chan struct{}  // room for those who connect
 }
 
 // Run runs programs until enough have run and all pairs have met.
@@ -148,7 +148,7 @@ func newSuite(t testing.TB, c Config) *suite {
 	b := stores[0].Open(t)
 	s := &suite{
 		Config: c, traits: b.Traits(), stores: len(stores), forgets: stores[0].Forget != nil, proxied: stores[0].Proxied != nil, base: c.TTL, fake: c.FakeTime,
-		tb: t, doors: make(chan struct{}, 6), order: map[feature]int{}, covers: coverage{met: map[pair]int{}},
+		tb: t, connecting: make(chan struct{}, 6), order: map[feature]int{}, covers: coverage{met: map[pair]int{}},
 	}
 	s.can = abilitiesOf(t, b)
 	if err := b.Close(); err != nil {
@@ -166,8 +166,8 @@ func newSuite(t testing.TB, c Config) *suite {
 		s.ttls = append(s.ttls, 3) // nobody waits for it
 	}
 	if !s.fake {
-		s.operators = s.employ(t, stores)
-		t.Cleanup(func() { dismiss(t, s.operators) })
+		s.operators = s.openOperators(t, stores)
+		t.Cleanup(func() { closeOperators(t, s.operators) })
 	}
 	if s.AtOnce == 0 {
 		s.AtOnce = 48

@@ -63,8 +63,8 @@ func (s *suite) run(p Program) *failure {
 	}
 	r.operators = s.operators
 	if s.fake { // in a bubble everybody is born and dies
-		r.operators = s.employ(s.tb, r.at)
-		defer dismiss(s.tb, r.operators)
+		r.operators = s.openOperators(s.tb, r.at)
+		defer closeOperators(s.tb, r.operators)
 	}
 	r.connect()
 	for i, step := range p.Steps {
@@ -89,8 +89,8 @@ func (s *suite) run(p Program) *failure {
 // first begin, and a server that has a thousand connections to greet lets some wait for too long.
 func (r *run) connect() {
 	if !r.fake {
-		r.doors <- struct{}{}
-		defer func() { <-r.doors }()
+		r.connecting <- struct{}{}
+		defer func() { <-r.connecting }()
 	}
 	for _, c := range r.p.Clients {
 		m := &machine{Client: c, conn: r.at[c.Store].connect(r.tb)}

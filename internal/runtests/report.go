@@ -48,7 +48,6 @@ type report struct {
 
 // progress is a package at work.
 type progress struct {
-	begun          time.Time
 	passed, failed int
 	skipped        int
 	tests          map[string]*test
@@ -168,7 +167,7 @@ func (r *report) take(line []byte) {
 func (r *report) of(e event) *progress {
 	p := r.running[e.Package]
 	if p == nil {
-		p = &progress{begun: e.Time, tests: map[string]*test{}}
+		p = &progress{tests: map[string]*test{}}
 		r.running[e.Package] = p
 	}
 	return p

@@ -3,8 +3,10 @@ package testkit
 import (
 	"context"
 	"net/url"
+	"strings"
 	"testing"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
@@ -18,6 +20,22 @@ func Proxy(t testing.TB, addr string) *faultnet.Proxy {
 	}
 	t.Cleanup(p.Close)
 	return p
+}
+
+// Proxied opens a store through a network of its own to all servers of the URL. The caller closes
+// the backend, and the network behind it.
+func Proxied(t testing.TB, storeURL string) (driver.Backend, faultnet.Network) {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := faultnet.NewNetwork(strings.Split(u.Host, ",")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = strings.Join(n.Addrs(), ",")
+	return Open(t, u.String()), n
 }
 
 // Behind is Proxy before the one server of a store's URL, and the URL that leads through it.
