@@ -184,6 +184,11 @@ func TestTLS(t *testing.T) {
 	} {
 		began := time.Now()
 		_, err := hasp.Open(ctx(t), bad.url)
+		for range 3 { // the attempt has an end, and a busy machine's handshake may come later
+			if err != nil && strings.Contains(err.Error(), "deadline exceeded") {
+				_, err = hasp.Open(ctx(t), bad.url)
+			}
+		}
 		if err == nil || !strings.Contains(err.Error(), bad.words) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -104,7 +104,7 @@ func TestTablesDropped(t *testing.T) {
 // beside it is the control.
 func TestEntryDeleted(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=deleted_"), hasp.WithTTL(T))
+	c := client(t, storeURL(t, "prefix=deleted_"))
 	gone, stays := testkit.Lock(t, c, "gone"), testkit.Lock(t, c, "stays")
 	do(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
 	testkit.Lost(t, gone, hasp.Denied)
@@ -117,7 +117,7 @@ func TestEntryDeleted(t *testing.T) {
 // does know stays: that is the control.
 func TestStrayEntry(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=stray_"), hasp.WithTTL(T))
+	c := client(t, storeURL(t, "prefix=stray_"))
 	known := testkit.Lock(t, c, "known")
 	serverURL := backends.SharedPostgres(t).URL()
 	do(t, serverURL, `INSERT INTO locks.stray_entries SELECT 'stray', 1, session, 'late', units, capacity, owner, since, value

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -126,11 +127,16 @@ func TestForeignNodes(t *testing.T) {
 			testkit.Release(t, s.lock(t, name))
 			a := admin(t, z)
 			put := func(prefix string) string {
-				node, err := a.Create(parent+"/"+prefix, []byte("10.1.2.3"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-				if err != nil {
-					t.Fatal(err)
+				for {
+					node, err := a.Create(parent+"/"+prefix, []byte("10.1.2.3"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+					if err == nil {
+						return node
+					}
+					if !errors.Is(err, zk.ErrNoNode) {
+						t.Fatal(err)
+					}
+					testkit.Release(t, s.lock(t, name)) // the server has removed the container, which was empty
 				}
-				return node
 			}
 			try := func(what string, want bool, lock func() (*hasp.Lease, error), suffix string) {
 				t.Helper()

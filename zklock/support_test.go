@@ -39,8 +39,15 @@ func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.Z
 		s.net = append(s.net, p)
 		hosts = append(hosts, p.Addr())
 	}
+	patient := Options{}
+	if o != nil {
+		patient = *o
+	}
+	if patient.ConnectTimeout == 0 && len(servers) == 1 { // there is no other, and a busy machine's greets late
+		patient.ConnectTimeout = 5 * defaultConnectTimeout
+	}
 	var err error
-	if s.b, err = open(hosts, o); err != nil {
+	if s.b, err = open(hosts, &patient); err != nil {
 		t.Fatal(err)
 	}
 	if s.Client, err = hasp.New(s.b, hasp.WithTTL(ttl)); err != nil {
