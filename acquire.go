@@ -32,9 +32,9 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 		err = errNoLease
 	}
 	if err != nil {
-		kind := Failed
+		kind := EventFailed
 		if errors.Is(err, ErrBusy) {
-			kind = Busy
+			kind = EventBusy
 		}
 		c.event(Event{Kind: kind, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
 		return nil, c.wrap(r.op, r.name, err)
@@ -48,7 +48,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 
 // acquired is what a new lease begins with.
 func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
-	c.event(Event{Kind: Acquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+	c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
 		go c.listen(l, r.revoked) // ends with the lease
 	}
@@ -76,18 +76,18 @@ func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
 	switch {
 	case r.noWait:
 		return c.inQueue(ctx, r)
-	case r.batchable():
-		return c.batched(ctx, r)
+	case r.handsOver():
+		return c.inHandOver(ctx, r)
 	default:
 		return c.gated(ctx, r)
 	}
 }
 
 func (c *Client) gated(ctx context.Context, r *Request) (l *Lease, err error) {
-	if err := c.gates.enter(ctx, r); err != nil {
+	if err := c.localQueues.enter(ctx, r); err != nil {
 		return nil, contextError(ctx)
 	}
-	defer func() { c.gates.leave(r, l != nil) }()
+	defer func() { c.localQueues.leave(r, l != nil) }()
 	return c.inQueue(ctx, r)
 }
 
@@ -122,7 +122,7 @@ func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
 		case !gone && !queued, gone && r.noWait && goneAgain > 3:
 			return nil, err
 		}
-		c.event(Event{Kind: Requeued, Context: ctx, Name: r.name, Err: err})
+		c.event(Event{Kind: EventRequeued, Context: ctx, Name: r.name, Err: err})
 		// The first time at once: an idle session may have expired without anybody's fault.
 		if goneAgain != 1 && !b.sleep(ctx) {
 			return nil, contextError(ctx)
@@ -134,7 +134,7 @@ func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
 // ended for a pause of this process, after which trying again is the thing to do.
 func unreachable(err error) bool {
 	var e *endedError
-	return errors.As(err, &e) && e.reason == Expired && e.err != nil
+	return errors.As(err, &e) && e.reason == ReasonExpired && e.err != nil
 }
 
 // acquire puts one entry into this session and waits until it holds. queued reports
@@ -146,7 +146,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	defer cancel(nil)
 	e := &entry{
 		session: s, id: s.client.newID(), name: r.name, units: int32(r.units), capacity: int32(r.capacity),
-		batch: r.batch, limit: newLimit(r.limits), cancel: cancel,
+		handOver: r.handOver, limit: newLimit(r.limits), cancel: cancel,
 	}
 	if err := s.add(e); err != nil {
 		return nil, false, err
@@ -160,7 +160,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
-			s.client.event(Event{Kind: Waiting, Context: caller, Name: r.name})
+			s.client.event(Event{Kind: EventWaiting, Context: caller, Name: r.name})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e.id, r.deadlock, cancel) // ends with ctx
 			}

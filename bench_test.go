@@ -83,7 +83,7 @@ func crowd64(b *testing.B, m *hasp.Mutex) {
 func BenchmarkOneName64(b *testing.B) {
 	for name, opts := range map[string][]hasp.LockOption{
 		"plain": nil,
-		"batch": {hasp.Batch(32, 50*time.Millisecond)},
+		"batch": {hasp.LocalHandOver(32, 50*time.Millisecond)},
 	} {
 		b.Run(name, func(b *testing.B) {
 			store := memlock.New()

@@ -17,14 +17,14 @@ import (
 // store and process is what most programs want: all its locks share one session, one
 // renewal and one connection or pool.
 type Client struct {
-	backend driver.Backend
-	traits  driver.Traits
-	cfg     config
-	owner   string // cfg.owner, encoded
-	prefix  string // of every entry id; random, so that ids are unique for ever
-	nextID  atomic.Uint64
-	gates   gates
-	batches batches
+	backend     driver.Backend
+	traits      driver.Traits
+	cfg         config
+	owner       string // cfg.owner, encoded
+	prefix      string // of every entry id; random, so that ids are unique for ever
+	nextID      atomic.Uint64
+	localQueues localQueues
+	handOvers   localHandOvers
 
 	acquirer Acquirer // enter, behind the middleware
 
@@ -76,7 +76,7 @@ func (c *Client) Traits() driver.Traits { return c.traits }
 // closeBound is how long Close waits for the store before it leaves the rest to the TTL.
 const closeBound = 5 * time.Second
 
-// Close gives up every lock of the client (its leases are lost with reason Closed,
+// Close gives up every lock of the client (its leases are lost with reason ReasonClosed,
 // waiting calls return ErrClosed) and closes the store's backend. It returns within a
 // few seconds whatever the network does; entries it could not remove by then end with
 // the TTL. Closing twice is harmless.
@@ -92,7 +92,7 @@ func (c *Client) Close() error {
 
 	c.closing()
 	if s != nil {
-		s.end(Closed, ErrClosed) // starts to clean up
+		s.end(ReasonClosed, ErrClosed) // starts to clean up
 	}
 	c.mu.Lock()
 	c.sealed = true // what comes now is covered by the closing of its session

@@ -15,7 +15,7 @@ type instant struct {
 func now() instant { return instant{at: time.Now(), boot: bootTime()} }
 
 // wallSlack is how far wall and monotonic time may differ over an interval without any
-// suspicion of sleep; far less than any guard.
+// suspicion of sleep; far less than any margin.
 const wallSlack = 5 * time.Millisecond
 
 // since returns the time from t to now, never less than the real one, and how much of it

@@ -17,7 +17,7 @@ func TestDowngradedIsNotHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, lost := range []bool{false, true} { // the answer to Downgrade
 			b, c, other := pair(t)
-			m := c.RWMutex("a", hasp.Batch(5, time.Minute))
+			m := c.RWMutex("a", hasp.LocalHandOver(5, time.Minute))
 			writer, err := m.Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -129,7 +129,7 @@ func TestUnansweredDowngrade(t *testing.T) {
 func TestElectionIsNotBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
-		e := c.Election("a", hasp.Batch(5, time.Minute))
+		e := c.Election("a", hasp.LocalHandOver(5, time.Minute))
 		first, err := e.Campaign(t.Context(), []byte("first"))
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func TestBatchKeepsLimits(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		_, c, _ := pair(t)
-		batch := hasp.Batch(5, time.Minute)
+		batch := hasp.LocalHandOver(5, time.Minute)
 		m := c.Mutex("min", batch, hasp.MinHold(3*time.Second))
 		l, err := m.Lock(t.Context())
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 // Deadlock is a circle of entries of which each waits for the next: none of them will ever
 // get its lock.
 type Deadlock struct {
-	Waits []Wait `json:"waits"`
+	Waits []DeadlockEdge `json:"waits"`
 
 	// Certain says that each owner has told the store what it holds while it waits, which
 	// hasp does for a Lock whose context was made from a lease's. Otherwise the circle
@@ -24,7 +24,7 @@ type Deadlock struct {
 }
 
 // Wait is one entry of a Deadlock, and who is in its way.
-type Wait struct {
+type DeadlockEdge struct {
 	Name   string `json:"name"`
 	Waiter Entry  `json:"waiter"`
 	On     Entry  `json:"on"` // holds the name, or waits in front
@@ -170,7 +170,7 @@ func (g *waitGraph) circles() []Deadlock {
 			d := Deadlock{Certain: true}
 			at := n
 			for _, e := range path {
-				d.Waits = append(d.Waits, Wait{at.name, at.entry, e.on})
+				d.Waits = append(d.Waits, DeadlockEdge{at.name, at.entry, e.on})
 				d.Certain = d.Certain && e.certain
 				at = e.to
 				in[at] = true
@@ -264,7 +264,7 @@ func (c *Client) watchDeadlock(ctx context.Context, id string, every time.Durati
 // waiters' own clocks: clocks that differ make another one the youngest, but the same one
 // for all.
 func (d Deadlock) youngest() string {
-	w := slices.MaxFunc(d.Waits, func(a, b Wait) int {
+	w := slices.MaxFunc(d.Waits, func(a, b DeadlockEdge) int {
 		if c := a.Waiter.Since.Compare(b.Waiter.Since); c != 0 {
 			return c
 		}

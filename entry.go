@@ -14,11 +14,11 @@ import (
 // sent until nothing of it is left. It has one lease, unless the lock was taken again with
 // Reentrant: whatever ends the entry ends all its leases.
 type entry struct {
-	session *session
-	ticket  driver.Ticket
-	id      string
-	name    string
-	batch   *batch // nil: the lock is not handed on within the process
+	session  *session
+	ticket   driver.Ticket
+	id       string
+	name     string
+	handOver *localHandOver // nil: the lock is not handed on within the process
 
 	// driver.Whole at most. An entry has the size that it has with care: people hold ten
 	// thousand, and the allocator rounds up in steps of 32 bytes here.
@@ -80,10 +80,10 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 }
 
 // addLocked adds a lease that begins now. The boot clock costs a system call, and is only for
-// those that are bounded: by limits, or the first of a batch.
+// those that are bounded: by limits, or the first of a local hand-over.
 func (e *entry) addLocked(l *Lease, parent context.Context) {
 	l.entry, l.parent, l.since.at = e, parent, time.Now()
-	if e.limit != nil || e.batch != nil && l == &e.first {
+	if e.limit != nil || e.handOver != nil && l == &e.first {
 		l.since.boot = bootTime()
 	}
 	e.leases = append(e.leases, l)
@@ -140,7 +140,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.stopLimitLocked()
 	leases := e.leases
 	e.leases = nil
-	told := Event{Kind: Lost, Name: le.Name, Token: le.Token, Err: le}
+	told := Event{Kind: EventLost, Name: le.Name, Token: le.Token, Err: le}
 	for i, l := range leases {
 		if i == 0 {
 			told.Context, told.Hold = l.parent, le.Since.Sub(l.since.at)
@@ -149,8 +149,8 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	}
 	e.mu.Unlock()
 	if was == held {
-		if e.batch != nil {
-			e.batch.next() // whoever held it may hang, and release nothing
+		if e.handOver != nil {
+			e.handOver.next() // whoever held it may hang, and release nothing
 		}
 		c.event(told)
 	}
@@ -159,7 +159,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 
 // denied is what the store's word that the entry is gone comes to.
 func (e *entry) denied(err error) error {
-	e.lose(Denied, err, e.session.confirmed())
+	e.lose(ReasonDenied, err, e.session.confirmed())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
@@ -220,11 +220,11 @@ var errLeaseOver = errors.New("the store has not confirmed it for so long that t
 // deadline passed while it was under way, or the store had no such entry.
 func (e *entry) lostAtRelease(err error) error {
 	s := e.session
-	reason := Denied
+	reason := ReasonDenied
 	if err == nil {
-		reason = Expired
+		reason = ReasonExpired
 	} else if s.closedByUs() {
-		reason = Closed // which removes all entries
+		reason = ReasonClosed // which removes all entries
 	}
 	return &LostError{
 		Name: e.name, Backend: s.client.backend.String(), Token: e.token,

@@ -76,13 +76,13 @@ type Reason string
 
 // The reasons of a loss.
 const (
-	Expired     Reason = "expired"      // no renewal succeeded in time; the store may hand the lock on
-	Denied      Reason = "denied"       // the store says the entry is gone
-	SessionGone Reason = "session gone" // the store says the client's whole session is gone
-	Closed      Reason = "closed"       // the client was closed while it held
-	ClockJump   Reason = "clock jump"   // the machine was suspended for longer than the lease
-	Overdue     Reason = "overdue"      // held for longer than MaxHold allows
-	Stalled     Reason = "stalled"      // no Progress for longer than StallAfter allows
+	ReasonExpired     Reason = "expired"      // no renewal succeeded in time; the store may hand the lock on
+	ReasonDenied      Reason = "denied"       // the store says the entry is gone
+	ReasonSessionGone Reason = "session gone" // the store says the client's whole session is gone
+	ReasonClosed      Reason = "closed"       // the client was closed while it held
+	ReasonClockJump   Reason = "clock jump"   // the machine was suspended for longer than the lease
+	ReasonOverdue     Reason = "overdue"      // held for longer than MaxHold allows
+	ReasonStalled     Reason = "stalled"      // no Progress for longer than StallAfter allows
 )
 
 // LostError is the cause of [Lease.Context] and the result of [Lease.Err] after a loss.

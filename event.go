@@ -11,29 +11,29 @@ type EventKind string
 
 // The kinds of events.
 const (
-	Waiting     EventKind = "waiting"      // an acquisition did not get the lock at once
-	Acquired    EventKind = "acquired"     // Wait: how long it took
-	Busy        EventKind = "busy"         // a try found the lock taken
-	Failed      EventKind = "failed"       // an acquisition ended without the lock; Err says why
-	Released    EventKind = "released"     // Hold: how long it was held
-	Lost        EventKind = "lost"         // Hold, and Err is the *LostError
-	Requeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
-	Renewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
-	RenewFailed EventKind = "renew failed" // of the session; Margin, Took and Err
+	EventWaiting     EventKind = "waiting"      // an acquisition did not get the lock at once
+	EventAcquired    EventKind = "acquired"     // Wait: how long it took
+	EventBusy        EventKind = "busy"         // a try found the lock taken
+	EventFailed      EventKind = "failed"       // an acquisition ended without the lock; Err says why
+	EventReleased    EventKind = "released"     // Hold: how long it was held
+	EventLost        EventKind = "lost"         // Hold, and Err is the *LostError
+	EventRequeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
+	EventRenewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
+	EventRenewFailed EventKind = "renew failed" // of the session; Margin, Took and Err
 )
 
 // Event is told to an Observer.
 type Event struct {
-	Kind    EventKind
-	Context context.Context // of the call that it is about, for its values; nil for events of the session
-	Backend string
-	Name    string // of the lock; empty for events of the session
-	Token   uint64
-	Wait    time.Duration
-	Hold    time.Duration
-	Margin  time.Duration
-	Took    time.Duration
-	Err     error
+	Kind      EventKind
+	Context   context.Context // of the call that it is about, for its values; nil for events of the session
+	Backend   string
+	Name      string // of the lock; empty for events of the session
+	Token     uint64
+	Wait      time.Duration
+	Hold      time.Duration
+	Remaining time.Duration
+	Took      time.Duration
+	Err       error
 }
 
 // Observer is told what a Client does. Observe is called by the goroutine that does it,
@@ -62,9 +62,9 @@ type slogObserver struct{ log *slog.Logger }
 func (o slogObserver) Observe(e Event) {
 	level := slog.LevelDebug
 	switch e.Kind {
-	case Lost:
+	case EventLost:
 		level = slog.LevelError
-	case RenewFailed, Failed, Requeued:
+	case EventRenewFailed, EventFailed, EventRequeued:
 		level = slog.LevelWarn
 	}
 	ctx := e.Context
@@ -84,7 +84,7 @@ func (o slogObserver) Observe(e Event) {
 	for _, d := range []struct {
 		key string
 		d   time.Duration
-	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Margin}, {"took", e.Took}} {
+	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Remaining}, {"took", e.Took}} {
 		if d.d != 0 {
 			attrs = append(attrs, slog.Duration(d.key, d.d))
 		}

@@ -52,11 +52,11 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		kinds, events := rec.take()
-		if !slices.Equal(kinds, []hasp.EventKind{hasp.Acquired, hasp.Released}) {
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventAcquired, hasp.EventReleased}) {
 			t.Fatalf("events %v", kinds)
 		}
 		for _, e := range events {
-			if e.Context == nil || e.Context.Value(noteKey{}) != "from the caller" && e.Kind == hasp.Acquired {
+			if e.Context == nil || e.Context.Value(noteKey{}) != "from the caller" && e.Kind == hasp.EventAcquired {
 				t.Errorf("%s has not the caller's context", e.Kind)
 			}
 			if e.Name != "a" || e.Backend != "mem://" || e.Token != l.Token() {
@@ -77,7 +77,7 @@ func TestEvents(t *testing.T) {
 		}
 		l = (<-waiting).lease
 		kinds, events = rec.take()
-		if !slices.Equal(kinds, []hasp.EventKind{hasp.Busy, hasp.Waiting, hasp.Renewed, hasp.Acquired}) {
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventBusy, hasp.EventWaiting, hasp.EventRenewed, hasp.EventAcquired}) {
 			t.Fatalf("events %v", kinds)
 		}
 		if events[3].Wait != 3*time.Second {
@@ -88,10 +88,10 @@ func TestEvents(t *testing.T) {
 		<-l.Lost()
 		synctest.Wait()
 		kinds, events = rec.take()
-		if kinds[0] != hasp.RenewFailed || events[0].Margin <= 0 || events[0].Err == nil {
+		if kinds[0] != hasp.EventRenewFailed || events[0].Remaining <= 0 || events[0].Err == nil {
 			t.Errorf("%+v", events[0])
 		}
-		last := slices.Index(kinds, hasp.Lost)
+		last := slices.Index(kinds, hasp.EventLost)
 		if last < 0 {
 			t.Fatalf("events %v", kinds)
 		}
@@ -104,7 +104,7 @@ func TestEvents(t *testing.T) {
 			t.Fatal("locked on a dead store")
 		}
 		kinds, _ = rec.take()
-		if !slices.Equal(kinds, []hasp.EventKind{hasp.Failed}) {
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventFailed}) {
 			t.Errorf("events %v", kinds)
 		}
 	})

@@ -33,7 +33,7 @@ type session struct {
 	endErr  *endedError   // nil while it lives
 	sent    instant       // just before the last good keepalive (or Open) was sent
 	granted time.Duration // by that call
-	margin  time.Duration // of that, how much at the end is not trusted: the guard, and for clock rates
+	margin  time.Duration // of that, how much at the end is not trusted: the safety margin, and for clock rates
 	late    lateEntries   // nil nearly always
 	timer   *time.Timer   // the trust timer
 	lastErr error         // of the last failed renewal since then
@@ -82,7 +82,7 @@ func (s *session) start(drv driver.Session, sent instant, granted time.Duration)
 		return nil
 	}
 	// Of the TTL as it was granted first: a later answer may be shorter because the renewal that
-	// it tells of is older, and the guard must not shrink with it.
+	// it tells of is older, and the safety margin must not shrink with it.
 	s.margin = granted - s.client.cfg.trust(granted)
 	s.timer = time.AfterFunc(min(s.remainingLocked(), trustCheck), s.checkTrust)
 	go s.renew()
@@ -119,15 +119,15 @@ func (s *session) renew() {
 		case err == nil:
 			failures = backoff{}
 			wait = s.untilRenewal()
-			s.client.event(Event{Kind: Renewed, Margin: margin, Took: took})
+			s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took})
 		case errors.Is(err, driver.ErrGone):
-			s.end(SessionGone, err)
+			s.end(ReasonSessionGone, err)
 		default:
 			if errors.As(err, new(*driver.PartialRenewal)) && errors.Is(err, context.DeadlineExceeded) {
 				failures = backoff{} // the store is slow, and gets on: its time goes into the next entries
 			}
 			wait = failures.next()
-			s.client.event(Event{Kind: RenewFailed, Margin: margin, Took: took, Err: err})
+			s.client.event(Event{Kind: EventRenewFailed, Remaining: margin, Took: took, Err: err})
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (s *session) keepAlive() (margin time.Duration, err error) {
 	s.mu.Lock()
 	left := s.remainingLocked()
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.done, max(left/2, minGuard/2))
+	ctx, cancel := context.WithTimeout(s.done, max(left/2, minMargin/2))
 	defer cancel()
 
 	sent := now() // before the call: a slow answer must not lengthen the lease
@@ -173,7 +173,7 @@ func (s *session) keepAlive() (margin time.Duration, err error) {
 // gone is the driver's SessionOptions.Gone.
 func (s *session) gone(id string, err error) {
 	if id == "" {
-		s.end(SessionGone, err)
+		s.end(ReasonSessionGone, err)
 		return
 	}
 	s.mu.Lock()
@@ -182,7 +182,7 @@ func (s *session) gone(id string, err error) {
 	delete(s.late, e)
 	confirmed := s.sent.at
 	s.mu.Unlock()
-	if e != nil && e.lose(Denied, err, confirmed) == pending {
+	if e != nil && e.lose(ReasonDenied, err, confirmed) == pending {
 		e.interrupt(err) // a waiter; not a release under way, which asks the store itself
 	}
 }

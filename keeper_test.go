@@ -28,7 +28,7 @@ func TestLossComesBeforeTheNextGrant(t *testing.T) {
 			t.Errorf("lost after %s, want %s", got, trust)
 		}
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Expired || !lost.Confirmed.Equal(began) {
+		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonExpired || !lost.Confirmed.Equal(began) {
 			t.Errorf("Err() = %+v, want Expired and confirmed at the start", l.Err())
 		}
 		wantErr(t, l.Err(), hasp.ErrLost, errNetwork)
@@ -156,7 +156,7 @@ func TestSessionGone(t *testing.T) {
 			t.Errorf("lost after %s, later than the next renewal", got)
 		}
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.SessionGone {
+		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonSessionGone {
 			t.Errorf("Err() = %v", l.Err())
 		}
 		b.heal("keepalive")
@@ -176,7 +176,7 @@ func TestEntryDenied(t *testing.T) {
 		}
 		<-l.Lost()
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Denied {
+		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonDenied {
 			t.Errorf("Err() = %v", l.Err())
 		}
 		if next := lock(t, other, "a"); next.Token() <= l.Token() {
@@ -217,10 +217,10 @@ func (b shortGrant) Open(ctx context.Context, o driver.SessionOptions) (driver.S
 }
 
 // A grant too short for the guard is refused, not trusted for next to nothing.
-func TestGrantTooShortForTheGuard(t *testing.T) {
+func TestGrantTooShortForTheMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := pair(t)
-		c := client(t, shortGrant{b}, hasp.WithGuard(3*time.Second))
+		c := client(t, shortGrant{b}, hasp.WithSafetyMargin(3*time.Second))
 		_, err := c.Mutex("a").Lock(t.Context())
 		wantErr(t, err, hasp.ErrInvalidOption)
 	})

@@ -72,7 +72,7 @@ func (s *session) expireLate(e *entry) {
 	if !isLate {
 		return // somebody else was first
 	}
-	if e.lose(Expired, err, confirmed) == pending {
+	if e.lose(ReasonExpired, err, confirmed) == pending {
 		e.interrupt(fmt.Errorf("%w: it was not renewed in time", driver.ErrGone)) // queue up anew
 	}
 	s.client.inBackground(func() {

@@ -52,7 +52,7 @@ func (l *Lease) ID() string { return l.entry.id }
 // than it has seen.
 //
 // A token names what the store has granted. Leases that share one grant share its token:
-// those taken again with [Reentrant], and those handed on with [Batch] or [Lease.Export].
+// those taken again with [Reentrant], and those handed on with [LocalHandOver] or [Lease.Export].
 func (l *Lease) Token() uint64 { return l.entry.token }
 
 // Held reports whether the lease may be relied on at this moment. It is computed from the
@@ -169,7 +169,7 @@ func (l *Lease) release(caller context.Context) error {
 	if caller == nil {
 		caller = nilContext
 	}
-	if e.batch != nil && e.batch.handOn(l) {
+	if e.handOver != nil && e.handOver.handOn(l) {
 		l.told(caller, nil)
 		return nil
 	}
@@ -181,8 +181,8 @@ func (l *Lease) release(caller context.Context) error {
 	if err != nil || !last {
 		return err
 	}
-	if e.batch != nil {
-		e.batch.next() // whose request may reach the store before ours: then it queues behind
+	if e.handOver != nil {
+		e.handOver.next() // whose request may reach the store before ours: then it queues behind
 	}
 	if err = e.sitOut(ctx); err == nil {
 		err = e.leave(ctx)
@@ -195,7 +195,7 @@ func (l *Lease) release(caller context.Context) error {
 func (l *Lease) told(ctx context.Context, err error) {
 	e := l.entry
 	e.session.client.event(Event{
-		Kind: Released, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+		Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
 	})
 }
 

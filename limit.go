@@ -23,15 +23,15 @@ func MinHold(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("MinHold", &c.limits.min, d) }
 }
 
-// MaxHold ends a lease that is held for longer than d, with the reason Overdue: the
-// work's context is cancelled, and after the guard time (see [WithGuard]) the lock is
+// MaxHold ends a lease that is held for longer than d, with [ReasonOverdue]: the
+// work's context is cancelled, and after the safety margin (see [WithSafetyMargin]) the lock is
 // given to the next.
 func MaxHold(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("MaxHold", &c.limits.max, d) }
 }
 
 // StallAfter ends a lease whose holder has not called [Lease.Progress] for longer than d,
-// with the reason Stalled, as MaxHold does. Renewal tells the store that a process lives;
+// with [ReasonStalled], as MaxHold does. Renewal tells the store that a process lives;
 // this tells hasp that its work gets on: a deadlocked or hung holder does not block the
 // others for ever.
 func StallAfter(d time.Duration) LockOption {
@@ -67,7 +67,7 @@ func (l *Lease) Progress() {
 	}
 }
 
-// limit is the limits of an entry at work, which but for the limits entry.mu guards.
+// limit is the limits of an entry at work, which but for the limits entry.mu protects.
 type limit struct {
 	limits
 	since    instant // when the lease of the moment was granted
@@ -89,12 +89,12 @@ func (e *entry) leftLocked() (left time.Duration, reason Reason) {
 	left = driver.Forever
 	if e.limit.max > 0 {
 		elapsed, _ := since(e.limit.since)
-		left, reason = e.limit.max-elapsed, Overdue
+		left, reason = e.limit.max-elapsed, ReasonOverdue
 	}
 	if e.limit.stall > 0 {
 		elapsed, _ := since(e.limit.progress)
 		if stall := e.limit.stall - elapsed; stall < left {
-			left, reason = stall, Stalled
+			left, reason = stall, ReasonStalled
 		}
 	}
 	return left, reason
@@ -130,7 +130,7 @@ func (e *entry) withinLimit() bool {
 }
 
 // expel takes the lock from a holder that is still alive, and may be in the middle of a
-// write. So it is told first, and has the guard time to stop: the same as it would have
+// write. So it is told first, and has the safety margin to stop: the same as it would have
 // at a loss by expiry, before the store hands the lock on.
 func (e *entry) expel(reason Reason) {
 	s := e.session

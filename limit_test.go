@@ -74,7 +74,7 @@ func TestMaxHold(t *testing.T) {
 			t.Errorf("ended after %s", at)
 		}
 		var lost *hasp.LostError
-		if !errors.As(context.Cause(l.Context()), &lost) || lost.Reason != hasp.Overdue || l.Held() {
+		if !errors.As(context.Cause(l.Context()), &lost) || lost.Reason != hasp.ReasonOverdue || l.Held() {
 			t.Errorf("cause %v", context.Cause(l.Context()))
 		}
 		if r := <-next; r.err != nil || r.at.Sub(began) != 26*time.Second {
@@ -106,7 +106,7 @@ func TestStallAfter(t *testing.T) {
 		last := time.Now()
 		<-l.Lost()
 		var lost *hasp.LostError
-		if at := time.Since(last); at != 4*time.Second || !errors.As(l.Err(), &lost) || lost.Reason != hasp.Stalled {
+		if at := time.Since(last); at != 4*time.Second || !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonStalled {
 			t.Errorf("ended after %s: %v", at, l.Err())
 		}
 		l.Progress() // too late to count
@@ -148,7 +148,7 @@ func TestWrongLimits(t *testing.T) {
 		for _, opts := range [][]hasp.LockOption{
 			{hasp.MinHold(0)}, {hasp.MaxHold(-1)}, {hasp.StallAfter(0)},
 			{hasp.MinHold(2 * time.Second), hasp.MaxHold(time.Second)},
-			{hasp.Batch(1, time.Second)}, {hasp.Batch(2, 0)},
+			{hasp.LocalHandOver(1, time.Second)}, {hasp.LocalHandOver(2, 0)},
 		} {
 			_, err := c.Mutex("a", opts...).Lock(t.Context())
 			wantErr(t, err, hasp.ErrInvalidOption)

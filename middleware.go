@@ -18,12 +18,12 @@ type Request struct {
 	noWait          bool
 	reentrant       bool
 	limits          limits
-	batching        batching
+	handOverLimit   handOverLimit
 	holds           []string // see Holding
 	revoked         func(Owner)
-	deadlock        time.Duration // see FailOnDeadlock
-	began           time.Time     // set by acquire
-	batch           *batch        // set by batched
+	deadlock        time.Duration  // see FailOnDeadlock
+	began           time.Time      // set by acquire
+	handOver        *localHandOver // set by inHandOver
 }
 
 // Op says what is asked for: "lock", "read-lock", "acquire", "campaign for", and "try ..."

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -14,7 +13,7 @@ import (
 //
 //	import _ "github.com/hasplock/hasp/filelock" // file:///var/lib/hasp
 //
-// The parameters ttl and guard (durations such as "10s") are the core's and come before
+// The parameters ttl and margin (durations such as "10s") are the core's and come before
 // the options given here; all others are the driver's, see its package. A parameter that
 // nobody knows is an error. ctx bounds the connecting only.
 //
@@ -24,9 +23,9 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (*Client, error)
 	if ctx == nil {
 		return nil, errNilContext
 	}
-	u, err := parseURL(storeURL)
+	u, err := driver.ParseURL(storeURL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("hasp: %w", err)
 	}
 	own, err := takeOwn(u)
 	if err != nil {
@@ -48,49 +47,13 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (*Client, error)
 	return c, nil
 }
 
-// parseURL parses without ever quoting its input: url.Parse's own errors do, and a
-// password with an unescaped '#', '?' or '/' ends up in any of the later parts.
-func parseURL(s string) (*url.URL, error) {
-	scheme, rest, found := strings.Cut(s, ":")
-	if !found || driver.Lookup(scheme) == nil {
-		return nil, fmt.Errorf("hasp: %w: the store must be a URL that begins with one of %s (is the driver's package imported?)",
-			ErrInvalidOption, knownSchemes())
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return nil, fmt.Errorf("hasp: %w: malformed %s URL; is everything unusual in user name and password percent-encoded, and the port a number?",
-			ErrInvalidOption, scheme)
-	}
-	if u.Fragment != "" || u.RawFragment != "" || strings.HasSuffix(rest, "#") {
-		return nil, fmt.Errorf("hasp: %w: '#' has no meaning in a %s URL; in a password write %%23", ErrInvalidOption, scheme)
-	}
-	if strings.ContainsAny(u.RawQuery, "@") {
-		return nil, fmt.Errorf("hasp: %w: '@' after '?' in a %s URL; in a password write %%3F for '?', in a parameter %%40 for '@'", ErrInvalidOption, scheme)
-	}
-	if _, err := url.ParseQuery(u.RawQuery); err != nil {
-		return nil, fmt.Errorf("hasp: %w: malformed parameters in the %s URL; percent-encode them", ErrInvalidOption, scheme)
-	}
-	return u, nil
-}
-
-func knownSchemes() string {
-	var names []string
-	for _, s := range driver.Schemes() {
-		names = append(names, s+":")
-	}
-	if names == nil {
-		return "(no driver is imported)"
-	}
-	return strings.Join(names, " ")
-}
-
 // takeOwn removes the core's parameters from the query.
 func takeOwn(u *url.URL) ([]Option, error) {
 	q := u.Query()
 	var opts []Option
 	for key, option := range map[string]func(*driver.Params) Option{
-		"ttl":   func(p *driver.Params) Option { return WithTTL(p.Duration("ttl", 0)) },
-		"guard": func(p *driver.Params) Option { return WithGuard(p.Duration("guard", 0)) },
+		"ttl":    func(p *driver.Params) Option { return WithTTL(p.Duration("ttl", 0)) },
+		"margin": func(p *driver.Params) Option { return WithSafetyMargin(p.Duration("margin", 0)) },
 	} {
 		if !q.Has(key) {
 			continue

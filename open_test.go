@@ -14,7 +14,7 @@ import (
 )
 
 func TestOpenURL(t *testing.T) {
-	c, err := hasp.Open(t.Context(), "mem://TestOpenURL?ttl=4s&guard=500ms")
+	c, err := hasp.Open(t.Context(), "mem://TestOpenURL?ttl=4s&margin=500ms")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func TestOpenURL(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	for _, u := range []string{
 		"", "mem", "://", "nosuch://host", "redis-sentinel", "mem://a:b:c", "mem://h:99999999", "mem://a%zz",
-		"mem://x?ttl=0", "mem://x?ttl=-1s", "mem://x?ttl=soon", "mem://x?ttl=1s&ttl=2s", "mem://x?guard=0s",
-		"mem://x?ttl=1ns", "mem://x?ttl=1s&guard=900ms", "mem://x?tls=1", "mem://x?%zz", "mem://x#y", "mem://x/path",
+		"mem://x?ttl=0", "mem://x?ttl=-1s", "mem://x?ttl=soon", "mem://x?ttl=1s&ttl=2s", "mem://x?margin=0s",
+		"mem://x?ttl=1ns", "mem://x?ttl=1s&margin=900ms", "mem://x?tls=1", "mem://x?%zz", "mem://x#y", "mem://x/path",
 	} {
 		c, err := hasp.Open(t.Context(), u)
 		if err == nil {
@@ -61,8 +61,8 @@ func TestOptions(t *testing.T) {
 		"TTL 0":               hasp.WithTTL(0),
 		"TTL negative":        hasp.WithTTL(-time.Second),
 		"TTL too short":       hasp.WithTTL(100 * time.Millisecond),
-		"guard 0":             hasp.WithGuard(0),
-		"guard of the TTL":    hasp.WithGuard(hasp.DefaultTTL),
+		"guard 0":             hasp.WithSafetyMargin(0),
+		"guard of the TTL":    hasp.WithSafetyMargin(hasp.DefaultTTL),
 		"owner with an essay": hasp.WithOwner(hasp.Owner{User: strings.Repeat("x", 1025)}),
 		"owner's long note":   hasp.WithOwner(hasp.Owner{Note: strings.Repeat("x", 1025)}),
 	} {
@@ -136,7 +136,7 @@ func FuzzOpenHidesPassword(f *testing.F) {
 // fixedWords are what the messages may say anyway.
 var fixedWords = func() string {
 	var words []string
-	for _, u := range []string{"", "mem://%zz:%zz@x", "mem://x#y", "mem://x?a@b", "mem://x?%zz", "mem://x?ttl=0", "mem://x?guard=x", "mem://a:b@c", "mem://x?ttl=1ms"} {
+	for _, u := range []string{"", "mem://%zz:%zz@x", "mem://x#y", "mem://x?a@b", "mem://x?%zz", "mem://x?ttl=0", "mem://x?margin=x", "mem://a:b@c", "mem://x?ttl=1ms"} {
 		if _, err := hasp.Open(context.Background(), u); err != nil {
 			words = append(words, err.Error())
 		}

@@ -86,7 +86,7 @@ func (c *Client) openShared(ctx context.Context, o *opening) (*session, error) {
 
 	if closed {
 		if s != nil {
-			s.end(Closed, ErrClosed)
+			s.end(ReasonClosed, ErrClosed)
 			// end's own cleaning may come too late for Close to wait for it.
 			c.closeSession(s.drv)
 		}

@@ -13,13 +13,13 @@ import (
 // crashed holder is not missed.
 const DefaultTTL = 10 * time.Second
 
-// minGuard is the least time between the end of our trust and the earliest moment the
+// minMargin is the least time between the end of our trust and the earliest moment the
 // store may hand the lock on.
-const minGuard = 50 * time.Millisecond
+const minMargin = 50 * time.Millisecond
 
 type config struct {
 	ttl     time.Duration
-	guard   time.Duration // 0: the default for the granted TTL
+	margin  time.Duration // 0: the default for the granted TTL
 	owner   Owner
 	observe []Observer
 
@@ -30,7 +30,7 @@ type config struct {
 type Option func(*config) error
 
 // WithTTL sets how long the store keeps the locks of a client it no longer hears from:
-// the longest time a crashed holder blocks others, and, less the guard, the longest
+// the longest time a crashed holder blocks others, and, less the safety margin, the longest
 // outage a holder survives. Stores may grant another (ZooKeeper bounds it, etcd counts
 // whole seconds); hasp reckons with what was granted. Stores that are bound to the
 // process (file) have no TTL and ignore it. Default: DefaultTTL.
@@ -44,16 +44,16 @@ func WithTTL(d time.Duration) Option {
 	}
 }
 
-// WithGuard sets how long before the store may hand the lock on a holder stops trusting
+// WithSafetyMargin sets how long before the store may hand the lock on a holder stops trusting
 // its lease. It must cover the longest pause between a check of [Lease.Held] or
 // [Lease.Context] and the effect of the write behind it, for resources that do not check
 // the fencing token. Default: a tenth of the TTL, at least 50 ms.
-func WithGuard(d time.Duration) Option {
+func WithSafetyMargin(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
-			return fmt.Errorf("%w: guard must be greater than zero, not %s", ErrInvalidOption, d)
+			return fmt.Errorf("%w: margin must be greater than zero, not %s", ErrInvalidOption, d)
 		}
-		c.guard = d
+		c.margin = d
 		return nil
 	}
 }
@@ -113,22 +113,22 @@ func (c *config) check(t driver.Traits) error {
 // may fail.
 func (c *config) checkTrust(ttl time.Duration) error {
 	if trust, renew := c.trust(ttl), ttl/3; trust < 2*renew {
-		return fmt.Errorf("%w: TTL (%s) less guard (%s) leaves %s of trust, and two renewals take %s; use a longer TTL or a smaller guard",
+		return fmt.Errorf("%w: TTL (%s) less margin (%s) leaves %s of trust, and two renewals take %s; use a longer TTL or a smaller margin",
 			ErrInvalidOption, ttl, c.guardOf(ttl), trust, 2*renew)
 	}
 	return nil
 }
 
 func (c *config) guardOf(ttl time.Duration) time.Duration {
-	if c.guard > 0 {
-		return c.guard
+	if c.margin > 0 {
+		return c.margin
 	}
-	return max(ttl/10, minGuard)
+	return max(ttl/10, minMargin)
 }
 
 // trust is how long after sending a successful renewal we believe in our entries: the
 // granted TTL, less 1 % for the difference in rate between two machines' clocks, less
-// the guard.
+// the safety margin.
 func (c *config) trust(granted time.Duration) time.Duration {
 	if granted == driver.Forever {
 		return driver.Forever
@@ -143,7 +143,7 @@ type lockConfig struct {
 	note      *string
 	reentrant bool
 	limits    limits
-	batch     batching
+	handOver  handOverLimit
 	holds     []string    // see Holding
 	asks      string      // see AskHolder
 	revoked   func(Owner) // see Revocable

@@ -116,7 +116,7 @@ func TestReentrantLost(t *testing.T) {
 		kinds, _ := rec.take()
 		n := 0
 		for _, k := range kinds {
-			if k == hasp.Lost {
+			if k == hasp.EventLost {
 				n++
 			}
 		}

@@ -119,7 +119,7 @@ func TestReleaseFindsTheLoss(t *testing.T) {
 		b.plan("leave", plan{err: driver.ErrGone})
 		err := l.Release(t.Context())
 		var lost *hasp.LostError
-		if !errors.As(err, &lost) || lost.Reason != hasp.Denied {
+		if !errors.As(err, &lost) || lost.Reason != hasp.ReasonDenied {
 			t.Errorf("Release = %v", err)
 		}
 	})
@@ -211,7 +211,7 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Closed {
+		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonClosed {
 			t.Errorf("Err() = %v", l.Err())
 		}
 		wantErr(t, l.Release(t.Context()), hasp.ErrLost)

@@ -57,14 +57,14 @@ func (s *session) vouches(e *entry) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.endErr != nil && s.endErr.reason == Closed && s.remainingLocked() > 0
+	return s.endErr != nil && s.endErr.reason == ReasonClosed && s.remainingLocked() > 0
 }
 
 // closedByUs reports that the session has ended because the client was closed.
 func (s *session) closedByUs() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.endErr != nil && s.endErr.reason == Closed
+	return s.endErr != nil && s.endErr.reason == ReasonClosed
 }
 
 // checkTrust is the trust timer. It runs on its own goroutine, so a renewal that hangs
@@ -85,9 +85,9 @@ func (s *session) checkTrust() {
 func (s *session) expire() {
 	s.mu.Lock()
 	_, suspended := since(s.sent)
-	reason := Expired
+	reason := ReasonExpired
 	if suspended > s.granted/2 {
-		reason = ClockJump // without the sleep, the lease would have lasted
+		reason = ReasonClockJump // without the sleep, the lease would have lasted
 	}
 	err := s.lastErr
 	s.mu.Unlock()
@@ -95,11 +95,11 @@ func (s *session) expire() {
 }
 
 // untilOverLocked is for how long the store must not be asked to forget the session: until its
-// time there is over. Whoever believed until the deadline has the guard for what is on its way
+// time there is over. Whoever believed until the deadline has the safety margin for what is on its way
 // (S4), also if the store answers again in the meantime and would remove the entries at once.
-// A client that is closed, or a store that has removed them itself, leaves nothing to guard.
+// A client that is closed, or a store that has removed them itself, leaves nothing to protect.
 func (s *session) untilOverLocked(reason Reason) time.Duration {
-	if s.granted == driver.Forever || reason != Expired && reason != ClockJump {
+	if s.granted == driver.Forever || reason != ReasonExpired && reason != ReasonClockJump {
 		return 0
 	}
 	return s.remainingLocked() + s.margin

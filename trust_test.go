@@ -15,7 +15,7 @@ import (
 
 // S4: the store answers again between the deadline and its own expiry. Whoever believed until
 // the deadline has the guard before anybody else holds.
-func TestGuardOutlastsRecovery(t *testing.T) {
+func TestMarginOutlastsRecovery(t *testing.T) {
 	for _, back := range []time.Duration{0, time.Millisecond, 300 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
@@ -114,7 +114,7 @@ func TestPartialRenewal(t *testing.T) {
 			t.Errorf("lost after %s, trusted for %s", took, trust)
 		}
 		var lost *hasp.LostError
-		if !errors.As(bad.Err(), &lost) || lost.Reason != hasp.Expired || !errors.Is(lost, errNetwork) {
+		if !errors.As(bad.Err(), &lost) || lost.Reason != hasp.ReasonExpired || !errors.Is(lost, errNetwork) {
 			t.Errorf("lost with %v", bad.Err())
 		}
 		time.Sleep(5 * T)

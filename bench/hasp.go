@@ -40,7 +40,7 @@ func haspOn(name, storeURL string, opts ...hasp.LockOption) contestant {
 
 // batching is hasp with local batching, for the one scenario that it is made for.
 func batching(storeURL string) contestant {
-	c := haspOn("hasp, batching", storeURL, hasp.Batch(1000, 100*time.Millisecond))
+	c := haspOn("hasp, local hand-over", storeURL, hasp.LocalHandOver(1000, 100*time.Millisecond))
 	c.only = "S4"
 	return c
 }

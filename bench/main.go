@@ -22,7 +22,7 @@ func main() {
 func command(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
 	storeList := f.String("store", "all", "which stores, comma-separated")
-	scenarioList := f.String("scenario", "all", "which scenarios, comma-separated; handoff is S3 and S6")
+	scenarioList := f.String("scenario", "all", "which scenarios, comma-separated; handover is S3 and S6")
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
 	long := f.Bool("long", false, "growth goes to its end on slow stores, too: a million names take minutes")
@@ -48,7 +48,7 @@ func command(args []string) error {
 	if *reps < 3 && !*brief {
 		return fmt.Errorf("-runs=%d: at least 3 tell whether they agree", *reps)
 	}
-	if *scenarioList == "handoff" {
+	if *scenarioList == "handover" {
 		*scenarioList = "S3-8,S3-64,S3-512,S6"
 	}
 	chosenStores, err := pick(*storeList, stores, func(s store) string { return s.name })

@@ -81,7 +81,7 @@ func targets() (all []target) {
 	all = append(all,
 		target{"file", "hasp", "S1", micros, 10, false},
 		target{"redis", "hasp queue", "S4", toFloor, 1.1, true},
-		target{"file", "hasp, batching", "S4", rate, 1e6, true})
+		target{"file", "hasp, local hand-over", "S4", rate, 1e6, true})
 	return append(append(all, contended()...), everywhere()...)
 }
 
@@ -113,7 +113,7 @@ func contended() (all []target) {
 			}
 		}
 		if t.batching > 0 {
-			all = append(all, target{t.store, "hasp, batching", "S4", toFloor, t.batching, true})
+			all = append(all, target{t.store, "hasp, local hand-over", "S4", toFloor, t.batching, true})
 		}
 	}
 	return all

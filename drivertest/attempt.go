@@ -37,7 +37,7 @@ func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt
 	c.mu.Lock()
 	n := 1
 	for _, ev := range c.events {
-		if ev.Kind == hasp.Waiting {
+		if ev.Kind == hasp.EventWaiting {
 			n++
 		}
 	}
@@ -45,7 +45,7 @@ func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt
 	a := c.env.start(lock)
 	// Whoever gets the lock at once has not waited: most likely a holder was lost before, for
 	// want of processor time, which the events tell.
-	c.awaitUnless(hasp.Waiting, n, a.done)
+	c.awaitUnless(hasp.EventWaiting, n, a.done)
 	return a
 }
 

@@ -114,7 +114,7 @@ func themes() []theme {
 		{"Evict", evictTests},
 		{"LockAll", lockAllTests},
 		{"Holding", holdingTests},
-		{"HandOff", handOffTests},
+		{"Transfer", transferTests},
 		{"Operate", operateTests},
 		{"Administer", administerTests},
 		{"Leaks", leakTests},

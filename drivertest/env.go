@@ -240,9 +240,9 @@ func (c *client) Observe(ev hasp.Event) {
 	}
 	var lost *hasp.LostError
 	switch is := (grant{ev.Name, ev.Token}); {
-	case ev.Kind == hasp.Acquired:
+	case ev.Kind == hasp.EventAcquired:
 		c.granted[is] = touched
-	case ev.Kind == hasp.Lost && errors.As(ev.Err, &lost) && lost.Reason == hasp.Expired:
+	case ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired:
 		if before, known := c.granted[is]; known && before == touched && c.env.trial != nil {
 			c.env.trial.starve()
 		}

@@ -46,7 +46,7 @@ func testEvictHolder(e *env) {
 	if took := time.Since(began); e.traits.Liveness != driver.ProcessBound && took > e.limit(e.h.TTL/3) {
 		e.Errorf("told after %s, renewals come every %s", took, e.h.TTL/3)
 	}
-	e.lost(held, work, hasp.Denied)
+	e.lost(held, work, hasp.ReasonDenied)
 	e.lastsATerm(got)
 	for _, entry := range e.list(b, name) {
 		if entry.ID == held.ID() {
@@ -75,7 +75,7 @@ func testEvictWaiter(e *env) {
 	if err := e.evict(b, name, id); err != nil {
 		e.Fatalf("evict: %v", err)
 	}
-	c.await(hasp.Requeued, 1)
+	c.await(hasp.EventRequeued, 1)
 	if !held.Held() {
 		e.Errorf("the eviction of a waiter took the lock from its holder: %v", held.Err())
 	}

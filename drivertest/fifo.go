@@ -45,7 +45,7 @@ func testOrder(e *env, l *locker) {
 	e.release(holder)
 	wg.Wait()
 	kept := slices.DeleteFunc(slices.Clone(order), func(i int) bool {
-		requeued := clients[i].saw(hasp.Requeued)
+		requeued := clients[i].saw(hasp.EventRequeued)
 		if len(requeued) > 0 {
 			e.Logf("waiter %d has lost its place, which is allowed to fewer than half of the waiters: its session ended while "+
 				"this machine did not get to renewing it, and it said so (%v)", i, requeued[0].Err)

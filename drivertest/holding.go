@@ -17,8 +17,8 @@ var holdingTests = []test{
 	{name: "DowngradeTold", needs: both(needsShared, needsDowngrader), run: testDowngradeTold},
 	{name: "DowngradeKeeps", needs: both(needsShared, needsDowngrader), run: testDowngradeKeeps},
 	{name: "MinHold", run: testMinHold},
-	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.Overdue)},
-	{name: "StallAfter", run: testOverstay(hasp.StallAfter(200*time.Millisecond), hasp.Stalled)},
+	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.ReasonOverdue)},
+	{name: "StallAfter", run: testOverstay(hasp.StallAfter(200*time.Millisecond), hasp.ReasonStalled)},
 	{name: "HandedOn", run: testHandedOn},
 }
 
@@ -187,7 +187,7 @@ func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 func testHandedOn(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
 	f := new(fragile)
-	m := c.Mutex(name, hasp.Batch(4, time.Minute))
+	m := c.Mutex(name, hasp.LocalHandOver(4, time.Minute))
 	done := make(chan error)
 	for range 8 {
 		go func() {

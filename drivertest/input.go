@@ -56,13 +56,13 @@ func testBadTTL(e *env) {
 	}
 	refused("no TTL", hasp.WithTTL(0))
 	refused("negative TTL", hasp.WithTTL(-time.Second))
-	refused("negative guard", hasp.WithGuard(-time.Second))
+	refused("negative margin", hasp.WithSafetyMargin(-time.Second))
 	if e.traits.Liveness == driver.ProcessBound {
 		return // there is no TTL to keep
 	}
 	refused("TTL of a nanosecond", hasp.WithTTL(1))
 	refused("TTL under the store's floor", hasp.WithTTL(e.traits.MinTTL-1))
-	refused("guard as long as the TTL", hasp.WithTTL(e.h.TTL), hasp.WithGuard(e.h.TTL))
+	refused("margin as long as the TTL", hasp.WithTTL(e.h.TTL), hasp.WithSafetyMargin(e.h.TTL))
 }
 
 // A note is 1 KB of UTF-8 at most, and one that is accepted comes back as it was.

@@ -97,7 +97,7 @@ func testLockAllNothing(e *env) {
 		_, err := hasp.LockAll(ctx, mutexes(c, names)...)
 		waiting <- err
 	}()
-	c.await(hasp.Waiting, 1)
+	c.await(hasp.EventWaiting, 1)
 	began := time.Now()
 	cancel()
 	e.wantErr("cancelled", <-waiting, context.Canceled)

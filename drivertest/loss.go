@@ -10,7 +10,7 @@ import (
 
 var lossTests = []test{
 	{name: "BeforeRegrant", needs: needsLeases, run: testLossBeforeRegrant},
-	{name: "GuardKept", needs: needsLeases, run: testGuardKept},
+	{name: "MarginKept", needs: needsLeases, run: testMarginKept},
 	{name: "Noticed", needs: needsLoss, run: testLossNoticed},
 	{name: "NotResurrected", needs: needsLeases, run: testNotResurrected},
 	{name: "DyingEntry", needs: needsLeases, run: testDyingEntry},
@@ -32,7 +32,7 @@ func (e *env) cut(c *client) (heal func()) {
 }
 
 // trust is how long a client believes in a lease after the last renewal (D, with the
-// default guard).
+// default margin).
 func (e *env) trust() time.Duration {
 	return e.h.TTL - e.h.TTL/100 - max(e.h.TTL/10, 50*time.Millisecond)
 }
@@ -85,7 +85,7 @@ func testLossBeforeRegrant(e *env) {
 	if held.Held() {
 		e.violated("held after the store has granted the lock to another")
 	}
-	e.lost(held, work, hasp.Expired)
+	e.lost(held, work, hasp.ReasonExpired)
 	if e.traits.Fencing && got.Token() <= held.Token() {
 		e.violated("token %d after %d", got.Token(), held.Token())
 	}
@@ -98,9 +98,9 @@ func testLossBeforeRegrant(e *env) {
 	e.empty(e.backend(), name)
 }
 
-// S4: the guard lies between the last belief and the next grant, also if the store can be reached
+// S4: the safety margin lies between the last belief and the next grant, also if the store can be reached
 // again just when the belief has ended, and the holder's client could clean up at once.
-func testGuardKept(e *env) {
+func testMarginKept(e *env) {
 	name, c, other := e.name(), e.mortal(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
 	next := other.queue(other.Mutex(name).Lock)
@@ -113,8 +113,8 @@ func testGuardKept(e *env) {
 	heal()
 	got := next.lease()
 	// Read after the grant, so that it can only be later than that was.
-	if gap, guard := time.Since(believed), max(e.h.TTL/10, 50*time.Millisecond); gap < guard {
-		e.violated("the next holds %s after the last belief, less than the guard of %s", gap, guard)
+	if gap, margin := time.Since(believed), max(e.h.TTL/10, 50*time.Millisecond); gap < margin {
+		e.violated("the next holds %s after the last belief, less than the safety margin of %s", gap, margin)
 	}
 	e.release(got)
 }
@@ -150,7 +150,7 @@ func testLossNoticed(e *env) {
 	if took := time.Since(began); took > e.limit(e.trust()) {
 		e.Errorf("told after %s", took)
 	}
-	e.lost(held, work, hasp.Expired)
+	e.lost(held, work, hasp.ReasonExpired)
 	heal()
 }
 
@@ -176,7 +176,7 @@ func testNotResurrected(e *env) {
 			e.Fatal("a late answer made a lost lease held")
 		}
 	}
-	e.lost(held, work, hasp.Expired)
+	e.lost(held, work, hasp.ReasonExpired)
 	e.afresh(c, held)
 }
 
@@ -223,7 +223,7 @@ func testWaiterRequeues(e *env) {
 	e.eventually("the dead waiter's entry removed by the store", func() bool { return len(e.list(b, name)) == 1 })
 	waiting.blocked("another holds")
 	heal()
-	c.await(hasp.Requeued, 1)
+	c.await(hasp.EventRequeued, 1)
 	e.release(held)
 	got := waiting.lease()
 	for _, entry := range old {

@@ -108,7 +108,7 @@ func (w *worker) tell(r report) {
 
 // Observe tells of waiting.
 func (w *worker) Observe(ev hasp.Event) {
-	if ev.Kind == hasp.Waiting || ev.Kind == hasp.Requeued {
+	if ev.Kind == hasp.EventWaiting || ev.Kind == hasp.EventRequeued {
 		w.tell(report{Event: string(ev.Kind)})
 	}
 }

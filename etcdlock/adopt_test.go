@@ -136,7 +136,7 @@ func TestAdoptedOutlivesExporter(t *testing.T) {
 
 // The importer is told when the key is deleted by hand, and guards its writes as the one who
 // made it would.
-func TestAdoptedIsWatchedAndGuards(t *testing.T) {
+func TestAdoptedIsWatchedAndStillHeld(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	url := storeURL([]*backends.Etcd{e})
@@ -153,7 +153,7 @@ func TestAdoptedIsWatchedAndGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard := other.Backend().(*etcdlock.Backend).Guard(got)
+	guard := other.Backend().(*etcdlock.Backend).StillHeld(got)
 	guarded := func() bool {
 		resp, err := raw.Txn(context.Background()).If(guard).Commit()
 		return err == nil && resp.Succeeded

@@ -56,7 +56,7 @@ type Backend struct {
 	label  string
 	prefix string
 
-	sessions sync.Map // of *session, for Guard
+	sessions sync.Map // of *session, for StillHeld
 
 	kv    pb.KVClient
 	lease pb.LeaseClient
@@ -70,7 +70,7 @@ type Backend struct {
 // 3 s, say), and with a short reconnect back-off (grpc.WithConnectParams), as the ones
 // that hasp opens from a URL: else a silent network failure lasts for the client until
 // TCP gives up, and it may come back two minutes after the server.
-func Open(client *clientv3.Client, o *Options) (*Backend, error) {
+func New(client *clientv3.Client, o *Options) (*Backend, error) {
 	if client == nil {
 		return nil, fmt.Errorf("%w: the etcd client is nil", driver.ErrInvalid)
 	}

@@ -24,7 +24,7 @@
 //
 // A lease is no proof against a pause: whoever writes to a resource under a lock must
 // look at Held right before, or have the token checked: by the resource, or in etcd itself
-// by [Backend.Guard]. TTLs are whole seconds from 2 s on. Do not use the namespace
+// by [Backend.StillHeld]. TTLs are whole seconds from 2 s on. Do not use the namespace
 // package's wrappers with a client for hasp: they are bypassed; set Options.Prefix.
 //
 // docs/backends/etcd.md says more.

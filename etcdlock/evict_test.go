@@ -164,7 +164,7 @@ func TestEvictWithoutPermissionForNotes(t *testing.T) {
 
 	holder := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
 	l := testkit.Lock(t, holder, "few")
-	b := testkit.Must[*etcdlock.Backend](t)(etcdlock.Open(as(t, e, "few"), nil))
+	b := testkit.Must[*etcdlock.Backend](t)(etcdlock.New(as(t, e, "few"), nil))
 	if err := b.EvictFor(ctx(t), "few", l.ID(), "note"); err != nil {
 		t.Fatalf("evict: %v", err)
 	}

@@ -41,7 +41,7 @@ func ExampleOpen() {
 	}
 	defer client.Close() // hasp does not
 
-	b, err := etcdlock.Open(client, &etcdlock.Options{Prefix: "billing/locks/"})
+	b, err := etcdlock.New(client, &etcdlock.Options{Prefix: "billing/locks/"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -62,7 +62,7 @@ func ExampleOpen() {
 }
 
 // A write that etcd applies only while the lock is held.
-func ExampleBackend_Guard() {
+func ExampleBackend_StillHeld() {
 	ctx := context.Background()
 	c, err := hasp.Open(ctx, "etcd://"+endpoint)
 	if err != nil {
@@ -84,7 +84,7 @@ func ExampleBackend_Guard() {
 	}
 	b := c.Backend().(*etcdlock.Backend)
 	pay := func() {
-		resp, err := client.Txn(ctx).If(b.Guard(lease)).Then(clientv3.OpPut("orders/42/state", "paid")).Commit()
+		resp, err := client.Txn(ctx).If(b.StillHeld(lease)).Then(clientv3.OpPut("orders/42/state", "paid")).Commit()
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -101,5 +101,5 @@ func TestExamples(t *testing.T) {
 	endpoint = backends.SharedEtcd(t).Addr
 	testkit.Prints(t, "nobody else is here\nreleased: <nil>", Example)
 	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)
-	testkit.Prints(t, "written: true\nreleased: <nil>\nwritten: false", ExampleBackend_Guard)
+	testkit.Prints(t, "written: true\nreleased: <nil>\nwritten: false", ExampleBackend_StillHeld)
 }

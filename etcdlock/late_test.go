@@ -112,7 +112,7 @@ func puts(text string) func(*pb.TxnRequest) bool {
 func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *post) {
 	t.Helper()
 	p := &post{}
-	b, err := etcdlock.Open(client(t, e.Addr, grpc.WithChainUnaryInterceptor(p.intercept)), nil)
+	b, err := etcdlock.New(client(t, e.Addr, grpc.WithChainUnaryInterceptor(p.intercept)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

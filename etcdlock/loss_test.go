@@ -38,7 +38,7 @@ func TestDeletedKeyIsALoss(t *testing.T) {
 			t.Errorf("at the age of %s the loss was told after %s", age, took)
 		}
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Denied {
+		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonDenied {
 			t.Errorf("lost: %v", l.Err())
 		}
 		if err := l.Release(ctx(t)); !errors.Is(err, hasp.ErrLost) {

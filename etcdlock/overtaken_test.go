@@ -55,7 +55,7 @@ func TestMessageOvertakesLook(t *testing.T) {
 			held(t, last)
 
 			slow := &slowAnswers{make(chan struct{}, 9), make(chan struct{})}
-			b := testkit.Must[*etcdlock.Backend](t)(etcdlock.Open(client(t, e.Addr, grpc.WithChainUnaryInterceptor(slow.intercept)), nil))
+			b := testkit.Must[*etcdlock.Backend](t)(etcdlock.New(client(t, e.Addr, grpc.WithChainUnaryInterceptor(slow.intercept)), nil))
 			s := testkit.Session(t, b, calm, nil)
 			reader, sentinel := s.Ticket(request(name, "r", 1, driver.Whole)), s.Ticket(whole(name+"-last", "s"))
 			waits := func(k driver.Ticket) <-chan error {

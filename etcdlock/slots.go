@@ -22,7 +22,7 @@ import (
 // A key that another session has adopted is gone for us while it still exists, and nobody
 // tells us when it ends. No key of ours is called like it again: the next that are taken
 // have the number of the round behind theirs. That costs etcd's index a dead key for each name
-// in use and hand-off; to watch adopted keys would cost us memory for as long as they live.
+// in use and transfer; to watch adopted keys would cost us memory for as long as they live.
 type slots struct {
 	lease string
 

@@ -57,7 +57,7 @@ func backend(t testing.TB, url string) *etcdlock.Backend {
 // onClient is a client of the root package on one of etcd's that hasp has not made.
 func onClient(t testing.TB, etcd *clientv3.Client, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
-	b, err := etcdlock.Open(etcd, nil)
+	b, err := etcdlock.New(etcd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func (y *tally) of(kind hasp.EventKind) int {
 // renewed waits until n renewals more have succeeded.
 func (y *tally) renewed(t testing.TB, n int) {
 	t.Helper()
-	n += y.of(hasp.Renewed)
-	testkit.Eventually(t, "renewals", func() bool { return y.of(hasp.Renewed) >= n })
+	n += y.of(hasp.EventRenewed)
+	testkit.Eventually(t, "renewals", func() bool { return y.of(hasp.EventRenewed) >= n })
 }
 
 // client is etcd's own, to look at the store past hasp.

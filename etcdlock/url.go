@@ -41,7 +41,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := Open(client, o)
+	b, err := New(client, o)
 	if err == nil {
 		b.own, b.lines = true, ls
 		_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})

@@ -266,7 +266,7 @@ func startEcho(b *testing.B) (io.Reader, io.Writer) {
 // waitJob waits for a name until it is killed.
 func waitJob(j job) error {
 	c, err := hasp.Open(context.Background(), "file://"+j.Dir, hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
-		if e.Kind == hasp.Waiting {
+		if e.Kind == hasp.EventWaiting {
 			fmt.Println("waits")
 		}
 	})))

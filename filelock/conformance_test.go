@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 	dir := t.TempDir() + "/store"
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend {
-			b, err := filelock.Open(t.Context(), dir, nil)
+			b, err := filelock.New(t.Context(), dir, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

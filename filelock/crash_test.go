@@ -20,7 +20,7 @@ const note = "what was noted"
 // crashJob does an operation and is killed before its Times-th write, or does it to the
 // end and says so. The operation comes in j.File.
 func crashJob(j job) error {
-	b, err := Open(context.Background(), j.Dir, nil)
+	b, err := New(context.Background(), j.Dir, nil)
 	if err != nil {
 		return err
 	}

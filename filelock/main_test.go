@@ -163,7 +163,7 @@ func storeDir(t testing.TB) string { return t.TempDir() + "/store" }
 
 func openBackend(t testing.TB, dir string) *backend {
 	t.Helper()
-	b, err := Open(patient(t), dir, nil)
+	b, err := New(patient(t), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestModel(t *testing.T) {
 	names := colliding(3)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			b, err := Open(t.Context(), t.TempDir()+"/store", nil)
+			b, err := New(t.Context(), t.TempDir()+"/store", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestModel(t *testing.T) {
 }
 
 func (m *model) join() {
-	b, err := Open(m.t.Context(), m.backend.path, nil)
+	b, err := New(m.t.Context(), m.backend.path, nil)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type Options struct {
 //
 // ctx bounds the opening. It can take long only if another process was stopped while it
 // prepared the store. On systems without flock the error wraps driver.ErrUnsupported.
-func Open(ctx context.Context, dir string, o *Options) (driver.Backend, error) {
+func New(ctx context.Context, dir string, o *Options) (driver.Backend, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -50,5 +50,5 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return Open(ctx, filepath.FromSlash(u.Path), o)
+	return New(ctx, filepath.FromSlash(u.Path), o)
 }

@@ -78,7 +78,7 @@ func TestUnsafeDirectory(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			_, err := Open(patient(t), dir, nil)
+			_, err := New(patient(t), dir, nil)
 			if err == nil || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v, want one about %q", err, c.why)
 			}

@@ -184,7 +184,7 @@ func TestOpenIsBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Open(ctx, dir, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
+	if _, err := New(ctx, dir, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("open: %v", err)
 	}
 }
@@ -210,7 +210,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}
-	if _, err := Open(patient(t), "", nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := New(patient(t), "", nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no directory: %v", err)
 	}
 }

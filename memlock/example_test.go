@@ -56,6 +56,6 @@ func ExampleStore_Lose() {
 		return context.Cause(ctx)
 	})
 	var lost *hasp.LostError
-	fmt.Println(errors.As(err, &lost) && lost.Reason == hasp.Denied)
+	fmt.Println(errors.As(err, &lost) && lost.Reason == hasp.ReasonDenied)
 	// Output: true
 }

@@ -31,7 +31,7 @@ func TestLose(t *testing.T) {
 		store := memlock.New()
 		l := testkit.Lock(t, newClient(t, store), "a")
 		other := testkit.Lock(t, newClient(t, store), "b")
-		if n := store.Lose("a"); n != 1 || l.Held() || reason(l) != hasp.Denied {
+		if n := store.Lose("a"); n != 1 || l.Held() || reason(l) != hasp.ReasonDenied {
 			t.Errorf("%d lost, held %t, %v", n, l.Held(), l.Err())
 		}
 		if n := store.Lose("a"); n != 0 || !other.Held() {
@@ -46,7 +46,7 @@ func TestForget(t *testing.T) {
 		c := newClient(t, store)
 		l := testkit.Lock(t, c, "a")
 		store.Forget()
-		if l.Held() || reason(l) != hasp.SessionGone {
+		if l.Held() || reason(l) != hasp.ReasonSessionGone {
 			t.Errorf("held %t, %v", l.Held(), l.Err())
 		}
 		if next := testkit.Lock(t, c, "a"); next.Token() <= l.Token() {
@@ -71,7 +71,7 @@ func TestCut(t *testing.T) {
 		heal := store.Cut()
 		store.Cut() // no deeper
 		<-l.Lost()
-		if at := time.Since(began); at > 9*time.Second || reason(l) != hasp.Expired {
+		if at := time.Since(began); at > 9*time.Second || reason(l) != hasp.ReasonExpired {
 			t.Errorf("lost after %s: %v", at, l.Err())
 		}
 		if _, err := other.Inspect(short(t), "a"); !errors.Is(err, context.DeadlineExceeded) {

@@ -45,7 +45,7 @@ type grip struct {
 }
 
 func newBound(s *store) *bound {
-	if s.opts.Strategy == Row {
+	if s.opts.Strategy == StrategyRow {
 		return &bound{store: s, scheme: &rows{s}}
 	}
 	return &bound{store: s, scheme: &getLock{s}}

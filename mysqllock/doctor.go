@@ -97,7 +97,7 @@ func (x *examination) proxy() {
 	}
 	if len(ids) > 1 {
 		level, cure := driver.Warn, ""
-		if x.store.opts.Strategy != Table {
+		if x.store.opts.Strategy != StrategyTable {
 			level, cure = driver.Bad, "connect to the server itself, or use the strategy table"
 		}
 		x.add(level, "proxy", "statements of one connection are executed on several: a proxy stands between", cure)
@@ -111,7 +111,7 @@ func (x *examination) role() {
 	replicas := max(x.number(x.states, "Slaves_connected"), x.number(x.states, "Replicas_connected"))
 	semi := x.states["Rpl_semi_sync_master_status"] == "ON" || x.states["Rpl_semi_sync_source_status"] == "ON"
 	switch {
-	case x.store.opts.Strategy != Table:
+	case x.store.opts.Strategy != StrategyTable:
 		x.add(driver.Info, "failover", "locks are not replicated: after a promotion nobody holds any, and holders learn it by their connections", "")
 	case replicas > 0 && !semi:
 		x.add(driver.Warn, "failover", fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
@@ -123,7 +123,7 @@ func (x *examination) cluster() {
 	if x.variables["wsrep_on"] != "ON" {
 		return
 	}
-	if x.store.opts.Strategy == Table {
+	if x.store.opts.Strategy == StrategyTable {
 		x.add(driver.Warn, "galera", "a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated",
 			"have all clients use one node")
 		return
@@ -161,16 +161,16 @@ func (x *examination) timeouts() {
 	if n := x.number(x.variables, "wait_timeout"); n >= 0 && n < shortSilence {
 		text := fmt.Sprintf("wait_timeout is %d s: idle connections are closed all the time", n)
 		cure := "raise it"
-		if x.store.opts.Strategy != Table && !x.store.own {
+		if x.store.opts.Strategy != StrategyTable && !x.store.own {
 			text += ", and with them the locks of a session that renews more rarely"
 			cure = "raise it, or choose a TTL of less than three times that"
 		}
 		x.add(driver.Warn, "wait_timeout", text, cure)
 	}
-	if n := x.number(x.variables, "idle_transaction_timeout"); n > 0 && x.store.opts.Strategy == Row {
+	if n := x.number(x.variables, "idle_transaction_timeout"); n > 0 && x.store.opts.Strategy == StrategyRow {
 		x.add(driver.Bad, "idle_transaction_timeout", fmt.Sprintf("the server ends a transaction that is idle for %d s, and its lock", n), "set it to 0")
 	}
-	if x.store.opts.Strategy == Table {
+	if x.store.opts.Strategy == StrategyTable {
 		return
 	}
 	if n := x.number(x.variables, "tcp_keepalive_time"); n > 0 && n <= 120 {

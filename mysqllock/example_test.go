@@ -45,7 +45,7 @@ func ExampleOpen() {
 	}
 	defer db.Close() // hasp does not
 
-	b, err := mysqllock.Open(db, &mysqllock.Options{Prefix: "billing_"})
+	b, err := mysqllock.New(db, &mysqllock.Options{Prefix: "billing_"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -74,7 +74,7 @@ func ExampleOpen_plainNames() {
 		return
 	}
 	defer db.Close()
-	b, err := mysqllock.Open(db, &mysqllock.Options{Strategy: mysqllock.GetLock, PlainNames: true, NoFence: true})
+	b, err := mysqllock.New(db, &mysqllock.Options{Strategy: mysqllock.StrategyGetLock, PlainNames: true, NoFence: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -106,7 +106,7 @@ func ExampleOpen_schema() {
 		return
 	}
 	defer db.Close()
-	b, err := mysqllock.Open(db, &mysqllock.Options{NoMigrate: true, Prefix: "app_"})
+	b, err := mysqllock.New(db, &mysqllock.Options{NoMigrate: true, Prefix: "app_"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -64,7 +64,7 @@ func TestKillIsNoticed(t *testing.T) {
 		case <-time.After(slack):
 			t.Errorf("%s: the holder was never told", strategy)
 		}
-		b, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: strategy})
+		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: strategy})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestTableDropped(t *testing.T) {
 			t.Fatal("the holder was never told")
 		}
 		var lost *hasp.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason == hasp.Expired {
+		if !errors.As(l.Err(), &lost) || lost.Reason == hasp.ReasonExpired {
 			t.Errorf("lost: %v; want that the store said it", l.Err())
 		}
 		next := testkit.Lock(t, c, "a")
@@ -279,7 +279,7 @@ func TestPoolExhausted(t *testing.T) {
 	base := storeURL(t, m)
 	db := poolAt(t, m.Addr, "locks")
 	db.SetMaxOpenConns(3)
-	b, err := mysqllock.Open(db, nil)
+	b, err := mysqllock.New(db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func TestForgottenTokens(t *testing.T) {
 				return tokens, rows, old
 			}
 			locked := 0 // rows that the strategy locks
-			if b.opts.Strategy == Row {
+			if b.opts.Strategy == StrategyRow {
 				locked = 1
 			}
 			if _, err := run(ctx, b.work, b.named("UPDATE {p}bound SET seq = seq - 7200000000 WHERE name <> 'young'")); err != nil {

@@ -48,7 +48,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		stores[what] = testkit.Open(t, u)
 	}
-	pooled, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "identity_a"), nil)
+	pooled, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "identity_a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 
 // The strategies: how locks are kept at the server.
 const (
-	Table   = "table"   // first come, first served; all primitives
-	GetLock = "getlock" // GET_LOCK: mutexes, as long as their connections
-	Row     = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
+	StrategyTable   = "table"   // first come, first served; all primitives
+	StrategyGetLock = "getlock" // GET_LOCK: mutexes, as long as their connections
+	StrategyRow     = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
@@ -67,14 +67,14 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	if r.Strategy == "" {
-		r.Strategy = Table
+		r.Strategy = StrategyTable
 	}
 	if r.Prefix == "" {
 		r.Prefix = defaultPrefix
 	}
 	if r.Connections == 0 {
 		r.Connections = defaultConnections
-		if r.Strategy != Table {
+		if r.Strategy != StrategyTable {
 			r.Connections = defaultBound
 		}
 	}
@@ -82,7 +82,7 @@ func (o *Options) withDefaults() (Options, error) {
 		r.Retention = defaultRetention
 	}
 	switch {
-	case r.Strategy != Table && r.Strategy != GetLock && r.Strategy != Row:
+	case r.Strategy != StrategyTable && r.Strategy != StrategyGetLock && r.Strategy != StrategyRow:
 		return r, fmt.Errorf("%w: the strategy must be table, getlock or row", driver.ErrInvalid)
 	case !plainPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 32 of a-z, 0-9 and _, and does not begin with a digit", driver.ErrInvalid)
@@ -90,9 +90,9 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: connections (%d) must be from 1 to %d", driver.ErrInvalid, r.Connections, mostConnections)
 	case r.Retention < time.Hour:
 		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
-	case r.NoFence && r.Strategy != GetLock:
+	case r.NoFence && r.Strategy != StrategyGetLock:
 		return r, fmt.Errorf("%w: only the strategy getlock can do without tokens", driver.ErrInvalid)
-	case r.PlainNames && r.Strategy != GetLock:
+	case r.PlainNames && r.Strategy != StrategyGetLock:
 		return r, fmt.Errorf("%w: plain names are for the strategy getlock", driver.ErrInvalid)
 	}
 	return r, nil
@@ -107,7 +107,7 @@ func (o *Options) withDefaults() (Options, error) {
 // held or waited for keeps a connection.
 //
 // Nothing is sent before the first use.
-func Open(db *sql.DB, o *Options) (driver.Backend, error) {
+func New(db *sql.DB, o *Options) (driver.Backend, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: the pool is nil", driver.ErrInvalid)
 	}
@@ -142,7 +142,7 @@ func (p pools) close() {
 
 func open(p pools, o Options) driver.Backend {
 	s := &store{pools: p, opts: o, schema: &schema{db: p.work, prefix: o.Prefix, never: o.NoMigrate}}
-	if o.Strategy == Table {
+	if o.Strategy == StrategyTable {
 		return &table{store: s}
 	}
 	return newBound(s)

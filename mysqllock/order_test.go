@@ -20,7 +20,7 @@ import (
 // replaced: a driver that is wrong in one way.
 func broken(t *testing.T, m *backends.MariaDB, prefix, passage, instead string) {
 	t.Helper()
-	b, err := mysqllock.Open(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Prefix: prefix})
+	b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

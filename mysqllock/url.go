@@ -58,7 +58,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 func parse(u *url.URL) (*mysql.Config, Options, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy: p.OneOf("strategy", Table, GetLock, Row), Prefix: p.String("prefix", defaultPrefix),
+		Strategy: p.OneOf("strategy", StrategyTable, StrategyGetLock, StrategyRow), Prefix: p.String("prefix", defaultPrefix),
 		NoMigrate: !p.Bool("migrate", true), Retention: p.Duration("retention", defaultRetention),
 		NoFence: p.OneOf("fence", "on", "off") == "off", PlainNames: p.OneOf("names", "hashed", "plain") == "plain",
 		Connections: p.Int("connections", 0, 1, mostConnections),
@@ -164,7 +164,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	p.work = sql.OpenDB(c)
-	if o.Strategy == Table {
+	if o.Strategy == StrategyTable {
 		p.kept = sql.OpenDB(c)
 		limit(p.work, o.Connections)
 		return p, nil

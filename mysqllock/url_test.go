@@ -53,12 +53,12 @@ func TestBadURLs(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	if _, err := mysqllock.Open(nil, nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := mysqllock.New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no pool: %v", err)
 	}
 	db := pool(t, "127.0.0.1:1", "u", "p", "d")
 	for _, o := range []mysqllock.Options{{Strategy: "none"}, {Prefix: "A"}, {Connections: -1}, {Retention: 1}, {NoFence: true}, {PlainNames: true}} {
-		if _, err := mysqllock.Open(db, &o); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := mysqllock.New(db, &o); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

@@ -78,7 +78,7 @@ func TestFirstAtOnce(t *testing.T) {
 		var done sync.WaitGroup
 		for range goroutines {
 			done.Go(func() {
-				m.Observe(hasp.Event{Kind: hasp.Acquired, Context: t.Context(), Backend: "mem://", Name: name})
+				m.Observe(hasp.Event{Kind: hasp.EventAcquired, Context: t.Context(), Backend: "mem://", Name: name})
 			})
 		}
 		done.Wait()

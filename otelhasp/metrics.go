@@ -169,24 +169,24 @@ func ofRenewal(store, result string) metric.MeasurementOption {
 
 // Observe is hasp.Observer's.
 func (m *Metrics) Observe(e hasp.Event) {
-	if e.Kind == hasp.Renewed || e.Kind == hasp.RenewFailed {
+	if e.Kind == hasp.EventRenewed || e.Kind == hasp.EventRenewFailed {
 		m.renewed(e)
 		return
 	}
 	ctx, l, outcome := e.Context, m.lock(e), metering.Outcome(e)
 	switch e.Kind {
-	case hasp.Acquired:
+	case hasp.EventAcquired:
 		m.wait.Record(ctx, e.Wait.Seconds(), l.all())
 		l.held.Add(1)
 		fallthrough
-	case hasp.Busy, hasp.Failed:
+	case hasp.EventBusy, hasp.EventFailed:
 		m.acquisitions.Add(ctx, 1, l.with("hasp.result", outcome))
-	case hasp.Requeued:
+	case hasp.EventRequeued:
 		m.requeued.Add(ctx, 1, l.all())
-	case hasp.Released:
+	case hasp.EventReleased:
 		m.released.Add(ctx, 1, l.with("hasp.result", outcome))
 		m.ended(e, l)
-	case hasp.Lost:
+	case hasp.EventLost:
 		m.lost.Add(ctx, 1, l.with("hasp.reason", outcome))
 		m.ended(e, l)
 	}
@@ -203,5 +203,5 @@ func (m *Metrics) renewed(e hasp.Event) {
 	ctx := context.Background() // nobody's call, and so in nobody's trace
 	m.renewals.Add(ctx, 1, ofRenewal(e.Backend, metering.Outcome(e)))
 	m.renewal.Record(ctx, e.Took.Seconds(), metric.WithAttributes(ofStore(e.Backend)))
-	m.margins.Store(e.Backend, e.Margin)
+	m.margins.Store(e.Backend, e.Remaining)
 }

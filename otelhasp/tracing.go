@@ -80,11 +80,11 @@ func (t *Tracing) Observe(e hasp.Event) {
 		return
 	}
 	switch e.Kind {
-	case hasp.Waiting:
+	case hasp.EventWaiting:
 		span.AddEvent("waiting", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
-	case hasp.Requeued:
+	case hasp.EventRequeued:
 		span.AddEvent("queued again", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
-	case hasp.Lost:
+	case hasp.EventLost:
 		span.AddEvent("lock lost", trace.WithAttributes(
 			attribute.String("hasp.store", e.Backend), attribute.String("hasp.reason", metering.Outcome(e)),
 			attribute.String("hasp.token", strconv.FormatUint(e.Token, 10))))

@@ -103,7 +103,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	}
 	s := &boundSession{bound: b, opts: o, grips: map[*grip]bool{}}
 	s.done, s.finish = context.WithCancel(context.Background())
-	if b.opts.Strategy == Row || !b.opts.NoFence {
+	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
 		go b.sweep(s.done)
 	}
 	return s, s.granted(), nil

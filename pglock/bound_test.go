@@ -38,7 +38,7 @@ func TestTerminatedHolder(t *testing.T) {
 			"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots: whoever waits has one
 			"row":      "hasp_holders WHERE name = 'a'",
 		}[strategy])
-		testkit.Lost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.ReasonDenied)
 		if took := time.Since(began); took > 3*time.Second { // 50 ms are promised; a renewal comes every 4 s
 			t.Errorf("%s: told after %s", strategy, took)
 		}
@@ -63,7 +63,7 @@ func TestHalfOpen(t *testing.T) {
 			held := testkit.Lock(t, client(t, cutOff), strategy)
 			next := queued(t, direct, strategy)
 			net.Partition()
-			testkit.Lost(t, held, hasp.Expired)
+			testkit.Lost(t, held, hasp.ReasonExpired)
 			select {
 			case <-next:
 				t.Error("granted while the server has the connection")
@@ -86,7 +86,7 @@ func TestBoundRestart(t *testing.T) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Lost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.ReasonDenied)
 		if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 			t.Errorf("%s: release after the loss: %v", strategy, err)
 		}

@@ -163,7 +163,7 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 	var waited atomic.Int64
 	for range clients {
 		c := client(t, with(server.URL(), "strategy=advisory"), hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
-			if e.Kind == hasp.Waiting {
+			if e.Kind == hasp.EventWaiting {
 				waited.Add(1)
 			}
 		})))

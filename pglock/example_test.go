@@ -42,7 +42,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	b, err := pglock.Open(ctx, pool, &pglock.Options{Strategy: pglock.Advisory, Key: pglock.KeyMigrate})
+	b, err := pglock.New(ctx, pool, &pglock.Options{Strategy: pglock.StrategyAdvisory, Key: pglock.KeyMigrate})
 	if err != nil {
 		log.Fatal(err)
 	}

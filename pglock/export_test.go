@@ -16,7 +16,7 @@ const Latest = latest
 // Sweep is what a session has done once in a minute.
 func Sweep(ctx context.Context, b driver.Backend) error {
 	t := tablesOf(b)
-	if t.opts.Strategy == Advisory && t.opts.NoFence {
+	if t.opts.Strategy == StrategyAdvisory && t.opts.NoFence {
 		return nil
 	}
 	return t.ask(ctx, "SELECT hasp_tidy($1::bigint)", []any{t.opts.Retention.Microseconds()}, new(bool))

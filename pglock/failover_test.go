@@ -131,7 +131,7 @@ func TestTokensAfterCrash(t *testing.T) {
 		if lost := ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy); uint64(lost) >= last {
 			t.Errorf("%s: the crash has forgotten nothing: this has tested nothing", strategy)
 		}
-		testkit.Lost(t, held, hasp.Denied)
+		testkit.Lost(t, held, hasp.ReasonDenied)
 		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
 		for range 3 {
 			l := testkit.Lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)

@@ -73,7 +73,7 @@ func TestPartition(t *testing.T) {
 	if l.Held() {
 		t.Error("two hold")
 	}
-	testkit.Lost(t, l, hasp.Expired)
+	testkit.Lost(t, l, hasp.ReasonExpired)
 	if byHand(t, sqlPool(t, backends.SharedPostgres(t).Addr), "partition"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
@@ -119,7 +119,7 @@ func TestPoolExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b, err := pglock.Open(t.Context(), pool, nil)
+	b, err := pglock.New(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestSerializable(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		b, err := pglock.Open(t.Context(), pool, nil)
+		b, err := pglock.New(t.Context(), pool, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func TestHostileRole(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		b, err := pglock.Open(t.Context(), pool, &pglock.Options{Strategy: strategy})
+		b, err := pglock.New(t.Context(), pool, &pglock.Options{Strategy: strategy})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestHostileRole(t *testing.T) {
 	}
 	everything(t, testkit.Open(t, with(server.URL(), "strategy=advisory", "fence=off")))
 	everything(t, testkit.Open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
-	b, err := pglock.OpenDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
+	b, err := pglock.NewDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func everything(t *testing.T, b driver.Backend) {
 	for _, e := range testkit.Entries(t, c, "d") {
 		fatal(c.Evict(ctx, "d", e.ID, "why"))
 	}
-	testkit.Lost(t, l, hasp.Denied, hasp.SessionGone)
+	testkit.Lost(t, l, hasp.ReasonDenied, hasp.ReasonSessionGone)
 	_, err := c.LastEviction(ctx, "d")
 	fatal(err)
 	if d, ok := b.(driver.Diagnoser); ok {

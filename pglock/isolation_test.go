@@ -39,7 +39,7 @@ func TestIsolationOfPools(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(pool.Close)
-			b, err := pglock.Open(t.Context(), pool, nil)
+			b, err := pglock.New(t.Context(), pool, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestIsolationOfPools(t *testing.T) {
 			db := stdlib.OpenDB(*pgxConfig(t, server.URL()))
 			t.Cleanup(func() { db.Close() })
 			// Not to ask is what this is about: nobody would be late who asks all the time.
-			b, err := pglock.OpenDB(t.Context(), db, &pglock.Options{Poll: 2 * slack})
+			b, err := pglock.NewDB(t.Context(), db, &pglock.Options{Poll: 2 * slack})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func overSQL(t testing.TB, serverURL string) driver.Backend {
 	t.Helper()
 	db := stdlib.OpenDB(*pgxConfig(t, serverURL))
 	t.Cleanup(func() { db.Close() })
-	b, err := pglock.OpenDB(t.Context(), db, nil)
+	b, err := pglock.NewDB(t.Context(), db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 
 // The strategies: how locks are kept at the server.
 const (
-	Table    = "table"    // queues in tables: first come, first served; all primitives; leases
-	Advisory = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
-	Row      = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
+	StrategyTable    = "table"    // queues in tables: first come, first served; all primitives; leases
+	StrategyAdvisory = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
+	StrategyRow      = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
@@ -80,7 +80,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		r = *o
 	}
-	set(&r.Strategy, Table)
+	set(&r.Strategy, StrategyTable)
 	set(&r.Schema, defaultSchema)
 	set(&r.Prefix, defaultPrefix)
 	set(&r.Connections, defaultConnections)
@@ -88,7 +88,7 @@ func (o *Options) withDefaults() (Options, error) {
 	set(&r.Retention, defaultRetention)
 	set(&r.Key, KeyHash)
 	switch {
-	case r.Strategy != Table && r.Strategy != Advisory && r.Strategy != Row:
+	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory && r.Strategy != StrategyRow:
 		return r, fmt.Errorf("%w: the strategy must be table, advisory or row", driver.ErrInvalid)
 	case !plainName.MatchString(r.Schema):
 		return r, fmt.Errorf("%w: schema has 1 to 63 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
@@ -100,9 +100,9 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: poll (%s) cannot be shorter than 10ms", driver.ErrInvalid, r.Poll)
 	case r.Retention < time.Hour:
 		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
-	case r.Strategy != Advisory && r.Key != KeyHash:
+	case r.Strategy != StrategyAdvisory && r.Key != KeyHash:
 		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
-	case r.Strategy == Table && r.NoFence:
+	case r.Strategy == StrategyTable && r.NoFence:
 		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=off is for advisory and row", driver.ErrInvalid)
 	}
 	return r, checkKeyRule(r.Key)
@@ -120,7 +120,7 @@ func set[T comparable](field *T, def T) {
 // share it with yours; renewals, notifications and the locks of Advisory and Row have
 // connections of their own, made with the pool's settings, so that a pool that is
 // exhausted never loses a lock. ctx bounds the looking at the server.
-func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
+func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
 	opts, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -137,12 +137,12 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, 
 // does not close. There are no notifications then: waiters ask every Options.Poll. One of
 // its connections is taken for the life of each session, so it must be allowed at least
 // two. Table only. ctx bounds the looking at the server.
-func OpenDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) {
+func NewDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) {
 	opts, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if opts.Strategy != Table {
+	if opts.Strategy != StrategyTable {
 		return nil, fmt.Errorf("%w: strategy=%s needs connections that only pgx gives; use Open or a URL", driver.ErrInvalid, opts.Strategy)
 	}
 	if n := db.Stats().MaxOpenConnections; n == 1 {
@@ -158,9 +158,9 @@ func OpenDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error)
 // newBackend chooses the strategy.
 func newBackend(d *dialer, pool runner, closePool func(), o Options) driver.Backend {
 	switch o.Strategy {
-	case Advisory:
+	case StrategyAdvisory:
 		return newBound(d, pool, closePool, o, advisory{rule: o.Key})
-	case Row:
+	case StrategyRow:
 		return newBound(d, pool, closePool, o, row{})
 	}
 	return newTable(d, pool, closePool, o)

@@ -171,7 +171,7 @@ func conformDB(t *testing.T, server *backends.Postgres) {
 				t.Fatal(err)
 			}
 			db := stdlib.OpenDB(*cfg)
-			b, err := pglock.OpenDB(t.Context(), db, &pglock.Options{Prefix: "db_", Poll: 20 * time.Millisecond}) // the suite has waiters all the time
+			b, err := pglock.NewDB(t.Context(), db, &pglock.Options{Prefix: "db_", Poll: 20 * time.Millisecond}) // the suite has waiters all the time
 			if err != nil {
 				t.Fatal(err)
 			}

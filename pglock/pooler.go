@@ -56,7 +56,7 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	if o.NoListen {
 		d.seen.listens = false
 	}
-	if d.seen.pooler == transactionPooler && o.Strategy != Table {
+	if d.seen.pooler == transactionPooler && o.Strategy != StrategyTable {
 		return refusePooler(o.Strategy)
 	}
 	return nil

@@ -92,7 +92,7 @@ func TestTablesDropped(t *testing.T) {
 	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(5*T)) // a renewal that is late must not be the first to tell
 	l := testkit.Lock(t, c, "a")
 	do(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
-	testkit.Lost(t, l, hasp.SessionGone)
+	testkit.Lost(t, l, hasp.ReasonSessionGone)
 	next := testkit.Lock(t, c, "a")
 	if next.Token() <= l.Token() {
 		t.Errorf("token %d after %d", next.Token(), l.Token())
@@ -107,7 +107,7 @@ func TestEntryDeleted(t *testing.T) {
 	c := client(t, storeURL(t, "prefix=deleted_"))
 	gone, stays := testkit.Lock(t, c, "gone"), testkit.Lock(t, c, "stays")
 	do(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
-	testkit.Lost(t, gone, hasp.Denied)
+	testkit.Lost(t, gone, hasp.ReasonDenied)
 	lasts(t, stays, T)
 	testkit.Release(t, stays)
 }

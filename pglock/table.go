@@ -125,7 +125,7 @@ func (t *tables) forget() {
 
 func (t *table) String() string { return t.links.String() }
 
-// minTTL leaves room for two renewals on a slow network beside the least guard.
+// minTTL leaves room for two renewals on a slow network beside the least margin.
 const minTTL = 200 * time.Millisecond
 
 func (t *table) Traits() driver.Traits {

@@ -39,7 +39,7 @@ var passedOn = []string{
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
-		Strategy:    p.OneOf("strategy", Table, Advisory, Row),
+		Strategy:    p.OneOf("strategy", StrategyTable, StrategyAdvisory, StrategyRow),
 		Schema:      p.String("schema", ""),
 		Prefix:      p.String("prefix", ""),
 		NoMigrate:   !p.Bool("migrate", true),

@@ -136,25 +136,25 @@ func (m *Metrics) Observe(e hasp.Event) {
 	}
 	outcome := metering.Outcome(e)
 	switch e.Kind {
-	case hasp.Acquired, hasp.Busy, hasp.Failed:
+	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
 		m.acquisitions.WithLabelValues(with(outcome)...).Inc()
-		if e.Kind == hasp.Acquired {
+		if e.Kind == hasp.EventAcquired {
 			m.wait.WithLabelValues(lock...).Observe(e.Wait.Seconds())
 			m.held.WithLabelValues(lock...).Inc()
 		}
-	case hasp.Requeued:
+	case hasp.EventRequeued:
 		m.requeued.WithLabelValues(lock...).Inc()
-	case hasp.Released, hasp.Lost:
+	case hasp.EventReleased, hasp.EventLost:
 		ended := m.released
-		if e.Kind == hasp.Lost {
+		if e.Kind == hasp.EventLost {
 			ended = m.lost
 		}
 		ended.WithLabelValues(with(outcome)...).Inc()
 		m.hold.WithLabelValues(lock...).Observe(e.Hold.Seconds())
 		m.held.WithLabelValues(lock...).Dec()
-	case hasp.Renewed, hasp.RenewFailed:
+	case hasp.EventRenewed, hasp.EventRenewFailed:
 		m.renewals.WithLabelValues(e.Backend, outcome).Inc()
 		m.renewal.WithLabelValues(e.Backend).Observe(e.Took.Seconds())
-		m.margin.WithLabelValues(e.Backend).Set(e.Margin.Seconds())
+		m.margin.WithLabelValues(e.Backend).Set(e.Remaining.Seconds())
 	}
 }

@@ -56,7 +56,7 @@ func TestSetNXFormat(t *testing.T) {
 		t.Errorf("the other library released it: %s", out)
 	}
 	do(t, server, "SET", "orders", "other") // somebody does not play by the rules
-	testkit.Lost(t, l, hasp.Denied)
+	testkit.Lost(t, l, hasp.ReasonDenied)
 	if do(t, server, "GET", "orders") != "other" {
 		t.Error("the other's key was touched")
 	}

@@ -62,7 +62,7 @@ func TestDoctorReplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	b, err := redislock.Open(own, nil)
+	b, err := redislock.New(own, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

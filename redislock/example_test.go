@@ -41,7 +41,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	b, err := redislock.Open(client, &redislock.Options{Strategy: redislock.SetNX})
+	b, err := redislock.New(client, &redislock.Options{Strategy: redislock.StrategySetNX})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func TestFailoverForgets(t *testing.T) {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
 		// Denied by the new master, or no answer until the deadline where it takes that long.
-		testkit.Lost(t, l, hasp.Denied, hasp.Expired)
+		testkit.Lost(t, l, hasp.ReasonDenied, hasp.ReasonExpired)
 		if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 			t.Errorf("release of what was forgotten: %v", err)
 		}

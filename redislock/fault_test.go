@@ -24,7 +24,7 @@ func TestKeyRemoved(t *testing.T) {
 				c := client(t, server.URL()+"?strategy="+strategy)
 				l := testkit.Lock(t, c, "orders")
 				do(t, server, how...)
-				testkit.Lost(t, l, hasp.Denied)
+				testkit.Lost(t, l, hasp.ReasonDenied)
 				if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
 					t.Errorf("release: %v", err)
 				}
@@ -221,7 +221,7 @@ func TestServerRestarts(t *testing.T) {
 					t.Errorf("release: %v", err)
 				}
 			} else {
-				testkit.Lost(t, l, hasp.Denied)
+				testkit.Lost(t, l, hasp.ReasonDenied)
 			}
 			if next := testkit.Lock(t, c, "a"); next.Token() <= l.Token() {
 				t.Errorf("token %d after %d", next.Token(), l.Token())

@@ -40,7 +40,7 @@ type identity struct {
 
 func newIdentity(conn redisconn.Conn, o Options) *identity {
 	id := &identity{conn: conn, key: setnx.IdentityKey, text: o.Strategy}
-	if o.Strategy == Queue {
+	if o.Strategy == StrategyQueue {
 		id.key = o.Prefix + "identity"
 	} else {
 		id.text += "/" + o.Prefix // the key is one for all prefixes

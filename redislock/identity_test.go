@@ -27,7 +27,7 @@ func identity(t *testing.T, storeURL string) string {
 func overGoRedis(t *testing.T, c redis.UniversalClient, o *redislock.Options) string {
 	t.Helper()
 	defer c.Close()
-	b, err := goredis.Open(c, o)
+	b, err := goredis.New(c, o)
 	must(t, err)
 	return testkit.Identity(t, b)
 }
@@ -68,7 +68,7 @@ func TestIdentity(t *testing.T) {
 	if got, want := overGoRedis(t, redis.NewClient(&redis.Options{Addr: localhost}), nil), identity(t, server.URL()); got != want {
 		t.Errorf("over go-redis it is %q, by URL %q", got, want)
 	}
-	setNX := &redislock.Options{Strategy: redislock.SetNX}
+	setNX := &redislock.Options{Strategy: redislock.StrategySetNX}
 	if got, want := overGoRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr, DB: 2}), setNX), identity(t, server.URL()+"/2?strategy=setnx"); got != want {
 		t.Errorf("over go-redis it is %q, by URL %q", got, want)
 	}
@@ -188,8 +188,8 @@ func TestIdentityEndsWithClose(t *testing.T) {
 		stacks := make([]byte, 4<<20)
 		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).remind.func")
 	}
-	for _, strategy := range []string{redislock.Queue, redislock.SetNX} {
-		b, err := redislock.Open(client, &redislock.Options{Strategy: strategy})
+	for _, strategy := range []string{redislock.StrategyQueue, redislock.StrategySetNX} {
+		b, err := redislock.New(client, &redislock.Options{Strategy: strategy})
 		must(t, err)
 		testkit.Identity(t, b)
 		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})

@@ -22,9 +22,9 @@ func init() {
 
 // The strategies: how locks are kept at the server.
 const (
-	Queue    = "queue"    // first come, first served; all primitives; hasp's own format
-	SetNX    = "setnx"    // SET NX PX: shares mutexes with redsync, redislock, node-redlock, redis-py
-	Redisson = "redisson" // a hash: shares mutexes with Redisson's RLock
+	StrategyQueue    = "queue"    // first come, first served; all primitives; hasp's own format
+	StrategySetNX    = "setnx"    // SET NX PX: shares mutexes with redsync, redislock, node-redlock, redis-py
+	StrategyRedisson = "redisson" // a hash: shares mutexes with Redisson's RLock
 )
 
 // FenceOff is the Options.Fence that keeps no counters: the locks then have no tokens.
@@ -68,9 +68,9 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	if r.Strategy == "" {
-		r.Strategy = Queue
+		r.Strategy = StrategyQueue
 	}
-	if r.Prefix == "" && r.Strategy == Queue {
+	if r.Prefix == "" && r.Strategy == StrategyQueue {
 		r.Prefix = defaultPrefix
 	}
 	if r.Fence == "" {
@@ -80,9 +80,9 @@ func (o *Options) withDefaults() (Options, error) {
 		r.Retention = defaultRetention
 	}
 	switch {
-	case r.Strategy != Queue && r.Strategy != SetNX && r.Strategy != Redisson:
+	case r.Strategy != StrategyQueue && r.Strategy != StrategySetNX && r.Strategy != StrategyRedisson:
 		return r, fmt.Errorf("%w: the strategy must be queue, setnx or redisson", driver.ErrInvalid)
-	case r.Strategy == Queue && r.Fence != defaultFence:
+	case r.Strategy == StrategyQueue && r.Fence != defaultFence:
 		return r, fmt.Errorf("%w: fence is for the strategies setnx and redisson; a queue has its own tokens", driver.ErrInvalid)
 	case !plainPrefix.MatchString(r.Fence):
 		return r, fmt.Errorf("%w: fence has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
@@ -117,7 +117,7 @@ func (o *Options) keep(ttl time.Duration) (string, error) {
 
 // Open makes a backend on a client of yours, which the backend does not close. Its
 // requests run beside yours.
-func Open(client rueidis.Client, o *Options) (driver.Backend, error) {
+func New(client rueidis.Client, o *Options) (driver.Backend, error) {
 	return OpenConn(redisconn.FromRueidis(client), o)
 }
 
@@ -128,9 +128,9 @@ func OpenConn(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 		return nil, err
 	}
 	switch opts.Strategy {
-	case SetNX:
+	case StrategySetNX:
 		return newAttempts(conn, opts, setNX), nil
-	case Redisson:
+	case StrategyRedisson:
 		return newAttempts(conn, opts, redisson), nil
 	}
 	return newQueue(conn, opts), nil
@@ -139,7 +139,7 @@ func OpenConn(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy:  p.OneOf("strategy", Queue, SetNX, Redisson),
+		Strategy:  p.OneOf("strategy", StrategyQueue, StrategySetNX, StrategyRedisson),
 		Prefix:    p.String("prefix", ""),
 		Fence:     fence(p),
 		Replicas:  p.Int("wait", 0, 0, 100),

@@ -51,7 +51,7 @@ func newQueue(conn redisconn.Conn, o Options) *queue {
 
 func (q *queue) String() string { return q.conn.String() }
 
-// minTTL leaves room for two renewals on a slow network beside the least guard.
+// minTTL leaves room for two renewals on a slow network beside the least margin.
 const minTTL = 200 * time.Millisecond
 
 func (q *queue) Traits() driver.Traits {

@@ -89,7 +89,7 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 // revive nothing.
 func TestServerStops(t *testing.T) {
 	t.Parallel()
-	l := throughStop(t, whole, func(l *hasp.Lease) { testkit.Lost(t, l, hasp.Expired) })
+	l := throughStop(t, whole, func(l *hasp.Lease) { testkit.Lost(t, l, hasp.ReasonExpired) })
 	if l.Held() {
 		t.Error("the lock has come to life again")
 	}

@@ -46,7 +46,7 @@ func ExampleOpen() {
 		defer c.Close()
 		clients = append(clients, c)
 	}
-	b, err := redlock.Open(ctx, clients, nil)
+	b, err := redlock.New(ctx, clients, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

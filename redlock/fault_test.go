@@ -58,7 +58,7 @@ func TestServersAway(t *testing.T) {
 			if l, err := c.Mutex("c").Lock(ctx); err == nil {
 				t.Errorf("acquired %s with a majority away", l.ID())
 			}
-			testkit.Lost(t, l, hasp.Expired)
+			testkit.Lost(t, l, hasp.ReasonExpired)
 			each(t, nodes[:3], x.back)
 			testkit.Release(t, testkit.Lock(t, client(t, storeURL), "a")) // L2
 		})
@@ -132,7 +132,7 @@ func TestRestartedEmpty(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the hazard did not come about: %v", err)
 			}
-			testkit.Lost(t, l, hasp.Denied)
+			testkit.Lost(t, l, hasp.ReasonDenied)
 			if !second.Held() {
 				t.Error(second.Err())
 			}
@@ -158,7 +158,7 @@ func TestClockJumps(t *testing.T) {
 	for _, n := range nodes[:3] {
 		do(t, n, "SET", "a", "somebody else's", "PX", "60000") // before a renewal can come
 	}
-	testkit.Lost(t, l, hasp.Denied)
+	testkit.Lost(t, l, hasp.ReasonDenied)
 	testkit.Eventually(t, "what was left on the others is given back", func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
 	for _, n := range nodes[:3] {
 		if got := do(t, n, "GET", "a"); got != "somebody else's" {

@@ -37,7 +37,7 @@ func TestPartition(t *testing.T) {
 	if l.Held() {
 		t.Error("two hold")
 	}
-	testkit.Lost(t, l, hasp.Expired)
+	testkit.Lost(t, l, hasp.ReasonExpired)
 	if lost := new(hasp.LostError); errors.As(l.Err(), &lost) && lost.Since.After(granted) {
 		t.Errorf("lost %s after the next was granted", lost.Since.Sub(granted))
 	}

@@ -76,7 +76,7 @@ func checkCount(n int) error {
 // Open makes a backend on clients of yours, one for each server, which it does not close.
 // Their number is odd and at least three. A client of a cluster or of a Sentinel set is
 // refused, and so are two clients of one server. A minority of the servers may be away.
-func Open(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Backend, error) {
+func New(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Backend, error) {
 	conns := make([]redisconn.Conn, len(clients))
 	for i, c := range clients {
 		conns[i] = redisconn.FromRueidis(c)

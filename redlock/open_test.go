@@ -70,10 +70,10 @@ func TestRefusedServers(t *testing.T) {
 	for _, n := range []*backends.Redis{nodes[0], nodes[1], nodes[0]} {
 		twice = append(twice, own(t, n))
 	}
-	if _, err := redlock.Open(t.Context(), twice, nil); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "the same server") {
+	if _, err := redlock.New(t.Context(), twice, nil); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "the same server") {
 		t.Errorf("two clients of one server: %v", err)
 	}
-	if _, err := redlock.Open(t.Context(), twice[:2], nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := redlock.New(t.Context(), twice[:2], nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("two clients: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 //
 // # Trust
 //
-// The core trusts an entry until s + T - 1 % - guard, s being the moment before the last
+// The core trusts an entry until s + T - 1 % - margin, s being the moment before the last
 // good KeepAlive (or Open) was sent. Of the published algorithm's validity time, T - elapsed
 // - drift, the core thus subtracts the elapsed time, by counting from s, and the drift: 1 %
 // and at least 50 ms, where the paper has 1 % and 2 ms. This package owes it the rest, and

@@ -41,7 +41,7 @@ func newStore(conns []redisconn.Conn, o Options) *store {
 
 func (b *store) String() string { return b.label }
 
-// minTTL leaves room for two renewals that wait for a server in vain, beside the guard.
+// minTTL leaves room for two renewals that wait for a server in vain, beside the safety margin.
 const minTTL = 500 * time.Millisecond
 
 // Traits promises nothing that a majority of independent keys cannot keep; the package's

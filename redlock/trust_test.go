@@ -29,7 +29,7 @@ func TestValidity(t *testing.T) {
 	t.Parallel()
 	const ttl, guard = 100 * time.Second, 50 * time.Millisecond
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-	l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(ttl), hasp.WithGuard(guard)), "a")
+	l := testkit.Lock(t, client(t, urlOf(nodes), hasp.WithTTL(ttl), hasp.WithSafetyMargin(guard)), "a")
 	trusted := l.Deadline().Add(ttl/100 + guard)
 	covered := 0
 	for _, n := range nodes {

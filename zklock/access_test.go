@@ -133,7 +133,7 @@ func TestIdentity(t *testing.T) {
 	if err != nil || len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "ana:") {
 		t.Errorf("ACL of the root: %+v, %v", acl, err)
 	}
-	for _, o := range []*Options{{Root: root}, {Root: root, User: "ana", Password: "guess"}, {Root: root, Strategy: Node}} {
+	for _, o := range []*Options{{Root: root}, {Root: root, User: "ana", Password: "guess"}, {Root: root, Strategy: StrategyNode}} {
 		other := newSite(t, 10*time.Second, o, z)
 		_, err := other.Mutex("b").Lock(t.Context())
 		if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "guess") {
@@ -149,7 +149,7 @@ func TestIdentity(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, waiting))
 
 	// Others may look where that is wanted.
-	open := &Options{Root: root + "-read", User: "ana", Password: "s3cret", ACL: CreatorReadable}
+	open := &Options{Root: root + "-read", User: "ana", Password: "s3cret", ACL: ACLCreatorReadable}
 	s = newSite(t, 10*time.Second, open, z)
 	held = s.lock(t, "a")
 	other := newSite(t, 10*time.Second, &Options{Root: open.Root}, z)
@@ -168,8 +168,8 @@ func TestNodeOfAnother(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{
-		{Strategy: Node, Root: "/node-open"},
-		{Strategy: Node, Root: "/node-ana", User: "ana", Password: "s3cret"}, // the same user, even
+		{Strategy: StrategyNode, Root: "/node-open"},
+		{Strategy: StrategyNode, Root: "/node-ana", User: "ana", Password: "s3cret"}, // the same user, even
 	} {
 		b, err := open([]string{z.Addr}, o)
 		if err != nil {

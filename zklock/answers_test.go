@@ -256,7 +256,7 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 	if err := s.under(t, evict); err != nil {
 		t.Errorf("EvictFor: %v", err)
 	}
-	lost(t, held, hasp.Denied)
+	lost(t, held, hasp.ReasonDenied)
 	if err := s.under(t, evict); !errors.Is(err, driver.ErrGone) {
 		t.Errorf("EvictFor of nobody: %v", err)
 	}

@@ -43,7 +43,7 @@ func New(servers []string, o *Options) (driver.Backend, error) {
 
 // complete is the backend with what its strategy can do besides.
 func (b *backend) complete() driver.Backend {
-	if b.opts.Strategy == Queue {
+	if b.opts.Strategy == StrategyQueue {
 		return queueBackend{b}
 	}
 	return b
@@ -66,7 +66,7 @@ func (b *backend) String() string {
 }
 
 func (b *backend) Traits() driver.Traits {
-	queue := b.opts.Strategy == Queue
+	queue := b.opts.Strategy == StrategyQueue
 	return driver.Traits{
 		FIFO: queue, Shared: queue, Counting: queue, Fencing: true, Values: true, Push: true,
 		Liveness: driver.Leased,

@@ -85,7 +85,7 @@ func openConn(ctx context.Context, o *Options, servers []string, ttl time.Durati
 	if err == nil && o.User != "" {
 		err = c.authenticate(ctx, digest{o.User, o.Password})
 	}
-	if err == nil && o.Strategy == Node {
+	if err == nil && o.Strategy == StrategyNode {
 		c.identity = digest{"hasp-" + rand.Text(), rand.Text()}
 		err = c.authenticate(ctx, c.identity)
 	}

@@ -125,7 +125,7 @@ func TestReleaseOfNodeWakesAll(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const n = 64
-	c := newCrowd(t, z, &Options{Strategy: Node}, uniqueName(t), n)
+	c := newCrowd(t, z, &Options{Strategy: StrategyNode}, uniqueName(t), n)
 	testkit.Eventually(t, "a watch by each session", func() bool { return number(t, z, "zk_watch_count") >= 8 })
 	packets := sent(t, z)
 	if err := c.holder.Leave(t.Context()); err != nil {

@@ -19,7 +19,7 @@ import (
 func TestDeletedByAdministrator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	for _, o := range []*Options{nil, {Strategy: Node, Root: "/hasp-node"}} {
+	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/hasp-node"}} {
 		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
 		held := s.lock(t, name)
 		time.Sleep(2 * vigilHeld) // the watch stands, or the deletion shows when it is set
@@ -31,7 +31,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 		if err := a.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
-		if took := lost(t, held, hasp.Denied); took > 5*time.Second { // renewals come every 7.5 s
+		if took := lost(t, held, hasp.ReasonDenied); took > 5*time.Second { // renewals come every 7.5 s
 			t.Errorf("told after %s", took)
 		}
 		testkit.Release(t, s.lock(t, name))
@@ -64,7 +64,7 @@ func TestParentDeletedHolderFirst(t *testing.T) {
 	t.Parallel()
 	s, name, next := deleteLock(t, slices.All[[]child])
 	if es := s.entries(t, name); len(es) == 0 {
-		lost(t, next, hasp.Denied)
+		lost(t, next, hasp.ReasonDenied)
 	} else {
 		testkit.Release(t, next) // it had queued again
 	}
@@ -90,13 +90,13 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 		t.Fatal(err)
 	}
 	var ops []any
-	for _, c := range order(Curator.parseAll(names)) {
+	for _, c := range order(DialectCurator.parseAll(names)) {
 		ops = append(ops, &zk.DeleteRequest{Path: parent + "/" + c.name, Version: -1})
 	}
 	if _, err := a.Multi(append(ops, &zk.DeleteRequest{Path: parent, Version: -1})...); err != nil {
 		t.Fatal(err)
 	}
-	lost(t, held, hasp.Denied)
+	lost(t, held, hasp.ReasonDenied)
 	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())

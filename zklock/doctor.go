@@ -54,7 +54,7 @@ func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error
 		return nil, err
 	}
 	fs = append(fs, root...)
-	if b.opts.Strategy == Queue {
+	if b.opts.Strategy == StrategyQueue {
 		longest, used, err := b.longest(ctx, c)
 		if err != nil {
 			return nil, err

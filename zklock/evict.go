@@ -53,7 +53,7 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 
 // find returns the node of an entry under a lock's node; "" if there is none.
 func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, error) {
-	if b.opts.Strategy == Node {
+	if b.opts.Strategy == StrategyNode {
 		e, err := b.read(ctx, c, node)
 		if err != nil || e.Seq == 0 || e.ID != id {
 			return "", err

@@ -22,7 +22,7 @@ func TestSessionExpiredElsewhere(t *testing.T) {
 	waiting := newSite(t, 10*time.Second, nil, z).queue(t, name)
 	old := s.conn(t)
 	expire(t, z, old)
-	if took := lost(t, held, hasp.SessionGone); took > 6*time.Second { // the session would have lasted for ten
+	if took := lost(t, held, hasp.ReasonSessionGone); took > 6*time.Second { // the session would have lasted for ten
 		t.Errorf("told after %s", took)
 	}
 	next := testkit.Granted(t, waiting)

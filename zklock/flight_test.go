@@ -29,7 +29,7 @@ func BenchmarkFlight(b *testing.B) {
 		b.Fatal(err)
 	}
 	create := func(i int) string {
-		prefix := Curator.prefix(requestOf("flight", i))
+		prefix := DialectCurator.prefix(requestOf("flight", i))
 		node, err := s.zk.Create(parent+"/"+prefix, make([]byte, 200), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 		if err != nil {
 			b.Error(err)

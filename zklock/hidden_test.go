@@ -21,13 +21,13 @@ func TestHiddenBlocker(t *testing.T) {
 	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []*Options{{Root: "/hidden"}, {Root: "/hidden-node", Strategy: Node}} {
+	for _, o := range []*Options{{Root: "/hidden"}, {Root: "/hidden-node", Strategy: StrategyNode}} {
 		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
 		testkit.Release(t, s.lock(t, name))
 		node, _ := s.b.opts.path(name)
 		flags, watched := int32(zk.FlagEphemeral), o.Root
-		if o.Strategy != Node {
-			watched, node, flags = node, node+"/"+Curator.prefix(requestOf(name, 1)), zk.FlagEphemeralSequential
+		if o.Strategy != StrategyNode {
+			watched, node, flags = node, node+"/"+DialectCurator.prefix(requestOf(name, 1)), zk.FlagEphemeralSequential
 		}
 		node, err := a.Create(node, nil, flags, zk.AuthACL(zk.PermAll))
 		if err != nil {
@@ -75,7 +75,7 @@ func TestHiddenRoot(t *testing.T) {
 	if _, err := a.Create(root+"/a", nil, zk.FlagEphemeral, zk.AuthACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, 10*time.Second, &Options{Root: root, Strategy: Node}, z)
+	s := newSite(t, 10*time.Second, &Options{Root: root, Strategy: StrategyNode}, z)
 	waiting := make(chan *hasp.Lease, 1)
 	go func() {
 		defer close(waiting)

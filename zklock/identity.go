@@ -29,8 +29,8 @@ func (b *backend) Identity(ctx context.Context) (string, error) {
 		return "", err
 	}
 	kind := string(b.opts.Strategy)
-	if b.opts.Dialect == Kazoo {
-		kind = string(Kazoo)
+	if b.opts.Dialect == DialectKazoo {
+		kind = string(DialectKazoo)
 	}
 	if b.opts.PlainNames { // they meet the encoded ones where these are the same, and only there
 		kind += "-plain"

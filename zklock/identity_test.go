@@ -54,8 +54,8 @@ func TestStoreIdentity(t *testing.T) {
 		"another host name":        {Root: root},
 		"two servers":              {Root: root},
 		"with a user":              {Root: root, User: "ana", Password: "s3cret"},
-		"who lets everybody read":  {Root: root, User: "ana", Password: "s3cret", ACL: CreatorReadable},
-		"Curator's other dialect":  {Root: root, Dialect: CuratorRW},
+		"who lets everybody read":  {Root: root, User: "ana", Password: "s3cret", ACL: ACLCreatorReadable},
+		"Curator's other dialect":  {Root: root, Dialect: DialectCuratorRW},
 		"another connect time-out": {Root: root, ConnectTimeout: 9 * time.Second},
 	}
 	hosts := map[string][]string{"another host name": {"localhost:" + port}, "two servers": {"localhost:" + port, z.Addr}}
@@ -80,8 +80,8 @@ func TestStoreIdentity(t *testing.T) {
 	other := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	seen := map[string]string{ids[0]: "the first"}
 	for what, o := range map[string]*Options{
-		"another root": {Root: root + "/b"}, "no root": {Root: "/"}, "strategy node": {Root: root, Strategy: Node},
-		"kazoo's dialect": {Root: root, Dialect: Kazoo}, "plain names": {Root: root, PlainNames: true},
+		"another root": {Root: root + "/b"}, "no root": {Root: "/"}, "strategy node": {Root: root, Strategy: StrategyNode},
+		"kazoo's dialect": {Root: root, Dialect: DialectKazoo}, "plain names": {Root: root, PlainNames: true},
 		"another ensemble": {Root: root},
 	} {
 		at := z.Addr
@@ -153,7 +153,7 @@ func TestRootNotOurs(t *testing.T) {
 	if _, err := a.Create(root, nil, zk.FlagPersistent, zk.WorldACL(zk.PermRead)); err != nil {
 		t.Fatal(err)
 	}
-	for _, strategy := range []Strategy{Queue, Node} {
+	for _, strategy := range []Strategy{StrategyQueue, StrategyNode} {
 		s := newSite(t, 10*time.Second, &Options{Root: root + "/a/b", Strategy: strategy}, z)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if _, err := s.Mutex("m").Lock(ctx); !errors.Is(err, driver.ErrRefused) {

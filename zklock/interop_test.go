@@ -116,9 +116,9 @@ func TestForeignNodes(t *testing.T) {
 		writer, reader string // theirs
 		ours, reads    string // the part of ours behind the guid
 	}{
-		{Curator, "_c_" + uuid + "-lock-", "_c_" + uuid + "-__READ__", "-lock-", "-__READ__"},
-		{CuratorRW, "_c_" + uuid + "-__WRIT__", "_c_" + uuid + "-__READ__", "-__WRIT__", "-__READ__"},
-		{Kazoo, bare + "__lock__", bare + "__rlock__", "__lock__", "__rlock__"},
+		{DialectCurator, "_c_" + uuid + "-lock-", "_c_" + uuid + "-__READ__", "-lock-", "-__READ__"},
+		{DialectCuratorRW, "_c_" + uuid + "-__WRIT__", "_c_" + uuid + "-__READ__", "-__WRIT__", "-__READ__"},
+		{DialectKazoo, bare + "__lock__", bare + "__rlock__", "__lock__", "__rlock__"},
 	} {
 		t.Run(string(c.dialect), func(t *testing.T) {
 			s := newSite(t, 10*time.Second, &Options{Dialect: c.dialect}, z)
@@ -186,7 +186,7 @@ func TestForeignNodes(t *testing.T) {
 }
 
 func mineIn(d Dialect, id string) string {
-	if d == Kazoo {
+	if d == DialectKazoo {
 		return guidOf(id).hex()
 	}
 	return guidOf(id).uuid()
@@ -199,8 +199,8 @@ func TestDialectsOfCurator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	name := uniqueName(t)
-	a := newSite(t, 10*time.Second, &Options{Dialect: Curator}, z)
-	b := newSite(t, 10*time.Second, &Options{Dialect: CuratorRW}, z)
+	a := newSite(t, 10*time.Second, &Options{Dialect: DialectCurator}, z)
+	b := newSite(t, 10*time.Second, &Options{Dialect: DialectCuratorRW}, z)
 	held := a.lock(t, name)
 	waiting := b.queue(t, name)
 	testkit.Release(t, held)
@@ -214,7 +214,7 @@ func TestDialectsOfCurator(t *testing.T) {
 func TestKindsListed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	for _, d := range []Dialect{Curator, CuratorRW, Kazoo} {
+	for _, d := range []Dialect{DialectCurator, DialectCuratorRW, DialectKazoo} {
 		b, err := open([]string{z.Addr}, &Options{Dialect: d})
 		if err != nil {
 			t.Fatal(err)

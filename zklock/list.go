@@ -39,7 +39,7 @@ func (c *conn) catchUp(ctx context.Context, node string) error {
 
 func (b *backend) list(ctx context.Context, c *conn, name, node string, limit int) (_ []driver.Entry, err error) {
 	var standing []child
-	if b.opts.Strategy == Node {
+	if b.opts.Strategy == StrategyNode {
 		standing = []child{{units: driver.Whole, capacity: driver.Whole}}
 	} else if standing, err = b.entries(ctx, c, node); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (b *backend) read(ctx context.Context, c *conn, node string) (driver.Entry,
 	e, err := call(ctx, c, func() (driver.Entry, error) {
 		var e driver.Entry
 		data, stat, err := c.zk.Get(node)
-		if err == nil && stat.EphemeralOwner != 0 || err == nil && b.opts.Strategy == Queue {
+		if err == nil && stat.EphemeralOwner != 0 || err == nil && b.opts.Strategy == StrategyQueue {
 			fill(&e, data, stat)
 		}
 		return e, err
@@ -176,7 +176,7 @@ func (b *backend) used(ctx context.Context, c *conn, name string) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	if b.opts.Strategy == Node {
+	if b.opts.Strategy == StrategyNode {
 		e, err := b.read(ctx, c, node)
 		return e.Seq != 0, err
 	}

@@ -70,7 +70,7 @@ func (d Dialect) prefix(r *driver.Request) string {
 	// Other units of Whole belong to no primitive; written like permits they are counted
 	// right by us and taken for a full lock by others.
 	permits := fmt.Sprintf("-%dof%d", r.Units, r.Capacity)
-	if d == Kazoo {
+	if d == DialectKazoo {
 		switch {
 		case whole:
 			return g.hex() + "__lock__"
@@ -81,7 +81,7 @@ func (d Dialect) prefix(r *driver.Request) string {
 	}
 	name := "_c_" + g.uuid()
 	switch {
-	case whole && d == CuratorRW:
+	case whole && d == DialectCuratorRW:
 		return name + "-__WRIT__"
 	case whole:
 		return name + "-lock-"
@@ -107,7 +107,7 @@ func (d Dialect) parse(name string) (c child, ok bool) {
 		return c, false
 	}
 	c = child{name: name, seq: seq, units: driver.Whole, capacity: driver.Whole}
-	if d == Kazoo {
+	if d == DialectKazoo {
 		rest, ok = c.cutKind(rest, "__rlock__", "__lock__")
 	} else if rest, ok = strings.CutPrefix(rest, "_c_"); ok {
 		rest, ok = c.cutKind(rest, "-__READ__", "-lock-", "-__WRIT__")
@@ -217,14 +217,14 @@ func (d Dialect) ahead(names []string, mine string) (ahead []child, found bool) 
 func (d Dialect) strangers(names []string) (node, writer string) {
 	for _, n := range names {
 		// The beginning tells the dialects apart, so that a name is hardly ever parsed twice.
-		if strings.HasPrefix(n, "_c_") == (d != Kazoo) {
+		if strings.HasPrefix(n, "_c_") == (d != DialectKazoo) {
 			continue
 		}
-		if d == Kazoo {
-			if _, ok := Curator.parse(n); ok {
+		if d == DialectKazoo {
+			if _, ok := DialectCurator.parse(n); ok {
 				return n, "Curator's form, which its own locks, go-zookeeper's and hasp's dialect=curator have"
 			}
-		} else if _, ok := Kazoo.parse(n); ok {
+		} else if _, ok := DialectKazoo.parse(n); ok {
 			return n, "kazoo's form"
 		}
 	}

@@ -23,15 +23,15 @@ func TestPrefix(t *testing.T) {
 		units, capacity int64
 		want            string
 	}{
-		{Curator, driver.Whole, driver.Whole, "_c_" + testUUID + "-lock-"},
-		{Curator, 1, driver.Whole, "_c_" + testUUID + "-__READ__"},
-		{Curator, 2, 5, "_c_" + testUUID + "-2of5-lock-"},
-		{Curator, 1, 1, "_c_" + testUUID + "-1of1-lock-"},
-		{CuratorRW, driver.Whole, driver.Whole, "_c_" + testUUID + "-__WRIT__"},
-		{CuratorRW, 1, driver.Whole, "_c_" + testUUID + "-__READ__"},
-		{Kazoo, driver.Whole, driver.Whole, hex + "__lock__"},
-		{Kazoo, 1, driver.Whole, hex + "__rlock__"},
-		{Kazoo, 2, 5, hex + "-2of5__lock__"},
+		{DialectCurator, driver.Whole, driver.Whole, "_c_" + testUUID + "-lock-"},
+		{DialectCurator, 1, driver.Whole, "_c_" + testUUID + "-__READ__"},
+		{DialectCurator, 2, 5, "_c_" + testUUID + "-2of5-lock-"},
+		{DialectCurator, 1, 1, "_c_" + testUUID + "-1of1-lock-"},
+		{DialectCuratorRW, driver.Whole, driver.Whole, "_c_" + testUUID + "-__WRIT__"},
+		{DialectCuratorRW, 1, driver.Whole, "_c_" + testUUID + "-__READ__"},
+		{DialectKazoo, driver.Whole, driver.Whole, hex + "__lock__"},
+		{DialectKazoo, 1, driver.Whole, hex + "__rlock__"},
+		{DialectKazoo, 2, 5, hex + "-2of5__lock__"},
 	} {
 		got := c.dialect.prefix(&driver.Request{ID: "test", Units: c.units, Capacity: c.capacity})
 		if got != c.want {
@@ -55,38 +55,38 @@ func TestParse(t *testing.T) {
 		seq             int32
 	}{
 		// Curator: ProtectedMode's "_c_" + UUID + "-", the lock's name, and the number.
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__READ__0000000007", 1, whole, 7},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__WRIT__0000000007", whole, whole, 7},
-		{CuratorRW, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__READ__0000000007", 1, whole, 7},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__WRIT__0000000007", whole, whole, 7},
+		{DialectCuratorRW, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
 		// go-zookeeper: the same with bare hex digits.
-		{Curator, "_c_0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
-		{Kazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__0000000007", whole, whole, 7},
-		{Kazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__rlock__0000000007", 1, whole, 7},
+		{DialectCurator, "_c_0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6-lock-0000000007", whole, whole, 7},
+		{DialectKazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__0000000007", whole, whole, 7},
+		{DialectKazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__rlock__0000000007", 1, whole, 7},
 		// The counter is a signed int, printed by %010d.
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-2147483647", whole, whole, 1<<31 - 1},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock--2147483648", whole, whole, -1 << 31},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock--000000001", whole, whole, -1},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-2of5-lock--000000001", 2, 5, -1},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-2147483647", whole, whole, 1<<31 - 1},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock--2147483648", whole, whole, -1 << 31},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock--000000001", whole, whole, -1},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-2of5-lock--000000001", 2, 5, -1},
 
-		{Curator, "", 0, 0, 0},
-		{Curator, "0000000001", 0, 0, 0},
-		{Curator, "lock-0000000001", 0, 0, 0},
-		{Curator, "_c_", 0, 0, 0},
-		{Curator, "_c_-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-000000001", 0, 0, 0},   // nine digits
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-00000000001", 0, 0, 0}, // eleven
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-2147483648", 0, 0, 0},  // no int
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5fg-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lease-0000000001", 0, 0, 0}, // its semaphore
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-6of5-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-0of5-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-02of5-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-1of99999999999-lock-0000000001", 0, 0, 0},
-		{Curator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-2of5-__READ__0000000001", 0, 0, 0},
-		{Curator, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__0000000007", 0, 0, 0}, // the other dialect
-		{Kazoo, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", 0, 0, 0},
-		{Kazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6", 0, 0, 0}, // kazoo's semaphore
+		{DialectCurator, "", 0, 0, 0},
+		{DialectCurator, "0000000001", 0, 0, 0},
+		{DialectCurator, "lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_", 0, 0, 0},
+		{DialectCurator, "_c_-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-000000001", 0, 0, 0},   // nine digits
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-00000000001", 0, 0, 0}, // eleven
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-2147483648", 0, 0, 0},  // no int
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5fg-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lease-0000000001", 0, 0, 0}, // its semaphore
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-6of5-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-0of5-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-02of5-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-1of99999999999-lock-0000000001", 0, 0, 0},
+		{DialectCurator, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-2of5-__READ__0000000001", 0, 0, 0},
+		{DialectCurator, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__0000000007", 0, 0, 0}, // the other dialect
+		{DialectKazoo, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-0000000007", 0, 0, 0},
+		{DialectKazoo, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6", 0, 0, 0}, // kazoo's semaphore
 	} {
 		e, ok := c.dialect.parse(c.name)
 		if ok != (c.units != 0) {
@@ -135,10 +135,10 @@ func TestOthersOrder(t *testing.T) {
 		foreign string
 		order   func([]string) []string
 	}{
-		{Curator, []kind{whole, permits}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-", func(n []string) []string { return curatorOrder(n, "lock-") }},
-		{CuratorRW, []kind{whole}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__WRIT__", func(n []string) []string { return curatorOrder(n, "__WRIT__") }},
-		{CuratorRW, []kind{reader}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__READ__", func(n []string) []string { return curatorOrder(n, "__READ__") }},
-		{Kazoo, []kind{whole, reader, permits}, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__", kazooOrder},
+		{DialectCurator, []kind{whole, permits}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-lock-", func(n []string) []string { return curatorOrder(n, "lock-") }},
+		{DialectCuratorRW, []kind{whole}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__WRIT__", func(n []string) []string { return curatorOrder(n, "__WRIT__") }},
+		{DialectCuratorRW, []kind{reader}, "_c_0d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6-__READ__", func(n []string) []string { return curatorOrder(n, "__READ__") }},
+		{DialectKazoo, []kind{whole, reader, permits}, "0d1e2f3a4b5c6d7e8f90a1b2c3d4e5f6__lock__", kazooOrder},
 	} {
 		var names []string
 		for i := range 40 {
@@ -173,7 +173,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			names = append(names, fmt.Sprintf("_c_%s-lock-%010d", testUUID, start+i))
 		}
 		for at, mine := range names {
-			ahead, found := Curator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine)
+			ahead, found := DialectCurator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine)
 			var got []string
 			for _, c := range ahead {
 				got = append(got, c.name)
@@ -183,7 +183,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			}
 		}
 	}
-	if _, found := Curator.ahead(nil, "_c_"+testUUID+"-lock-0000000001"); found {
+	if _, found := DialectCurator.ahead(nil, "_c_"+testUUID+"-lock-0000000001"); found {
 		t.Error("found in nothing")
 	}
 }
@@ -193,7 +193,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("_c_" + testUUID + "-2of5-lock-0000000001")
 	f.Add(strings.ReplaceAll(testUUID, "-", "") + "__rlock__-000000001")
 	f.Fuzz(func(t *testing.T, name string) {
-		for _, d := range []Dialect{Curator, CuratorRW, Kazoo} {
+		for _, d := range []Dialect{DialectCurator, DialectCuratorRW, DialectKazoo} {
 			c, ok := d.parse(name)
 			if ok && (c.units < 1 || c.units > c.capacity || c.capacity > driver.Whole || c.name != name) {
 				t.Errorf("%s: %q is read as %+v", d, name, c)

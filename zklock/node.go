@@ -26,7 +26,7 @@ func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 	o := s.backend.opts
 	node, err := o.path(r.Name)
 	if err == nil && r.Units != driver.Whole {
-		err = fmt.Errorf("%w: with strategy %s there are mutexes and elections only", driver.ErrUnsupported, Node)
+		err = fmt.Errorf("%w: with strategy %s there are mutexes and elections only", driver.ErrUnsupported, StrategyNode)
 	}
 	t := &nodeTicket{}
 	t.grip = grip{
@@ -46,7 +46,7 @@ func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 // parent, so that operators and other programs can do that as always.)
 func (s *session) nodeACL() []zk.ACL {
 	acl := zk.DigestACL(zk.PermAll, s.identity.user, s.identity.password)
-	if o := s.backend.opts; o.ACL == CreatorOnly {
+	if o := s.backend.opts; o.ACL == ACLCreatorOnly {
 		return append(acl, zk.DigestACL(zk.PermRead, o.User, o.Password)...)
 	}
 	return append(acl, zk.WorldACL(zk.PermRead)...)

@@ -53,11 +53,11 @@ type Strategy string
 
 const (
 	// Queue is a queue of ephemeral sequential nodes; each waiter watches the one in front.
-	Queue Strategy = "queue"
+	StrategyQueue Strategy = "queue"
 	// Node is a single ephemeral node that everybody tries to create and watches: no order,
 	// a herd at each release, mutexes and elections only. It is for sharing locks with
 	// programs that do the same.
-	Node Strategy = "node"
+	StrategyNode Strategy = "node"
 )
 
 // Dialect is a way to name the nodes of a queue.
@@ -65,12 +65,12 @@ type Dialect string
 
 const (
 	// Curator is that of Java's Apache Curator: a mutex is its InterProcessMutex.
-	Curator Dialect = "curator"
+	DialectCurator Dialect = "curator"
 	// CuratorRW is that of Curator's InterProcessReadWriteLock, for a mutex too: Curator's
 	// two locks do not see each other under one path, so it is one or the other.
-	CuratorRW Dialect = "curator-rw"
+	DialectCuratorRW Dialect = "curator-rw"
 	// Kazoo is that of Python's kazoo: Lock, ReadLock and WriteLock.
-	Kazoo Dialect = "kazoo"
+	DialectKazoo Dialect = "kazoo"
 )
 
 // ACL is a choice of access control lists.
@@ -78,11 +78,11 @@ type ACL string
 
 const (
 	// CreatorOnly lets only holders of this client's identity see and do anything.
-	CreatorOnly ACL = "creator"
-	// CreatorReadable lets everybody see, and only holders of the identity do.
-	CreatorReadable ACL = "read"
+	ACLCreatorOnly ACL = "creator"
+	// ACLCreatorReadable lets everybody see, and only holders of the identity do.
+	ACLCreatorReadable ACL = "read"
 	// WorldOpen lets everybody do everything.
-	WorldOpen ACL = "open"
+	ACLWorldOpen ACL = "open"
 )
 
 const (
@@ -98,13 +98,13 @@ func (o *Options) withDefaults() (*Options, error) {
 		c = *o
 	}
 	setDefault(&c.Root, defaultRoot)
-	setDefault(&c.Strategy, Queue)
-	setDefault(&c.Dialect, Curator)
+	setDefault(&c.Strategy, StrategyQueue)
+	setDefault(&c.Dialect, DialectCurator)
 	setDefault(&c.ConnectTimeout, defaultConnectTimeout)
 	if c.User != "" {
-		setDefault(&c.ACL, CreatorOnly)
+		setDefault(&c.ACL, ACLCreatorOnly)
 	}
-	setDefault(&c.ACL, WorldOpen)
+	setDefault(&c.ACL, ACLWorldOpen)
 	return &c, c.check()
 }
 
@@ -119,26 +119,26 @@ func (o *Options) check() error {
 	if err := checkRoot(o.Root); err != nil {
 		return err
 	}
-	if o.Strategy != Queue && o.Strategy != Node {
-		return fmt.Errorf("%w: strategy must be %s or %s", driver.ErrInvalid, Queue, Node)
+	if o.Strategy != StrategyQueue && o.Strategy != StrategyNode {
+		return fmt.Errorf("%w: strategy must be %s or %s", driver.ErrInvalid, StrategyQueue, StrategyNode)
 	}
-	if o.Dialect != Curator && o.Dialect != CuratorRW && o.Dialect != Kazoo {
-		return fmt.Errorf("%w: dialect must be %s, %s or %s", driver.ErrInvalid, Curator, CuratorRW, Kazoo)
+	if o.Dialect != DialectCurator && o.Dialect != DialectCuratorRW && o.Dialect != DialectKazoo {
+		return fmt.Errorf("%w: dialect must be %s, %s or %s", driver.ErrInvalid, DialectCurator, DialectCuratorRW, DialectKazoo)
 	}
-	if o.Strategy == Node && o.Dialect != Curator {
-		return fmt.Errorf("%w: strategy %s has no dialects", driver.ErrInvalid, Node)
+	if o.Strategy == StrategyNode && o.Dialect != DialectCurator {
+		return fmt.Errorf("%w: strategy %s has no dialects", driver.ErrInvalid, StrategyNode)
 	}
-	if o.Strategy == Node && o.ACL == CreatorOnly && o.User == "" {
-		return fmt.Errorf("%w: strategy %s with ACL %s needs a user and a password", driver.ErrInvalid, Node, o.ACL)
+	if o.Strategy == StrategyNode && o.ACL == ACLCreatorOnly && o.User == "" {
+		return fmt.Errorf("%w: strategy %s with ACL %s needs a user and a password", driver.ErrInvalid, StrategyNode, o.ACL)
 	}
 	switch o.ACL {
-	case WorldOpen:
-	case CreatorOnly, CreatorReadable:
+	case ACLWorldOpen:
+	case ACLCreatorOnly, ACLCreatorReadable:
 		if o.User == "" && (o.TLS == nil || len(o.TLS.Certificates) == 0 && o.TLS.GetClientCertificate == nil) {
 			return fmt.Errorf("%w: ACL %s needs an identity: a user and a password, or a client certificate", driver.ErrInvalid, o.ACL)
 		}
 	default:
-		return fmt.Errorf("%w: ACL must be %s, %s or %s", driver.ErrInvalid, CreatorOnly, CreatorReadable, WorldOpen)
+		return fmt.Errorf("%w: ACL must be %s, %s or %s", driver.ErrInvalid, ACLCreatorOnly, ACLCreatorReadable, ACLWorldOpen)
 	}
 	if (o.User == "") != (o.Password == "") || strings.Contains(o.User, ":") {
 		return fmt.Errorf("%w: a digest identity has a user, without ':', and a password", driver.ErrInvalid)
@@ -169,9 +169,9 @@ func checkRoot(root string) error {
 // acl is what the nodes are made with.
 func (o *Options) acl() []zk.ACL {
 	switch o.ACL {
-	case CreatorOnly:
+	case ACLCreatorOnly:
 		return zk.AuthACL(zk.PermAll)
-	case CreatorReadable:
+	case ACLCreatorReadable:
 		return append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermRead)...)
 	}
 	return zk.WorldACL(zk.PermAll)

@@ -56,7 +56,7 @@ func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) er
 
 func lockNode(ctx context.Context, c *conn, o *Options, path string) error {
 	_, err := call(ctx, c, func() (string, error) {
-		if o.Dialect == Kazoo {
+		if o.Dialect == DialectKazoo {
 			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
 		}
 		return c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())

@@ -33,7 +33,7 @@ func TestPathWithPast(t *testing.T) {
 			followers = append(followers, m)
 		}
 	}
-	for _, o := range []*Options{{Root: "/past-node", Strategy: Node}, {Root: "/past"}} {
+	for _, o := range []*Options{{Root: "/past-node", Strategy: StrategyNode}, {Root: "/past"}} {
 		const ttl = 10 * time.Second
 		at, behind := newSite(t, ttl, o, leader), newSite(t, ttl, o, followers[0])
 		moves, name := newSite(t, ttl, o, followers...), uniqueName(t)

@@ -47,7 +47,7 @@ func (c *givenUp) Err() error {
 func TestLatePublish(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	for _, o := range []*Options{nil, {Strategy: Node, Root: "/late-node"}} {
+	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/late-node"}} {
 		b, err := open([]string{z.Addr}, o)
 		if err != nil {
 			t.Fatal(err)

@@ -101,7 +101,7 @@ func TestWatchesAreSetAgainFirst(t *testing.T) {
 // A waiter that has reconnected is deleted by an administrator, and then its blocker leaves,
 // before the library has set the waiter's watch on its own node again: that the blocker has
 // left does not grant the lock to it. It did until the watch was set.
-func TestGuardAfterReconnection(t *testing.T) {
+func TestMarginAfterReconnection(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a := admin(t, z)

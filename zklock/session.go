@@ -99,7 +99,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 }
 
 func (s *session) Ticket(r driver.Request) driver.Ticket {
-	if s.backend.opts.Strategy == Node {
+	if s.backend.opts.Strategy == StrategyNode {
 		return newNodeTicket(s, r)
 	}
 	return newTicket(s, r)

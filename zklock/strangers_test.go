@@ -26,15 +26,15 @@ func TestOtherDialectRefused(t *testing.T) {
 		node, writer string // writer "": no other dialect
 		busy         bool
 	}{
-		{Curator, bare + "__lock__", "kazoo's form", false},
-		{Curator, bare + "__rlock__", "kazoo's form", false},
-		{CuratorRW, bare + "__lock__", "kazoo's form", false},
-		{Kazoo, "_c_" + uuid + "-lock-", "Curator's form", false},
-		{Kazoo, "_c_" + uuid + "-__READ__", "Curator's form", false},
-		{Curator, "_c_" + uuid + "-__WRIT__", "", true},
-		{Kazoo, bare + "__lock__", "", true},
-		{Curator, "somebody-else-", "", false},
-		{Kazoo, "_c_somebody-else-", "", false},
+		{DialectCurator, bare + "__lock__", "kazoo's form", false},
+		{DialectCurator, bare + "__rlock__", "kazoo's form", false},
+		{DialectCuratorRW, bare + "__lock__", "kazoo's form", false},
+		{DialectKazoo, "_c_" + uuid + "-lock-", "Curator's form", false},
+		{DialectKazoo, "_c_" + uuid + "-__READ__", "Curator's form", false},
+		{DialectCurator, "_c_" + uuid + "-__WRIT__", "", true},
+		{DialectKazoo, bare + "__lock__", "", true},
+		{DialectCurator, "somebody-else-", "", false},
+		{DialectKazoo, "_c_somebody-else-", "", false},
 	} {
 		t.Run(string(c.dialect)+" "+c.node, func(t *testing.T) {
 			root := "/" + strings.ToLower(strings.NewReplacer("/", "-", "#", "-").Replace(uniqueName(t)))
@@ -86,7 +86,7 @@ func TestKazooKeepsLockNodes(t *testing.T) {
 	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	a := admin(t, z)
-	for _, d := range []Dialect{Kazoo, Curator} {
+	for _, d := range []Dialect{DialectKazoo, DialectCurator} {
 		s := newSite(t, 10*time.Second, &Options{Root: "/" + string(d), Dialect: d}, z)
 		testkit.Release(t, s.lock(t, "a"))
 	}

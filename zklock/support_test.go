@@ -102,7 +102,7 @@ func lost(t testing.TB, l *hasp.Lease, reason hasp.Reason) time.Duration {
 // the deadline that must be right: a busy machine may tell of it late.
 func believed(t testing.TB, l *hasp.Lease, by time.Time) {
 	t.Helper()
-	lost(t, l, hasp.Expired)
+	lost(t, l, hasp.ReasonExpired)
 	if d := l.Deadline(); d.After(by) {
 		t.Errorf("believed for %s too long", d.Sub(by))
 	}

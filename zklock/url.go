@@ -40,13 +40,13 @@ func parse(u *url.URL) (*Options, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
 		Root:           u.Path,
-		Strategy:       Strategy(p.OneOf("strategy", string(Queue), string(Node))),
-		Dialect:        Dialect(p.OneOf("dialect", string(Curator), string(CuratorRW), string(Kazoo))),
+		Strategy:       Strategy(p.OneOf("strategy", string(StrategyQueue), string(StrategyNode))),
+		Dialect:        Dialect(p.OneOf("dialect", string(DialectCurator), string(DialectCuratorRW), string(DialectKazoo))),
 		PlainNames:     p.OneOf("names", "encoded", "plain") == "plain",
 		ConnectTimeout: p.Duration("connect_timeout", defaultConnectTimeout),
 	}
 	if p.Has("acl") {
-		o.ACL = ACL(p.OneOf("acl", string(CreatorOnly), string(CreatorReadable), string(WorldOpen)))
+		o.ACL = ACL(p.OneOf("acl", string(ACLCreatorOnly), string(ACLCreatorReadable), string(ACLWorldOpen)))
 	}
 	files, serverName := tlsfiles.Named(p, ""), p.String("servername", "")
 	given := files.Any() || serverName != ""

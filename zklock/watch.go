@@ -63,7 +63,7 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bo
 		set = append(set, func() { c.watches.remove(node, l) })
 		return c.set(ctx, watchKey{node, kind}, l, request)
 	}
-	if b.opts.Strategy == Node {
+	if b.opts.Strategy == StrategyNode {
 		_, err := add(node, contents, func() error { _, _, _, err := c.zk.ExistsW(node); return err })
 		return remove, err
 	}

@@ -32,7 +32,7 @@ func generateAbout(t *rapid.T, s *suite, about pair) Program {
 	for range clients {
 		c := Client{
 			Store: g.store(), TTL: g.base * time.Duration(g.pick(ttls...)),
-			Guard: g.base / 20 * time.Duration(g.pick(0, 0, 0, 1, 5)),
+			Margin: g.base / 20 * time.Duration(g.pick(0, 0, 0, 1, 5)),
 		}
 		if g.proxied {
 			c.Slow = time.Millisecond * time.Duration(g.pick(0, 0, 5, 30))
@@ -182,8 +182,8 @@ func (g *generator) options(s *Step) {
 		o.Reentrant = g.chance(2)
 		o.Within = o.Within || o.Reentrant
 	}
-	if g.wants("Batch") {
-		o.Batch = g.pick(2, 3, 5)
+	if g.wants("LocalHandOver") {
+		o.LocalHandOver = g.pick(2, 3, 5)
 	}
 	if g.wants("MinHold") {
 		o.MinHold = T / time.Duration(g.pick(10, 2, 1))

@@ -176,7 +176,7 @@ func (r *run) judgeGrantLocked(h *hold, i int) {
 }
 
 // keeps says why a hold keeps others out of one of its locks at this moment; "" if it does not. same: it is asked for
-// a lease of the same entry, which MinHold and the guard do not keep out.
+// a lease of the same entry, which MinHold and the safety margin do not keep out.
 func (r *run) keeps(o *hold, j int, same bool) string {
 	now := time.Now()
 	if !o.over && o.held() {
@@ -189,9 +189,9 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 	var lost *hasp.LostError
 	if errors.As(o.each[j].Err(), &lost) {
 		switch lost.Reason {
-		case hasp.Expired, hasp.ClockJump, hasp.Overdue, hasp.Stalled:
-			if guard := o.by[j].guard(); now.Sub(lost.Since) < guard && !o.by[j].closed {
-				return fmt.Sprintf("believed until %s ago, less than its guard of %s", now.Sub(lost.Since), guard)
+		case hasp.ReasonExpired, hasp.ReasonClockJump, hasp.ReasonOverdue, hasp.ReasonStalled:
+			if margin := o.by[j].margin(); now.Sub(lost.Since) < margin && !o.by[j].closed {
+				return fmt.Sprintf("believed until %s ago, less than its margin of %s", now.Sub(lost.Since), margin)
 			}
 		}
 		return ""
@@ -210,7 +210,7 @@ func (r *run) judgeLosses() {
 	for _, h := range r.holds {
 		for j, l := range h.each {
 			var lost *hasp.LostError
-			if !errors.As(l.Err(), &lost) || lost.Reason != hasp.Denied || r.faulty || h.over || h.forgotten || r.anyEvicted(h) {
+			if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonDenied || r.faulty || h.over || h.forgotten || r.anyEvicted(h) {
 				continue
 			}
 			if trusted := lost.Since.Sub(lost.Confirmed); trusted < h.by[j].TTL/2 {
@@ -230,10 +230,10 @@ func (r *run) entryLostLocked(h *hold) bool {
 	return false
 }
 
-// guard is that of the client, as GUARANTEES.md has it.
-func (m *machine) guard() time.Duration {
-	if m.Guard > 0 {
-		return m.Guard
+// margin is that of the client, as GUARANTEES.md has it.
+func (m *machine) margin() time.Duration {
+	if m.Margin > 0 {
+		return m.Margin
 	}
 	return max(m.TTL/10, 50*time.Millisecond)
 }

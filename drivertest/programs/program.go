@@ -18,10 +18,10 @@ type Program struct {
 
 // Client is one machine.
 type Client struct {
-	Store int           // of those there are
-	TTL   time.Duration // 0: the base of the run
-	Guard time.Duration // 0: hasp's default
-	Slow  time.Duration // what the store's servers answer is late by up to so much, where there is a network
+	Store  int           // of those there are
+	TTL    time.Duration // 0: the base of the run
+	Margin time.Duration // 0: hasp's default
+	Slow   time.Duration // what the store's servers answer is late by up to so much, where there is a network
 }
 
 // Name is a lock's, on each store.
@@ -46,15 +46,15 @@ type Step struct {
 
 // Options are those of an acquisition.
 type Options struct {
-	Within    bool // with the context of Lease, as work under it would
-	Reentrant bool
-	Batch     int // 0 or more than 1
-	MinHold   time.Duration
-	MaxHold   time.Duration
-	Stall     time.Duration
-	Ask       bool
-	Revocable bool
-	Deadlock  bool // FailOnDeadlock
+	Within        bool // with the context of Lease, as work under it would
+	Reentrant     bool
+	LocalHandOver int // 0 or more than 1
+	MinHold       time.Duration
+	MaxHold       time.Duration
+	Stall         time.Duration
+	Ask           bool
+	Revocable     bool
+	Deadlock      bool // FailOnDeadlock
 }
 
 // Op is what a Step does.

@@ -3,7 +3,7 @@
 // Each feature of a lock may be right alone and wrong beside another: a downgrade beside a batch,
 // an expiry beside a store that is back at the wrong moment. Nobody writes a test for each pair,
 // let alone for each pair under each fault. So a [Program] is drawn at random: two to four clients
-// with different TTLs and guards, one to three names, every operation with every option, and
+// with different TTLs and margins, one to three names, every operation with every option, and
 // faults of the network between them. While it runs, a small model of what the promises allow
 // (judge.go) looks at every grant, release and value.
 //

@@ -96,8 +96,8 @@ func (r *run) connect() {
 		m := &machine{Client: c, conn: r.at[c.Store].connect(r.tb)}
 		m.conn.slow(c.Slow)
 		opts := []hasp.Option{hasp.WithTTL(c.TTL)}
-		if c.Guard > 0 {
-			opts = append(opts, hasp.WithGuard(c.Guard))
+		if c.Margin > 0 {
+			opts = append(opts, hasp.WithSafetyMargin(c.Margin))
 		}
 		var err error
 		if m.client, err = hasp.New(connected(m.conn), opts...); err != nil {

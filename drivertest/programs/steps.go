@@ -143,7 +143,7 @@ func (a *acquisition) of() []feature {
 	fs := []feature{feature(a.step.Do)}
 	o := a.step.Opts
 	for f, is := range map[feature]bool{
-		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "Batch": o.Batch > 0, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
+		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "LocalHandOver": o.LocalHandOver > 0, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
 		"Stall": o.Stall > 0, "Bounded": a.step.Time > 0, "Ask": o.Ask, "Revocable": o.Revocable, "Deadlock": o.Deadlock,
 	} {
 		if is {
@@ -163,7 +163,7 @@ func (r *run) options(a *acquisition) []hasp.LockOption {
 		}
 	}
 	add(o.Reentrant, hasp.Reentrant)
-	add(o.Batch > 0, func() hasp.LockOption { return hasp.Batch(o.Batch, r.base) })
+	add(o.LocalHandOver > 0, func() hasp.LockOption { return hasp.LocalHandOver(o.LocalHandOver, r.base) })
 	add(o.MinHold > 0, func() hasp.LockOption { return hasp.MinHold(o.MinHold) })
 	add(o.MaxHold > 0, func() hasp.LockOption { return hasp.MaxHold(o.MaxHold) })
 	add(o.Stall > 0, func() hasp.LockOption { return hasp.StallAfter(o.Stall) })

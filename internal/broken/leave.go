@@ -29,7 +29,7 @@ var leaveControls = []Control{
 	{
 		Name: "deletes by name whoever is in front",
 		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
-		Seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "HandOff/Adopt"},
+		Seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "Transfer/Adopt"},
 	},
 	{
 		Name: "confirms whatever it is asked to do",

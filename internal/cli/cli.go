@@ -101,7 +101,7 @@ you already have.
 	root.AddCommand(
 		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
 		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
-		a.electCommand(), a.guardCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
+		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
 	)
 	return root
 }

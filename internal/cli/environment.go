@@ -63,7 +63,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // Settings were for this hasp alone. With HASP_NO_WAIT a nested run would give up a lock that
 // its author meant it to wait for, and with HASP_NOTE name another command as the reason; and
 // there is no telling apart which of them was meant for both. What all who use a store are to
-// have (ttl, guard) can stand in its URL, which is passed on.
+// have (ttl, margin) can stand in its URL, which is passed on.
 func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCredentials, exclusive bool) []string {
 	own := map[string]string{}
 	for name := range a.settings {

@@ -22,14 +22,14 @@ func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
 
 // trustFlags are those of the verbs that hold a lock.
 type trustFlags struct {
-	ttl, guard span
-	note       string
+	ttl, margin span
+	note        string
 }
 
 func (f *trustFlags) add(fs *pflag.FlagSet) {
-	f.ttl.min, f.guard.min = 1, 1
+	f.ttl.min, f.margin.min = 1, 1
 	fs.Var(&f.ttl, "ttl", "how long a crashed holder blocks others, on stores where locks expire (default 10s)")
-	fs.Var(&f.guard, "guard", "how long before expiry the lock is no longer trusted (default: a tenth of the TTL)")
+	fs.Var(&f.margin, "margin", "how long before expiry the lock is no longer trusted (default: a tenth of the TTL)")
 	fs.StringVar(&f.note, "note", "", "what others are shown as the reason (`TEXT`; default: the command's name and first word)")
 }
 
@@ -38,8 +38,8 @@ func (f *trustFlags) options() []hasp.Option {
 	if f.ttl.set {
 		opts = append(opts, hasp.WithTTL(f.ttl.d))
 	}
-	if f.guard.set {
-		opts = append(opts, hasp.WithGuard(f.guard.d))
+	if f.margin.set {
+		opts = append(opts, hasp.WithSafetyMargin(f.margin.d))
 	}
 	return opts
 }

@@ -43,9 +43,9 @@ func (j *job) losing() {
 	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
 }
 
-// lost is for a lock that is no longer ours. The next holder may have it after the guard,
+// lost is for a lock that is no longer ours. The next holder may have it after the safety margin,
 // and if the store itself has removed us at this moment: there is no time for TERM. The
-// road not taken, TERM now and KILL before the guard is over, would leave a tenth of the
+// road not taken, TERM now and KILL before the safety margin is over, would leave a tenth of the
 // TTL for both, and none at all where the store has spoken.
 func (j *job) lost() {
 	p := &j.flags.onLost

@@ -31,7 +31,7 @@ FLAGS BY ENVIRONMENT
   Durations are 30s, 5m, 1h30m; a bare number is seconds. These variables are not
   handed on to the command that hasp runs, but for HASP_STORE: what all are to
   have can stand in the store's URL (?ttl=60s). The variables that hasp run sets
-  for its command (hasp run --help) are nobody's defaults, but for hasp guard.
+  for its command (hasp run --help) are nobody's defaults, but for hasp fence.
 
 ` + exitHelp
 
@@ -43,7 +43,7 @@ const exitHelp = `EXIT CODES
   69     store unreachable, or it did not answer in time
   70     internal error
   75     busy, or the wait was over (--busy-code, --skip-ok change it)
-  76     lock lost, command stopped; or, of hasp guard, the token is stale
+  76     lock lost, command stopped; or, of hasp fence, the token is stale
   78     configuration: bad or empty store URL, not supported there, nested lock;
          or the store refuses: no permission, read-only, full
   124    --max-hold was over, command stopped
@@ -93,7 +93,7 @@ REQUESTS
 
 ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
-  HASP_TOKEN     the fencing token; absent where the store has none. hasp guard
+  HASP_TOKEN     the fencing token; absent where the store has none. hasp fence
                  writes under it
   HASP_HOLDER    the id of our entry, as hasp who shows it
   HASP_DEADLINE  until when the lock was trusted at the start (RFC 3339); moves

@@ -25,7 +25,7 @@ type bencher struct {
 
 // Observe hears when somebody begins to wait.
 func (b *bencher) Observe(e hasp.Event) {
-	if e.Kind == hasp.Waiting {
+	if e.Kind == hasp.EventWaiting {
 		select {
 		case b.waiting <- struct{}{}:
 		default:

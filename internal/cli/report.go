@@ -158,14 +158,14 @@ func (r *reporter) conclude(event string, end record, f *failure) {
 // write.
 func (r *reporter) Observe(e hasp.Event) {
 	switch e.Kind {
-	case hasp.Waiting:
+	case hasp.EventWaiting:
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", r.name)
-	case hasp.RenewFailed:
-		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Margin), e.Err)
-	case hasp.Renewed:
+	case hasp.EventRenewFailed:
+		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), e.Err)
+	case hasp.EventRenewed:
 		r.detail("renewed %q", r.name)
-	case hasp.Requeued:
+	case hasp.EventRequeued:
 		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, e.Err)
 	}
 }

@@ -22,9 +22,9 @@ var reasons = map[string]string{
 	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
 	"github.com/go-redsync/redsync/v4":    "the same; tests only",
 	"github.com/go-co-op/gocron/v2":       "gocronhasp: the scheduler whose jobs it locks",
-	"github.com/go-sql-driver/mysql":      "mysqllock's client; tests of sqlguard's dialect",
+	"github.com/go-sql-driver/mysql":      "mysqllock's client; tests of sqlfence's dialect",
 	"github.com/go-zookeeper/zk":          "zklock's client; the only one in Go that is maintained",
-	"github.com/jackc/pgx/v5":             "pglock's and pgxguard's client; database/sql alone cannot wait for notifications",
+	"github.com/jackc/pgx/v5":             "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
 	"github.com/prometheus/client_golang": "promhasp: what it counts for",
 	"github.com/redis/go-redis/v9":        "the client that most users have: redislock/goredis takes theirs",
 	"github.com/redis/rueidis":            "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
@@ -33,7 +33,7 @@ var reasons = map[string]string{
 	"github.com/spf13/pflag":              "cobra's flags",
 	"go.etcd.io/etcd/api/v3":              "etcdlock: the messages of etcd's client",
 	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
-	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlguard's dialect on; tests only",
+	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlfence's dialect on; tests only",
 	"go.opentelemetry.io/otel":            "otelhasp: what it traces for",
 	"go.opentelemetry.io/otel/metric":     "otelhasp: what it counts for",
 	"go.opentelemetry.io/otel/sdk":        "keeps spans; tests only",
@@ -51,19 +51,19 @@ var reasons = map[string]string{
 var mayImport = map[string][]string{
 	// Whoever imports hasp gets no client library that they did not ask for.
 	".":       {"./driver"},
-	"./guard": {}, // goes into the user's write path, beside a client of theirs
+	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
-	// A guard is written for one client and links no other's. Those whose resource has
+	// A fence is written for one client and links no other's. Those whose resource has
 	// names of its own encode the lock's as drivers do.
-	"./guard/fileguard":          {"./guard", "./internal/fstype"},
-	"./guard/httpguard":          {"./guard"},
-	"./guard/sqlguard":           {"./guard", "./guard/internal/retry"},
-	"./guard/pgxguard":           {"./guard", "./guard/internal/retry", "./guard/sqlguard", "github.com/jackc/pgx/v5"},
-	"./guard/redisguard":         {"./guard", "./driver", "github.com/redis/rueidis"},
-	"./guard/etcdguard":          {"./guard", "./guard/internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
-	"./guard/zkguard":            {"./guard", "./guard/internal/retry", "./driver", "github.com/go-zookeeper/zk"},
-	"./guard/internal/retry":     {"./guard"},
-	"./guard/internal/guardtest": {".", "./driver", "./guard", "./memlock"}, // tests only: a real lock that is lost at will
+	"./fencing/filefence":          {"./fencing", "./internal/fstype"},
+	"./fencing/httpfence":          {"./fencing"},
+	"./fencing/sqlfence":           {"./fencing", "./fencing/internal/retry"},
+	"./fencing/pgxfence":           {"./fencing", "./fencing/internal/retry", "./fencing/sqlfence", "github.com/jackc/pgx/v5"},
+	"./fencing/redisfence":         {"./fencing", "./driver", "github.com/redis/rueidis"},
+	"./fencing/etcdfence":          {"./fencing", "./fencing/internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
+	"./fencing/zkfence":            {"./fencing", "./fencing/internal/retry", "./driver", "github.com/go-zookeeper/zk"},
+	"./fencing/internal/retry":     {"./fencing"},
+	"./fencing/internal/fencetest": {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsfiles":     {"./driver"}, // its own, so that only stores with TLS link that
@@ -99,7 +99,7 @@ var mayImport = map[string][]string{
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":           {"./internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redlock", "./pglock", "./mysqllock"},
-	"./internal/cli":       {".", "./driver", "./guard", "./guard/fileguard", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./internal/cli/group": {"./internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./internal/cli/group/spawn":  {},
@@ -113,7 +113,7 @@ var mayImport = map[string][]string{
 	"./internal/deps":             {},
 	"./internal/docs":             {},
 	"./internal/faultnet":         {},
-	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and fileguard
+	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
 	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
 	"./internal/handmade":         {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},

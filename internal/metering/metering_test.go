@@ -22,17 +22,17 @@ func TestOutcome(t *testing.T) {
 		want  string
 		of    []string
 	}{
-		{hasp.Event{Kind: hasp.Acquired}, "acquired", metering.Acquisitions},
-		{hasp.Event{Kind: hasp.Busy, Err: hasp.ErrBusy}, "busy", metering.Acquisitions},
-		{hasp.Event{Kind: hasp.Failed, Err: hasp.ErrClosed}, "failed", metering.Acquisitions},
-		{hasp.Event{Kind: hasp.Released}, "confirmed", metering.Releases},
-		{hasp.Event{Kind: hasp.Released, Err: wrapped}, "lost", metering.Releases},
-		{hasp.Event{Kind: hasp.Released, Err: hasp.ErrUnknown}, "unknown", metering.Releases},
-		{hasp.Event{Kind: hasp.Lost, Err: &hasp.LostError{Reason: hasp.ClockJump}}, "clock jump", metering.Losses},
-		{hasp.Event{Kind: hasp.Renewed}, "ok", metering.Renewals},
-		{hasp.Event{Kind: hasp.RenewFailed, Err: errors.New("no answer")}, "failed", metering.Renewals},
-		{hasp.Event{Kind: hasp.Waiting}, "", []string{""}},
-		{hasp.Event{Kind: hasp.Requeued}, "", []string{""}},
+		{hasp.Event{Kind: hasp.EventAcquired}, "acquired", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.EventBusy, Err: hasp.ErrBusy}, "busy", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.EventFailed, Err: hasp.ErrClosed}, "failed", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.EventReleased}, "confirmed", metering.Releases},
+		{hasp.Event{Kind: hasp.EventReleased, Err: wrapped}, "lost", metering.Releases},
+		{hasp.Event{Kind: hasp.EventReleased, Err: hasp.ErrUnknown}, "unknown", metering.Releases},
+		{hasp.Event{Kind: hasp.EventLost, Err: &hasp.LostError{Reason: hasp.ReasonClockJump}}, "clock jump", metering.Losses},
+		{hasp.Event{Kind: hasp.EventRenewed}, "ok", metering.Renewals},
+		{hasp.Event{Kind: hasp.EventRenewFailed, Err: errors.New("no answer")}, "failed", metering.Renewals},
+		{hasp.Event{Kind: hasp.EventWaiting}, "", []string{""}},
+		{hasp.Event{Kind: hasp.EventRequeued}, "", []string{""}},
 	} {
 		if got := metering.Outcome(c.event); got != c.want || !slices.Contains(c.of, got) {
 			t.Errorf("%s, %v: %q, want %q of %q", c.event.Kind, c.event.Err, got, c.want, c.of)

@@ -12,12 +12,12 @@ import (
 // What Outcome returns for the events that one counter counts. The counters begin with all
 // of these at 0: see both packages for why.
 var (
-	Acquisitions = []string{string(hasp.Acquired), string(hasp.Busy), string(hasp.Failed)}
+	Acquisitions = []string{string(hasp.EventAcquired), string(hasp.EventBusy), string(hasp.EventFailed)}
 	Releases     = []string{"confirmed", "unknown", "lost"}
 	Renewals     = []string{"ok", "failed"}
 	Losses       = []string{
-		string(hasp.Expired), string(hasp.Denied), string(hasp.SessionGone), string(hasp.Closed),
-		string(hasp.ClockJump), string(hasp.Overdue), string(hasp.Stalled),
+		string(hasp.ReasonExpired), string(hasp.ReasonDenied), string(hasp.ReasonSessionGone), string(hasp.ReasonClosed),
+		string(hasp.ReasonClockJump), string(hasp.ReasonOverdue), string(hasp.ReasonStalled),
 	}
 )
 
@@ -29,9 +29,9 @@ var Buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1
 // never an error's text. It is "" for events that are not the end of anything.
 func Outcome(e hasp.Event) string {
 	switch e.Kind {
-	case hasp.Acquired, hasp.Busy, hasp.Failed:
+	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
 		return string(e.Kind)
-	case hasp.Released:
+	case hasp.EventReleased:
 		switch {
 		case e.Err == nil:
 			return "confirmed"
@@ -39,15 +39,15 @@ func Outcome(e hasp.Event) string {
 			return "lost"
 		}
 		return "unknown"
-	case hasp.Lost:
+	case hasp.EventLost:
 		var lost *hasp.LostError
 		if errors.As(e.Err, &lost) {
 			return string(lost.Reason)
 		}
 		return "unknown"
-	case hasp.Renewed:
+	case hasp.EventRenewed:
 		return "ok"
-	case hasp.RenewFailed:
+	case hasp.EventRenewFailed:
 		return "failed"
 	}
 	return ""

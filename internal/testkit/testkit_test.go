@@ -75,8 +75,8 @@ func TestLeases(t *testing.T) {
 		testkit.Release(t, l)
 		l = testkit.Granted(t, queued)
 		store.Lose("a")
-		testkit.Lost(t, l, hasp.Expired, hasp.Denied)
-		if got := said(t, func(t testing.TB) { testkit.Lost(t, l, hasp.Expired) }); !strings.Contains(got, "want one of") {
+		testkit.Lost(t, l, hasp.ReasonExpired, hasp.ReasonDenied)
+		if got := said(t, func(t testing.TB) { testkit.Lost(t, l, hasp.ReasonExpired) }); !strings.Contains(got, "want one of") {
 			t.Errorf("said %q of a loss for another reason", got)
 		}
 		if got := said(t, func(t testing.TB) { testkit.Release(t, l) }); !strings.HasPrefix(got, "release: ") {

@@ -42,7 +42,7 @@ func Waiting(t testing.TB, name string, client func(hasp.Option) *hasp.Client) <
 	t.Helper()
 	waits := make(chan struct{}, 1)
 	c := client(hasp.WithObserver(Observer(func(e hasp.Event) {
-		if e.Kind == hasp.Waiting {
+		if e.Kind == hasp.EventWaiting {
 			select {
 			case waits <- struct{}{}:
 			default:

@@ -27,7 +27,7 @@ import (
 )
 
 // Open makes a backend on a client of yours. o may be nil.
-func Open(client redis.UniversalClient, o *redislock.Options) (driver.Backend, error) {
+func New(client redis.UniversalClient, o *redislock.Options) (driver.Backend, error) {
 	c := &conn{client: client}
 	switch r := client.(type) {
 	case *redis.Client:

@@ -47,7 +47,7 @@ func (o owned) Close() error { return errors.Join(o.whole.Close(), o.client.Clos
 
 func backend(t testing.TB, client redis.UniversalClient, o *redislock.Options) driver.Backend {
 	t.Helper()
-	b, err := goredis.Open(client, o)
+	b, err := goredis.New(client, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestNoRetries(t *testing.T) {
 func TestRefusesOtherClients(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
-	if _, err := goredis.Open(ring, nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := goredis.New(ring, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a ring: %v", err)
 	}
 }

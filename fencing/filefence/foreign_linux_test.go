@@ -1,0 +1,196 @@
+package filefence_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/filefence"
+)
+
+// flockEnv has a second process of this binary open the file that it names, for reading, take
+// its flock, say whether it could, and keep it until its input ends.
+const flockEnv = "HASP_FILEGUARD_FLOCK"
+
+func holdFlock(path string) {
+	file, err := os.Open(path)
+	if err == nil {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	fmt.Println(errors.Is(err, os.ErrPermission), err)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// stranger is a uid that is nobody's, and in no group that we are in.
+const stranger = 64321
+
+// flockAs runs holdFlock as a user until the test ends, and returns what it said.
+func flockAs(t *testing.T, self string, uid uint32, path string) string {
+	t.Helper()
+	cmd := exec.Command(self, "-test.run=^$")
+	cmd.Env = append(os.Environ(), flockEnv+"="+path)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+// openToAll makes a directory that every user can reach, and a copy of this program in it.
+func openToAll(t *testing.T) (dir, self string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	dir, err := os.MkdirTemp("", "hasp-filefence-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self = filepath.Join(dir, "self")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(self, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return dir, self
+}
+
+// A user who may read the file cannot hold up those who write it: reading the sidecar would be
+// enough for its flock, and so he may not. One that is open to him because an earlier version
+// made it so is closed at its next use.
+func TestStrangerCannotBlock(t *testing.T) {
+	dir, self := openToAll(t)
+	for _, c := range []struct {
+		name string
+		made func(sidecar string) error
+	}{
+		{"new", func(string) error { return nil }},
+		{"old", func(sidecar string) error { return os.WriteFile(sidecar, nil, 0o644) }},
+	} {
+		f, err := filefence.Open(filepath.Join(dir, c.name), "nightly")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.made(f.Sidecar()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Replace(t.Context(), 7, strings.NewReader("ours")); err != nil {
+			t.Fatal(err)
+		}
+		if said := flockAs(t, self, stranger, f.Sidecar()); !strings.HasPrefix(said, "true") {
+			t.Errorf("%s: a stranger who takes the flock of the sidecar is told: %s", c.name, said)
+		}
+		f.Wait = 5 * time.Second
+		if err := f.Replace(t.Context(), 8, strings.NewReader("ours again")); err != nil {
+			t.Errorf("%s: beside a stranger: %v", c.name, err)
+		}
+	}
+}
+
+// The control, and the bound: our own user's process can take the flock, and whoever waits for
+// its turn is told so in the end, and has written nothing.
+func TestBlockedIsTold(t *testing.T) {
+	dir, self := openToAll(t)
+	path := filepath.Join(dir, "report")
+	f, err := filefence.Open(path, "nightly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Replace(t.Context(), 7, strings.NewReader("before")); err != nil {
+		t.Fatal(err)
+	}
+	if said := flockAs(t, self, 0, f.Sidecar()); said != "false <nil>\n" {
+		t.Fatalf("the control cannot take the flock: %s", said)
+	}
+	f.Wait = 50 * time.Millisecond
+	err = f.Replace(t.Context(), 8, strings.NewReader("after"))
+	if !errors.Is(err, filefence.ErrBlocked) || errors.Is(err, fencing.ErrStale) || !strings.Contains(err.Error(), f.Sidecar()) {
+		t.Errorf("behind a flock that stays: %v", err)
+	}
+	if got := content(t, path); got != "before" {
+		t.Errorf("the file is %q", got)
+	}
+}
+
+// Users who share a directory fence its files together, whoever made the sidecar, and the
+// directory's group is the one that counts.
+func TestSharedDirectory(t *testing.T) {
+	dir, self := openToAll(t)
+	shared := filepath.Join(dir, "shared")
+	err := errors.Join(os.Mkdir(shared, 0o700), os.Chown(shared, 0, stranger), os.Chmod(shared, 0o770))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := filefence.Open(filepath.Join(shared, "report"), "nightly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Advance(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run=^$")
+	cmd.Env = append(os.Environ(), advanceEnv+"="+filepath.Join(shared, "report"))
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the other user: %v, %s", err, bytes.TrimSpace(out))
+	}
+	if err := f.Advance(t.Context(), 7); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a token that the other user has passed: %v", err)
+	}
+}
+
+// advanceEnv has a second process of this binary advance the file that it names to 8.
+const advanceEnv = "HASP_FILEGUARD_ADVANCE"
+
+func init() {
+	if path := os.Getenv(flockEnv); path != "" {
+		holdFlock(path)
+		os.Exit(0)
+	}
+	path := os.Getenv(advanceEnv)
+	if path == "" {
+		return
+	}
+	f, err := filefence.Open(path, "nightly")
+	if err == nil {
+		err = f.Advance(context.Background(), 8)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

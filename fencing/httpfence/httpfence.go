@@ -1,0 +1,223 @@
+// Package httpfence carries fencing tokens over HTTP: the client's transport puts the lock's
+// name and token into two headers, the server's handler refuses a request whose token is
+// stale with 412 Precondition Failed.
+//
+//	Hasp-Lock: orders%2F42        the lock's name, percent-encoded
+//	Hasp-Token: 88                the token; in every answer the greatest one seen
+//
+// On the server:
+//
+//	var fences fencing.Fences
+//	http.Handle("/orders/", httpfence.Handler(&fences, lockOf, orders))
+//
+// where lockOf names the lock that protects what a request is about. At the client:
+//
+//	client := &http.Client{Transport: httpfence.Transport(nil, lease.Name(), lease.Token())}
+//	err := httpfence.Advance(ctx, client, "https://example.com/orders/42")
+//	...read, think...
+//	resp, err := client.Post(...)
+//	err = httpfence.Err(resp)
+//
+// # Caveats
+//
+// The fences are in the memory of one server process. Behind a balancer, or if the data
+// outlives the process, the data's own store must compare: use [FromContext] in a handler and
+// sqlfence or another fence there.
+//
+// Headers are no authentication: who may send requests may also send a huge token, and have
+// everybody else refused. Put the handler behind whatever decides who may write.
+package httpfence
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+
+	"github.com/hasplock/hasp/fencing"
+)
+
+// The headers of requests and answers.
+const (
+	LockHeader  = "Hasp-Lock"
+	TokenHeader = "Hasp-Token"
+)
+
+// Handler passes requests to next that carry a token of the right lock, if no greater one has
+// been here. lock returns the name of the lock that protects what a request is about, or ""
+// for requests that need none; it must not return names that a client made up, since a fence
+// is kept for each.
+//
+//   - A token smaller than the greatest one seen: 412 Precondition Failed.
+//   - No token, with a method other than GET, HEAD, OPTIONS or TRACE: 428 Precondition
+//     Required. Those may come without, since they write nothing; if they carry a token it
+//     is compared.
+//   - A token of another lock, or headers that make no sense: 400 Bad Request.
+//
+// While next handles a request, no greater token is let in: the request that brings one waits,
+// so that what it reads is what the earlier ones have written. next must have written when it
+// returns, and should not take long. A handler that gives up waiting for another, as
+// [http.TimeoutHandler] does, returns while that one still writes, and must stand outside:
+//
+//	http.TimeoutHandler(httpfence.Handler(&fences, lockOf, orders), 5*time.Second, "")
+//
+// Handler panics if next is an http.TimeoutHandler. It cannot see one further inside, nor a
+// handler that leaves its writing to a goroutine.
+func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.Handler) http.Handler {
+	if reflect.TypeOf(next) == timeoutHandler {
+		panic("httpfence: the handler inside is an http.TimeoutHandler, which returns while its own still writes: put it outside")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := lock(r)
+		if name == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		given := r.Header.Values(TokenHeader)
+		if len(given) == 0 && len(r.Header.Values(LockHeader)) == 0 {
+			if safe(r.Method) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			http.Error(w, "this needs the lock "+strconv.Quote(name)+": send its name and fencing token in "+LockHeader+" and "+TokenHeader, http.StatusPreconditionRequired)
+			return
+		}
+		token, err := parse(r.Header, name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fence := fences.Of(name)
+		err = fence.Do(token, func() error {
+			w.Header().Set(TokenHeader, strconv.FormatUint(token, 10))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), holderKey{}, holder{name, token})))
+			return nil
+		})
+		if err != nil { // stale; next has not run
+			w.Header().Set(LockHeader, url.PathEscape(name))
+			w.Header().Set(TokenHeader, strconv.FormatUint(fence.Seen(), 10))
+			http.Error(w, err.Error(), http.StatusPreconditionFailed)
+		}
+	})
+}
+
+// timeoutHandler is the type of what http.TimeoutHandler returns, which has no name outside.
+var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(http.NotFoundHandler(), 1, ""))
+
+// safe methods write nothing (RFC 9110, 9.2.1).
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// parse returns the token that a request carries for the lock.
+func parse(h http.Header, name string) (uint64, error) {
+	names, tokens := h.Values(LockHeader), h.Values(TokenHeader)
+	if len(names) != 1 || len(tokens) != 1 {
+		return 0, fmt.Errorf("%w: %s and %s must be there once each", fencing.ErrInvalid, LockHeader, TokenHeader)
+	}
+	given, err := url.PathUnescape(names[0])
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s is not percent-encoded", fencing.ErrInvalid, LockHeader)
+	}
+	if given != name {
+		return 0, fmt.Errorf("%w: this is protected by the lock %q, and the token is of %q", fencing.ErrInvalid, name, given)
+	}
+	token, err := strconv.ParseUint(tokens[0], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s is not a whole number", fencing.ErrInvalid, TokenHeader)
+	}
+	return token, fencing.Check(name, token)
+}
+
+type holderKey struct{}
+
+type holder struct {
+	name  string
+	token uint64
+}
+
+// FromContext returns the lock's name and token of a request that Handler has let in, for a
+// handler that hands them on to the fence of its own store.
+func FromContext(ctx context.Context) (name string, token uint64, ok bool) {
+	h, ok := ctx.Value(holderKey{}).(holder)
+	return h.name, h.token, ok
+}
+
+// Transport returns a transport that adds the lock's name and token to every request and
+// sends it by base, nil for http.DefaultTransport. It belongs to one lease: make another for
+// the next.
+func Transport(base http.RoundTripper, name string, token uint64) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &transport{base, name, token}
+}
+
+type transport struct {
+	base  http.RoundTripper
+	name  string
+	token uint64
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := fencing.Check(t.name, t.token); err != nil {
+		if r.Body != nil {
+			r.Body.Close() // a RoundTripper must, also if it fails
+		}
+		return nil, err
+	}
+	r = r.Clone(r.Context()) // the caller's may not be changed
+	r.Header.Set(LockHeader, url.PathEscape(t.name))
+	r.Header.Set(TokenHeader, strconv.FormatUint(t.token, 10))
+	return t.base.RoundTrip(r)
+}
+
+// Err returns a *fencing.StaleError if the response says that the token of its request was
+// stale, and nil for every other response. It leaves the body alone. A transport must not
+// judge what a response says, so this is a call of its own.
+func Err(resp *http.Response) error {
+	if resp.StatusCode != http.StatusPreconditionFailed || resp.Request == nil {
+		return nil // 412 is also what If-Match fails with
+	}
+	seen, err := strconv.ParseUint(resp.Header.Get(TokenHeader), 10, 64)
+	if err != nil {
+		return nil
+	}
+	name, err := url.PathUnescape(resp.Header.Get(LockHeader))
+	if err != nil {
+		return nil
+	}
+	token, err := strconv.ParseUint(resp.Request.Header.Get(TokenHeader), 10, 64)
+	if err != nil {
+		return nil
+	}
+	return fencing.Compare(name, token, seen)
+}
+
+// Advance sends a HEAD request by a client with a Transport, which has every smaller token
+// refused from then on. It returns a *fencing.StaleError if a greater token has been here, and
+// an error if nothing at the address compares tokens, whatever else it answers.
+func Advance(ctx context.Context, client *http.Client, address string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := Err(resp); err != nil {
+		return err
+	}
+	if sent := resp.Request.Header.Get(TokenHeader); sent == "" || resp.Header.Get(TokenHeader) != sent {
+		return fmt.Errorf("%w: %s answered %s without comparing the token", fencing.ErrInvalid, resp.Request.URL.Redacted(), resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+// Package retry spaces the tries of an operation that others may have got in the way of.
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hasplock/hasp/fencing"
+)
+
+// Tries is how often an operation is tried unless its caller says otherwise. With the waits
+// below they take about half a second in all: longer than a burst of writers, shorter than
+// what a person or a request should wait without being told.
+const Tries = 10
+
+const (
+	firstWait = 2 * time.Millisecond
+	mostWait  = 128 * time.Millisecond
+)
+
+// Do runs op until it returns again == false, or tries times, or until ctx ends. What err
+// says with again is known not to have been applied. When the tries are over, the result
+// wraps fencing.ErrConflict and the last error.
+//
+// The waits grow, so that a crowd thins out, and are drawn from half to all of that, so that
+// two who collided do not collide again at the same instant.
+func Do(ctx context.Context, tries int, op func() (again bool, err error)) error {
+	for i, wait := 1, firstWait; ; i, wait = i+1, min(2*wait, mostWait) {
+		again, err := op()
+		if !again {
+			return ended(ctx, err)
+		}
+		if i >= tries {
+			return fmt.Errorf("%w: gave up after %d tries, nothing was written: %w", fencing.ErrConflict, i, err)
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait/2))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// ended adds the context's error where a client library has put it into words of its own.
+func ended(ctx context.Context, err error) error {
+	if over := ctx.Err(); err != nil && over != nil && !errors.Is(err, over) {
+		return errors.Join(over, err)
+	}
+	return err
+}

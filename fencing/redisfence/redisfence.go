@@ -1,0 +1,138 @@
+package redisfence
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/fencing"
+)
+
+// Client runs scripts. Its methods may be called at once from many goroutines.
+type Client interface {
+	// Eval runs a script, once at most, and returns its answer: nil, an int64, a string or a
+	// []any of these. It may send the script's hash first (EVALSHA). An error that comes from
+	// the network leaves the outcome unknown and is returned as it is.
+	Eval(ctx context.Context, script string, keys, args []string) (any, error)
+}
+
+// Options are the settings of a Writer. nil or the zero value means the defaults.
+type Options struct {
+	// Fence is the key that keeps the greatest token. It belongs to one lock name. Default:
+	// hasp:fence:{NAME}, with NAME escaped where it is not a-z, 0-9, '-', '_' or '.'; that is
+	// also the hash tag which keys need in a cluster.
+	Fence string
+}
+
+// Command is a Redis command with its arguments: {"SET", "key", "value"}.
+type Command []string
+
+// Writer writes under one token. Its methods may be called at once from many goroutines.
+type Writer struct {
+	client Client
+	fence  string
+	name   string
+	token  uint64
+}
+
+// maxEncoded leaves every name readable that is of a usual length; longer ones are hashed.
+const maxEncoded = 512
+
+// Advance has every smaller token of the lock refused from now on, and returns what writes
+// under this one. It returns a *fencing.StaleError if a greater token has been here.
+func Advance(ctx context.Context, c Client, name string, token uint64, o *Options) (*Writer, error) {
+	if err := fencing.Check(name, token); err != nil {
+		return nil, err
+	}
+	w := &Writer{client: c, name: name, token: token}
+	if o != nil {
+		w.fence = o.Fence
+	}
+	if w.fence == "" {
+		encoded, _ := driver.EncodeName(name, maxEncoded)
+		w.fence = "hasp:fence:{" + encoded + "}"
+	}
+	if _, err := w.run(ctx, advance, nil, nil); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Fence returns the key that keeps the greatest token.
+func (w *Writer) Fence() string { return w.fence }
+
+// Do runs commands in their order, all in one script, unless a greater token has been here:
+// then it returns a *fencing.StaleError and none runs. It returns a result for each: nil, an
+// int64, a string or a []any. If one fails, those before it have been done, and those behind
+// it have not.
+//
+// In a cluster the first argument of each command must be its key; commands with more keys
+// are for Eval, which is told them.
+func (w *Writer) Do(ctx context.Context, cmds ...Command) ([]any, error) {
+	keys := make([]string, 0, len(cmds))
+	var args []string
+	for _, c := range cmds {
+		if len(c) < 2 || c[0] == "" {
+			return nil, fmt.Errorf("%w: a command is its name and at least a key, not %q", fencing.ErrInvalid, []string(c))
+		}
+		keys = append(keys, c[1])
+		args = append(append(args, strconv.Itoa(len(c))), c...)
+	}
+	result, err := w.run(ctx, commands, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	results, ok := result.([]any)
+	if !ok {
+		return nil, w.about(fmt.Errorf("the script answered %T", result))
+	}
+	return results, nil
+}
+
+// Eval runs a Lua script of yours, which sees KEYS and ARGV as usual, unless a greater token
+// has been here: then it returns a *fencing.StaleError and the script does not run. An error
+// that the script raises does not undo what it has written before.
+func (w *Writer) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	return w.run(ctx, wrap(script), keys, args)
+}
+
+func (w *Writer) run(ctx context.Context, script string, keys, args []string) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	keys = append([]string{w.fence}, keys...)
+	args = append([]string{strconv.FormatUint(w.token, 10)}, args...)
+	answer, err := w.client.Eval(ctx, script, keys, args)
+	if err != nil {
+		return nil, w.about(err)
+	}
+	a, ok := answer.([]any)
+	if !ok || len(a) == 0 || len(a) > 2 {
+		return nil, w.about(fmt.Errorf("the script answered %T", answer))
+	}
+	if len(a) == 2 {
+		return a[1], nil
+	}
+	text, _ := a[0].(string)
+	seen, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, w.about(fmt.Errorf("the fence %s is damaged: %w", w.fence, err))
+	}
+	return nil, fencing.Compare(w.name, w.token, seen)
+}
+
+func (w *Writer) about(err error) error {
+	return fmt.Errorf("write with token %d of lock %q: %w", w.token, w.name, err)
+}
+
+// tag is what decides a key's slot: what is between the first '{' and the next '}', or all.
+func tag(key string) string {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if t, _, closed := strings.Cut(rest, "}"); closed && t != "" {
+			return t
+		}
+	}
+	return key
+}

@@ -1,0 +1,46 @@
+// Package sqlfence checks writes in a PostgreSQL, MySQL, MariaDB or SQLite database, over
+// database/sql and whatever driver the program uses. It has the two classic schemes of
+// databases as well, for rows that need no distributed lock at all.
+//
+// # With a distributed lock
+//
+// [Fence.Do] runs a transaction of yours under a fencing token. Its first statement compares
+// the token with the greatest one seen, which one small table keeps for each lock name, and
+// raises it. Your tables stay as they are:
+//
+//	g, err := sqlfence.New(sqlfence.PostgreSQL, nil)
+//	err = g.EnsureTable(ctx, db) // or put g.Schema() among your migrations
+//
+//	lease, err := c.Mutex("orders/42").Lock(ctx)
+//	err = g.Advance(ctx, db, lease.Name(), lease.Token())
+//	...read, think...
+//	err = g.Do(ctx, db, lease.Name(), lease.Token(), func(tx *sql.Tx) error {
+//		_, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = 42")
+//		return err
+//	})
+//
+// [Table.SetFenced] is for rows that keep the token themselves, in a column of their own: one
+// statement in all, and no table of ours.
+//
+// # Without
+//
+// [Table.Modify] is the optimistic scheme: read, compute, and write only if a version column
+// has not moved. [Table.Lock] is the pessimistic one: SELECT ... FOR UPDATE, for rows that a
+// unique index finds, with a bound on the waiting. docs/FENCING.md says when these beat a
+// distributed lock.
+//
+// # How transactions of one name are ordered
+//
+// The comparing statement takes the lock of the name's row and holds it until the
+// transaction ends. So a transaction under token t and a later one under t' > t cannot
+// overlap: either the first has committed before the second has compared, or the first finds
+// t' and is rolled back. This needs no isolation level; with REPEATABLE READ and
+// SERIALIZABLE the database may refuse what collides, and Do begins again.
+//
+// Because it comes first, the comparison is also the transaction's first lock and its
+// snapshot is not older: what your function reads includes all that earlier holders wrote.
+// Transactions under one lock name run one after the other.
+//
+// The lock is held for as long as the transaction lasts, which in MySQL may end before your
+// function does: see [ErrEnded].
+package sqlfence

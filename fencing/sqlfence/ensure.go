@@ -1,0 +1,41 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/hasplock/hasp/fencing/internal/retry"
+)
+
+// EnsureTable makes the table if it is not there. Programs without migrations of their own
+// call it once when they start. Where it is there, the role needs no right to make it.
+func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
+	return retry.Do(ctx, g.tries, func() (bool, error) {
+		// CREATE TABLE IF NOT EXISTS asks for the right to create before it looks.
+		if g.there(ctx, db) {
+			return false, nil
+		}
+		_, err := db.ExecContext(ctx, g.Schema())
+		// IF NOT EXISTS of PostgreSQL is no lock: of two who make the table at once, one
+		// fails in the catalog, at the table, its type or their unique index, and finds the
+		// table when it looks again.
+		s := state(err)
+		exists := s == "23505" || s == "42P07" || s == "42710"
+		if err != nil {
+			err = fmt.Errorf("make table %s: %w", g.table, err)
+		}
+		return exists || again(err), err
+	})
+}
+
+// there reports whether the table can be read. Why not, the attempt to make it tells.
+func (g *Fence) there(ctx context.Context, db *sql.DB) bool {
+	rows, err := db.QueryContext(ctx, "SELECT name, token FROM "+g.dialect.quote(g.table)+" WHERE 1 = 0")
+	if err != nil {
+		return false
+	}
+	for rows.Next() {
+	}
+	return rows.Close() == nil && rows.Err() == nil
+}

@@ -1,0 +1,92 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/sqlfence"
+)
+
+// orders is a database with one row.
+func orders(ctx context.Context) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1) // each connection to :memory: is a database of its own
+	_, err = db.ExecContext(ctx, "CREATE TABLE orders (id integer PRIMARY KEY, state text, stock integer, version integer); INSERT INTO orders VALUES (42, 'new', 3, 0)")
+	return db, err
+}
+
+// Two transactions of one lock's holders, the older token last.
+func Example() {
+	ctx := context.Background()
+	db, err := orders(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	g, err := sqlfence.New(sqlfence.SQLite, nil)
+	if err == nil {
+		err = g.EnsureTable(ctx, db)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, w := range []struct {
+		token uint64 // as lease.Token() gives it
+		state string
+	}{{88, "paid"}, {87, "cancelled"}} {
+		err := g.Do(ctx, db, "orders/42", w.token, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE orders SET state = ? WHERE id = 42", w.state)
+			return err
+		})
+		fmt.Println(w.token, "stale:", errors.Is(err, fencing.ErrStale))
+	}
+	var state string
+	err = db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
+	fmt.Println(state, err)
+	// Output:
+	// 88 stale: false
+	// 87 stale: true
+	// paid <nil>
+}
+
+// No lock at all: the optimistic scheme.
+func ExampleTable_Modify() {
+	ctx := context.Background()
+	db, err := orders(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	g, err := sqlfence.New(sqlfence.SQLite, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	table, err := g.Table(ctx, db, "orders", "id")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var stock int
+	err = table.Modify(ctx, db, "version", sqlfence.Columns{"stock": &stock}, func() error {
+		stock--
+		return nil
+	}, 42)
+	fmt.Println(stock, err)
+	_, err = g.Table(ctx, db, "orders", "state")
+	fmt.Println(errors.Is(err, sqlfence.ErrNoIndex))
+	// Output:
+	// 2 <nil>
+	// true
+}

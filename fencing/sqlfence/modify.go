@@ -1,0 +1,152 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/internal/retry"
+)
+
+// Modify changes the row that key finds, the optimistic way: it scans columns and the version
+// into your variables, has change compute new values in them, and writes these only if the
+// version is still the one that was read, raising it by one. If somebody else was faster, it
+// begins again with what is there now, after a short random wait; when that has happened
+// Options.Tries times, it returns an error wrapping fencing.ErrConflict and nothing is written.
+//
+//	var stock int
+//	err := items.Modify(ctx, db, "version", sqlfence.Columns{"stock": &stock}, func() error {
+//		if stock == 0 {
+//			return errSoldOut
+//		}
+//		stock--
+//		return nil
+//	}, 42)
+//
+// The version is a column of integers, NOT NULL, that every writer of the row raises; it is
+// not among columns. change may run more than once; an error of it ends Modify, unchanged.
+// Nobody waits for anybody, which is best while collisions are rare. There is no lock here
+// and no token: what change reads of other rows is not protected.
+//
+// It takes the database and no transaction: inside of one, at REPEATABLE READ, it would read
+// the same old version for ever.
+func (t *Table) Modify(ctx context.Context, db *sql.DB, version string, columns Columns, change func() error, key ...any) error {
+	if err := t.check(columns, key, version); err != nil {
+		return err
+	}
+	return retry.Do(ctx, t.fence.tries, func() (bool, error) {
+		moved, err := t.modify(ctx, db, version, columns, change, key)
+		return moved || again(err), err
+	})
+}
+
+var errMoved = errors.New("the row was changed by another")
+
+// modify is one try.
+func (t *Table) modify(ctx context.Context, db *sql.DB, version string, columns Columns, change func() error, key []any) (moved bool, err error) {
+	d := t.fence.dialect
+	var v int64
+	s := t.statement().add("SELECT ", d.list(append(columns.names(), version)), " FROM ", t.from())
+	t.where(s, key)
+	err = db.QueryRowContext(ctx, s.String(), s.args...).Scan(append(columns.values(), &v)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return false, t.about(err, "read", key)
+	}
+	if err := change(); err != nil {
+		return false, err
+	}
+	s = t.statement().add("UPDATE ", t.from(), " SET ")
+	columns.set(s)
+	if len(columns) > 0 {
+		s.add(", ")
+	}
+	s.add(d.quote(version), " = ").arg(v + 1)
+	t.where(s, key)
+	s.add(" AND ", d.quote(version), " = ").arg(v)
+	r, err := db.ExecContext(ctx, s.String(), s.args...)
+	if err != nil {
+		return false, t.about(err, "write", key)
+	}
+	// The version always changes, so that the number is one or none also where a row that
+	// stays the same is not counted.
+	n, err := r.RowsAffected()
+	if err == nil && n == 0 {
+		return true, t.about(errMoved, "write", key)
+	}
+	return false, err
+}
+
+// SetFenced writes columns and the token into the row that key finds, unless the row has seen
+// a greater token: then it returns a *fencing.StaleError. It is one statement with WHERE fence
+// <= token, for tables that keep the token in a column of their own (integers of 64 bits, NOT
+// NULL DEFAULT 0), and needs no table of ours. lock is the name in the error. Without columns
+// it only advances.
+//
+//	err := orders.SetFenced(ctx, db, lease.Name(), lease.Token(), "fence", sqlfence.Columns{"state": "paid"}, 42)
+//
+// db may be a transaction. The token protects this row and no other, so the row must be all
+// that the lock's holders write. An error wrapping fencing.ErrConflict means that the row was
+// changed in a way that no fenced writer does.
+func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, columns Columns, key ...any) error {
+	if err := fencing.Check(lock, token); err != nil {
+		return err
+	}
+	if err := t.check(columns, key, fence); err != nil {
+		return err
+	}
+	d := t.fence.dialect
+	s := t.statement().add("UPDATE ", t.from(), " SET ")
+	columns.set(s)
+	if len(columns) > 0 {
+		s.add(", ")
+	}
+	s.add(d.quote(fence), " = ")
+	if d == MySQL {
+		// MySQL does not count a row that already is as it should be (unless the connection
+		// says clientFoundRows). What last_insert_id is called with comes back with the
+		// answer, if it was called for a row, changed or not. To compare the values later would
+		// not do: a FLOAT or a DATETIME is not what was written into it.
+		s.add("last_insert_id(greatest(", d.quote(fence), ", ").arg(int64(token)).add("))")
+	} else {
+		s.arg(int64(token))
+	}
+	t.where(s, key)
+	s.add(" AND ", d.quote(fence), " <= ").arg(int64(token))
+	r, err := db.ExecContext(ctx, s.String(), s.args...)
+	if err != nil {
+		return t.about(err, "write", key)
+	}
+	n, err := r.RowsAffected()
+	if err == nil && n == 0 && d == MySQL {
+		n, err = r.LastInsertId()
+	}
+	switch {
+	case err != nil:
+		return t.about(err, "write", key)
+	case n > 0:
+		return nil
+	}
+	return t.unfenced(ctx, db, lock, token, fence, key)
+}
+
+// unfenced says why the statement wrote no row. A second statement is spent on failures only.
+func (t *Table) unfenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, key []any) error {
+	s := t.statement().add("SELECT ", t.fence.dialect.quote(fence), " FROM ", t.from())
+	t.where(s, key)
+	var seen int64
+	err := db.QueryRowContext(ctx, s.String(), s.args...).Scan(&seen)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = ErrNotFound
+	case err != nil:
+	case uint64(seen) > token:
+		return fencing.Compare(lock, token, uint64(seen))
+	default:
+		err = fencing.ErrConflict
+	}
+	return t.about(err, "write", key)
+}

@@ -1,0 +1,191 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/internal/retry"
+)
+
+// DefaultTable is the name of the table that keeps the tokens.
+const DefaultTable = "hasp_fence"
+
+// Options are the settings of a Fence. nil or the zero value means the defaults.
+type Options struct {
+	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'.
+	// Default: DefaultTable.
+	Table string
+	// Tries is how often a transaction is run that others get in the way of, before it fails
+	// with fencing.ErrConflict. Default: 10, which takes about half a second.
+	Tries int
+}
+
+// Fence compares tokens in one database. It has no state: all methods may be called at once
+// from many goroutines, and any number of Fences may share a table.
+type Fence struct {
+	dialect Dialect
+	table   string
+	tries   int
+	check   string // the comparing statement
+}
+
+// New returns a fence. It sends nothing.
+func New(d Dialect, o *Options) (*Fence, error) {
+	g := &Fence{dialect: d, table: DefaultTable, tries: retry.Tries}
+	if o != nil {
+		if o.Table != "" {
+			g.table = o.Table
+		}
+		if o.Tries != 0 {
+			g.tries = o.Tries
+		}
+	}
+	if d < PostgreSQL || d > SQLite {
+		return nil, fmt.Errorf("%w: there is no %s; use PostgreSQL, MySQL or SQLite", fencing.ErrInvalid, d)
+	}
+	if g.tries < 1 {
+		return nil, fmt.Errorf("%w: tries must be at least 1, not %d", fencing.ErrInvalid, g.tries)
+	}
+	if err := checkTable(g.table); err != nil {
+		return nil, err
+	}
+	g.check = g.checkSQL()
+	return g, nil
+}
+
+// Schema returns the statement that makes the table, for your migrations. It does nothing if
+// the table is there.
+//
+// The name is compared byte by byte: a collation that folds case would give two locks one
+// token.
+func (g *Fence) Schema() string {
+	head := "CREATE TABLE IF NOT EXISTS " + g.dialect.quote(g.table)
+	switch g.dialect {
+	case PostgreSQL:
+		// Room for the new version of a row on the same page: each fenced transaction
+		// makes one, and then no index needs to be touched.
+		return head + ` (name text COLLATE "C" PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 50)`
+	case MySQL:
+		return head + " (name varbinary(512) PRIMARY KEY, token bigint NOT NULL) ENGINE=InnoDB"
+	}
+	return head + " (name text PRIMARY KEY, token integer NOT NULL) WITHOUT ROWID"
+}
+
+// checkSQL returns the statement that compares and raises in one step, and says what the
+// greatest token is then. Each raises by the greater of both rather than only WHERE the new
+// one is not smaller: a refused token would otherwise need a second statement to learn by
+// whom.
+//
+// It writes the row also if the token is the same. The row's lock would be enough at READ
+// COMMITTED; at REPEATABLE READ a transaction that waited for the lock must be refused,
+// since its snapshot is older than the commit it waited for, and the database only does so
+// if the row has changed.
+func (g *Fence) checkSQL() string {
+	insert := "INSERT INTO " + g.dialect.quote(g.table)
+	switch g.dialect {
+	case PostgreSQL:
+		return insert + " AS f (name, token) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET token = greatest(f.token, excluded.token) RETURNING token"
+	case MySQL:
+		// MySQL has no RETURNING; LAST_INSERT_ID(x) sends x back with the answer, changed
+		// row or not. The number of affected rows would not do: it depends on a flag of the
+		// connection (clientFoundRows).
+		return insert + " (name, token) VALUES (?, ?) ON DUPLICATE KEY UPDATE token = last_insert_id(greatest(token, ?))"
+	}
+	return insert + " (name, token) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token) RETURNING token"
+}
+
+// CheckSQL returns the comparing statement, for a PostgreSQL client that is not database/sql:
+// arguments are the name and the token, the answer is one row with the greatest token seen.
+func (g *Fence) CheckSQL() string { return g.check }
+
+// Tries returns the setting.
+func (g *Fence) Tries() int { return g.tries }
+
+// Queryer is a *sql.DB, *sql.Conn or *sql.Tx.
+type Queryer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Advance has every smaller token of the lock refused from now on, at the latest when it
+// returns. It waits for transactions under older tokens that have compared theirs. It returns
+// a *fencing.StaleError if a greater token has been here.
+func (g *Fence) Advance(ctx context.Context, db *sql.DB, name string, token uint64) error {
+	return retry.Do(ctx, g.tries, func() (bool, error) {
+		err := g.Check(ctx, db, name, token)
+		return again(err), err
+	})
+}
+
+// Check is Advance inside a transaction of yours, and must be its first statement (see the
+// package comment). A token that was raised in a transaction which is rolled back was not
+// here. Roll back after any error, also of later statements: after a deadlock MySQL has ended
+// the transaction, and commits what follows as it comes. Do sees to that.
+func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
+	if err := fencing.Check(name, token); err != nil {
+		return err
+	}
+	seen, err := g.raise(ctx, tx, name, int64(token))
+	if err != nil {
+		return fmt.Errorf("compare token %d of lock %q in table %s: %w", token, name, g.table, err)
+	}
+	return fencing.Compare(name, token, uint64(seen))
+}
+
+func (g *Fence) raise(ctx context.Context, tx Queryer, name string, token int64) (seen int64, err error) {
+	if g.dialect != MySQL {
+		err = tx.QueryRowContext(ctx, g.check, name, token).Scan(&seen)
+		return seen, err
+	}
+	// As bytes: a string would be converted from the connection's character set.
+	r, err := tx.ExecContext(ctx, g.check, []byte(name), token, token)
+	if err != nil {
+		return 0, err
+	}
+	if seen, err = r.LastInsertId(); err == nil && seen == 0 {
+		seen = token // a new row: nothing was compared
+	}
+	return seen, err
+}
+
+// Do runs fn in a transaction and commits it, unless a greater token has been here: then it
+// returns a *fencing.StaleError and fn does not run. What fn writes through tx is written under
+// the token or not at all.
+//
+// The whole transaction is run again if the database rolls it back because of others (a
+// deadlock, a serialization failure), so fn may run more than once. When that has happened
+// Options.Tries times, Do returns an error wrapping fencing.ErrConflict. Any other error of fn
+// rolls back and is returned as it is. An error of the commit itself may leave the outcome
+// unknown, as ever.
+//
+// fn returns the errors of its statements: some of them say that the database has ended the
+// transaction. If it goes on all the same, or makes a statement that ends it, Do fails in MySQL,
+// and nothing is kept of what came after that end. See ErrEnded, also for what Do does not see.
+func (g *Fence) Do(ctx context.Context, db *sql.DB, name string, token uint64, fn func(tx *sql.Tx) error) error {
+	return g.DoTx(ctx, db, nil, name, token, fn)
+}
+
+// DoTx is Do with an isolation level.
+func (g *Fence) DoTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, name string, token uint64, fn func(tx *sql.Tx) error) error {
+	if err := fencing.Check(name, token); err != nil {
+		return err
+	}
+	return g.Transact(ctx, db, o, func(tx *sql.Tx) error {
+		if err := g.Check(ctx, tx, name, token); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// Transact runs fn in a transaction without any token, and again as Do does. It is what
+// transactions with Table.Lock need: those who lock several rows can meet in a deadlock.
+func (g *Fence) Transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
+	return retry.Do(ctx, g.tries, func() (bool, error) {
+		err := g.transact(ctx, db, o, fn)
+		return again(err), err
+	})
+}

@@ -1,0 +1,48 @@
+package broken
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Flaws in how a held lease comes to another client.
+var transferControls = []Control{
+	{
+		Name: "hands on by leaving and queueing again",
+		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+			return &relay{grip: g, b: b, r: r}
+		}},
+		Seen: []string{"Transfer/Moved", "Transfer/Adopt", "Transfer/Unclaimed"},
+	},
+	{
+		Name: "lets everybody import who has the text",
+		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+			return &generous{g}
+		}},
+		Seen: []string{"Transfer/OneImporter", "Transfer/Moved", "Transfer/Unclaimed", "Transfer/AdoptRefused"},
+	},
+}
+
+// relay takes the old entry out and stands in the queue itself.
+type relay struct {
+	grip
+	b full
+	r driver.Request
+}
+
+func (t *relay) Adopt(ctx context.Context, id string, _ uint64) (driver.Verdict, error) {
+	if err := t.b.Evict(ctx, t.r.Name, id); err != nil && !errors.Is(err, driver.ErrGone) {
+		return driver.Verdict{}, err
+	}
+	return t.Enqueue(ctx)
+}
+
+// generous does not look whether there was anything to adopt.
+type generous struct{ grip }
+
+func (t *generous) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	_, _ = t.grip.Adopt(ctx, id, seq)
+	return driver.Verdict{Held: true, Token: seq}, nil
+}

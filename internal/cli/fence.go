@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"strconv"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/filefence"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// fenceCommand has a subcommand for each kind of resource that a script can write to.
+func (a *app) fenceCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "fence file [flags] PATH",
+		Short: "write under a lock's fencing token, so that a late write is refused",
+		Long: `A command that was stopped for longer than its lock lasts does not know that
+somebody else has the lock now: its next write destroys the other's. hasp fence
+writes only if no greater fencing token has been here.`,
+	}
+	c.AddCommand(a.fenceFileCommand())
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return usage("hasp fence knows no %s; see: hasp fence --help", quoteArg(args[0]))
+	})
+}
+
+// fenceFlags say under which lock and token to write, and how long to wait for another writer.
+type fenceFlags struct {
+	name    string
+	token   uint64
+	advance bool
+	wait    span
+}
+
+// fromRun takes what the flags do not say from the environment of the command of hasp run. That
+// is what these variables are for; no other verb has a default in them.
+func (f *fenceFlags) fromRun(fs *pflag.FlagSet, getenv func(string) string) error {
+	if !fs.Changed("name") {
+		f.name = getenv("HASP_NAME")
+	}
+	if token := getenv("HASP_TOKEN"); token != "" && !fs.Changed("token") {
+		var err error
+		if f.token, err = strconv.ParseUint(token, 10, 64); err != nil {
+			return usage("HASP_TOKEN in the environment: %s is no token", quoteArg(token))
+		}
+	}
+	return nil
+}
+
+func (a *app) fenceFileCommand() *cobra.Command {
+	f := &fenceFlags{}
+	c := &cobra.Command{
+		Use:   "file [flags] PATH",
+		Short: "replace a file by standard input, unless the token is stale",
+		Long: `Replace the file PATH by what standard input has, to its end, in one step, unless
+a greater token of the lock has been here: then the file stays as it is, and the
+exit code is 76. The greatest token is kept beside the file, in .NAME.fence.
+
+Standard input should be complete before hasp reads it: of a pipe whose writer
+fails it cannot tell the end from a premature one. --advance reads nothing and only
+has older tokens refused; do that first, before reading what the new content is
+made of.
+
+Both must be on this machine's local file system; locks on servers protect files of
+one machine this way. Lock and token come from hasp run by HASP_NAME and HASP_TOKEN.
+Writers of one file take turns, for moments each; if one was stopped in its turn,
+the others give up after --wait (exit code 75) and have written nothing.`,
+		Example: `  hasp run --store redis://db nightly -- sh -e -c '
+    hasp fence file --advance /srv/report.txt
+    ./report > /tmp/report.new
+    hasp fence file /srv/report.txt < /tmp/report.new'`,
+	}
+	f.wait = span{d: filefence.Patience}
+	c.Flags().StringVar(&f.name, "name", "", "the `NAME` of the lock that protects the file (default: $HASP_NAME)")
+	c.Flags().Uint64Var(&f.token, "token", 0, "the fencing token `N` to write under (default: $HASP_TOKEN)")
+	c.Flags().BoolVar(&f.advance, "advance", false, "write nothing, only have smaller tokens refused from now on")
+	c.Flags().VarP(&f.wait, "wait", "w", "wait at most so long for another that is writing the file")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usage("fence file takes one path: %s", cmd.UseLine())
+		}
+		if err := f.fromRun(cmd.Flags(), a.getenv); err != nil {
+			return err
+		}
+		if f.name == "" || f.token == 0 {
+			return usage("no lock or no token: run this under hasp run on a store that has tokens, or give --name and --token")
+		}
+		if err := fencing.Check(f.name, f.token); err != nil {
+			return usage("%v", err)
+		}
+		if err := a.fenceFile(args[0], f); err != nil {
+			return fenceFailure(err)
+		}
+		return nil
+	})
+}
+
+func (a *app) fenceFile(path string, f *fenceFlags) error {
+	ctx, stop := interruptible()
+	defer stop()
+	file, err := filefence.Open(path, f.name)
+	if err != nil {
+		return err
+	}
+	file.Wait = max(f.wait.d, 1) // 0 is not the default here
+	if f.advance {
+		return interruption(ctx, file.Advance(ctx, f.token))
+	}
+	return interruption(ctx, file.Replace(ctx, f.token, a.input(ctx)))
+}
+
+// input is standard input, as a reader that a signal ends: the temporary file is removed then
+// rather than left behind. A read of a descriptor cannot be interrupted, so it goes on in a
+// goroutine that ends with the process.
+func (a *app) input(ctx context.Context) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, a.stdin)
+		w.CloseWithError(err) // nil is the end of the input
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })
+	return r
+}
+
+// fenceFailure gives the errors of fencing their exit codes.
+func fenceFailure(err error) *failure {
+	var in interrupted
+	switch {
+	case errors.As(err, &in):
+		return fail(err)
+	case errors.Is(err, fencing.ErrStale):
+		return &failure{code: exitLost, outcome: outcomeLost, err: err}
+	case errors.Is(err, filefence.ErrBlocked):
+		return &failure{code: exitBusy, outcome: outcomeBusy, err: err}
+	case errors.Is(err, fencing.ErrInvalid), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		return &failure{code: exitConfig, outcome: outcomeConfig, err: err}
+	}
+	return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
+}

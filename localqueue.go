@@ -1,0 +1,116 @@
+package hasp
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// gates lets one acquisition per name and process into the store at a time, first come,
+// first served. A thousand goroutines that want one lock are then one entry in the
+// store's queue: its cost for everybody else does not grow with them, and another
+// process waits for one of ours, not for all.
+//
+// Only acquiring is gated, not holding: as soon as one is in, the next may queue up
+// behind it in the store, so that the hand-over is the store's push and nothing waits
+// for this process to notice first.
+//
+// Readers and permits do not exclude each other. Once one of them has been granted, those
+// behind it that can hold beside it enter together: a round trip for all instead of one for
+// each. The first one enters alone, since before its grant they would only make the queue long.
+//
+// The gate is for economy and order. Exclusion is the store's alone: a Try does not
+// pass through here.
+type localQueues struct {
+	mu    sync.Mutex
+	names map[string]localQueue
+}
+
+// gate is in the map iff somebody is inside.
+type localQueue struct {
+	inside  int
+	waiters []localWaiter // oldest first
+}
+
+type localWaiter struct {
+	turn chan struct{}
+	r    *Request
+}
+
+// gateGroup bounds how many enter together, so that a crowd is no burst for the store.
+const localGroup = 128
+
+// enter waits for the turn of r. After an error, leave must not follow; otherwise it must.
+func (g *localQueues) enter(ctx context.Context, r *Request) error {
+	g.mu.Lock()
+	if g.names == nil {
+		g.names = map[string]localQueue{}
+	}
+	at := g.names[r.name]
+	if at.inside == 0 {
+		g.names[r.name] = localQueue{inside: 1}
+		g.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	at.waiters = append(at.waiters, localWaiter{turn, r})
+	g.names[r.name] = at
+	g.mu.Unlock()
+
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at = g.names[r.name]
+	if i := slices.IndexFunc(at.waiters, func(w localWaiter) bool { return w.turn == turn }); i >= 0 {
+		at.waiters = slices.Delete(at.waiters, i, i+1)
+		g.names[r.name] = at
+		return ctx.Err()
+	}
+	// leave took us off the queue before we could: the turn is ours, and nobody else
+	// will pass it on.
+	g.leaveLocked(r, false)
+	return ctx.Err()
+}
+
+// leave passes the turn on. granted says that r has got what it wanted.
+func (g *localQueues) leave(r *Request, granted bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaveLocked(r, granted)
+}
+
+func (g *localQueues) leaveLocked(r *Request, granted bool) {
+	at := g.names[r.name]
+	if at.inside--; at.inside > 0 {
+		g.names[r.name] = at
+		return // the last of a group passes the turn on
+	}
+	n := min(len(at.waiters), 1)
+	if granted {
+		n = max(n, at.beside(r))
+	}
+	if n == 0 {
+		delete(g.names, r.name)
+		return
+	}
+	for _, w := range at.waiters[:n] {
+		close(w.turn)
+	}
+	clear(at.waiters[:n])
+	g.names[r.name] = localQueue{n, at.waiters[n:]}
+}
+
+// beside is how many of the first waiters can hold beside r and each other.
+func (at localQueue) beside(r *Request) int {
+	used := r.units
+	for i, w := range at.waiters {
+		if used += w.r.units; i == localGroup || w.r.capacity != r.capacity || used > r.capacity {
+			return i
+		}
+	}
+	return len(at.waiters)
+}
