@@ -121,11 +121,8 @@ func TestAnswerLostUnnoticed(t *testing.T) {
 func TestAdoptsOwnNodeOnly(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	b, err := open([]string{z.Addr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, a, name := openSession(t, b, 10*time.Second), admin(t, z), uniqueName(t)
+	b := patient(t, nil, z.Addr)
+	s, a, name := openSession(t, b, calm), admin(t, z), uniqueName(t)
 	first := s.Ticket(testkit.RequestAs(name, "first"))
 	if _, err := first.Enqueue(t.Context()); err != nil { // the lock's node exists
 		t.Fatal(err)
@@ -178,7 +175,7 @@ func TestReturnsWithContext(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	name := uniqueName(t)
 	held := d.Ticket(testkit.RequestAs(name, "held"))
 	waits := d.Ticket(testkit.RequestAs(name, "waits"))
@@ -265,7 +262,7 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 // under makes a request while the answers are held up and the only session ends.
 func (s *site) under(t *testing.T, do func() error) error {
 	t.Helper()
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	s.net[0].Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -285,7 +282,7 @@ func TestCloseAnsweredLate(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s := newSite(t, 10*time.Second, nil, z)
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	s.net[0].Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	done := make(chan error, 1)
 	go func() { done <- d.Close(t.Context()) }()

@@ -132,17 +132,14 @@ func TestGarbageChildren(t *testing.T) {
 func TestEvictedWaiterNotGranted(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	b, err := open([]string{z.Addr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, nil, z.Addr)
 	name := uniqueName(t)
-	holder := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder"))
+	holder := openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder"))
 	if _, err := holder.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, guarded := range []bool{false, true} {
-		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
+		k := openSession(t, b, calm).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +172,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		if err := <-got; !errors.Is(err, driver.ErrGone) {
 			t.Errorf("an evicted waiter that was not told: %v", err)
 		}
-		holder = openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder2"))
+		holder = openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder2"))
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
