@@ -16,7 +16,7 @@ import (
 
 func connect(t *testing.T, cfg redisconn.Config) redisconn.Conn {
 	t.Helper()
-	cfg.Label, cfg.DialTimeout = "redis", 2*time.Second
+	cfg.Label, cfg.ConnectTimeout = "redis", 2*time.Second
 	c, err := redisconn.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestTLS(t *testing.T) {
 		"plaintext client": {Addrs: []string{server.Addr}},
 		"plaintext server": {Addrs: []string{plain.Addr}, TLS: server.TLS},
 	} {
-		cfg.DialTimeout = 2 * time.Second
+		cfg.ConnectTimeout = 2 * time.Second
 		began := time.Now()
 		c, err := redisconn.Open(t.Context(), cfg)
 		if err == nil {
