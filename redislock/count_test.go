@@ -64,7 +64,7 @@ func contendedCosts(t *testing.T, sizes ...int) {
 			l := testkit.Lock(t, first, "a")
 			var clients []*hasp.Client
 			for range n {
-				c := client(t, server.URL()+"?dial_timeout=1m", hasp.WithTTL(time.Hour)) // no renewal falls into this
+				c := client(t, server.URL()+"?connect_timeout=1m", hasp.WithTTL(time.Hour)) // no renewal falls into this
 				// One after the other: a thousand connections at once are another test.
 				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
