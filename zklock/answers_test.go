@@ -148,7 +148,7 @@ func TestAdoptsOwnNodeOnly(t *testing.T) {
 func TestCreateDeliveredLate(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	c := s.conn(t)
 	for _, hold := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
@@ -156,7 +156,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
 		_, err := s.Mutex(name).Lock(ctx)
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 3*time.Second {
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > patience { // nothing else ends it, but the session
 			t.Errorf("%s held: %v after %s", hold, err, took)
 		}
 		cancel()
@@ -214,8 +214,9 @@ func inTime(t *testing.T, what string, do func(context.Context) error) {
 	defer cancel()
 	err := do(ctx)
 	deadline, _ := ctx.Deadline()
-	// 100 ms are the driver's; the rest is for a machine that does other things.
-	if late := time.Since(deadline); late > 3*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+	// 100 ms are the driver's; the rest is for a machine that does other things. Nothing else ends
+	// what does not heed its context, but the session.
+	if late := time.Since(deadline); late > patience || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%s: %v, %s after the end of its context", what, err, late)
 	}
 }

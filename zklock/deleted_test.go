@@ -20,7 +20,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/hasp-node"}} {
-		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
+		s, name := newSite(t, calm, o, z), uniqueName(t)
 		held := s.lock(t, name)
 		time.Sleep(2 * vigilHeld) // the watch stands, or the deletion shows when it is set
 		a := admin(t, z)
@@ -31,9 +31,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 		if err := a.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
-		if took := lost(t, held, hasp.ReasonDenied); took > 5*time.Second { // renewals come every 7.5 s
-			t.Errorf("told after %s", took)
-		}
+		lost(t, held, hasp.ReasonDenied) // within patience: renewals come every few minutes
 		testkit.Release(t, s.lock(t, name))
 	}
 }
