@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// enter makes the node if it does not stand, and returns a list of the children that was
+// enqueue makes the node if it does not exist, and returns a list of the children that was
 // made after.
-func (t *ticket) enter(ctx context.Context) ([]string, error) {
+func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 	s := t.session
 	for {
 		if !s.backend.parents.has(t.parent) {
@@ -29,7 +29,7 @@ func (t *ticket) enter(ctx context.Context) ([]string, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case c == nil && t.usedUp():
+		case c == nil && t.counterExhausted():
 			if err := t.renewCounter(ctx); err != nil {
 				return nil, err
 			}
@@ -42,22 +42,22 @@ func (t *ticket) enter(ctx context.Context) ([]string, error) {
 			}
 			continue
 		}
-		names, err := t.together(ctx, c)
-		if err == zk.ErrNoNode { // the container has vanished, or somebody has removed it
+		names, err := t.createAndList(ctx, c)
+		if err == zk.ErrNoNode { // the container has been removed, by the servers or by hand
 			s.backend.parents.note(t.parent, false)
 			continue
 		}
-		if err != nil || names != nil && !t.usedUp() {
+		if err != nil || names != nil && !t.counterExhausted() {
 			return names, explain("create the entry", err)
 		}
 	}
 }
 
-// usedUp reports whether the node has the last number there is. The counter of a lock's
-// node does not go on from there, it stands still: all that come later get the same number
-// and would each see nobody in front.
-func (t *ticket) usedUp() bool {
-	node, err := t.standing()
+// counterExhausted reports whether the node has the last number there is. The counter of a lock's
+// node does not go on from there: all that come later get the same number
+// and would each see no entry in front.
+func (t *ticket) counterExhausted() bool {
+	node, err := t.ownPath()
 	if err != nil {
 		return false
 	}
@@ -66,21 +66,21 @@ func (t *ticket) usedUp() bool {
 }
 
 // renewCounter takes the node back, which is no place in the queue, and removes the lock's
-// node for a new one with a new counter. That needs an empty queue: as long as somebody
-// holds or waits nobody else can get in, which empties it.
+// node for a new one with a new counter. That needs an empty queue: as long as an entry
+// holds or waits no other can get in, which empties it.
 func (t *ticket) renewCounter(ctx context.Context) error {
-	node, err := t.standing()
+	node, err := t.ownPath()
 	if err != nil {
 		return err
 	}
 	s := t.session
 	if _, err := call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, t.erase(node) }); err != nil && err != zk.ErrNoNode {
-		return explain("delete the entry", err) // it stands; Leave or the next Enqueue goes on
+		return explain("delete the entry", err) // it exists; Leave or the next Enqueue goes on
 	}
 	t.mu.Lock()
 	t.node, t.token = "", 0
-	t.vigil.Stop()
-	t.vigil, t.vigilant = nil, false
+	t.selfWatchTimer.Stop()
+	t.selfWatchTimer, t.selfWatched = nil, false
 	t.uncountLocked()
 	t.mu.Unlock()
 	_, err = call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, s.zk.Delete(t.parent, -1) })
@@ -94,11 +94,11 @@ func (t *ticket) renewCounter(ctx context.Context) error {
 	return explain("remove "+t.parent, err)
 }
 
-// together has the list travel with the create. The tap says when the create is on its
+// createAndList pipelines the list behind the create. The monitor reports when the create is on its
 // way, so that the list is behind it in this session's order at the server: one round trip
 // for both. If the connection changed in between the list may be older than the node;
-// it is then made again, as nil tells enter.
-func (t *ticket) together(ctx context.Context, c *creation) ([]string, error) {
+// it is then made again, as nil tells enqueue.
+func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, error) {
 	select {
 	case <-c.sent:
 	case <-c.done:
@@ -131,7 +131,7 @@ func (t *ticket) together(ctx context.Context, c *creation) ([]string, error) {
 //
 // The create's call has ended, so its connection is broken and this one is another. The
 // server that took it over has closed the old connection, if it was its own, before it
-// answered us; whatever another server still gets from the old one the leader refuses,
+// answered us; what another server still gets from the old one the leader refuses,
 // because the session has moved. What was under way before that has reached the leader
 // before our sync does, and sync brings our server there.
 func (t *ticket) search(ctx context.Context) (node string, czxid int64, err error) {
@@ -155,7 +155,7 @@ func (t *ticket) search(ctx context.Context) (node string, czxid int64, err erro
 	return "", 0, nil
 }
 
-// lookAt is grip.look. IDs are used once, and yet: what another session has is not adopted.
+// lookAt is ephemeralNode.look. IDs are used once, and yet: what another session has is not adopted.
 func (t *ticket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
 	s := t.session
 	czxid, err = call(ctx, s.conn, func() (int64, error) {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// ask sends one of the four-letter commands to one server and returns its reply. The
+// fourLetterWord sends one of the four-letter commands to one server and returns its reply. The
 // client library has this, too, but not over TLS.
-func (b *backend) ask(ctx context.Context, server, command string) (string, error) {
+func (b *backend) fourLetterWord(ctx context.Context, server, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.ConnectTimeout)
 	defer cancel()
 	var c net.Conn
@@ -38,8 +38,8 @@ func (b *backend) ask(ctx context.Context, server, command string) (string, erro
 	return string(reply), nil
 }
 
-// refused reports whether the server has answered that the command is not allowed.
-func refused(reply string) bool { return strings.Contains(reply, "not in the whitelist") }
+// notAllowed reports whether the server has answered that the command is not allowed.
+func notAllowed(reply string) bool { return strings.Contains(reply, "not in the whitelist") }
 
 // greet returns when one of the servers has said what only a ZooKeeper server says, or an
 // error when each has said something else. Whether it serves is not asked: an ensemble
@@ -48,8 +48,8 @@ func (b *backend) greet(ctx context.Context) error {
 	errs := make(chan error, len(b.servers)) // one slot each: the first good one is enough
 	for _, server := range b.servers {
 		go func() {
-			reply, err := b.ask(ctx, server, "srvr")
-			if err == nil && !strings.Contains(reply, "Zookeeper") && !strings.Contains(reply, "ZooKeeper") && !refused(reply) {
+			reply, err := b.fourLetterWord(ctx, server, "srvr")
+			if err == nil && !strings.Contains(reply, "Zookeeper") && !strings.Contains(reply, "ZooKeeper") && !notAllowed(reply) {
 				err = fmt.Errorf("%s: not a ZooKeeper server, or one that expects TLS", server)
 			}
 			errs <- err

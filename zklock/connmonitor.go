@@ -9,81 +9,81 @@ import (
 	"time"
 )
 
-// tap is a connection to a server as the client library uses it. It reads along (and ahead)
-// and changes nothing. Four things the library knows and does not tell are in the headers of
+// connMonitor is a connection to a server as the client library uses it. It reads along (and ahead)
+// and changes nothing. Four things that the library knows and does not report are in the headers of
 // the frames that pass here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
 //   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
 //     token; the library drops it, and asking for it is a request more;
 //   - the moment at which a create has been handed to the network. A request made after
-//     it is behind the create in the server's queue, so getChildren can share the flight;
+//     it is behind the create in the server's queue, so getChildren can be pipelined behind it;
 //   - the moment, on a new connection, at which it sets its watches again (resumeWithin).
 //
 // The frames are those of ZooKeeper's protocol, which is the same in all versions since
 // 3.0. Nothing depends on how the library cuts them into writes and reads.
-type tap struct {
+type connMonitor struct {
 	net.Conn
-	conn    *conn
-	in      *bufio.Reader // of Conn: the library reads twice for each answer, and so enters the kernel once for many
-	began   time.Time     // before the first request
-	greetBy time.Time     // the server's first answer must be here by then
+	conn     *conn
+	in       *bufio.Reader // of Conn: the library reads twice for each answer, and so enters the kernel once for many
+	began    time.Time     // before the first request
+	answerBy time.Time     // the server's first answer must be here by then
 
-	down, up    frames
-	said, heard int // frames that have passed
+	down, up          frames
+	requests, answers int // frames that have passed
 
 	closed chan struct{} // closed when the server has answered that the session is closed
 	broken chan struct{} // closed when a read has failed, which only a new connection would cure
 	failed sync.Once     // of broken
 
 	mu      sync.Mutex
-	pending map[int32]*flight // sent and not answered, by xid
-	closing map[int32]bool    // the same for the request to close the session
+	pending map[int32]*pendingCreate // sent and not answered, by xid
+	closing map[int32]bool           // the same for the request to close the session
 }
 
-// flight is a create that the tap looks out for.
-type flight struct {
+// pendingCreate is a create whose request and answer the monitor looks for.
+type pendingCreate struct {
 	sent chan struct{} // closed when the request is on its way
 	once sync.Once
 	zxid atomic.Int64 // of the answer; 0 before
 }
 
-func newTap(c net.Conn, owner *conn, greetBy time.Time) *tap {
-	return &tap{
-		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), greetBy: greetBy,
-		closed: make(chan struct{}), broken: make(chan struct{}), pending: map[int32]*flight{}, closing: map[int32]bool{},
+func newConnMonitor(c net.Conn, owner *conn, answerBy time.Time) *connMonitor {
+	return &connMonitor{
+		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), answerBy: answerBy,
+		closed: make(chan struct{}), broken: make(chan struct{}), pending: map[int32]*pendingCreate{}, closing: map[int32]bool{},
 		down: frames{keep: 24}, up: frames{keep: 8 << 10},
 	}
 }
 
-// The requests that the tap knows.
+// The requests that the monitor knows.
 const (
 	opCreate     = 1
 	opSetWatches = 101
 	opClose      = -11
 )
 
-func (t *tap) Write(p []byte) (int, error) {
+func (m *connMonitor) Write(p []byte) (int, error) {
 	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
-	// one who waits for this may start while the kernel is at work.
-	t.up.feed(p, t.outgoing)
-	return t.Conn.Write(p)
+	// goroutine that waits for this may start while the kernel is at work.
+	m.up.feed(p, m.outgoing)
+	return m.Conn.Write(p)
 }
 
 // outgoing looks at a request: xid, type, and for a create the path.
-func (t *tap) outgoing(body []byte) {
-	if t.said++; t.said == 1 || len(body) < 8 { // the first asks for a session
+func (m *connMonitor) outgoing(body []byte) {
+	if m.requests++; m.requests == 1 || len(body) < 8 { // the first asks for a session
 		return
 	}
 	xid := int32(binary.BigEndian.Uint32(body))
 	switch int32(binary.BigEndian.Uint32(body[4:])) {
 	case opClose:
-		t.mu.Lock()
-		t.closing[xid] = true
-		t.mu.Unlock()
+		m.mu.Lock()
+		m.closing[xid] = true
+		m.mu.Unlock()
 		return
 	case opSetWatches:
-		t.conn.resumed(t)
+		m.conn.resumed(m)
 		return
 	case opCreate:
 	default:
@@ -96,31 +96,31 @@ func (t *tap) outgoing(body []byte) {
 	if n < 0 || n > len(body)-12 {
 		return
 	}
-	f := t.conn.flightOf(string(body[12 : 12+n]))
+	f := m.conn.pendingCreateOf(string(body[12 : 12+n]))
 	if f == nil {
 		return
 	}
-	t.mu.Lock()
-	t.pending[xid] = f
-	t.mu.Unlock()
+	m.mu.Lock()
+	m.pending[xid] = f
+	m.mu.Unlock()
 	f.once.Do(func() { close(f.sent) })
 }
 
-func (t *tap) Read(p []byte) (int, error) {
-	n, err := t.in.Read(p)
-	// Before the library gets the bytes, so that whoever it wakes finds what they said.
-	t.down.feed(p[:n], t.incoming)
+func (m *connMonitor) Read(p []byte) (int, error) {
+	n, err := m.in.Read(p)
+	// Before the library gets the bytes, so that a goroutine that it wakes finds what they say.
+	m.down.feed(p[:n], m.incoming)
 	if err != nil {
-		t.failed.Do(func() { close(t.broken) })
+		m.failed.Do(func() { close(m.broken) })
 	}
 	return n, err
 }
 
 // incoming looks at an answer: xid and zxid. The first one brings the session timeout.
-func (t *tap) incoming(body []byte) {
-	if t.heard++; t.heard == 1 {
+func (m *connMonitor) incoming(body []byte) {
+	if m.answers++; m.answers == 1 {
 		if len(body) >= 8 {
-			t.conn.grant(t.began, time.Duration(binary.BigEndian.Uint32(body[4:]))*time.Millisecond)
+			m.conn.grant(m.began, time.Duration(binary.BigEndian.Uint32(body[4:]))*time.Millisecond)
 		}
 		return
 	}
@@ -128,13 +128,13 @@ func (t *tap) incoming(body []byte) {
 		return
 	}
 	xid := int32(binary.BigEndian.Uint32(body))
-	t.mu.Lock()
-	f, over := t.pending[xid], t.closing[xid]
-	delete(t.pending, xid)
-	delete(t.closing, xid)
-	t.mu.Unlock()
+	m.mu.Lock()
+	f, over := m.pending[xid], m.closing[xid]
+	delete(m.pending, xid)
+	delete(m.closing, xid)
+	m.mu.Unlock()
 	if over {
-		close(t.closed)
+		close(m.closed)
 	}
 	if f != nil {
 		f.zxid.Store(int64(binary.BigEndian.Uint64(body[4:])))
@@ -143,11 +143,11 @@ func (t *tap) incoming(body []byte) {
 
 // SetReadDeadline bounds the wait for the server's first answer more tightly than the
 // library does: nearly seven session timeouts, during which no other server is tried.
-func (t *tap) SetReadDeadline(at time.Time) error {
-	if t.heard == 0 && (at.IsZero() || at.After(t.greetBy)) {
-		at = t.greetBy
+func (m *connMonitor) SetReadDeadline(at time.Time) error {
+	if m.answers == 0 && (at.IsZero() || at.After(m.answerBy)) {
+		at = m.answerBy
 	}
-	return t.Conn.SetReadDeadline(at)
+	return m.Conn.SetReadDeadline(at)
 }
 
 // frames cuts a stream into frames: four bytes of length, then as many bytes. Of a frame

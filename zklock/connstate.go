@@ -16,9 +16,9 @@ func (c *conn) event(ev zk.Event) {
 	case zk.EventSession:
 		c.newState(ev.State)
 	case zk.EventNotWatching:
-		// The library forgets its watches with the session, and ended tells everybody.
+		// The library forgets its watches with the session, and ended wakes every waiter.
 	default:
-		c.watches.fire(ev.Path, ev.Type)
+		c.watches.deliver(ev.Path, ev.Type)
 	}
 }
 
@@ -27,13 +27,13 @@ func (c *conn) newState(state zk.State) {
 	case zk.StateHasSession:
 		c.dial.up()
 		c.mu.Lock()
-		again, t := c.born, c.net
-		c.born, c.continued, c.resuming = true, t.began, t
+		again, t := c.everConnected, c.monitor
+		c.everConnected, c.continued, c.resuming = true, t.began, t
 		c.mu.Unlock()
 		if again {
-			c.watches.reconnected() // who is woken waits for resumed
+			c.watches.reconnected() // what is woken waits for resumed
 		}
-		if again && c.watches.sown() {
+		if again && c.watches.mayRestore() {
 			time.AfterFunc(resumeWithin, func() { c.resumed(t) })
 		} else {
 			c.resumed(t)
@@ -56,15 +56,15 @@ func (c *conn) newState(state zk.State) {
 }
 
 // resumeWithin is how long requests wait on a new connection for the library to set its
-// watches again. It reads the last zxid it knows for that, which tells the server what is
-// news to us, and takes no care that it does so before it reads the first answers: these
-// would push the zxid beyond changes that nobody has told us of. (It is a data race as well,
-// which programs built with -race report.) The tap sees the request, practically at once. If
-// all watches have fired there is none, and nothing that tells.
+// watches again. It reads the last zxid it knows for that, which tells the server which events are
+// new to us, and does not ensure that it does so before it reads the first answers: these
+// would push the zxid beyond changes that we have not been told of. (It is a data race as well,
+// which programs built with -race report.) The monitor sees the request, practically at once. If
+// all watches have fired there is no such request, and nothing else shows that moment.
 const resumeWithin = 100 * time.Millisecond
 
 // resumed lets requests go to a connection that has the session.
-func (c *conn) resumed(t *tap) {
+func (c *conn) resumed(t *connMonitor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.resuming == t {

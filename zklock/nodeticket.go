@@ -13,13 +13,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// nodeTicket is strategy Node: the lock is a single ephemeral node, everybody tries to
-// create it, and everybody is woken when it goes. A waiter has nothing in the store, so
+// nodeTicket is strategy Node: the lock is a single ephemeral node, every client tries to
+// create it, and every waiter is woken when it goes. A waiter has nothing in the store, so
 // there is no order, and a release with n waiters costs n events and n creates, of which
 // one succeeds. It exists to share locks with programs that do the same.
 type nodeTicket struct {
-	grip
-	hidden bool // we may not read another's node; only Wait looks at it
+	ephemeralNode
+	unreadable bool // we may not read another's node; only Wait looks at it
 }
 
 func newNodeTicket(s *session, r driver.Request) *nodeTicket {
@@ -29,8 +29,8 @@ func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 		err = fmt.Errorf("%w: with strategy %s there are mutexes and elections only", driver.ErrUnsupported, StrategyNode)
 	}
 	t := &nodeTicket{}
-	t.grip = grip{
-		session: s, request: r, bad: err,
+	t.ephemeralNode = ephemeralNode{
+		session: s, request: r, invalid: err,
 		path: node, flags: zk.FlagEphemeral, acl: s.nodeACL(),
 		look: t.lookAt, find: t.search,
 	}
@@ -38,10 +38,10 @@ func newNodeTicket(s *session, r driver.Request) *nodeTicket {
 	return t
 }
 
-// nodeACL lets this session alone write: the path is everybody's, and when our node has
+// nodeACL lets this session alone write: the path is shared, and when our node has
 // been deleted by an administrator it may be another's by the time we publish or release.
 // ZooKeeper compares no owner and no czxid before it deletes, but it does check who may
-// write; so each session has an identity of its own, made of random bits, and a release
+// write; so each session has its own identity, made of random bits, and a release
 // writes before it deletes, in one transaction. (The permission to delete lies with the
 // parent, so that operators and other programs can do that as always.)
 func (s *session) nodeACL() []zk.ACL {
@@ -73,8 +73,8 @@ func (t *nodeTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
-	if t.bad != nil {
-		return driver.Verdict{}, t.bad
+	if t.invalid != nil {
+		return driver.Verdict{}, t.invalid
 	}
 	taken, err := t.attempt(ctx)
 	if err != nil || taken {
@@ -87,7 +87,7 @@ func (t *nodeTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return t.held(ctx)
 }
 
-// attempt returns with our node standing, or says that another's does.
+// attempt returns when our node exists, or says that another's does.
 func (t *nodeTicket) attempt(ctx context.Context) (taken bool, err error) {
 	s := t.session
 	for {
@@ -146,32 +146,32 @@ func (t *nodeTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// await returns when the node has gone, or may have. A node that is not for us to read is
+// await returns when the node has gone, or may have. A node that we may not read is
 // watched by all of the root: see watchAll.
 func (t *nodeTicket) await(ctx context.Context) error {
-	l := &listener{wake: func(bool) { t.bell.Ring() }}
-	if t.hidden {
+	l := &listener{wake: func(bool) { t.signal.Ring() }}
+	if t.unreadable {
 		root := t.session.backend.opts.Root
 		defer t.session.watches.remove(root, l)
 		names, err := t.session.watchAll(ctx, root, l)
 		if err != nil || !slices.Contains(names, path.Base(t.path)) {
 			return err
 		}
-		return t.rung(ctx)
+		return t.waitSignal(ctx)
 	}
 	defer t.session.watches.remove(t.path, l)
 	exists, err := t.session.watch(ctx, t.path, l)
 	if errors.Is(err, zk.ErrNoAuth) {
-		t.hidden = true
+		t.unreadable = true
 		return t.await(ctx)
 	}
 	if err != nil || !exists {
 		return err
 	}
-	return t.rung(ctx)
+	return t.waitSignal(ctx)
 }
 
-// search is grip.find; what ticket.search says of it is true here as well.
+// search is ephemeralNode.find; what ticket.search says of it is true here as well.
 func (t *nodeTicket) search(ctx context.Context) (node string, czxid int64, err error) {
 	if err := t.session.conn.catchUp(ctx, t.path); err != nil {
 		return "", 0, err
@@ -183,8 +183,8 @@ func (t *nodeTicket) search(ctx context.Context) (node string, czxid int64, err 
 	return t.path, czxid, nil
 }
 
-// lookAt is grip.look. The path is everybody's, and even one client may try it twice: the
-// ID in the data tells whose node it is.
+// lookAt is ephemeralNode.look. The path is shared, and even one client may try it twice: the
+// ID in the data says whose node it is.
 func (t *nodeTicket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
 	s := t.session
 	czxid, err = call(ctx, s.conn, func() (int64, error) {

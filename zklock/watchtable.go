@@ -8,21 +8,21 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// watches hands the events of a conn to those who wait for them. A watch stands on the
-// server once however many wait for it, and one that nobody waits for any more is used
-// again by the next who does: the library cannot remove watches, so setting one per wait
+// watchTable hands the events of a conn to those who wait for them. A watch is on the
+// server once however many wait for it, and one without waiters is used
+// again by the next: the library cannot remove watches, so setting one per wait
 // would grow without end on a node that does not change.
-type watches struct {
+type watchTable struct {
 	mu         sync.Mutex
-	connection int                  // the number of the current one, from 1
-	planted    bool                 // the library may have watches to set again
-	armed      map[watchKey]*arming // the request was made and the event has not come
+	connection int                        // the number of the current one, from 1
+	everSet    bool                       // the library may have watches to set again
+	armed      map[watchKey]*watchRequest // the request was made and the event has not come
 	listeners  map[string]map[*listener]struct{}
 }
 
-// arming is one request for a watch.
-type arming struct {
-	on int // the connection on which the server has said that it stands; 0: not yet
+// watchRequest is one request for a watch.
+type watchRequest struct {
+	on int // the connection on which the server has said that it is set; 0: not yet
 }
 
 type watchKey struct {
@@ -30,7 +30,7 @@ type watchKey struct {
 	kind watchKind
 }
 
-// watchKind is what a watch on the server is told of; all are told of the node's deletion.
+// watchKind says which changes a watch on the server reports; all report the node's deletion.
 type watchKind int
 
 const (
@@ -49,14 +49,14 @@ type listener struct {
 	lasting bool
 }
 
-func (w *watches) init() {
+func (w *watchTable) init() {
 	w.connection = 1
-	w.armed = map[watchKey]*arming{}
+	w.armed = map[watchKey]*watchRequest{}
 	w.listeners = map[string]map[*listener]struct{}{} // by path
 }
 
-// fire tells an event.
-func (w *watches) fire(path string, event zk.EventType) {
+// deliver wakes the listeners of an event.
+func (w *watchTable) deliver(path string, event zk.EventType) {
 	w.mu.Lock()
 	switch event {
 	case zk.EventNodeChildrenChanged:
@@ -77,7 +77,7 @@ func (w *watches) fire(path string, event zk.EventType) {
 
 // reconnected wakes those who would wait for ever if an event had been lost. They look for
 // themselves, and so do not depend on how the library sets its watches again.
-func (w *watches) reconnected() {
+func (w *watchTable) reconnected() {
 	w.mu.Lock()
 	w.connection++
 	var woken []*listener
@@ -101,8 +101,8 @@ func (w *watches) reconnected() {
 	}
 }
 
-// listen adds a listener. It returns an arming if the watch has still to be set, else nil.
-func (w *watches) listen(key watchKey, l *listener) *arming {
+// listen adds a listener. It returns a watchRequest if the watch has still to be set, else nil.
+func (w *watchTable) listen(key watchKey, l *listener) *watchRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners[key.path] == nil {
@@ -113,15 +113,15 @@ func (w *watches) listen(key watchKey, l *listener) *arming {
 		return nil
 	}
 	// Before the request: an event that overtakes the answer must find it set, to clear it.
-	// Whoever relies on it meanwhile is woken if the request fails.
-	a := &arming{}
-	w.armed[key], w.planted = a, true
+	// A listener that relies on it meanwhile is woken if the request fails.
+	a := &watchRequest{}
+	w.armed[key], w.everSet = a, true
 	return a
 }
 
-// stands notes that the server has set a watch, on this connection or a later one. If the
+// confirm notes that the server has set a watch, on this connection or a later one. If the
 // event has come already, a is in the map no more, and this changes nothing.
-func (w *watches) stands(a *arming, connection int) {
+func (w *watchTable) confirm(a *watchRequest, connection int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a != nil {
@@ -129,33 +129,33 @@ func (w *watches) stands(a *arming, connection int) {
 	}
 }
 
-// standing reports whether the server has said on the current connection that a watch
-// stands, and no event has come from it. It is more than to be armed: the request may be on
+// confirmed reports whether the server has said on the current connection that a watch
+// is set, and no event has come from it. It is more than to be armed: the request may be on
 // its way; and after a reconnection the library sets its watches again in its own time, in
 // requests that those of others overtake.
-func (w *watches) standing(key watchKey) bool {
+func (w *watchTable) confirmed(key watchKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.armed[key]
 	return a != nil && a.on == w.connection
 }
 
-// sown reports whether the library may have watches to set again after a reconnection.
-func (w *watches) sown() bool {
+// mayRestore reports whether the library may have watches to set again after a reconnection.
+func (w *watchTable) mayRestore() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.planted
+	return w.everSet
 }
 
 // current is the number of the connection.
-func (w *watches) current() int {
+func (w *watchTable) current() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.connection
 }
 
 // failed takes back what listen promised to others, unless an event has done so.
-func (w *watches) failed(key watchKey, a *arming) {
+func (w *watchTable) failed(key watchKey, a *watchRequest) {
 	w.mu.Lock()
 	var woken map[*listener]struct{}
 	if a != nil && w.armed[key] == a {
@@ -169,13 +169,13 @@ func (w *watches) failed(key watchKey, a *arming) {
 	}
 }
 
-func (w *watches) remove(path string, l *listener) {
+func (w *watchTable) remove(path string, l *listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removeLocked(path, l)
 }
 
-func (w *watches) removeLocked(path string, l *listener) {
+func (w *watchTable) removeLocked(path string, l *listener) {
 	if ls := w.listeners[path]; ls != nil {
 		delete(ls, l)
 		if len(ls) == 0 {
@@ -203,7 +203,7 @@ func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func(
 	if a == nil {
 		return true, nil
 	}
-	_, err = arm(ctx, c, key, a, func() (struct{}, error) { return struct{}{}, request() })
+	_, err = requestWatch(ctx, c, key, a, func() (struct{}, error) { return struct{}{}, request() })
 	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
 	}
@@ -212,20 +212,20 @@ func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func(
 
 // watchAll has l woken when a child of a node comes or goes, and returns the children as
 // they were when the watch was set. It is for a node among them that may not be read: the
-// servers tell nothing of it to whoever has not the permission (since 3.8.4 and 3.9.2; before
+// servers tell nothing of it to a client without the permission (since 3.8.4 and 3.9.2; before
 // that a watch by exists was told).
 func (c *conn) watchAll(ctx context.Context, parent string, l *listener) ([]string, error) {
 	key := watchKey{parent, children}
-	a := c.watches.listen(key, l) // if it is armed, nobody knows since when
-	names, err := arm(ctx, c, key, a, func() ([]string, error) {
+	a := c.watches.listen(key, l) // if it is armed, since when is unknown
+	names, err := requestWatch(ctx, c, key, a, func() ([]string, error) {
 		names, _, _, err := c.zk.ChildrenW(parent)
 		return names, err
 	})
 	return names, explain("watch all of "+parent, err)
 }
 
-// arm makes the request for a watch and notes what became of it.
-func arm[T any](ctx context.Context, c *conn, key watchKey, a *arming, request func() (T, error)) (T, error) {
+// requestWatch makes the request for a watch and notes what became of it.
+func requestWatch[T any](ctx context.Context, c *conn, key watchKey, a *watchRequest, request func() (T, error)) (T, error) {
 	if err := c.connected(ctx); err != nil {
 		c.watches.failed(key, a)
 		var none T
@@ -237,7 +237,7 @@ func arm[T any](ctx context.Context, c *conn, key watchKey, a *arming, request f
 		if err != nil {
 			c.watches.failed(key, a) // here, since the caller may have gone
 		} else {
-			c.watches.stands(a, on)
+			c.watches.confirm(a, on)
 		}
 		return v, err
 	})

@@ -46,15 +46,15 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// pipe is a tap with a server behind it that the test plays.
-func pipe(t *testing.T) (*tap, net.Conn) {
+// pipe is a connMonitor with a server behind it that the test plays.
+func pipe(t *testing.T) (*connMonitor, net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
-	return newTap(near, &conn{flights: map[string]*flight{}}, time.Now().Add(time.Minute)), far
+	return newConnMonitor(near, &conn{pendingCreates: map[string]*pendingCreate{}}, time.Now().Add(time.Minute)), far
 }
 
-// exchange sends bytes through the tap in pieces and has the server answer.
-func exchange(t *testing.T, p *tap, server net.Conn, request, answer []byte) {
+// exchange sends bytes through the monitor in pieces and has the server answer.
+func exchange(t *testing.T, p *connMonitor, server net.Conn, request, answer []byte) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -88,9 +88,9 @@ func exchange(t *testing.T, p *tap, server net.Conn, request, answer []byte) {
 	}
 }
 
-// The tap learns the granted timeout, tells when a create is on its way, and finds the
+// The monitor learns the granted timeout, reports when a create is on its way, and finds the
 // zxid of its answer among others.
-func TestTap(t *testing.T) {
+func TestMonitor(t *testing.T) {
 	t.Parallel()
 	p, server := pipe(t)
 	greeting := binary.BigEndian.AppendUint32(make([]byte, 4), 4321)
@@ -110,7 +110,7 @@ func TestTap(t *testing.T) {
 		b = binary.BigEndian.AppendUint64(b, uint64(zxid))
 		return frame(append(b, make([]byte, 40)...))
 	}
-	f, other := p.conn.expect("/a/mine-"), p.conn.expect("/a/other-")
+	f, other := p.conn.trackCreate("/a/mine-"), p.conn.trackCreate("/a/other-")
 	exchange(t, p, server, request(7, 3, "/a/mine-"), answer(7, 70)) // an exists
 	select {
 	case <-f.sent:
@@ -122,7 +122,7 @@ func TestTap(t *testing.T) {
 	select {
 	case <-f.sent:
 	default:
-		t.Error("the create has been sent, and nobody was told")
+		t.Error("the create has been sent, and its waiter was not told")
 	}
 	if got := f.zxid.Load(); got != 1<<40+5 {
 		t.Errorf("zxid %d", got)
@@ -137,10 +137,10 @@ func TestTap(t *testing.T) {
 
 // A server that accepts and says nothing is given up after the connect timeout, though the
 // library would wait for nearly seven session timeouts; later reads are the library's.
-func TestTapGreetBy(t *testing.T) {
+func TestMonitorAnswerBy(t *testing.T) {
 	t.Parallel()
 	p, server := pipe(t)
-	p.greetBy = time.Now().Add(20 * time.Millisecond)
+	p.answerBy = time.Now().Add(20 * time.Millisecond)
 	if err := p.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestTapGreetBy(t *testing.T) {
 	if _, err := p.Read(make([]byte, 4)); err == nil {
 		t.Fatal("read of a silent server")
 	}
-	p.heard = 1
+	p.answers = 1
 	if err := p.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}

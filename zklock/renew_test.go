@@ -8,20 +8,20 @@ import (
 )
 
 // renewAt has a renewal sent now and answered after rtt.
-func renewAt(t *touches, rtt time.Duration) time.Duration {
+func renewAt(t *renewalTimes, rtt time.Duration) time.Duration {
 	sent := time.Now()
 	time.Sleep(rtt)
-	return t.renewed(sent, touch{sent, time.Now()}, time.Time{})
+	return t.renewed(sent, renewal{sent, time.Now()}, time.Time{})
 }
 
-func opened(timeout time.Duration) *touches {
+func opened(timeout time.Duration) *renewalTimes {
 	sent := time.Now()
 	time.Sleep(time.Millisecond)
-	return newTouches(timeout, touch{sent, time.Now()})
+	return newRenewalTimes(timeout, renewal{sent, time.Now()})
 }
 
 // The core renews after a third of what it was granted; that settles at three quarters.
-func TestTouchesSettle(t *testing.T) {
+func TestRenewalTimesSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
 		tr := opened(timeout)
@@ -38,7 +38,7 @@ func TestTouchesSettle(t *testing.T) {
 
 // A burst of renewals, as after failures, promises no more than the first of it: the
 // follower may not have reported any of them yet.
-func TestTouchesBurst(t *testing.T) {
+func TestRenewalTimesBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
 		tr := opened(timeout)
@@ -63,9 +63,9 @@ type model struct {
 	noted   []time.Time   // when the follower noted a renewal
 }
 
-// heard is the last sign of life that the leader has of us when it handles a request that
+// lastSeen is the last sign of life that the leader has of us when it handles a request that
 // the follower handled at this moment.
-func (m *model) heard(at time.Time) time.Time {
+func (m *model) lastSeen(at time.Time) time.Time {
 	epoch := time.Unix(0, 0).Add(m.reports)
 	report := epoch.Add(at.Sub(epoch) / (m.tick / 2) * (m.tick / 2))
 	last := m.opened
@@ -80,7 +80,7 @@ func (m *model) heard(at time.Time) time.Time {
 // The promise holds for every moment at which the follower may die, with renewals that are
 // late, slow, in bursts, and that begin by waiting for a new connection, which may be granted
 // less than the one before: then it is told if it breaks a promise that was made before.
-func TestTouchesAgainstModel(t *testing.T) {
+func TestRenewalTimesAgainstModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tick = 2 * time.Second
 		pause := func(most time.Duration) { time.Sleep(rand.N(most)) }
@@ -113,14 +113,14 @@ func TestTouchesAgainstModel(t *testing.T) {
 				sent := time.Now()
 				pause(30 * time.Millisecond)
 				at := time.Now()
-				heard := m.heard(at)
+				seen := m.lastSeen(at)
 				m.noted = append(m.noted, at)
 				pause(30 * time.Millisecond)
-				granted = tr.renewed(began, touch{sent, time.Now()}, connected)
+				granted = tr.renewed(began, renewal{sent, time.Now()}, connected)
 				if until := began.Add(granted); until.After(promised) {
 					promised = until
 				}
-				if kept, promised := heard.Add(timeout), began.Add(granted); promised.After(kept) {
+				if kept, promised := seen.Add(timeout), began.Add(granted); promised.After(kept) {
 					t.Fatalf("timeout %s: promised %s longer than a leader that loses this follower now keeps the session", timeout, promised.Sub(kept))
 				}
 				if granted <= 0 || granted > timeout {
@@ -140,7 +140,7 @@ func TestModelFindsFault(t *testing.T) {
 		for range 10 {
 			time.Sleep(timeout / 3)
 			now := time.Now()
-			broken = broken || now.Add(timeout).After(m.heard(now).Add(timeout))
+			broken = broken || now.Add(timeout).After(m.lastSeen(now).Add(timeout))
 			m.noted = append(m.noted, now)
 		}
 		if !broken {

@@ -9,7 +9,7 @@ import (
 
 // What a waiter keeps of those ahead decides like all of them: whom to watch, and, when those
 // who are watched have left, that the lock is not free as long as others are there.
-func TestEnough(t *testing.T) {
+func TestRelevantAhead(t *testing.T) {
 	t.Parallel()
 	for n := range 6 {
 		for _, me := range []driver.Request{
@@ -24,7 +24,7 @@ func TestEnough(t *testing.T) {
 				}
 				all = append(all, driver.Entry{Request: driver.Request{ID: fmt.Sprint(i), Units: units, Capacity: me.Capacity}})
 			}
-			kept := enough(all, me)
+			kept := relevantAhead(all, me)
 			held, blockers := driver.Decide(all, me)
 			heldHere, blockersHere := driver.Decide(kept, me)
 			if held != heldHere || fmt.Sprint(blockers) != fmt.Sprint(blockersHere) {

@@ -14,22 +14,22 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// BenchmarkFlight shows what it is worth that create and list travel together, and that it
-// takes the tap to be sure that they do: when two goroutines send at once, the scheduler
+// BenchmarkPipelinedCreate shows what pipelining create and list saves, and that it
+// takes the monitor to be sure that they do: when two goroutines send at once, the scheduler
 // decides whether the list is made too early (%early of them), and then once more.
-func BenchmarkFlight(b *testing.B) {
+func BenchmarkPipelinedCreate(b *testing.B) {
 	z := backends.SharedZooKeeper(b)
 	back, err := open([]string{z.Addr}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	s := openSession(b, back, 30*time.Second)
-	parent, _ := back.opts.path("flight")
+	parent, _ := back.opts.path("pipelined")
 	if err := back.parents.make(b.Context(), s.conn, back.opts, parent); err != nil {
 		b.Fatal(err)
 	}
 	create := func(i int) string {
-		prefix := DialectCurator.prefix(requestOf("flight", i))
+		prefix := DialectCurator.prefix(requestOf("pipelined", i))
 		node, err := s.zk.Create(parent+"/"+prefix, make([]byte, 200), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 		if err != nil {
 			b.Error(err)
@@ -48,8 +48,8 @@ func BenchmarkFlight(b *testing.B) {
 		name  string
 		enter func(i int) (leave func() error)
 	}{
-		{"tap", func(i int) func() error {
-			k := s.Ticket(*requestOf("flight", i))
+		{"monitor", func(i int) func() error {
+			k := s.Ticket(*requestOf("pipelined", i))
 			if _, err := k.Enqueue(b.Context()); err != nil {
 				b.Fatal(err)
 			}

@@ -11,10 +11,10 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Who waits behind a node that he may not read sees it leave, also when its owner has
-// published in it meanwhile. The servers tell him nothing of the node itself, so that he slept
-// for as long as nobody else woke him.
-func TestHiddenBlocker(t *testing.T) {
+// A client that waits behind a node that it may not read sees it leave, also when its owner has
+// published in it meanwhile. The servers tell it nothing of the node itself, so that it slept
+// for as long as nothing else woke it.
+func TestUnreadableBlocker(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a := admin(t, z)
@@ -41,7 +41,7 @@ func TestHiddenBlocker(t *testing.T) {
 			}
 			got <- err
 		}()
-		testkit.Eventually(t, "the watch", func() bool { return s.conn(t).watches.standing(watchKey{watched, children}) })
+		testkit.Eventually(t, "the watch", func() bool { return s.conn(t).watches.confirmed(watchKey{watched, children}) })
 		if _, err := a.Set(node, []byte("published"), -1); err != nil {
 			t.Fatal(err)
 		}
@@ -60,9 +60,9 @@ func TestHiddenBlocker(t *testing.T) {
 	}
 }
 
-// Where not even the root may be read nobody tells anything, and the waiter asks from time to
+// Where not even the root may be read no event comes, and the waiter asks from time to
 // time.
-func TestHiddenRoot(t *testing.T) {
+func TestUnreadableRoot(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	a, root := admin(t, z), "/"+uniqueName(t)
@@ -86,7 +86,7 @@ func TestHiddenRoot(t *testing.T) {
 	testkit.Eventually(t, "an attempt to watch", func() bool {
 		s.b.mu.Lock()
 		defer s.b.mu.Unlock()
-		return len(s.b.conns) == 1 && s.b.conns[0].watches.sown()
+		return len(s.b.conns) == 1 && s.b.conns[0].watches.mayRestore()
 	})
 	if err := a.Delete(root+"/a", -1); err != nil {
 		t.Fatal(err)
