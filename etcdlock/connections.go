@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lines are the connections of a client that hasp has made. gRPC finds out by its own
+// connections are those of a client that hasp has made. gRPC finds out by its own
 // pings that a connection has died silently, or that a member hangs behind one that
 // lives; but etcd's servers allow one ping in ten seconds, and with the time-out that is
 // longer than many a TTL. Until then every third call to a cluster of three would go there
@@ -16,34 +16,34 @@ import (
 // been silent all the while. A closed connection is the one thing that always is safe:
 // gRPC makes another, to this member if it answers, and the outcome of what was under way
 // is unknown either way.
-type lines struct {
+type connections struct {
 	mu   sync.Mutex
-	open map[*line]bool
+	open map[*connection]bool
 }
 
-type line struct {
+type connection struct {
 	net.Conn
-	all   *lines
-	heard atomic.Int64 // when the last bytes came, in nanoseconds since start
+	all      *connections
+	lastRead atomic.Int64 // when the last bytes came, in nanoseconds since start
 }
 
-// start is what heard counts from, on the monotonic clock.
+// start is the zero of lastRead, on the monotonic clock.
 var start = time.Now()
 
-func (ls *lines) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (cs *connections) dial(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	l := &line{Conn: conn, all: ls}
-	l.heard.Store(int64(time.Since(start)))
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.open == nil {
-		ls.open = map[*line]bool{}
+	l := &connection{Conn: conn, all: cs}
+	l.lastRead.Store(int64(time.Since(start)))
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.open == nil {
+		cs.open = map[*connection]bool{}
 	}
-	ls.open[l] = true
+	cs.open[l] = true
 	return l, nil
 }
 
@@ -51,35 +51,35 @@ func (ls *lines) dial(ctx context.Context, addr string) (net.Conn, error) {
 // end of trust are that short.
 const leastSilence = 300 * time.Millisecond
 
-// suspect closes the connections on which nothing has come since then. On nil it does
+// closeSilent closes the connections on which nothing has come since then. On nil it does
 // nothing: the client is the user's.
-func (ls *lines) suspect(since time.Time) {
-	if ls == nil || time.Since(since) < leastSilence {
+func (cs *connections) closeSilent(since time.Time) {
+	if cs == nil || time.Since(since) < leastSilence {
 		return
 	}
 	limit := int64(since.Sub(start))
-	var silent []*line
-	ls.mu.Lock()
-	for l := range ls.open {
-		if l.heard.Load() < limit {
+	var silent []*connection
+	cs.mu.Lock()
+	for l := range cs.open {
+		if l.lastRead.Load() < limit {
 			silent = append(silent, l)
 		}
 	}
-	ls.mu.Unlock()
+	cs.mu.Unlock()
 	for _, l := range silent {
-		_ = l.Close() // it is given up, whatever this says
+		_ = l.Close() // it is not used again, also after an error
 	}
 }
 
-func (l *line) Read(b []byte) (int, error) {
+func (l *connection) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if n > 0 {
-		l.heard.Store(int64(time.Since(start)))
+		l.lastRead.Store(int64(time.Since(start)))
 	}
 	return n, err
 }
 
-func (l *line) Close() error {
+func (l *connection) Close() error {
 	l.all.mu.Lock()
 	delete(l.all.open, l)
 	l.all.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// content is what the key of an entry says that may change while it is held.
+// content is the part of an entry's key and value that may change while it is held.
 type content struct {
 	units int64
 	value []byte
@@ -29,7 +29,7 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 // a deletion (see ticket.changed).
 //
 // The road not taken is to delete the key and make one among the readers': that is another
-// place, behind everybody who waits.
+// place, behind all waiters.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	return t.rewrite(ctx, "downgrade", func(c *content) { c.units = min(c.units, units) })
 }
@@ -61,17 +61,17 @@ func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content
 		case err != nil:
 			return err
 		case resp.Succeeded:
-			t.wrote(resp.Header.Revision, c)
+			t.noteWritten(resp.Header.Revision, c)
 			return nil
 		}
-		if _, err := t.written(only(found(resp, 0))); err != nil {
+		if _, err := t.noteContent(only(found(resp, 0))); err != nil {
 			return err
 		}
 	}
 }
 
-// wrote notes what the key says since this revision, if that is news.
-func (t *ticket) wrote(mod int64, c content) {
+// noteWritten notes the content of the key since this revision, if that is new.
+func (t *ticket) noteWritten(mod int64, c content) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mod >= t.mod {
@@ -79,9 +79,9 @@ func (t *ticket) wrote(mod int64, c content) {
 	}
 }
 
-// written notes what is found at our key, and returns what we know of it then.
-func (t *ticket) written(kv *mvccpb.KeyValue) (content, error) {
-	if !t.recognize(kv) { // it has gone, or was handed on
+// noteContent notes what is found at our key, and returns what we know of it then.
+func (t *ticket) noteContent(kv *mvccpb.KeyValue) (content, error) {
+	if !t.isOurs(kv) { // it has gone, or was handed on
 		return content{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 	}
 	t.mu.Lock()
@@ -90,17 +90,17 @@ func (t *ticket) written(kv *mvccpb.KeyValue) (content, error) {
 	if e, ok := t.queue().entry(kv); ok {
 		c = content{e.Units, e.Value}
 	}
-	t.wrote(kv.ModRevision, c)
+	t.noteWritten(kv.ModRevision, c)
 	return c, nil
 }
 
 // rewrittenFull finds out whether the change was made to what we wanted. It returns full if not.
 func (t *ticket) rewrittenFull(ctx context.Context, want content, full error) error {
-	kv, _, err := t.reread(ctx)
+	kv, _, err := t.readKey(ctx)
 	if err != nil {
 		return err
 	}
-	switch is, err := t.written(kv); {
+	switch is, err := t.noteContent(kv); {
 	case err != nil:
 		return err
 	case is.units != want.units || !bytes.Equal(is.value, want.value):

@@ -19,11 +19,11 @@ func lateDowngrade(l *late) {
 		}
 	}
 	l.p.set(puts(l.name+"-a"), nil)
-	if err := downgrade(); !errors.Is(err, errPost) {
+	if err := downgrade(); !errors.Is(err, errIntercepted) {
 		l.Fatalf("downgrade: %v", err)
 	}
 	l.p.set(nil, puts(l.name+"-a"))
-	if err := downgrade(); !errors.Is(err, errPost) {
+	if err := downgrade(); !errors.Is(err, errIntercepted) {
 		l.Fatalf("downgrade: %v", err)
 	}
 	l.p.set(nil, nil)

@@ -13,22 +13,22 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// witness is a client that relies on Held all the time it has a lock, and has all of it
+// recordedClient is a client that relies on Held all the time it has a lock, and has all of it
 // recorded.
-type witness struct {
+type recordedClient struct {
 	*hasp.Client
 	who string
 	rec *history.Recorder
 }
 
-// grip is a recorded hold.
-type grip struct {
+// recordedHold is a hold with its history.
+type recordedHold struct {
 	*hasp.Lease
 	op   *history.Attempt
 	stop func()
 }
 
-func (w witness) lock(ctx context.Context, name string) (*grip, error) {
+func (w recordedClient) lock(ctx context.Context, name string) (*recordedHold, error) {
 	op := w.rec.Acquire(w.who, name, history.Exclusive())
 	l, err := w.Mutex(name).Lock(ctx)
 	if err != nil {
@@ -36,10 +36,10 @@ func (w witness) lock(ctx context.Context, name string) (*grip, error) {
 		return nil, err
 	}
 	op.Granted(l.Token(), 0)
-	return &grip{l, op, op.Watch(l.Held, l.Lost(), 2*time.Millisecond)}, nil
+	return &recordedHold{l, op, op.Watch(l.Held, l.Lost(), 2*time.Millisecond)}, nil
 }
 
-func (g *grip) release(ctx context.Context) error {
+func (g *recordedHold) release(ctx context.Context) error {
 	g.stop()
 	g.op.Releasing()
 	err := g.Release(ctx)
@@ -54,10 +54,10 @@ func (g *grip) release(ctx context.Context) error {
 	return err
 }
 
-// promises are what every history of etcdlock is judged by.
+// promises are checked in every history of etcdlock.
 var promises = history.Options{Fencing: true, FIFO: true, Limit: 10 * time.Second}
 
-// violations judges what was recorded so far, in words.
+// violations checks what was recorded so far, and describes each violation.
 func violations(t testing.TB, rec *history.Recorder) (wrong []string) {
 	t.Helper()
 	h, err := rec.History()
@@ -87,14 +87,14 @@ type handOver struct {
 func (x handOver) run(t testing.TB) (wrong []string) {
 	t.Helper()
 	rec := history.New()
-	holder, waiter := witness{x.holder, "holder", rec}, witness{x.waiter, "waiter", rec}
+	holder, waiter := recordedClient{x.holder, "holder", rec}, recordedClient{x.waiter, "waiter", rec}
 	first, err := holder.lock(ctx(t), x.name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waiting, giveUp := context.WithCancel(ctx(t))
 	defer giveUp()
-	next, failed := make(chan *grip, 1), make(chan error, 1)
+	next, failed := make(chan *recordedHold, 1), make(chan error, 1)
 	go func() {
 		g, err := waiter.lock(waiting, x.name)
 		if err != nil {
@@ -107,10 +107,10 @@ func (x handOver) run(t testing.TB) (wrong []string) {
 		q, err := x.holder.Inspect(ctx(t), x.name)
 		return err == nil && len(q.Waiters) == 1
 	})
-	time.Sleep(100 * time.Millisecond) // most often its watch stands by now
+	time.Sleep(100 * time.Millisecond) // most often its watch is established by now
 	x.meanwhile()
 	// The fault may outlast trust, before the release or during it. That release says so, and
-	// nil only if nobody else held by then, is for the judge.
+	// nil only if no other held by then, is for the checker.
 	_ = first.release(ctx(t))
 	began := time.Now()
 	within := x.within

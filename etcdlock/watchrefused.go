@@ -11,16 +11,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A watch that the server does not keep is that watch's trouble, and not that of the thousands
-// that travel on the same stream. There are three kinds of it:
+// A watch that the server does not keep must not affect the thousands
+// on the same stream. There are three reasons for it:
 //
 //   - Its revision has been compacted, whether it was to begin there or has fallen so far
 //     behind. It begins anew, now.
-//   - The user may not read that key (any more). It is asked for again, with a pause of its own
+//   - The user may not read that key (any more). It is asked for again, with its own pause
 //     that grows: permissions come back as they go.
-//   - The stream's token has expired. That is all the others' trouble, too: only a new stream
+//   - The stream's token has expired. That concerns all the others, too: only a new stream
 //     gets a new token. Older servers say of this that permission is denied. So a stream that
-//     has stood for a while ends with the first refusal of a watch that was not refused
+//     was open for a while ends with the first refusal of a watch that was not refused
 //     before; if it was not the token, the watch is refused again, and alone then.
 
 const (
@@ -29,10 +29,10 @@ const (
 	freshToken   = 5 * time.Second // a stream that is younger has a good one
 )
 
-// addressee returns the watch that a message is for, or nil if it was dropped. A refusal does
+// watchOf returns the watch that a message is for, or nil if it was dropped. A refusal does
 // not say whose it is; but the server answers requests to create in their order. The caller
 // has st.mu.
-func (st *stream) addressee(resp *pb.WatchResponse) *watch {
+func (st *stream) watchOf(resp *pb.WatchResponse) *watch {
 	id := resp.WatchId
 	if resp.Created && len(st.asked) > 0 {
 		if id == clientv3.InvalidWatchID {
@@ -64,18 +64,18 @@ func (st *stream) refused(w *watch, resp *pb.WatchResponse) error {
 	w.refusals = min(w.refusals+1, 6) // no pause is longer from there on
 	pause := min(refusedPause<<(w.refusals-1), refusedMost)
 	alone := w.refusals > 1 || time.Since(st.began) < freshToken
-	w.resting = alone
+	w.paused = alone
 	st.mu.Unlock()
 	if !alone {
 		return err
 	}
-	w.to.deaf(w)
+	w.to.failed(w)
 	time.AfterFunc(pause, func() { st.again(w) })
 	return nil
 }
 
 // again asks for a watch that the server does not keep, as of now, unless it was dropped
-// meanwhile. It gets a new id: the server may have the old one in its books.
+// meanwhile. It gets a new id: the server may still know the old one.
 func (st *stream) again(w *watch) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -83,6 +83,6 @@ func (st *stream) again(w *watch) {
 		return
 	}
 	st.forget(w)
-	w.from, w.resting = 0, false
+	w.from, w.paused = 0, false
 	st.begin(w)
 }

@@ -28,8 +28,8 @@ func streams(t testing.TB, e *backends.Etcd) (n int) {
 	return n
 }
 
-// L7: a user may not read some of the keys any more that his client watches. Those watches
-// are refused, again and again; the stream that they share with the others stands, the others
+// L7: a user may not read some of the keys any more that its client watches. Those watches
+// are refused, again and again; the stream that they share with the others stays open, the others
 // are told what happens, and the refused as soon as they may. It was opened anew for each
 // refusal, without a pause.
 func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
@@ -50,7 +50,7 @@ func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
 
 		testkit.Must[*clientv3.AuthRoleRevokePermissionResponse](t)(root.RoleRevokePermission(ctx(t), "locks", "hasp/bad", clientv3.GetPrefixRangeEnd("hasp/bad")))
 		before, asked := streams(t, e), messages(t, e.Addr)["Watch"]
-		p.Cut() // a watch that stands goes on to; a new one is refused
+		p.Cut() // an established watch goes on; a new one is refused
 		testkit.Eventually(t, "all are asked for anew", func() bool { return messages(t, e.Addr)["Watch"] >= asked+n+1 })
 		const lasts = 4 * time.Second
 		time.Sleep(lasts)
