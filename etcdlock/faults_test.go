@@ -19,7 +19,7 @@ import (
 )
 
 // What goes wrong at the servers. Trouble on the way to them is in network_test.go, and all
-// of it at once in chaos_test.go.
+// of it at once in randomfaults_test.go.
 
 const faultTTL = 3 * time.Second
 

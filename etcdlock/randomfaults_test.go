@@ -92,7 +92,7 @@ func newFaultRun(t *testing.T, name string, connect func(url string) *hasp.Clien
 			proxy := testkit.Proxy(t, m.Addr)
 			p.net, hosts = append(p.net, proxy), append(hosts, proxy.Addr())
 		}
-		p.witness = recordedClient{connect("etcd://" + strings.Join(hosts, ",")), fmt.Sprint("client-", i), c.rec}
+		p.recordedClient = recordedClient{connect("etcd://" + strings.Join(hosts, ",")), fmt.Sprint("client-", i), c.rec}
 		c.clients = append(c.clients, p)
 	}
 	return c
