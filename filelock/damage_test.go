@@ -48,8 +48,8 @@ func heldIn(t *testing.T, dir string) *contenders {
 	return c
 }
 
-// refused makes sure that nobody gets the lock, old or new, in any way, and that at least
-// whoever is new is told why.
+// refused makes sure that no client gets the lock, old or new, in any way, and that at least
+// a new one is told why.
 func (c *contenders) refused(t *testing.T, why string) {
 	t.Helper()
 	if _, err := c.old.Mutex("name").TryLock(patient(t)); err == nil {
@@ -74,7 +74,7 @@ func (c *contenders) refused(t *testing.T, why string) {
 }
 
 func (c *contenders) queueFile() string {
-	return filepath.Join(c.dir, queuesDir, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
+	return filepath.Join(c.dir, queuesDirName, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
 }
 
 func TestQueueFileRemoved(t *testing.T) {
@@ -84,7 +84,7 @@ func TestQueueFileRemoved(t *testing.T) {
 	}
 	c.refused(t, "was removed")
 	if !c.lease.Held() {
-		t.Error("the holder lost what nobody else could get")
+		t.Error("the holder lost what no other could get")
 	}
 	if err := c.lease.Release(patient(t)); err != nil {
 		t.Errorf("release: %v", err)
@@ -97,7 +97,7 @@ func TestQueueFileRemoved(t *testing.T) {
 
 // usable opens the store and goes through a lock, with a token above all before.
 //
-// Tests that call it are not parallel. A store is repaired when nobody uses it, which flock
+// Tests that call it are not parallel. A store is repaired when no process uses it, which flock
 // tells; and a child that another test is about to start has all our descriptors until it
 // executes its program.
 func usable(t *testing.T, dir string) (token uint64) {
@@ -201,7 +201,7 @@ func TestEverythingInsideRemoved(t *testing.T) {
 func TestSessionFilesRemoved(t *testing.T) {
 	t.Parallel()
 	c := held(t)
-	before, err := filepath.Glob(c.dir + "/" + livesDir + "/*")
+	before, err := filepath.Glob(c.dir + "/" + sessionsDirName + "/*")
 	if err != nil || len(before) < 2 {
 		t.Fatal(before, err)
 	}
@@ -220,7 +220,7 @@ func TestSessionFilesRemoved(t *testing.T) {
 		got <- err
 	}()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		after, _ := filepath.Glob(c.dir + "/" + livesDir + "/*")
+		after, _ := filepath.Glob(c.dir + "/" + sessionsDirName + "/*")
 		if len(after) >= len(before) {
 			break
 		}
@@ -236,16 +236,16 @@ func TestSessionFilesRemoved(t *testing.T) {
 	}
 }
 
-// If the owner cannot make it anew, because it is dead as well, nobody can know that. The
+// If the owner cannot make it anew, because it is dead as well, no process can know that. The
 // waiter is told, and an operator can evict the entry.
 func TestSessionFileRemovedThenKilled(t *testing.T) {
-	defer func(d time.Duration) { missingPatience = d }(missingPatience)
-	missingPatience = time.Second
+	defer func(d time.Duration) { missingTimeout = d }(missingTimeout)
+	missingTimeout = time.Second
 	dir := storeDir(t)
 	b := openBackend(t, dir) // keeps the store in use: it is not repaired by the next to open
 	p := start(t, job{Do: "hold", Dir: dir, Name: "name"})
 	p.must("holds")
-	files, err := filepath.Glob(dir + "/" + livesDir + "/*")
+	files, err := filepath.Glob(dir + "/" + sessionsDirName + "/*")
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}

@@ -8,27 +8,27 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// party is an entry as others need to know it: whose life to watch, what to ring.
-type party struct {
+// wakeTarget is an entry as others need to know it: which session to watch, which ticket to signal.
+type wakeTarget struct {
 	session sessionID
 	ticket  uint64
 }
 
-// dead are sessions that are known to have ended.
-type dead map[sessionID]bool
+// deadSessions are sessions that are known to have ended.
+type deadSessions map[sessionID]bool
 
-// judge answers for an entry that stands in slot me (0: it has not entered) behind prev:
+// decide answers for an entry in slot me (0: it has not entered) behind prev:
 // does it hold, and if not, who denies it. It is driver.Decide on the file, read backwards
 // and no further than needed: for a mutex with ten thousand waiters that is one record.
 //
-// Of the blockers it returns those whose lives must be watched. If the last one alone
+// Of the blockers it returns the sessions that must be watched. If the last one alone
 // denies (a writer in front of a thousand readers), that one is enough: while it stays,
 // so does the answer.
 //
 // Entries of the dead, and what has left but is still linked, are removed in passing.
-// Whoever else waits for one of the dead is told of that death by the kernel, and for one
-// that left, by its owner or by its owner's death: nobody needs to be rung for them.
-func (q *queueFile) judge(me, prev uint32, units, capacity int64, gone dead) (held bool, deniers []sessionID, err error) {
+// Another waiter that waits for one of the dead is told of that death by the kernel, and for one
+// that left, by its owner or by its owner's death: no signal is needed for them.
+func (q *queueFile) decide(me, prev uint32, units, capacity int64, gone deadSessions) (held bool, deniers []sessionID, err error) {
 	free := capacity - units
 	for slot, newer := prev, me; slot != 0; {
 		r, err := q.record(slot)
@@ -56,19 +56,19 @@ func (q *queueFile) judge(me, prev uint32, units, capacity int64, gone dead) (he
 	return free >= 0, nil, nil
 }
 
-// disturbed returns whom the departure of an entry concerns: those behind it whose
+// affectedBy returns the entries that the removal of an entry concerns: those behind it whose
 // blockers, without it, no longer deny them by themselves. They either hold now or must
-// watch somebody else. For a mutex that is the next in the queue and nobody else; for the
-// last holder in front of a batch of readers it is the batch. Somebody who watches one
+// watch another session. For a mutex that is the next in the queue alone; for the
+// last holder in front of a batch of readers it is the batch. An entry that watches one
 // sole blocker, or more of them than need be, is covered as well: while the blockers
 // computed here deny, so do those it watches, which reach at least as far.
 //
-// An entry e behind, with `between` units standing between the two, has the leaving one
+// An entry e behind, with `between` units between the two, has the leaving one
 // among its blockers iff between <= free, free being what e leaves of the capacity. Its
 // blockers then go on ahead of the leaving one by as many units as it takes to deny.
-func (q *queueFile) disturbed(slot uint32, r record, tail uint32) (who []party, err error) {
+func (q *queueFile) affectedBy(slot uint32, r record, tail uint32) (who []wakeTarget, err error) {
 	capacity := int64(r.capacity)
-	older := prefix{q: q, next: r.prev}
+	older := unitSums{q: q, next: r.prev}
 	own := min(int64(r.units), capacity)
 	for between := int64(0); between < capacity; {
 		next, _, err := q.newerOf(slot, &r, tail)
@@ -89,7 +89,7 @@ func (q *queueFile) disturbed(slot uint32, r record, tail uint32) (who []party, 
 				return who, err
 			}
 			if denied && between+ahead <= free {
-				who = append(who, party{r.session, r.ticket})
+				who = append(who, wakeTarget{r.session, r.ticket})
 			}
 		}
 		between += units
@@ -97,9 +97,9 @@ func (q *queueFile) disturbed(slot uint32, r record, tail uint32) (who []party, 
 	return who, nil
 }
 
-// prefix has the sums of the units from some entry backwards. It reads each at most once,
+// unitSums has the sums of the units from some entry backwards. It reads each at most once,
 // and none before it is needed.
-type prefix struct {
+type unitSums struct {
 	q    *queueFile
 	next uint32
 	sums []int64
@@ -107,7 +107,7 @@ type prefix struct {
 
 // exceeding returns the least sum of the nearest entries that is more than n; with n < 0
 // none are needed. enough is false if all of them together are not.
-func (p *prefix) exceeding(n int64) (sum int64, enough bool, err error) {
+func (p *unitSums) exceeding(n int64) (sum int64, enough bool, err error) {
 	if n < 0 {
 		return 0, true, nil
 	}
@@ -123,7 +123,7 @@ func (p *prefix) exceeding(n int64) (sum int64, enough bool, err error) {
 			return 0, false, err
 		}
 		p.next = r.prev
-		if r.state == standing {
+		if r.state == queued {
 			sum += min(max(int64(r.units), 1), int64(r.capacity))
 			p.sums = append(p.sums, sum)
 		}
@@ -132,7 +132,7 @@ func (p *prefix) exceeding(n int64) (sum int64, enough bool, err error) {
 }
 
 // checkKind refuses a request of another capacity than the queue has. All entries agree
-// on it, so the newest speaks for them.
+// on it, so the newest is enough.
 func checkKind(name string, tail *record, ask *driver.Request) error {
 	if int64(tail.capacity) != ask.Capacity {
 		return &driver.MismatchError{Name: name, Want: ask.Capacity, Found: int64(tail.capacity)}
@@ -140,11 +140,11 @@ func checkKind(name string, tail *record, ask *driver.Request) error {
 	return nil
 }
 
-// sessions lists whose entries stand in a queue.
+// sessions lists the sessions with entries in a queue.
 func (q *queueFile) sessions(tail uint32) (ids []sessionID, err error) {
-	seen := dead{}
+	seen := deadSessions{}
 	err = q.walk(tail, func(_ uint32, r *record) bool {
-		if r.state == standing && !seen[r.session] {
+		if r.state == queued && !seen[r.session] {
 			seen[r.session] = true
 			ids = append(ids, r.session)
 		}
@@ -153,8 +153,8 @@ func (q *queueFile) sessions(tail uint32) (ids []sessionID, err error) {
 	return ids, err
 }
 
-// bury removes every entry of the dead from a queue.
-func (q *queueFile) bury(tail uint32, gone dead) error {
+// removeDead removes every entry of dead sessions from a queue.
+func (q *queueFile) removeDead(tail uint32, gone deadSessions) error {
 	for slot, newer := tail, uint32(0); slot != 0; {
 		r, err := q.record(slot)
 		if err != nil {
@@ -172,9 +172,9 @@ func (q *queueFile) bury(tail uint32, gone dead) error {
 	return nil
 }
 
-// expel removes an entry that stands in the queue and returns whom to ring for it. before,
+// removeEntry removes an entry from the queue and returns what to signal for it. before,
 // if given, is called with them ahead of the removal.
-func (q *queueFile) expel(slot uint32, r record, k key, before func([]party)) ([]party, error) {
+func (q *queueFile) removeEntry(slot uint32, r record, k key, before func([]wakeTarget)) ([]wakeTarget, error) {
 	tail, _, err := q.find(k)
 	if err != nil {
 		return nil, err
@@ -186,9 +186,9 @@ func (q *queueFile) expel(slot uint32, r record, k key, before func([]party)) ([
 	if !linked {
 		return nil, &damageError{file: q.name, what: "an entry is in no queue"}
 	}
-	var who []party
+	var who []wakeTarget
 	if newer != 0 {
-		if who, err = q.disturbed(slot, r, tail); err != nil {
+		if who, err = q.affectedBy(slot, r, tail); err != nil {
 			return nil, err
 		}
 	}
@@ -199,14 +199,14 @@ func (q *queueFile) expel(slot uint32, r record, k key, before func([]party)) ([
 }
 
 // holderReach is how far back holder looks.
-const holderReach = 64
+const holderSearchLimit = 64
 
 // holder returns the owner of the oldest entry, for messages, if it is near and readable.
 func (q *queueFile) holder(tail uint32) string {
 	slot, steps := tail, 0
 	for ; slot != 0; steps++ {
 		r, err := q.record(slot)
-		if err != nil || steps > holderReach {
+		if err != nil || steps > holderSearchLimit {
 			return ""
 		}
 		if r.prev == 0 {

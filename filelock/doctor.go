@@ -79,7 +79,7 @@ func (d *diagnosis) directory() {
 	} else {
 		d.add(driver.Info, "directory", "", "%s, mode %#o, uid %d", d.store.path, st.Mode&0o777, st.Uid)
 	}
-	// Whoever may rename in a parent can put another directory in the place of the store.
+	// A user that may rename in a parent can put another directory in the place of the store.
 	for dir := filepath.Dir(d.store.path); ; dir = filepath.Dir(dir) {
 		if unix.Stat(dir, &st) == nil && st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
 			d.add(driver.Warn, "directory", "chmod go-w "+dir, "others may rename the store: they can write in %s", dir)
@@ -106,7 +106,7 @@ func (d *diagnosis) sessions() {
 		d.add(driver.Warn, "sessions", "", "cannot be listed: %v", err)
 		return
 	}
-	gone, err := d.store.living(ids)
+	gone, err := d.store.endedSessions(ids)
 	if err != nil {
 		d.add(driver.Warn, "sessions", "", "some cannot be examined: %v", err)
 	}
@@ -125,7 +125,7 @@ func (d *diagnosis) queues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		q.seen = time.Time{}
+		q.lastIntact = time.Time{}
 		err = q.intact()
 		last, full = max(last, q.head.seq()), max(full, q.head.high())
 		q.unlock()

@@ -13,39 +13,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pushes: nobody polls.
+// pushes: nothing is polled.
 const pushes = true
 
-// post carries wake-ups between processes: it reads the bells of this process's sessions,
-// rings those of others, and watches the lives of those that ours wait for. One epoll and
+// notifier carries wake-ups between processes: it reads the pipes of this process's sessions,
+// writes into those of others, and watches the sessions that ours wait for. One epoll and
 // one goroutine serve all sessions and tickets of a store; the epoll itself is watched by
 // Go's netpoller, so that waiting takes no thread.
 //
-// Everything it says is a hint. Whoever is woken reads the queue again, so a wake-up too
+// Everything it says is a hint. A waiter that is woken reads the queue again, so a wake-up too
 // many does no harm; that there is never one too few is argued at each place that could
 // lose it.
-type post struct {
+type notifier struct {
 	store *store
 	epoll *os.File
 	efd   int
 	done  chan struct{}
 
-	mu     sync.Mutex
-	closed bool
-	bells  map[int]*session // by descriptor
-	peers  map[sessionID]*peer
-	byFD   map[int]*peer
-	idle   []*peer // neither watched nor rung lately, oldest first
+	mu       sync.Mutex
+	closed   bool
+	sessions map[int]*session // by descriptor
+	peers    map[sessionID]*peer
+	byFD     map[int]*peer
+	idle     []*peer // neither watched nor signalled lately, oldest first
 
-	changes *changes // in queue files, for Watch; nil when nobody asks
+	changes *fileChanges // in queue files, for Watch; nil without watchers
 
 	events [64]unix.EpollEvent // for the goroutine
-	buf    [bellSize]byte
+	buf    [signalPipeSize]byte
 }
 
-// peer is another process's session that we watch or have rung. Its descriptor is kept
-// for a while after: whoever is before or behind us in a queue often is again next time.
-// Its death, of which epoll tells, closes it.
+// peer is another process's session that we watch or have signalled. Its descriptor is kept
+// for a while after: a session that is before or behind us in a queue often is again next time.
+// Its death, which epoll reports, closes it.
 type peer struct {
 	id      sessionID
 	fd      int
@@ -53,13 +53,13 @@ type peer struct {
 	waiting map[*waiter]struct{}
 }
 
-// watches are the peers that a waiter waits for.
-type watches []*peer
+// peerWatches are the peers that a waiter waits for.
+type peerWatches []*peer
 
 // maxIdle bounds the descriptors that are kept for later.
 const maxIdle = 32
 
-func newPost(s *store) (*post, error) {
+func newNotifier(s *store) (*notifier, error) {
 	efd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
 		err = unix.SetNonblock(efd, true) // for os.NewFile to hand it to the netpoller
@@ -67,9 +67,9 @@ func newPost(s *store) (*post, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	p := &post{
+	p := &notifier{
 		store: s, epoll: os.NewFile(uintptr(efd), "hasp epoll"), efd: efd, done: make(chan struct{}),
-		bells: map[int]*session{}, peers: map[sessionID]*peer{}, byFD: map[int]*peer{},
+		sessions: map[int]*session{}, peers: map[sessionID]*peer{}, byFD: map[int]*peer{},
 	}
 	conn, err := p.epoll.SyscallConn()
 	if err != nil {
@@ -80,14 +80,14 @@ func newPost(s *store) (*post, error) {
 	return p, nil
 }
 
-func (p *post) close() {
+func (p *notifier) close() {
 	_ = p.epoll.Close()
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	for _, o := range p.peers {
-		hangUp(o.fd)
+		closeFD(o.fd)
 	}
 	clear(p.peers)
 	clear(p.byFD)
@@ -95,7 +95,7 @@ func (p *post) close() {
 }
 
 // run ends with close.
-func (p *post) run(conn syscall.RawConn) {
+func (p *notifier) run(conn syscall.RawConn) {
 	defer close(p.done)
 	_ = conn.Read(func(uintptr) bool {
 		for {
@@ -107,7 +107,7 @@ func (p *post) run(conn syscall.RawConn) {
 				p.handle(int(p.events[i].Fd))
 			}
 			if n < len(p.events) {
-				// Each bell has been read empty; what comes from here on is news to the
+				// Each pipe has been read empty; what comes from here on is reported to the
 				// netpoller, too.
 				return false
 			}
@@ -117,9 +117,9 @@ func (p *post) run(conn syscall.RawConn) {
 
 // handle looks at one descriptor. It may have been closed, and even its number used
 // again, since the event was taken; the other object then gets a hint it did not need.
-func (p *post) handle(fd int) {
+func (p *notifier) handle(fd int) {
 	p.mu.Lock()
-	bell := p.bells[fd]
+	s := p.sessions[fd]
 	if o := p.byFD[fd]; o != nil {
 		p.dropLocked(o)
 	}
@@ -127,14 +127,14 @@ func (p *post) handle(fd int) {
 		c.read(p.buf[:])
 	}
 	p.mu.Unlock()
-	if bell != nil {
-		p.listen(bell, fd)
+	if s != nil {
+		p.readSignals(s, fd)
 	}
 }
 
-// listen reads all that a bell has been rung with. A ringer who finds the pipe full goes
-// away; so if it may have been full, everybody is woken.
-func (p *post) listen(s *session, fd int) {
+// readSignals reads all signals from a session's pipe. A sender that finds the pipe full goes
+// away; so if it may have been full, all tickets of the session are woken.
+func (p *notifier) readSignals(s *session, fd int) {
 	for {
 		n, err := unix.Read(fd, p.buf[:])
 		if err == unix.EINTR {
@@ -143,41 +143,41 @@ func (p *post) listen(s *session, fd int) {
 		if n <= 0 {
 			return
 		}
-		if n > len(p.buf)-ringSize {
+		if n > len(p.buf)-signalSize {
 			s.wakeAll()
 			continue
 		}
-		for b := p.buf[:n]; len(b) >= ringSize; b = b[ringSize:] {
+		for b := p.buf[:n]; len(b) >= signalSize; b = b[signalSize:] {
 			s.wake(le.Uint64(b))
 		}
-		return // a pipe gives all it has
+		return // a read returns all that the pipe has
 	}
 }
 
-// ringSize is the size of a message: the number of a ticket. The kernel writes it whole.
-const ringSize = 8
+// signalSize is the size of a signal: the number of a ticket. The kernel writes it whole.
+const signalSize = 8
 
-// addBell begins to listen for a session.
-func (p *post) addBell(s *session, fd int) error {
+// addSession begins to read the pipe of a session.
+func (p *notifier) addSession(s *session, fd int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
 		return err
 	}
-	p.bells[fd] = s
+	p.sessions[fd] = s
 	return nil
 }
 
-// dropBell ends listening, and with the descriptor the session's life.
-func (p *post) dropBell(fd int) {
+// removeSession ends reading, and with the descriptor the session.
+func (p *notifier) removeSession(fd int) {
 	p.mu.Lock()
-	delete(p.bells, fd)
+	delete(p.sessions, fd)
 	_ = p.control(unix.EPOLL_CTL_DEL, fd, 0)
 	p.mu.Unlock()
-	hangUp(fd)
+	closeFD(fd)
 }
 
-func (p *post) control(op, fd int, events uint32) error {
+func (p *notifier) control(op, fd int, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
 	if err := unix.EpollCtl(p.efd, op, fd, &ev); err != nil {
 		return fmt.Errorf("epoll: %w", err)
@@ -185,15 +185,15 @@ func (p *post) control(op, fd int, events uint32) error {
 	return nil
 }
 
-// ring wakes a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
-// or has as many rings to read as fit (see listen), or we have no descriptor to spare: then
+// notify wakes a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
+// or has as many signals to read as fit (see readSignals), or we have no descriptor to spare: then
 // the ticket's own slow check has to do, unless our death comes first, of which it is told.
-func (p *post) ring(who party) {
+func (p *notifier) notify(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
 		s.wake(who.ticket)
 		return
 	}
-	var b [ringSize]byte
+	var b [signalSize]byte
 	le.PutUint64(b[:], who.ticket)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +205,7 @@ func (p *post) ring(who party) {
 		p.dropLocked(o)
 		return
 	}
-	p.restLocked(o)
+	p.setIdleLocked(o)
 }
 
 // watch has the waiter signalled when one of the sessions dies, instead of those it
@@ -214,17 +214,17 @@ func (p *post) ring(who party) {
 //
 // A session that dies after it was looked up is reported by epoll, however late it was
 // added there: EPOLLERR is a state, not an edge.
-func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration, err error) {
+func (p *notifier) watch(w *waiter, ids []sessionID) (gone deadSessions, retry time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := w.watches
-	w.watches = nil
+	before := w.peers
+	w.peers = nil
 	if w.left.Load() {
-		ids = nil // Leave has overtaken us; what we added now, nobody would take away
+		ids = nil // Leave has overtaken us; what we added now would stay
 	}
 	for _, id := range ids {
 		if gone[id] || p.store.session(id) != nil {
-			continue // our own do not die without us, and when closed they ring
+			continue // our own do not die without us, and when closed they signal
 		}
 		o, l, e := p.peerLocked(id)
 		switch {
@@ -232,54 +232,54 @@ func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration
 			retry, err = blindRetry, e
 		case l == ended:
 			if gone == nil {
-				gone = dead{}
+				gone = deadSessions{}
 			}
 			gone[id] = true
 		case l == missing:
 			retry, err = blindRetry, &missingError{p.store.path, id}
 		default:
 			o.waiting[w] = struct{}{}
-			if !slices.Contains(w.watches, o) {
-				w.watches = append(w.watches, o)
+			if !slices.Contains(w.peers, o) {
+				w.peers = append(w.peers, o)
 			}
 		}
 	}
-	p.leaveLocked(w, before, w.watches)
+	p.leaveLocked(w, before, w.peers)
 	return gone, retry, err
 }
 
 // unwatch ends what watch began.
-func (p *post) unwatch(w *waiter) {
+func (p *notifier) unwatch(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leaveLocked(w, w.watches, nil)
-	w.watches = nil
+	p.leaveLocked(w, w.peers, nil)
+	w.peers = nil
 }
 
 // leaveLocked takes a waiter off those it watched before and does not watch now.
-func (p *post) leaveLocked(w *waiter, before, now []*peer) {
+func (p *notifier) leaveLocked(w *waiter, before, now []*peer) {
 	for _, o := range before {
 		if !slices.Contains(now, o) {
 			delete(o.waiting, w)
-			p.restLocked(o)
+			p.setIdleLocked(o)
 		}
 	}
 }
 
-// peerLocked returns a session of another process, known or by knocking.
-func (p *post) peerLocked(id sessionID) (*peer, life, error) {
+// peerLocked returns a session of another process, a known one or one whose file it opens.
+func (p *notifier) peerLocked(id sessionID) (*peer, sessionState, error) {
 	if o := p.peers[id]; o != nil {
 		return o, alive, nil
 	}
 	if p.closed { // by a call that Close has overtaken; the descriptors may be others' by now
 		return nil, missing, errStoreClosed
 	}
-	fd, l, err := knock(p.store.lives, id)
+	fd, l, err := openSessionFile(p.store.sessionsDir, id)
 	if err != nil || l != alive {
 		return nil, l, err
 	}
 	if err := p.control(unix.EPOLL_CTL_ADD, fd, 0); err != nil { // EPOLLERR needs no asking
-		hangUp(fd)
+		closeFD(fd)
 		return nil, missing, err
 	}
 	o := &peer{id: id, fd: fd, waiting: map[*waiter]struct{}{}}
@@ -287,8 +287,8 @@ func (p *post) peerLocked(id sessionID) (*peer, life, error) {
 	return o, alive, nil
 }
 
-// restLocked puts a peer that nobody waits for on the list of those to be closed some time.
-func (p *post) restLocked(o *peer) {
+// setIdleLocked puts a peer without waiters on the list of those to be closed some time.
+func (p *notifier) setIdleLocked(o *peer) {
 	if o.idle || len(o.waiting) > 0 || p.peers[o.id] != o {
 		return
 	}
@@ -304,17 +304,17 @@ func (p *post) restLocked(o *peer) {
 	}
 }
 
-// dropLocked forgets a peer. It signals those who wait for it, since closing the
+// dropLocked forgets a peer. It signals those that wait for it, since closing the
 // descriptor takes it out of the epoll, and with it what that would have reported.
-// Whoever still needs it opens it again, and learns for sure what has become of it.
-func (p *post) dropLocked(o *peer) {
+// A waiter that still needs it opens it again, and learns for sure whether it lives.
+func (p *notifier) dropLocked(o *peer) {
 	if p.peers[o.id] != o {
 		return
 	}
 	delete(p.peers, o.id)
 	delete(p.byFD, o.fd)
-	hangUp(o.fd)
+	closeFD(o.fd)
 	for w := range o.waiting {
-		w.bell.Ring()
+		w.signal.Ring()
 	}
 }

@@ -10,13 +10,13 @@ import (
 // pushes is not promised.
 const pushes = false
 
-// post wakes by the clock, where the kernel has no bell to ring: see life_flock.go. While
-// somebody waits, one goroutine of the store wakes all who do, and each looks at the queue
-// and at those it waits for. Nobody outside the process is rung.
+// notifier wakes by the clock, where the kernel does not report deaths: see sessionfile_flock.go. While
+// any ticket waits, one goroutine of the store wakes all that do, and each looks at the queue
+// and at those it waits for. Nothing outside the process is signalled.
 //
-// The build tag hasp_poll puts it in the place of post_linux.go, so that the conformance
+// The build tag hasp_poll replaces notifier_linux.go by it, so that the conformance
 // suite can be run on it without a Mac.
-type post struct {
+type notifier struct {
 	store *store
 
 	mu      sync.Mutex
@@ -26,25 +26,25 @@ type post struct {
 	work    sync.WaitGroup
 }
 
-// watches is what a waiter needs to be found by; here it is in post.waiting.
-type watches struct{}
+// peerWatches is empty: the waiter is in notifier.waiting.
+type peerWatches struct{}
 
 // wakeEvery bounds the delay of every wake-up. A death must be noticed within 100 ms.
 const wakeEvery = 20 * time.Millisecond
 
-func newPost(s *store) (*post, error) {
-	return &post{store: s, waiting: map[*waiter]struct{}{}}, nil
+func newNotifier(s *store) (*notifier, error) {
+	return &notifier{store: s, waiting: map[*waiter]struct{}{}}, nil
 }
 
-func (p *post) close() {
+func (p *notifier) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	p.work.Wait()
 }
 
-// run ends when nobody waits, or with close.
-func (p *post) run() {
+// run ends when no ticket waits, or with close.
+func (p *notifier) run() {
 	defer p.work.Done()
 	for {
 		time.Sleep(wakeEvery)
@@ -55,27 +55,27 @@ func (p *post) run() {
 			return
 		}
 		for w := range p.waiting {
-			w.bell.Ring()
+			w.signal.Ring()
 		}
 		p.mu.Unlock()
 	}
 }
 
-func (p *post) addBell(*session, int) error { return nil }
+func (p *notifier) addSession(*session, int) error { return nil }
 
-// dropBell ends the session's life.
-func (p *post) dropBell(fd int) { hangUp(fd) }
+// removeSession closes the session's file, which ends the session.
+func (p *notifier) removeSession(fd int) { closeFD(fd) }
 
-// ring wakes a ticket of this process. Those of others wake by themselves.
-func (p *post) ring(who party) {
+// notify wakes a ticket of this process. Those of others wake by themselves.
+func (p *notifier) notify(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
 		s.wake(who.ticket)
 	}
 }
 
 // watch has the waiter signalled often, and reports those of the sessions that have died.
-func (p *post) watch(w *waiter, ids []sessionID) (gone dead, retry time.Duration, err error) {
-	gone, err = p.store.living(ids)
+func (p *notifier) watch(w *waiter, ids []sessionID) (gone deadSessions, retry time.Duration, err error) {
+	gone, err = p.store.endedSessions(ids)
 	for _, id := range ids {
 		if err == nil && !gone[id] && p.store.isMissing(id) {
 			err = &missingError{p.store.path, id}
@@ -102,18 +102,18 @@ func (s *store) isMissing(id sessionID) bool {
 	if s.session(id) != nil {
 		return false
 	}
-	fd, l, err := knock(s.lives, id)
-	hangUp(fd)
+	fd, l, err := openSessionFile(s.sessionsDir, id)
+	closeFD(fd)
 	return err == nil && l == missing
 }
 
-func (p *post) unwatch(w *waiter) {
+func (p *notifier) unwatch(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.waiting, w)
 }
 
 // watchFile leaves it to the caller to look often.
-func (p *post) watchFile(*waiter, int) (poll time.Duration, stop func()) {
+func (p *notifier) watchFile(*waiter, int) (poll time.Duration, stop func()) {
 	return watchPoll, func() {}
 }

@@ -16,7 +16,7 @@ import (
 
 // newLife makes a session's file, locked from the moment it has its name: in between it
 // would look dead, and be swept away.
-func newLife(dir int, id sessionID) (fd int, err error) {
+func newSessionFile(dir int, id sessionID) (fd int, err error) {
 	fresh := freshPrefix + id.String()
 	fd, err = openFile(dir, fresh, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err == nil {
@@ -31,8 +31,8 @@ func newLife(dir int, id sessionID) (fd int, err error) {
 	return -1, fmt.Errorf("make session file: %w", err)
 }
 
-// knock tells whether a session lives. The descriptor is valid iff it does.
-func knock(dir int, id sessionID) (int, life, error) {
+// openSessionFile tells whether a session lives. The descriptor is valid iff it does.
+func openSessionFile(dir int, id sessionID) (int, sessionState, error) {
 	fd, err := openFile(dir, id.String(), unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) {
 		return -1, missing, nil
@@ -40,7 +40,7 @@ func knock(dir int, id sessionID) (int, life, error) {
 	if err != nil {
 		return -1, missing, fmt.Errorf("open session file %s: %w", id, err)
 	}
-	// A shared lock, so that two who ask do not take each other for the owner.
+	// A shared lock, so that two that ask do not take each other for the owner.
 	err = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
 		return fd, alive, nil

@@ -10,33 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A session's file is a named pipe whose read end its process keeps open, and nobody
-// else ever opens. The kernel closes that end when the process dies, however it dies, and
+// A session's file is a named pipe whose read end its process keeps open, and no other
+// process ever opens. The kernel closes that end when the process dies, however it dies, and
 // not before: a stopped process keeps it. So
 //
 //   - opening the write end tells whether the session lives (else ENXIO),
-//   - whoever keeps it open is told of the death at once (EPOLLERR),
-//   - what is written into it wakes the session: it is also the bell.
+//   - a process that keeps it open is told of the death at once (EPOLLERR),
+//   - what is written into it wakes the session: it also carries the signals.
 //
 // The road not taken is a flock on a regular file. It proves life as well, but a death
-// could only be awaited by a blocked thread or by polling, and bells would have to be
+// could only be awaited by a blocked thread or by polling, and signals would have to be
 // inotify watches, of which a user may have 128. docs/backends/file.md has the numbers.
 
-// bellSize is the room in the pipe: as small as it gets, since a user may have 16384
-// pages in all pipes together before the kernel becomes stingy.
-const bellSize = 4096
+// signalPipeSize is the room in the pipe: as small as possible, since a user may have 16384
+// pages in all pipes together before the kernel limits new ones.
+const signalPipeSize = 4096
 
-// newLife makes a session's file, alive from the moment it has its name: in between it
+// newSessionFile makes a session's file, alive from the moment it has its name: in between it
 // would look dead, and be swept away.
-func newLife(dir int, id sessionID) (fd int, err error) {
+func newSessionFile(dir int, id sessionID) (fd int, err error) {
 	fresh := freshPrefix + id.String()
 	if err := unix.Mkfifoat(dir, fresh, 0o600); err != nil {
 		return -1, fmt.Errorf("make session file: %w", err)
 	}
 	fd, err = openPipe(dir, fresh, unix.O_RDWR)
 	if err == nil {
-		// A kernel that cannot shrink it leaves it larger: harmless, see post.go.
-		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, bellSize)
+		// A kernel that cannot shrink it leaves it larger: harmless, see notifier.readSignals.
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, signalPipeSize)
 		if err = unix.Renameat(dir, fresh, dir, id.String()); err == nil {
 			return fd, nil
 		}
@@ -46,9 +46,9 @@ func newLife(dir int, id sessionID) (fd int, err error) {
 	return -1, fmt.Errorf("open session file: %w", err)
 }
 
-// knock opens the bell of a session, which tells whether it lives. The descriptor is
+// openSessionFile opens the pipe of a session, which tells whether it lives. The descriptor is
 // valid iff it does. An error says that it could not be found out.
-func knock(dir int, id sessionID) (int, life, error) {
+func openSessionFile(dir int, id sessionID) (int, sessionState, error) {
 	fd, err := openPipe(dir, id.String(), unix.O_WRONLY)
 	switch {
 	case err == nil:
