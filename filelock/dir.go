@@ -110,7 +110,7 @@ func explain(path string, err error) error {
 	what := ""
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EMLINK):
-		what = " (a store must be its own directory, and not a symbolic link to one)"
+		what = " (a store must be a directory, and not a symbolic link to one)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		what = " (the store's owner needs read, write and search permission)"
 	}
