@@ -41,7 +41,7 @@ func newStore(conns []redisconn.Conn, o Options) *store {
 
 func (b *store) String() string { return b.label }
 
-// minTTL leaves room for two renewals that wait for a server in vain, beside the safety margin.
+// minTTL leaves room for two renewals that wait for a server that does not answer, beside the safety margin.
 const minTTL = 500 * time.Millisecond
 
 // Traits promises nothing that a majority of independent keys cannot keep; the package's
@@ -60,7 +60,7 @@ func (b *store) Close() error {
 }
 
 // keys are the lock's, its counter's and its waiters'. The lock's is the name itself, for
-// that is what the other libraries make of it. There is no counter: see the package's
+// the other libraries make the same of it. There is no counter: see the package's
 // documentation.
 func (b *store) keys(name string) ([]string, error) {
 	key := b.opts.Prefix + name
@@ -71,9 +71,9 @@ func (b *store) keys(name string) ([]string, error) {
 	return []string{key, key, setnx.WaitersPrefix + braced}, nil
 }
 
-// patience is how long an attempt waits for what it depends on. A server that hangs costs it
+// nodeTimeout is how long an attempt waits for the servers that it depends on. A server that hangs costs it
 // once; one that is merely slow, taken for one that hangs, costs a lock.
-func (b *store) patience(ttl time.Duration) (time.Duration, error) {
+func (b *store) nodeTimeout(ttl time.Duration) (time.Duration, error) {
 	p := b.opts.NodeTimeout
 	if p == 0 {
 		return min(max(ttl/10, 50*time.Millisecond), 2*time.Second), nil
@@ -84,21 +84,21 @@ func (b *store) patience(ttl time.Duration) (time.Duration, error) {
 	return p, nil
 }
 
-// Open subscribes to the session's channel on every server, and returns when it is heard on
-// a majority: releases are then learnt of, whichever minority is away. Nothing else is at
+// Open subscribes to the session's channel on every server, and returns when it is subscribed on
+// a majority: releases are then announced, whichever minority is away. Nothing else is at
 // the servers, and entries carry their own expiry.
 func (b *store) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
 	o.TTL = o.TTL.Truncate(time.Millisecond) // as the servers are asked for it: no more may be promised
-	patience, err := b.patience(o.TTL)
+	timeout, err := b.nodeTimeout(o.TTL)
 	if err != nil {
 		return nil, 0, err
 	}
 	s := &session{
-		store: b, opts: o, patience: patience, id: strings.ToLower(rand.Text()[:16]), // 80 random bits
-		tickets: map[string]*ticket{}, debts: make([]debts, len(b.nodes)), settled: make(chan struct{}, 1),
+		store: b, opts: o, nodeTimeout: timeout, id: strings.ToLower(rand.Text()[:16]), // 80 random bits
+		tickets: map[string]*ticket{}, pending: make([]pendingReleases, len(b.nodes)), settled: make(chan struct{}, 1),
 	}
 	s.done, s.finish = context.WithCancel(b.done)
 	s.open, s.close = context.WithCancel(s.done)
@@ -109,19 +109,19 @@ func (b *store) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	return s, o.TTL, nil
 }
 
-// listen returns when a majority of the subscriptions stands, or too many have failed. Each
+// listen returns when a majority of the subscriptions is established, or too many have failed. Each
 // goes on trying for as long as the session is open.
 func (s *session) listen(ctx context.Context) error {
 	type result struct {
 		node int
 		err  error
 	}
-	results := make(chan result, len(s.store.nodes)) // one place for each: nobody may be left to read
+	results := make(chan result, len(s.store.nodes)) // one slot for each: the reader may have gone
 	for i, n := range s.store.nodes {
 		l := &redisconn.Listener{
 			Conn: n.conn, Channel: setnx.ChannelPrefix + s.id,
-			Message: func(text string) { s.told(i, text) },
-			Stands:  func(context.Context) { s.missed() },
+			Message: func(text string) { s.releaseAnnounced(i, text) },
+			Stands:  func(context.Context) { s.subscribed() },
 		}
 		go func() {
 			err := l.Start(s.open, s.open)

@@ -11,11 +11,11 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// Leave gives back everywhere. Servers that are asked for the key at this moment are told
-// by whoever asks, when they have answered.
+// Leave gives back everywhere. Servers that are asked for the key at this moment are known
+// by the request's goroutine, when they have answered.
 //
 // nil says that the key was on a majority as far as we know, and that a majority is free of
-// it now. What a minority may still have is owed: it keeps nobody out, and is removed as soon
+// it now. What a minority may still have is a pending release: it keeps no one out, and is removed as soon
 // as its server can be reached.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -24,29 +24,29 @@ func (t *ticket) Leave(ctx context.Context) error {
 	s := t.session
 	s.mu.Lock()
 	t.leftLocked()
-	key := t.debtLocked(t.me, t.was)
+	key := t.pendingLocked(t.me, t.everHeld)
 	delete(s.tickets, t.request.ID)
 	var at []int
 	for i, c := range t.claims {
 		switch {
-		case c == maybe, c == mine && s.store.nodes[i].silent(s.patience):
+		case c == maybe, c == mine && s.store.nodes[i].silent(s.nodeTimeout):
 			t.claims[i] = leaving
-			owed := key
+			unsure := key
 			if c == maybe {
-				owed.doubts = mostDoubts
+				unsure.absentRetries = maxAbsentRetries
 			}
-			s.oweLocked(i, owed)
+			s.addPendingLocked(i, unsure)
 			continue
 		case c == mine:
 			t.claims[i] = leaving
-		case c == free && !t.noted[i], c == asked:
+		case c == free && !t.waiterAt[i], c == asked:
 			continue
 		}
 		at = append(at, i)
 	}
 	s.mu.Unlock()
 	if len(at) > 0 {
-		s.tell(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.gaveBack(i, key, r) })
+		s.broadcast(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.noteReleased(i, key, r) })
 	}
 	err := t.verdictOfLeave()
 	if err != nil && !errors.Is(err, driver.ErrGone) && ctx.Err() != nil {
@@ -55,65 +55,65 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return err
 }
 
-// leftLocked makes sure that nothing is taken any more. An attempt under way gives up what
+// leftLocked makes sure that nothing is taken any more. An attempt under way gives back what
 // it has when it sees this.
 func (t *ticket) leftLocked() {
 	t.left, t.held = true, false
 }
 
-// gaveBack notes what a server says of its key.
-func (t *ticket) gaveBack(i int, key debt, r redisconn.Reply) {
+// noteReleased notes a server's answer to the release of its key.
+func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Err == nil || redisconn.Answered(r.Err) != "" {
-		t.noted[i] = false
-		t.gaveBackLocked(i, key.me, r)
+		t.waiterAt[i] = false
+		t.noteReleasedLocked(i, key.me, r)
 	} else if !redisconn.NotSent(r.Err) || t.claims[i] == leaving {
-		s.oweLocked(i, key)
+		s.addPendingLocked(i, key)
 	}
 }
 
-func (t *ticket) gaveBackLocked(i int, me string, r redisconn.Reply) {
+func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {
 	if t.me == me && t.claims[i] == leaving {
 		t.claims[i] = free
 		if r.Value == int64(1) {
-			t.had++
+			t.hadKey++
 		}
 	}
 }
 
-// verdictOfLeave judges by the servers that had the key and those that may still have it,
-// with all that have answered by now, whoever asked them.
+// verdictOfLeave decides by the servers that had the key and those that may still have it,
+// with all that have answered by now, to whichever request.
 func (t *ticket) verdictOfLeave() error {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open, quorum, all := t.count(asked, leaving), s.store.quorum, len(s.store.nodes)
 	switch {
-	case !t.was || t.gone || t.freed:
+	case !t.everHeld || t.gone || t.leaveAnswered:
 		return driver.ErrGone
 	case open >= quorum:
 		return fmt.Errorf("%d of %d servers have not confirmed the release", open, all)
 	}
-	t.freed = true
-	if t.had+open < quorum {
-		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.had, all)
+	t.leaveAnswered = true
+	if t.hadKey+open < quorum {
+		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
 	}
 	return nil
 }
 
-// tell makes one request to some servers, and returns as soon as a majority has answered
-// yes, else after patience: how many did, and how many may yet. each, if not nil, sees every
+// broadcast makes one request to some servers, and returns as soon as a majority has answered
+// yes, else after nodeTimeout: how many did, and how many may yet. each, if not nil, sees every
 // reply, late ones included, before it is counted.
-func (s *session) tell(ctx context.Context, script *redisconn.Script, call redisconn.Call, at []int, each func(int, redisconn.Reply)) (yes, open int) {
-	replies := make(chan redisconn.Reply, len(at)) // one place for each: nobody may be left to read
+func (s *session) broadcast(ctx context.Context, script *redisconn.Script, call redisconn.Call, at []int, each func(int, redisconn.Reply)) (yes, open int) {
+	replies := make(chan redisconn.Reply, len(at)) // one slot for each: the reader may have gone
 	s.mu.Lock()
 	for _, i := range at {
-		s.debts[i].open++
+		s.pending[i].open++
 	}
 	s.mu.Unlock()
-	f := s.flight()
+	f := s.requestGroup()
 	for _, i := range at {
 		f.do(func(ctx context.Context) {
 			r := s.store.nodes[i].eval(ctx, script, call)
@@ -125,7 +125,7 @@ func (s *session) tell(ctx context.Context, script *redisconn.Script, call redis
 		})
 	}
 	f.done()
-	timer := time.NewTimer(s.patience)
+	timer := time.NewTimer(s.nodeTimeout)
 	defer timer.Stop()
 	open = len(at)
 	for n := 0; n < len(at) && yes < s.store.quorum; n++ {

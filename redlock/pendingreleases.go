@@ -10,55 +10,55 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// debt is a key that may be at a server and must not stay: of an attempt that came to
+// pendingRelease is a key that may be at a server and must not stay: of an attempt that came to
 // nothing, or of a lock whose release the server has not confirmed.
-type debt struct {
+type pendingRelease struct {
 	keys   []string
 	me     string
-	waiter string // who waits there no more; may be empty
-	wake   bool   // tell one who does
+	waiter string // the waiter that waits there no more; may be empty
+	wake   bool   // wake one that does
 	since  time.Time
 
-	// doubts is how often the server may yet say that the key is not there without being
+	// absentRetries is how often the server may yet say that the key is not there without being
 	// believed: the request that sets it may still be on its way, on a connection that broke.
-	doubts int
+	absentRetries int
 }
 
-// mostDoubts gives such a request half a second after the server is there again.
-const mostDoubts = 4
+// maxAbsentRetries gives such a request half a second after the server is there again.
+const maxAbsentRetries = 4
 
-// debts are what one server is owed. At most one goroutine pays at a time, in one flight
+// pendingReleases are those at one server. At most one goroutine releases at a time, in one pipeline
 // for all, so that a server that is down costs a few requests and not one for each key.
-type debts struct {
-	list   []debt
-	paying bool
-	open   int // requests about keys that are under way, each of which may make a debt yet
+type pendingReleases struct {
+	list      []pendingRelease
+	releasing bool
+	open      int // requests about keys that are under way, each of which may add a pending release yet
 }
 
-// oweLocked notes a debt and has it paid.
-func (s *session) oweLocked(i int, d debt) {
-	o := &s.debts[i]
+// addPendingLocked notes a pending release and has it made.
+func (s *session) addPendingLocked(i int, d pendingRelease) {
+	o := &s.pending[i]
 	o.list = append(o.list, d)
-	if !o.paying {
-		o.paying = true
-		go s.pay(i)
+	if !o.releasing {
+		o.releasing = true
+		go s.releasePending(i)
 	}
 }
 
-// The pause between attempts to pay a server that does not answer.
+// The pause between attempts at a server that does not answer.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// pay gives back until nothing is owed. A debt that is older than the TTL is forgotten: the
+// releasePending gives back until nothing is pending. A release that is older than the TTL is dropped: the
 // key has expired, unless the request that sets it is still on its way. That one then lasts
 // a TTL from its arrival at most, which is the bound for all that is left behind.
-func (s *session) pay(i int) {
+func (s *session) releasePending(i int) {
 	for pause := firstPause; ; {
 		s.mu.Lock()
-		o := &s.debts[i]
-		var due []debt
+		o := &s.pending[i]
+		var due []pendingRelease
 		for _, d := range o.list {
 			if time.Since(d.since) < s.opts.TTL {
 				due = append(due, d)
@@ -66,14 +66,14 @@ func (s *session) pay(i int) {
 		}
 		o.list = nil
 		if len(due) == 0 || s.done.Err() != nil {
-			o.paying = false
+			o.releasing = false
 			s.mu.Unlock()
-			s.ringSettled()
+			s.signalSettled()
 			return
 		}
 		s.mu.Unlock()
 
-		left := s.payAll(i, due)
+		left := s.releaseBatch(i, due)
 		s.mu.Lock()
 		o.list = append(left, o.list...)
 		s.mu.Unlock()
@@ -91,32 +91,32 @@ func (s *session) pay(i int) {
 	}
 }
 
-// payAll returns the debts about which the server has not answered, or is not believed. One
-// that it refuses to hear of is paid: it will refuse the next time, too.
-func (s *session) payAll(i int, due []debt) []debt {
+// releaseBatch returns the releases that the server has not answered, or not conclusively. One
+// that it refuses is done: it will refuse the next time, too.
+func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	ctx, cancel := context.WithTimeout(s.done, s.requestBound())
 	defer cancel()
 	calls := make([]redisconn.Call, len(due))
 	for j, d := range due {
 		calls[j] = d.call()
 	}
-	var left []debt
+	var left []pendingRelease
 	for j, r := range s.store.nodes[i].evalAll(ctx, setnx.Give, calls) {
 		d := due[j]
 		switch {
 		case r.Err != nil && redisconn.Answered(r.Err) == "":
 			left = append(left, d)
-		case r.Value != int64(1) && d.doubts > 0:
-			d.doubts--
+		case r.Value != int64(1) && d.absentRetries > 0:
+			d.absentRetries--
 			left = append(left, d)
 		}
 	}
 	return left
 }
 
-// debtLocked is what a server is owed of the attempt that is me's. Who has left waits no more.
-func (t *ticket) debtLocked(me string, wake bool) debt {
-	d := debt{keys: t.keys, me: me, wake: wake, since: time.Now()}
+// pendingLocked makes the release of the attempt that is me's. A ticket that has left waits no more.
+func (t *ticket) pendingLocked(me string, wake bool) pendingRelease {
+	d := pendingRelease{keys: t.keys, me: me, wake: wake, since: time.Now()}
 	if t.left {
 		d.waiter = t.member()
 	}
@@ -124,12 +124,12 @@ func (t *ticket) debtLocked(me string, wake bool) debt {
 }
 
 // call deletes the key if it is me's, forgets the waiter and, with wake, wakes the next.
-// An attempt that came to nothing was never the holder whose release somebody waits for, so
-// it only has the first look a little later, in case nobody else tells it.
-func (d debt) call() redisconn.Call {
+// An attempt that came to nothing was never the holder whose release a waiter awaits, so
+// it only has the first look a little later, in case no other server tells it.
+func (d pendingRelease) call() redisconn.Call {
 	most := "0"
 	if d.wake {
-		most = "8" // in a row that nobody listens for
+		most = "8" // in a row whose sessions do not listen
 	}
 	return redisconn.Call{Keys: d.keys, Args: []string{d.me, d.waiter, setnx.ChannelPrefix, most}}
 }
@@ -137,33 +137,33 @@ func (d debt) call() redisconn.Call {
 // endedRequests counts down what open has counted, when all that follows from it is noted.
 func (s *session) endedRequests(i, n int) {
 	s.mu.Lock()
-	s.debts[i].open -= n
+	s.pending[i].open -= n
 	s.mu.Unlock()
-	s.ringSettled()
+	s.signalSettled()
 }
 
-func (s *session) ringSettled() {
+func (s *session) signalSettled() {
 	select {
 	case s.settled <- struct{}{}:
 	default:
 	}
 }
 
-// settle waits until nothing is owed, or after patience until only a minority is owed
-// anything.
-func (s *session) settle(ctx context.Context) error {
-	timer := time.NewTimer(s.patience)
+// waitSettled waits until nothing is pending, or after nodeTimeout until only a minority has pending
+// releases.
+func (s *session) waitSettled(ctx context.Context) error {
+	timer := time.NewTimer(s.nodeTimeout)
 	defer timer.Stop()
 	for waited := false; ; {
-		owed := 0
+		busy := 0
 		s.mu.Lock()
-		for i := range s.debts {
-			if o := &s.debts[i]; o.paying || o.open > 0 {
-				owed++
+		for i := range s.pending {
+			if o := &s.pending[i]; o.releasing || o.open > 0 {
+				busy++
 			}
 		}
 		s.mu.Unlock()
-		if owed == 0 || waited && owed <= len(s.store.nodes)-s.store.quorum {
+		if busy == 0 || waited && busy <= len(s.store.nodes)-s.store.quorum {
 			return nil
 		}
 		select {

@@ -31,36 +31,36 @@ func opened(t *testing.T, nodes []*backends.Redis) *session {
 	return s.(*session)
 }
 
-// Whatever ends an attempt, the debt for a key of which nothing certain is known is doubted,
-// and the debt for one that is known to be ours is not.
-func TestLostAnswersAreDoubted(t *testing.T) {
+// However an attempt ends, the release of a key of which nothing certain is known is repeated,
+// and the release of one that is known to be ours is not.
+func TestLostAnswersAreRepeated(t *testing.T) {
 	t.Parallel()
 	s := opened(t, backends.SharedRedisNodes(t))
 	for name, end := range map[string]func(*ticket){
-		"the attempt fails": func(k *ticket) { s.mu.Lock(); k.giveUpLocked(false); s.mu.Unlock() },
+		"the attempt fails": func(k *ticket) { s.mu.Lock(); k.abandonLocked(false); s.mu.Unlock() },
 		"the lock is left":  func(k *ticket) { _ = k.Leave(t.Context()) },
-		"it comes too late": func(k *ticket) { s.giveBack(t.Context(), k, ballot{node: 0, vote: unclear}, k.me) },
+		"it comes too late": func(k *ticket) { s.releaseLate(t.Context(), k, ballot{node: 0, vote: unclear}, k.me) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := s.Ticket(driver.Request{Name: name, ID: "id", Units: driver.Whole, Capacity: driver.Whole}).(*ticket)
 			s.mu.Lock()
 			k.keys, _ = s.store.keys(name)
 			k.me, k.claims[0], k.claims[1] = "id 0.1 ", maybe, mine
-			for i := range s.debts {
-				s.debts[i].paying = true // so that they stay to be looked at
+			for i := range s.pending {
+				s.pending[i].releasing = true // so that they stay to be looked at
 			}
 			s.mu.Unlock()
 			end(k)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if list := s.debts[0].list; len(list) != 1 || list[0].doubts < 1 {
-				t.Errorf("owed are %+v, want one that is doubted", list)
+			if list := s.pending[0].list; len(list) != 1 || list[0].absentRetries < 1 {
+				t.Errorf("pending are %+v, want one that is repeated", list)
 			}
-			if list := s.debts[1].list; len(list) > 0 && list[0].doubts > 0 {
+			if list := s.pending[1].list; len(list) > 0 && list[0].absentRetries > 0 {
 				t.Errorf("%+v is certain", list[0])
 			}
-			for i := range s.debts {
-				s.debts[i].list, s.debts[i].paying = nil, false
+			for i := range s.pending {
+				s.pending[i].list, s.pending[i].releasing = nil, false
 			}
 		})
 	}
@@ -68,18 +68,18 @@ func TestLostAnswersAreDoubted(t *testing.T) {
 
 // A request whose answer was lost with its connection arrives after the request to undo it
 // has been answered with "not there". That answer is not believed at once. The control is a
-// debt without doubts: what arrives late then stays.
-func TestDoubtedDebt(t *testing.T) {
+// release without repetition: what arrives late then stays.
+func TestReleaseIsRepeated(t *testing.T) {
 	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)
 	s := opened(t, nodes)
-	owe := func(name string, doubts int) (exists func() string) {
+	release := func(name string, retries int) (exists func() string) {
 		keys, err := s.store.keys(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.mu.Lock()
-		s.oweLocked(0, debt{keys: keys, me: "id 0.1 ", since: time.Now(), doubts: doubts})
+		s.addPendingLocked(0, pendingRelease{keys: keys, me: "id 0.1 ", since: time.Now(), absentRetries: retries})
 		s.mu.Unlock()
 		return func() string {
 			out, err := nodes[0].Do("EXISTS", name)
@@ -98,9 +98,9 @@ func TestDoubtedDebt(t *testing.T) {
 	left := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		n := len(s.debts[0].list)
-		for _, d := range s.debts[0].list {
-			if d.doubts == many {
+		n := len(s.pending[0].list)
+		for _, d := range s.pending[0].list {
+			if d.absentRetries == many {
 				n++ // not answered yet
 			}
 		}
@@ -115,23 +115,23 @@ func TestDoubtedDebt(t *testing.T) {
 		return true
 	}
 
-	certain := owe("certain debt", 0)
-	if !comes(func() bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.debts[0].paying }) {
-		t.Fatal("the debt is never paid")
+	certain := release("certain release", 0)
+	if !comes(func() bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.pending[0].releasing }) {
+		t.Fatal("the release is never made")
 	}
-	set("certain debt")
-	doubted := owe("doubted debt", many)
+	set("certain release")
+	repeated := release("repeated release", many)
 	if !comes(func() bool { return left() == 1 }) {
 		t.Fatal("the server has not been asked, or was believed")
 	}
-	set("doubted debt")
-	if !comes(func() bool { return doubted() == "0" }) {
+	set("repeated release")
+	if !comes(func() bool { return repeated() == "0" }) {
 		t.Error("what came late stays")
 	}
 	if certain() != "1" {
 		t.Error("the control has gone, too")
 	}
-	if _, err := nodes[0].Do("DEL", "certain debt"); err != nil {
+	if _, err := nodes[0].Do("DEL", "certain release"); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,26 +19,26 @@ import (
 	"github.com/hasplock/hasp/internal/witness"
 )
 
-// storm is five servers that forget everything when they are killed, and clients that each
-// reach them through networks of their own: nets[client][server].
-type storm struct {
+// faultRun is five servers that forget everything when they are killed, and clients that each
+// reach them through separate networks: nets[client][server].
+type faultRun struct {
 	witness.Storm
 	nodes []*backends.Redis
 	nets  [][]*faultnet.Proxy
 }
 
-const stormClients = 4
+const faultRunClients = 4
 
-var stormNames = []string{"a", "b"}
+var faultRunNames = []string{"a", "b"}
 
 // newStorm starts everything. wrap may break the driver of each client.
-func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
+func newFaultRun(t *testing.T, wrap func(driver.Backend) driver.Backend) *faultRun {
 	t.Helper()
-	s := &storm{
+	s := &faultRun{
 		nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{}),
-		Storm: witness.Storm{Names: stormNames, TTL: T, Rec: history.New()},
+		Storm: witness.Storm{Names: faultRunNames, TTL: T, Rec: history.New()},
 	}
-	for range stormClients {
+	for range faultRunClients {
 		var nets []*faultnet.Proxy
 		var addrs []string
 		for _, n := range s.nodes {
@@ -51,13 +51,13 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 	return s
 }
 
-// rage harms servers until the time is over, three at once at the most: a minority nearly
+// injectFaults injects faults until the time is over, three at once at the most: a minority nearly
 // always, and a majority now and then. It leaves everything whole.
-func (s *storm) rage(t *testing.T, lasts time.Duration) {
+func (s *faultRun) injectFaults(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	whole := make(chan int, len(s.nodes)) // whoever takes a server out has it for himself
+	whole := make(chan int, len(s.nodes)) // one that takes a server out has it alone
 	for i := range s.nodes {
 		whole <- i
 	}
@@ -68,7 +68,7 @@ func (s *storm) rage(t *testing.T, lasts time.Duration) {
 		wg.Go(func() {
 			for time.Now().Before(end) {
 				i := <-whole
-				if err := s.harm(r, i); err != nil {
+				if err := s.inject(r, i); err != nil {
 					t.Errorf("server %d: %v", i, err)
 				}
 				whole <- i
@@ -79,13 +79,13 @@ func (s *storm) rage(t *testing.T, lasts time.Duration) {
 	wg.Wait()
 }
 
-// harm does one harm to one server, or to somebody's network to it.
-func (s *storm) harm(r *rand.Rand, i int) error {
+// inject injects one fault at one server, or in one client's network to it.
+func (s *faultRun) inject(r *rand.Rand, i int) error {
 	n, net := s.nodes[i], s.nets[r.IntN(len(s.nets))][i]
 	span := T/10 + time.Duration(r.Int64N(int64(3*T/2)))
 	switch r.IntN(6) {
 	case 0, 1:
-		// Its keys are gone. It may vote again when whatever was granted on them has ended:
+		// Its keys are gone. It may vote again when all that was granted on them has ended:
 		// T from now at the latest. That is the rule of delayed restarts.
 		if err := n.Kill(); err != nil {
 			return err
@@ -113,13 +113,13 @@ func (s *storm) harm(r *rand.Rand, i int) error {
 
 // Whatever happens to servers and networks, no two hold at once. When it is over, every
 // client gets every lock, and nothing is left at any server.
-func TestStorm(t *testing.T) {
+func TestRandomFaults(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	s := newStorm(t, func(b driver.Backend) driver.Backend { return b })
+	s := newFaultRun(t, func(b driver.Backend) driver.Backend { return b })
 	ctx, cancel := context.WithCancel(t.Context())
 	workers := s.Work(ctx)
-	s.rage(t, 12*time.Second)
+	s.injectFaults(t, 12*time.Second)
 	cancel()
 	workers.Wait()
 	for _, nets := range s.nets {
@@ -128,13 +128,13 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	for _, c := range s.Clients {
-		for _, name := range stormNames {
+		for _, name := range faultRunNames {
 			testkit.Release(t, testkit.LockDespiteErrors(t, c, name))
 		}
 	}
 	testkit.Eventually(t, "nothing left", func() bool {
 		for _, n := range s.nodes {
-			if out, err := n.Do(append([]string{"EXISTS"}, stormNames...)...); err != nil || out != "0" {
+			if out, err := n.Do(append([]string{"EXISTS"}, faultRunNames...)...); err != nil || out != "0" {
 				return false
 			}
 		}
@@ -147,15 +147,15 @@ func TestStorm(t *testing.T) {
 	history.Require(t, h, history.Options{})
 }
 
-// The control: a driver that says that it has renewed and has not. Without any harm done
-// the judge must see it, by the first hold that outlasts its TTL.
-func TestStormControl(t *testing.T) {
+// The control: a driver that says that it has renewed and has not. Without any fault
+// the checker must see it, by the first hold that outlasts its TTL.
+func TestRandomFaultsControl(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	s := newStorm(t, broken.Liar)
+	s := newFaultRun(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
 	if caught, err := s.Caught(ctx); !caught {
-		t.Errorf("locks that were never renewed have passed the judge: %v", err)
+		t.Errorf("locks that were never renewed have passed the check: %v", err)
 	}
 }
