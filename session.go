@@ -2,7 +2,6 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +18,7 @@ import (
 // One deadline serves all leases of a session: the driver's promise is that no entry is
 // removed for the granted time, counted from before the last successful keepalive, also
 // not one entered since. Only those that a renewal did not reach while it reached others have
-// a deadline of their own (late.go).
+// their own deadline (late.go).
 //
 // Order of locks: Client.mu, then session.mu, then entry.mu.
 type session struct {
@@ -43,7 +42,7 @@ type session struct {
 }
 
 // endedError tells a waiter that its place in the queue went with the session. It wraps
-// ErrGone, which is what the store would say.
+// ErrGone, as the store would say.
 type endedError struct {
 	reason Reason
 	err    error
@@ -64,8 +63,8 @@ func (e *endedError) Unwrap() []error {
 }
 
 // start begins to renew. sent was taken before Open was called. The store may have ended the
-// session already, and told so while the answer of Open was under way: then nobody has used it,
-// and whoever opened it closes it.
+// session already, and told so while the answer of Open was under way: then it was never used,
+// and the caller of Open closes it.
 func (s *session) start(drv driver.Session, sent instant, granted time.Duration) error {
 	if granted != driver.Forever {
 		if err := s.client.cfg.checkTrust(granted); err != nil {
@@ -87,87 +86,6 @@ func (s *session) start(drv driver.Session, sent instant, granted time.Duration)
 	s.timer = time.AfterFunc(min(s.remainingLocked(), trustCheck), s.checkTrust)
 	go s.renew()
 	return nil
-}
-
-// checkLeaving ends the releases that have gone on for too long. An entry is in s.entries
-// for as long as its release goes on.
-func (s *session) checkLeaving() {
-	if s.leaving.Load() == 0 {
-		return // nearly always; the entries may be many
-	}
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.entries))
-	s.mu.Unlock()
-	for _, e := range all {
-		if e.leavesTooLong() {
-			e.interrupt(errLeaseOver)
-		}
-	}
-}
-
-// renew keeps the session alive: every third of the granted TTL, counted from the last
-// success; after a failure sooner, until trust has run out or the store has said that
-// the session is gone.
-func (s *session) renew() {
-	var failures backoff
-	wait := s.untilRenewal()
-	for sleep(s.done, wait) {
-		began := time.Now()
-		margin, err := s.keepAlive()
-		took := time.Since(began)
-		switch {
-		case err == nil:
-			failures = backoff{}
-			wait = s.untilRenewal()
-			s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took})
-		case errors.Is(err, driver.ErrGone):
-			s.end(ReasonSessionGone, err)
-		default:
-			if errors.As(err, new(*driver.PartialRenewal)) && errors.Is(err, context.DeadlineExceeded) {
-				failures = backoff{} // the store is slow, and gets on: its time goes into the next entries
-			}
-			wait = failures.next()
-			s.client.event(Event{Kind: EventRenewFailed, Remaining: margin, Took: took, Err: err})
-		}
-	}
-}
-
-func (s *session) untilRenewal() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	elapsed, _ := since(s.sent)
-	return s.granted/3 - elapsed
-}
-
-// keepAlive makes one attempt and returns the trust that was left when it ended. It may
-// take half of what is left, so that an answer that never comes still leaves time for
-// further attempts on a fresh connection.
-func (s *session) keepAlive() (margin time.Duration, err error) {
-	s.mu.Lock()
-	left := s.remainingLocked()
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.done, max(left/2, minMargin/2))
-	defer cancel()
-
-	sent := now() // before the call: a slow answer must not lengthen the lease
-	granted, err := s.drv.KeepAlive(ctx)
-
-	if !s.trusted() { // the answer came too late to count
-		return 0, fmt.Errorf("renewal answered after the deadline: %w", context.DeadlineExceeded)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	margin = s.remainingLocked()
-	if partial := new(driver.PartialRenewal); errors.As(err, &partial) {
-		s.sent, s.granted = sent, partial.Granted
-		s.late = s.lateLocked(sent, partial.Late)
-		s.timer.Reset(0) // it may be asleep for longer than those have left
-	}
-	s.lastErr = err
-	if err == nil {
-		s.sent, s.granted, s.late = sent, granted, nil
-	}
-	return margin, err
 }
 
 // gone is the driver's SessionOptions.Gone.
@@ -246,14 +164,4 @@ func (s *session) remove(e *entry) {
 	delete(s.entries, e.id)
 	delete(s.late, e)
 	s.mu.Unlock()
-}
-
-// leaveBy is when a release that begins now is given up; zero if entries last for ever.
-func (s *session) leaveBy() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.granted == driver.Forever {
-		return time.Time{}
-	}
-	return time.Now().Add(leaveTTLs * s.granted)
 }
