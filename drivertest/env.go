@@ -250,7 +250,8 @@ func (c *client) Observe(ev hasp.Event) {
 		touched = c.tap.touched.Load()
 	}
 	var lost *hasp.LostError
-	expired := ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
+	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
+	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
 	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && c.env.traits.Forgets
 	switch is := (grant{ev.Name, ev.Token}); {
 	case ev.Kind == hasp.EventAcquired:
