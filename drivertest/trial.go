@@ -23,6 +23,7 @@ type trial struct {
 	testing.TB
 	ctx    context.Context
 	cancel context.CancelFunc
+	before int // how many trials there have been
 
 	mu       sync.Mutex
 	words    []word
@@ -42,6 +43,7 @@ type word struct {
 func inTrials(t testing.TB, body func(*trial)) {
 	for n := 1; ; n++ {
 		r := newTrial(t)
+		r.before = n - 1
 		r.run(body)
 		if !r.failed || !r.starved || r.final || n == trials {
 			r.tell(t)

@@ -19,7 +19,7 @@ import (
 // last whatever else the machine does. slack is what a loaded machine may take longer.
 const (
 	T     = 2 * time.Second
-	calm  = 4 * T
+	calm  = 6 * T
 	slack = 10 * time.Second
 )
 

@@ -120,7 +120,7 @@ func TestIdentity(t *testing.T) {
 	z := backends.SharedZooKeeper(t)
 	root := "/" + strings.ToLower(uniqueName(t))
 	ana := &Options{Root: root, User: "ana", Password: "s3cret"}
-	s, also := newSite(t, 10*time.Second, ana, z), newSite(t, 10*time.Second, ana, z)
+	s, also := newSite(t, calm, ana, z), newSite(t, calm, ana, z)
 	held := s.lock(t, "a")
 	waiting := also.queue(t, "a")
 	a := admin(t, z)
@@ -132,7 +132,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("ACL of the root: %+v, %v", acl, err)
 	}
 	for _, o := range []*Options{{Root: root}, {Root: root, User: "ana", Password: "guess"}, {Root: root, Strategy: StrategyNode}} {
-		other := newSite(t, 10*time.Second, o, z)
+		other := newSite(t, calm, o, z)
 		_, err := other.Mutex("b").Lock(t.Context())
 		if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "guess") {
 			t.Errorf("another identity: %v", err)
@@ -148,9 +148,9 @@ func TestIdentity(t *testing.T) {
 
 	// Others may look where that is wanted.
 	open := &Options{Root: root + "-read", User: "ana", Password: "s3cret", ACL: ACLCreatorReadable}
-	s = newSite(t, 10*time.Second, open, z)
+	s = newSite(t, calm, open, z)
 	held = s.lock(t, "a")
-	other := newSite(t, 10*time.Second, &Options{Root: open.Root}, z)
+	other := newSite(t, calm, &Options{Root: open.Root}, z)
 	if q, err := other.Inspect(t.Context(), "a"); err != nil || len(q.Holders) != 1 {
 		t.Errorf("inspected %+v, %v", q, err)
 	}
@@ -207,7 +207,7 @@ func TestNodeOfAnother(t *testing.T) {
 func TestPlainNames(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s := newSite(t, 10*time.Second, &Options{Root: "/", PlainNames: true}, z)
+	s := newSite(t, calm, &Options{Root: "/", PlainNames: true}, z)
 	name := "Member-" + uniqueName(t)
 	held := s.lock(t, name)
 	if names, _, err := admin(t, z).Children("/" + name); err != nil || len(names) != 1 {

@@ -42,7 +42,7 @@ func listOf(node string) func([]byte) bool { // a request for the children of a 
 func TestCreateAnswerLost(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name)) // the parent exists
 	old := s.conn(t)
 	var held *hasp.Lease
@@ -61,7 +61,7 @@ func TestCreateAnswerLost(t *testing.T) {
 func TestListAnswerLost(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	var held *hasp.Lease
 	answerLost(t, s, listOf("/"+name), func() { held = s.lock(t, name) })
@@ -75,7 +75,7 @@ func TestListAnswerLost(t *testing.T) {
 func TestDeleteAnswerLost(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	answerLost(t, s, onLock(2), func() { testkit.Release(t, held) })
 	testkit.Release(t, s.lock(t, name))
@@ -161,7 +161,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 		}
 		cancel()
 		s.net[0].Heal()
-		other := newSite(t, 10*time.Second, nil, z)
+		other := newSite(t, calm, nil, z)
 		testkit.Eventually(t, "nothing left", func() bool { return len(other.entries(t, name)) == 0 })
 		testkit.Release(t, other.lock(t, name))
 		if s.conn(t) != c {
@@ -174,7 +174,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 func TestReturnsWithContext(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s := newSite(t, 10*time.Second, nil, z)
+	s := newSite(t, calm, nil, z)
 	d := openSession(t, s.b, calm)
 	name := uniqueName(t)
 	held := d.Ticket(testkit.RequestAs(name, "held"))
@@ -226,7 +226,7 @@ func inTime(t *testing.T, what string, do func(context.Context) error) {
 func TestSessionEndsUnderRequest(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, other, name := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, other, name := newSite(t, calm, nil, z), newSite(t, calm, nil, z), uniqueName(t)
 	held := other.lock(t, name)
 	for what, do := range map[string]func() error{
 		"List": func() error {
@@ -282,7 +282,7 @@ func (s *site) under(t *testing.T, do func() error) error {
 func TestCloseAnsweredLate(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s := newSite(t, 10*time.Second, nil, z)
+	s := newSite(t, calm, nil, z)
 	d := openSession(t, s.b, calm)
 	s.net[0].Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	done := make(chan error, 1)

@@ -172,8 +172,16 @@ func TestPacketsUncontended(t *testing.T) {
 	for range n {
 		testkit.Release(t, s.lock(t, name))
 	}
-	if work := asked.work(); len(work) != 3*n {
-		t.Errorf("%d requests for %d times lock and unlock; the last: %v", len(work), n, work[max(0, len(work)-9):])
+	work := asked.work()
+	// A server removes an empty container once a minute: a create and a list in vain, and a new one.
+	made := 0
+	for _, a := range work {
+		if a.op == opContainer {
+			made++
+		}
+	}
+	if len(work) < 3*n || len(work) > 3*n+3*made {
+		t.Errorf("%d requests for %d times lock and unlock, and %d containers; the last: %v", len(work), n, made, work[max(0, len(work)-9):])
 	}
 }
 

@@ -78,7 +78,7 @@ func TestParentDeletedHolderFirst(t *testing.T) {
 func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site, string, *hasp.Lease) {
 	t.Helper()
 	z := backends.SharedZooKeeper(t)
-	s, other, name := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, other, name := newSite(t, calm, nil, z), newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	a := admin(t, z)
@@ -106,7 +106,7 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 func TestGarbageChildren(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	a := admin(t, z)
 	parent, _ := s.b.opts.path(name)

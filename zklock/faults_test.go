@@ -40,7 +40,7 @@ func TestSessionExpiredElsewhere(t *testing.T) {
 func TestChainRepair(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	a, b, c := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
+	a, b, c := newSite(t, calm, nil, z), newSite(t, calm, nil, z), newSite(t, calm, nil, z)
 	name := uniqueName(t)
 	held := a.lock(t, name)
 	middle := b.queue(t, name)
@@ -66,9 +66,9 @@ func TestChainRepair(t *testing.T) {
 func TestServerStopped(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	s, name := newSite(t, ttl, nil, z), uniqueName(t)
-	other := newSite(t, 10*time.Second, nil, z) // its session outlives the standstill
+	other := newSite(t, calm, nil, z) // its session outlives the standstill
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	if err := z.Pause(); err != nil {

@@ -151,7 +151,7 @@ func TestRootNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, strategy := range []Strategy{StrategyQueue, StrategyNode} {
-		s := newSite(t, 10*time.Second, &Options{Root: root + "/a/b", Strategy: strategy}, z)
+		s := newSite(t, calm, &Options{Root: root + "/a/b", Strategy: strategy}, z)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if _, err := s.Mutex("m").Lock(ctx); !errors.Is(err, driver.ErrRefused) {
 			t.Errorf("strategy %s: %v", strategy, err)

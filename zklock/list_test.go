@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -20,7 +19,7 @@ import (
 // siteAtEach returns a client for each of three servers.
 func siteAtEach(t *testing.T) (sites []*site) {
 	for _, m := range backends.SharedZooKeeperEnsemble(t).Members {
-		sites = append(sites, newSite(t, 10*time.Second, &Options{Root: "/behind"}, m))
+		sites = append(sites, newSite(t, calm, &Options{Root: "/behind"}, m))
 	}
 	return sites
 }

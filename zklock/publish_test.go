@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -79,7 +78,7 @@ func TestLatePublish(t *testing.T) {
 func TestPublishAfterUnknown(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	d := openSession(t, s.b, calm)
 	k := d.Ticket(testkit.RequestAs(name, "leader")).(*ticket)
 	if _, err := k.Enqueue(t.Context()); err != nil {

@@ -128,7 +128,7 @@ func admin(t testing.TB, z *backends.ZooKeeper) *zk.Conn {
 
 func connect(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
-	c, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(discardLogger{}))
+	c, events, err := zk.Connect([]string{addr}, calm, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}
