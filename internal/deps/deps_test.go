@@ -50,7 +50,7 @@ var reasons = map[string]string{
 // held to its own line.
 var mayImport = map[string][]string{
 	// Whoever imports hasp gets no client library that they did not ask for.
-	".":       {"./driver"},
+	".":         {"./driver"},
 	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
 	// A fence is written for one client and links no other's. Those whose resource has
@@ -75,13 +75,15 @@ var mayImport = map[string][]string{
 	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./redislock": {"./driver", "./internal/bell", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
 	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./pglock":    {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake whoever waits.
 	"./internal/bell": {},
+	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
+	"./internal/pushqueue": {"./driver", "./internal/bell"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
