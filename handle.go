@@ -43,9 +43,7 @@ var errHidden = fmt.Errorf("%w: it does not show who waits; nobody can be asked 
 
 func (h *handle) ask(op string, units int64) *Request {
 	return &Request{
-		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner,
-		reentrant: h.cfg.reentrant, limits: h.cfg.limits, handOverLimit: h.cfg.handOver,
-		holds: h.cfg.holds, revoked: h.cfg.revoked, deadlock: h.cfg.deadlock,
+		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner, requestOptions: h.cfg.requestOptions,
 	}
 }
 

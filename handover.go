@@ -29,7 +29,7 @@ func LocalHandOver(n int, d time.Duration) LockOption {
 		if n < 2 || d <= 0 {
 			c.err = fmt.Errorf("%w: a local hand-over has at least 2 leases and takes some time, not %d and %s", ErrInvalidOption, n, d)
 		}
-		c.handOver = handOverLimit{n, d}
+		c.handOverLimit = handOverLimit{n, d}
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Client) inHandOver(ctx context.Context, r *Request) (*Lease, error) {
 		}
 	}
 	b.charge(r)
-	l, err := c.gated(ctx, r)
+	l, err := c.inLocalQueue(ctx, r)
 	if err != nil {
 		b.next()
 	}

@@ -229,12 +229,10 @@ func (m *MultiLease) Context() context.Context {
 	if m.ctx == nil {
 		last := m.leases[len(m.leases)-1]
 		ctx, end := context.WithCancelCause(last.Context())
-		m.ctx = &workContext{ctx, func() bool {
-			err := m.Err()
-			if err != nil {
+		m.ctx = &workContext{ctx, func() {
+			if err := m.Err(); err != nil {
 				end(err)
 			}
-			return err == nil
 		}}
 		for _, l := range m.leases[:len(m.leases)-1] {
 			context.AfterFunc(l.Context(), func() { end(l.Err()) })

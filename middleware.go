@@ -16,14 +16,9 @@ type Request struct {
 	owner           string
 	value           []byte
 	noWait          bool
-	reentrant       bool
-	limits          limits
-	handOverLimit   handOverLimit
-	holds           []string // see Holding
-	revoked         func(Owner)
-	deadlock        time.Duration  // see FailOnDeadlock
-	began           time.Time      // set by acquire
-	handOver        *localHandOver // set by inHandOver
+	requestOptions
+	began    time.Time      // set by acquire
+	handOver *localHandOver // set by inHandOver
 }
 
 // Op says what is asked for: "lock", "read-lock", "acquire", "campaign for", and "try ..."

@@ -140,15 +140,20 @@ func (c *config) trust(granted time.Duration) time.Duration {
 type LockOption func(*lockConfig)
 
 type lockConfig struct {
-	note      *string
-	reentrant bool
-	limits    limits
-	handOver  handOverLimit
-	holds     []string    // see Holding
-	asks      string      // see AskHolder
-	revoked   func(Owner) // see Revocable
-	deadlock  time.Duration
-	err       error // of an option
+	note *string
+	asks string // see AskHolder
+	requestOptions
+	err error // of an option
+}
+
+// requestOptions are the options that concern each acquisition, and travel with its Request.
+type requestOptions struct {
+	reentrant     bool
+	limits        limits
+	handOverLimit handOverLimit // see LocalHandOver
+	holds         []string      // see Holding
+	revoked       func(Owner)   // see Revocable
+	deadlock      time.Duration // see FailOnDeadlock
 }
 
 // Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]

@@ -60,7 +60,7 @@ func (l *Lease) export() (string, error) {
 	e := l.entry
 	s := e.session
 	c := s.client
-	e.trusted()
+	e.endIfOver()
 	if _, ok := e.ticket.(driver.Adopter); !ok {
 		return "", errTransfer
 	}

@@ -64,7 +64,7 @@ type Backend struct {
 	call  []grpc.CallOption
 }
 
-// Open makes a Backend of a client. Closing the Backend does not close the client.
+// New makes a Backend of a client. Closing the Backend does not close the client.
 //
 // The client should be made with DialKeepAliveTime and DialKeepAliveTimeout (10 s and
 // 3 s, say), and with a short reconnect back-off (grpc.WithConnectParams), as the ones

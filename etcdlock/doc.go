@@ -5,7 +5,7 @@
 //
 // or on a client of yours:
 //
-//	b, err := etcdlock.Open(client, nil)
+//	b, err := etcdlock.New(client, nil)
 //	c, err := hasp.New(b)
 //
 // # How it works

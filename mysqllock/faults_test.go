@@ -64,7 +64,7 @@ func TestKillIsNoticed(t *testing.T) {
 		case <-time.After(slack):
 			t.Errorf("%s: the holder was never told", strategy)
 		}
-		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: strategy})
+		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func TestContendedCosts(t *testing.T) {
 			l := testkit.Lock(t, first, "a")
 			var clients []*hasp.Client
 			for range n {
-				c := client(t, server.URL()+"?dial_timeout=1m", hasp.WithTTL(10*time.Minute))
+				c := client(t, server.URL()+"?connect_timeout=1m", hasp.WithTTL(10*time.Minute))
 				// One after the other: a thousand connections at once are another test.
 				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)

@@ -62,11 +62,11 @@ func TestSetNXFormat(t *testing.T) {
 	}
 }
 
-// The counter that tokens come from stands where ?fence= says, or nowhere.
+// The counter that tokens come from stands where ?fence_prefix= says, or nowhere.
 func TestFenceOption(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	l := testkit.Lock(t, client(t, server.URL()+"?strategy=setnx&fence=shop:fence:"), "orders")
+	l := testkit.Lock(t, client(t, server.URL()+"?strategy=setnx&fence_prefix=shop:fence:"), "orders")
 	if got := do(t, server, "GET", "shop:fence:{orders}"); got != strconv.FormatUint(l.Token(), 10) {
 		t.Errorf("the counter is %s, the token %d", got, l.Token())
 	}

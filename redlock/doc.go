@@ -4,7 +4,7 @@
 //	import _ "github.com/hasplock/hasp/redlock"
 //	c, err := hasp.Open(ctx, "redlock://h1:6379,h2:6379,h3:6379,h4:6379,h5:6379")
 //
-// [Open] uses clients that the program has already. The keys are those of redsync,
+// [New] uses clients that the program has already. The keys are those of redsync,
 // node-redlock and others who do SET NX PX on the same servers: they and hasp exclude each
 // other.
 //

@@ -2,7 +2,6 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,87 +88,6 @@ func (s *session) start(drv driver.Session, sent instant, granted time.Duration)
 	return nil
 }
 
-// checkLeaving ends the releases that have gone on for too long. An entry is in s.entries
-// for as long as its release goes on.
-func (s *session) checkLeaving() {
-	if s.leaving.Load() == 0 {
-		return // nearly always; the entries may be many
-	}
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.entries))
-	s.mu.Unlock()
-	for _, e := range all {
-		if e.leavesTooLong() {
-			e.interrupt(errLeaseOver)
-		}
-	}
-}
-
-// renew keeps the session alive: every third of the granted TTL, counted from the last
-// success; after a failure sooner, until trust has run out or the store has said that
-// the session is gone.
-func (s *session) renew() {
-	var failures backoff
-	wait := s.untilRenewal()
-	for sleep(s.done, wait) {
-		began := time.Now()
-		margin, err := s.keepAlive()
-		took := time.Since(began)
-		switch {
-		case err == nil:
-			failures = backoff{}
-			wait = s.untilRenewal()
-			s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took})
-		case errors.Is(err, driver.ErrGone):
-			s.end(ReasonSessionGone, err)
-		default:
-			if errors.As(err, new(*driver.PartialRenewal)) && errors.Is(err, context.DeadlineExceeded) {
-				failures = backoff{} // the store is slow, and gets on: its time goes into the next entries
-			}
-			wait = failures.next()
-			s.client.event(Event{Kind: EventRenewFailed, Remaining: margin, Took: took, Err: err})
-		}
-	}
-}
-
-func (s *session) untilRenewal() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	elapsed, _ := since(s.sent)
-	return s.granted/3 - elapsed
-}
-
-// keepAlive makes one attempt and returns the trust that was left when it ended. It may
-// take half of what is left, so that an answer that never comes still leaves time for
-// further attempts on a fresh connection.
-func (s *session) keepAlive() (margin time.Duration, err error) {
-	s.mu.Lock()
-	left := s.remainingLocked()
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.done, max(left/2, minMargin/2))
-	defer cancel()
-
-	sent := now() // before the call: a slow answer must not lengthen the lease
-	granted, err := s.drv.KeepAlive(ctx)
-
-	if !s.trusted() { // the answer came too late to count
-		return 0, fmt.Errorf("renewal answered after the deadline: %w", context.DeadlineExceeded)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	margin = s.remainingLocked()
-	if partial := new(driver.PartialRenewal); errors.As(err, &partial) {
-		s.sent, s.granted = sent, partial.Granted
-		s.late = s.lateLocked(sent, partial.Late)
-		s.timer.Reset(0) // it may be asleep for longer than those have left
-	}
-	s.lastErr = err
-	if err == nil {
-		s.sent, s.granted, s.late = sent, granted, nil
-	}
-	return margin, err
-}
-
 // gone is the driver's SessionOptions.Gone.
 func (s *session) gone(id string, err error) {
 	if id == "" {
@@ -246,14 +164,4 @@ func (s *session) remove(e *entry) {
 	delete(s.entries, e.id)
 	delete(s.late, e)
 	s.mu.Unlock()
-}
-
-// leaveBy is when a release that begins now is given up; zero if entries last for ever.
-func (s *session) leaveBy() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.granted == driver.Forever {
-		return time.Time{}
-	}
-	return time.Now().Add(leaveTTLs * s.granted)
 }

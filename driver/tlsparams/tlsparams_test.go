@@ -1,4 +1,4 @@
-package tlsfiles_test
+package tlsparams_test
 
 import (
 	"crypto/ecdsa"
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/driver/tlsfiles"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 // writePEM makes a certificate for localhost that vouches for itself, and returns the files
@@ -49,12 +49,12 @@ func writePEM(t *testing.T) (cert, key string) {
 // file has arrived where it belongs.
 func TestConfig(t *testing.T) {
 	cert, key := writePEM(t)
-	p := driver.NewParams(url.Values{"tls_ca": {cert}, "tls_cert": {cert}, "tls_key": {key}})
-	files := tlsfiles.Named(p, "tls_")
-	if err := p.Err(); err != nil || !files.Any() {
-		t.Fatalf("%v, any %t", err, files.Any())
+	p := driver.NewParams(url.Values{"ca": {cert}, "cert": {cert}, "key": {key}})
+	params := tlsparams.Take(p)
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
 	}
-	client, err := files.Config()
+	client, err := params.Config(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,29 +108,50 @@ func handshake(t *testing.T, client, server *tls.Config) error {
 
 func TestFaults(t *testing.T) {
 	cert, key := writePEM(t)
-	if files := tlsfiles.Named(driver.NewParams(url.Values{}), ""); files.Any() {
-		t.Error("some without a parameter")
-	}
 	for what, c := range map[string]struct {
 		query url.Values
 		want  string
 	}{
-		"no such ca":      {url.Values{"tls_ca": {"/nowhere"}}, "parameter tls_ca: open /nowhere"},
-		"a key for a ca":  {url.Values{"tls_ca": {key}}, "parameter tls_ca: no PEM certificate in " + key},
-		"cert alone":      {url.Values{"tls_cert": {cert}}, "parameters tls_cert and tls_key belong together"},
-		"key alone":       {url.Values{"tls_key": {key}}, "parameters tls_cert and tls_key belong together"},
-		"cert for a key":  {url.Values{"tls_cert": {cert}, "tls_key": {cert}}, "parameters tls_cert and tls_key: "},
-		"no such key":     {url.Values{"tls_cert": {cert}, "tls_key": {"/nowhere"}}, "parameters tls_cert and tls_key: open /nowhere"},
-		"another's files": {url.Values{"ca": {cert}}, `unknown parameter "ca"`},
+		"no such ca":       {url.Values{"ca": {"/nowhere"}}, "parameter ca: open /nowhere"},
+		"a key for a ca":   {url.Values{"ca": {key}}, "parameter ca: no PEM certificate in " + key},
+		"cert alone":       {url.Values{"cert": {cert}}, "parameters cert and key belong together"},
+		"key alone":        {url.Values{"key": {key}}, "parameters cert and key belong together"},
+		"cert for a key":   {url.Values{"cert": {cert}, "key": {cert}}, "parameters cert and key: "},
+		"no such key":      {url.Values{"cert": {cert}, "key": {"/nowhere"}}, "parameters cert and key: open /nowhere"},
+		"off, with a ca":   {url.Values{"tls": {"false"}, "ca": {cert}}, "need tls=true"},
+		"off, with a name": {url.Values{"tls": {"false"}, "servername": {"x"}}, "need tls=true"},
+		"neither":          {url.Values{"tls": {"auto"}}, `"tls" is not true or false`},
 	} {
 		p := driver.NewParams(c.query)
-		files := tlsfiles.Named(p, "tls_")
-		_, err := files.Config()
+		params := tlsparams.Take(p)
+		_, err := params.Config(true)
 		if err == nil {
 			err = p.Err()
 		}
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %s", what, err, c.want)
+		}
+	}
+}
+
+// TLS is on where the URL or the store's own rule asks for it, and files and a name ask, too.
+func TestOnOrOff(t *testing.T) {
+	for _, c := range []struct {
+		query     url.Values
+		byDefault bool
+		want      bool
+	}{
+		{nil, false, false}, {nil, true, true},
+		{url.Values{"tls": {"true"}}, false, true}, {url.Values{"tls": {"false"}}, true, false},
+		{url.Values{"servername": {"x"}}, false, true},
+	} {
+		p := driver.NewParams(c.query)
+		cfg, err := tlsparams.Take(p).Config(c.byDefault)
+		if err != nil || p.Err() != nil || (cfg != nil) != c.want {
+			t.Errorf("%v, by default %t: on is %t, %v, %v", c.query, c.byDefault, cfg != nil, err, p.Err())
+		}
+		if cfg != nil && cfg.ServerName != c.query.Get("servername") {
+			t.Errorf("%v: the server's name is %q", c.query, cfg.ServerName)
 		}
 	}
 }
