@@ -77,7 +77,7 @@ func as(t *testing.T, e *backends.Etcd, user string) *clientv3.Client {
 }
 
 // User and password, with a role for the prefix and no more; tokens expire under calls,
-// renewals and watches, and nobody notices. The waiter's own renewals are far apart, so
+// renewals and watches, without an effect. The waiter's own renewals are far apart, so
 // that they cannot be what wakes it.
 func TestPasswordAndTokenRenewal(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestPasswordAndTokenRenewal(t *testing.T) {
 	kept := testkit.Lock(t, keeper, "kept")
 	for i, name := range []string{"a", "b"} {
 		handOver{holder: holder, waiter: waiter, name: name, meanwhile: func() {
-			time.Sleep(time.Duration(i+1) * 2 * time.Second) // tokens that nobody uses last a second
+			time.Sleep(time.Duration(i+1) * 2 * time.Second) // unused tokens last a second
 		}}.passes(t)
 	}
 	renewals.renewed(t, 1)

@@ -163,7 +163,7 @@ func TestIdentity(t *testing.T) {
 }
 
 // Strategy Node: when our node has been deleted and another's stands in its place, neither
-// a release nor a publication touches that.
+// a release nor a publication changes that.
 func TestNodeOfAnother(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -180,10 +180,10 @@ func TestNodeOfAnother(t *testing.T) {
 		if v, err := old.Enqueue(t.Context()); err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		g := &old.(*nodeTicket).grip
-		g.mu.Lock() // as if the news of the deletion were still on its way
-		g.vigilant = true
-		g.vigil.Stop()
+		g := &old.(*nodeTicket).ephemeralNode
+		g.mu.Lock() // as if the event of the deletion were still on its way
+		g.selfWatched = true
+		g.selfWatchTimer.Stop()
 		g.mu.Unlock()
 		if err := b.Evict(t.Context(), name, "old"); err != nil {
 			t.Fatal(err)

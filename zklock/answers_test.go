@@ -113,7 +113,7 @@ func TestAnswerLostUnnoticed(t *testing.T) {
 			t.Error("the library's lock was acquired, and the answer to its list has arrived")
 		}
 	})
-	onlyChild(t, a, parent) // nobody will delete it as long as the session lives
+	onlyChild(t, a, parent) // nothing will delete it as long as the session lives
 }
 
 // After a create without an answer only our own node is adopted. IDs are used once, so that
@@ -300,7 +300,7 @@ func TestCloseAnsweredLate(t *testing.T) {
 	}
 }
 
-// A connection that broke is no news to a caller who has given up; an answer is.
+// A broken connection is not reported to a caller whose context has ended; an answer is.
 func TestEndedFirst(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())

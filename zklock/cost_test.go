@@ -14,22 +14,22 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// crowd is n waiters behind a holder, in a few sessions: below the core, whose gate would
+// waiters are n tickets behind a holder, in a few sessions: below the core, whose local queue would
 // let only one of each client into the queue.
-type crowd struct {
+type waiters struct {
 	holder  driver.Ticket
 	granted chan int // who, in the order of grants
 	tickets []driver.Ticket
 	ended   sync.WaitGroup
 }
 
-func newCrowd(t *testing.T, z *backends.ZooKeeper, o *Options, name string, n int) *crowd {
+func newWaiters(t *testing.T, z *backends.ZooKeeper, o *Options, name string, n int) *waiters {
 	t.Helper()
 	b, err := open([]string{z.Addr}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crowd{granted: make(chan int, n)}
+	c := &waiters{granted: make(chan int, n)}
 	sessions := make([]*session, 8)
 	for i := range sessions {
 		// Long timeouts, so that renewals and pings do not blur the counts.
@@ -78,7 +78,7 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	for _, n := range sizes {
 		name := uniqueName(t)
-		c := newCrowd(t, z, nil, name, n)
+		c := newWaiters(t, z, nil, name, n)
 		// Each waiter watches its blocker and itself, as the holder does. The first waiter's on
 		// the holder is the holder's own: both are in one session.
 		testkit.Eventually(t, "the vigils", func() bool { return number(t, z, "zk_watch_count") >= 2*n })
@@ -89,7 +89,7 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 		if first := <-c.granted; first != 0 {
 			t.Fatalf("%d waiters: number %d was granted first", n, first)
 		}
-		time.Sleep(200 * time.Millisecond) // whoever else was woken has asked by now
+		time.Sleep(200 * time.Millisecond) // each other waiter that was woken has asked by now
 		if got := len(c.granted); got != 0 {
 			t.Errorf("%d waiters: %d more were granted", n, got)
 		}
@@ -125,7 +125,7 @@ func TestReleaseOfNodeWakesAll(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const n = 64
-	c := newCrowd(t, z, &Options{Strategy: StrategyNode}, uniqueName(t), n)
+	c := newWaiters(t, z, &Options{Strategy: StrategyNode}, uniqueName(t), n)
 	testkit.Eventually(t, "a watch by each session", func() bool { return number(t, z, "zk_watch_count") >= 8 })
 	packets := sent(t, z)
 	if err := c.holder.Leave(t.Context()); err != nil {
@@ -142,7 +142,7 @@ func TestPacketsOfWaiters(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	per := map[int]float64{}
 	for _, n := range []int{16, 256} {
-		c := newCrowd(t, z, nil, uniqueName(t), n)
+		c := newWaiters(t, z, nil, uniqueName(t), n)
 		testkit.Eventually(t, "a watch by each waiter", func() bool { return number(t, z, "zk_watch_count") >= n })
 		packets, began := sent(t, z), time.Now()
 		holder := c.holder
@@ -152,14 +152,14 @@ func TestPacketsOfWaiters(t *testing.T) {
 			}
 			holder = c.tickets[<-c.granted]
 		}
-		// Eight sessions ping three times in 10 s and nobody renews.
+		// Eight sessions ping three times in 10 s and none renews.
 		pings := 8 * (time.Since(began).Seconds()*0.3 + 1)
 		per[n] = (float64(sent(t, z)-packets) - pings) / float64(n)
 		if err := holder.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A delete and a list; and a vigil where waiting took long.
+	// A delete and a list; and a self-watch where waiting took long.
 	if per[16] > 3 || per[256] > 3.2 {
 		t.Errorf("packets per acquisition, by the number of waiters: %v", per)
 	}
@@ -213,7 +213,7 @@ func TestWatchesAreShared(t *testing.T) {
 		}
 	}
 	wait()
-	time.Sleep(2 * vigilHeld)
+	time.Sleep(2 * selfWatchHeld)
 	packets := sent(t, z)
 	const n = 50
 	for range n {

@@ -22,7 +22,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/hasp-node"}} {
 		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
 		held := s.lock(t, name)
-		time.Sleep(2 * vigilHeld) // the watch stands, or the deletion shows when it is set
+		time.Sleep(2 * selfWatchHeld) // the watch stands, or the deletion shows when it is set
 		a := admin(t, z)
 		path, _ := s.b.opts.path(name)
 		if o == nil {
@@ -59,7 +59,7 @@ func TestParentDeleted(t *testing.T) {
 // The same with the holder's node first: the waiter may hear that its blocker has left
 // before it hears, of the same transaction, that its own node has. It is granted then for
 // that moment, with the token of its old node, and told of the loss; it must not go on to
-// believe, and whoever comes next has a higher token. See ticket.dropDeparted.
+// believe, and the next holder has a higher token. See ticket.dropDeleted.
 func TestParentDeletedHolderFirst(t *testing.T) {
 	t.Parallel()
 	s, name, next := deleteLock(t, slices.All[[]child])
@@ -104,7 +104,7 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 	return s, name, next
 }
 
-// Children that are nobody's entry neither block a lock nor break it, nor do they show.
+// Children that are no entries neither block a lock nor break it, nor do they show.
 func TestGarbageChildren(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -127,7 +127,7 @@ func TestGarbageChildren(t *testing.T) {
 	}
 }
 
-// An evicted waiter that has not heard of it must not be granted by the event that its
+// An evicted waiter that has not been told must not be granted by the event that its
 // blocker has left: it is not in the queue.
 func TestEvictedWaiterNotGranted(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		}
 		if !guarded {
 			k.mu.Lock()
-			k.vigilant = true // and so no watch is set
+			k.selfWatched = true // and so no watch is set
 			k.mu.Unlock()
 		}
 		got := make(chan error, 1)

@@ -52,7 +52,7 @@ func (e evicted) stay(t *testing.T, a *zk.Conn) {
 }
 
 // Whoever may not write the lock's node, or finds there what is not hasp's, evicts without a
-// note; whoever may not delete evicts nobody, and leaves no note of it.
+// note; a client that may not delete evicts nothing, and leaves no note of it.
 func TestEvictWithoutNote(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

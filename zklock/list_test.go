@@ -47,7 +47,7 @@ func TestListIsNotBehind(t *testing.T) {
 	}
 }
 
-// Nor does a try see a holder who has been told that he has left. Without the second look
+// Nor does a try see a holder that has been told that it has left. Without the second look
 // about one try in forty was refused here.
 func TestTryIsNotBehind(t *testing.T) {
 	testtier.Long(t)
@@ -62,7 +62,7 @@ func TestTryIsNotBehind(t *testing.T) {
 	}
 }
 
-// Who asks for the first of a queue does not pay for the queue, and gets as many as he asks
+// A List with a limit does not read the whole queue, and returns as many entries as were asked
 // for, though some leave between the listing of the names and the reading of their data.
 func TestListTheFirst(t *testing.T) {
 	t.Parallel()

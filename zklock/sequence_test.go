@@ -58,7 +58,7 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := table(conf, "=")["dataDir"]
+	dir := parseTable(conf, "=")["dataDir"]
 	if err := z.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	}
 }
 
-// The last numbers before 2^31: the counter stops there, and without care everybody after
+// The last numbers before 2^31: the counter stops there, and without care every client after
 // would hold at once.
 func TestNumbersUsedUp(t *testing.T) {
 	testtier.Long(t)

@@ -18,7 +18,7 @@ func grantAtMost(t *testing.T, z *backends.ZooKeeper, most time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := os.OpenFile(filepath.Join(table(conf, "=")["dataDir"], "../../zoo.cfg"), os.O_APPEND|os.O_WRONLY, 0)
+	cfg, err := os.OpenFile(filepath.Join(parseTable(conf, "=")["dataDir"], "../../zoo.cfg"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

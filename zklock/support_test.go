@@ -23,7 +23,7 @@ import (
 
 const patience = testkit.Patience // for what must come
 
-// site is a client of hasp on a network of its own.
+// site is a client of hasp on its own network.
 type site struct {
 	*hasp.Client
 	b   *backend
@@ -62,7 +62,7 @@ func (s *site) lock(t testing.TB, name string) *hasp.Lease {
 	return testkit.Lock(t, s.Client, name)
 }
 
-// queue begins to wait and returns when the entry stands.
+// queue begins to wait and returns when the entry is in the queue.
 func (s *site) queue(t testing.TB, name string) <-chan *hasp.Lease {
 	t.Helper()
 	n := len(s.entries(t, name))
@@ -116,7 +116,7 @@ func admin(t testing.TB, z *backends.ZooKeeper) *zk.Conn {
 
 func connect(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
-	c, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}))
+	c, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func number(t testing.TB, z *backends.ZooKeeper, key string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := strconv.ParseFloat(table(reply, "\t")[key], 64)
+	f, err := strconv.ParseFloat(parseTable(reply, "\t")[key], 64)
 	if err != nil {
 		t.Fatalf("%s: %v", key, err)
 	}
