@@ -85,7 +85,8 @@ func (s *Session[E]) Begun(where string) {
 }
 
 // ElsewhereThan reports that an answer from there says nothing of the entry, since it was made and
-// last seen at another place, or since the place is not to be learnt. It was entered.
+// last seen at another place, or since the place is not to be learnt. It is for tickets whose request
+// was sent.
 func (t *Ticket[E]) ElsewhereThan(there string) bool {
 	t.session.Lock()
 	defer t.session.Unlock()
