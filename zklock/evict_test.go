@@ -109,7 +109,7 @@ func TestEvictTogether(t *testing.T) {
 	s := newSite(t, 10*time.Second, nil, z)
 	e := toEvict(t, s)
 	defer testkit.Release(t, e.Lease) // it stands all the time, and the container with it
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	var ids []string
 	for i := range 8 {
 		ids = append(ids, fmt.Sprintf("%s-%d", strings.ToLower(e.name), i))

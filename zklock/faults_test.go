@@ -17,14 +17,12 @@ import (
 func TestSessionExpiredElsewhere(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
-	waiting := newSite(t, 10*time.Second, nil, z).queue(t, name)
+	waiting := newSite(t, calm, nil, z).queue(t, name)
 	old := s.conn(t)
 	expire(t, z, old)
-	if took := lost(t, held, hasp.ReasonSessionGone); took > 6*time.Second { // the session would have lasted for ten
-		t.Errorf("told after %s", took)
-	}
+	lost(t, held, hasp.ReasonSessionGone) // within patience: the session would have lasted for minutes
 	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())

@@ -96,10 +96,7 @@ func TestStoreIdentity(t *testing.T) {
 	}
 
 	// It is no lock.
-	b, err := open([]string{z.Addr}, &Options{Root: root, PlainNames: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, &Options{Root: root, PlainNames: true}, z.Addr)
 	defer b.Close()
 	if err := b.Names(t.Context(), "", func(name string) bool { t.Errorf("listed %q", name); return true }); err != nil {
 		t.Error(err)

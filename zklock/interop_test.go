@@ -215,11 +215,8 @@ func TestKindsListed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, d := range []Dialect{DialectCurator, DialectCuratorRW, DialectKazoo} {
-		b, err := open([]string{z.Addr}, &Options{Dialect: d})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := openSession(t, b, 10*time.Second)
+		b := patient(t, &Options{Dialect: d}, z.Addr)
+		s := openSession(t, b, calm)
 		for _, c := range [][2]int64{{driver.Whole, driver.Whole}, {1, driver.Whole}, {7, driver.Whole}, {1, 1}, {3, 1000}, {driver.Whole - 1, driver.Whole - 1}} {
 			r := testkit.RequestAs(uniqueName(t), fmt.Sprint("id-", c))
 			r.Units, r.Capacity = c[0], c[1]

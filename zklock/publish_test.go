@@ -48,12 +48,9 @@ func TestLatePublish(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/late-node"}} {
-		b, err := open([]string{z.Addr}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := patient(t, o, z.Addr)
 		name := uniqueName(t)
-		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "leader"))
+		k := openSession(t, b, calm).Ticket(testkit.RequestAs(name, "leader"))
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +80,7 @@ func TestPublishAfterUnknown(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	k := d.Ticket(testkit.RequestAs(name, "leader")).(*ticket)
 	if _, err := k.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)

@@ -108,11 +108,11 @@ func TestMarginAfterReconnection(t *testing.T) {
 	for round := range 5 {
 		name := uniqueName(t)
 		holds, s := newSite(t, 30*time.Second, nil, z), newSite(t, 30*time.Second, nil, z)
-		holder := openSession(t, holds.b, 30*time.Second).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
+		holder := openSession(t, holds.b, calm).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d := openSession(t, s.b, 30*time.Second)
+		d := openSession(t, s.b, calm)
 		waits := d.Ticket(testkit.RequestAs(name, "waits")).(*ticket)
 		if _, err := waits.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
