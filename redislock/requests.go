@@ -29,10 +29,16 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 			return a, nil
 		case ctx.Err() != nil:
 			return a, ctx.Err()
-		case s.Done.Err() != nil:
-			return a, errSessionClosed
+		case !s.has(t):
+			return a, errSessionClosed // one more request could make an entry that was left already
 		}
 	}
+}
+
+func (s *session) has(t *ticket) bool {
+	s.Lock()
+	defer s.Unlock()
+	return s.Has(t)
 }
 
 func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
