@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// attempt is the grip on one lock of a dialect.
+// attempt is the ticket of one lock of a dialect.
 type attempt struct {
 	session *attemptSession
 	request driver.Request

@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/internal/bell"
 )
 
-// Ticket is the grip on one entry.
+// Ticket is the driver.Ticket of one entry.
 type Ticket[E any] struct {
 	session *Session[E]
 	Request driver.Request
