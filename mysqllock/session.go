@@ -28,7 +28,7 @@ type session struct {
 
 	renewal *keptConn // for renewals alone
 
-	listener       listener // used by one listener at a time
+	listener  listener // used by one listener at a time
 	listeners sync.WaitGroup
 	listening bool // guarded by the session's lock
 }
