@@ -133,7 +133,7 @@ func (s *session) grant(granted map[string]uint64) {
 		t.granted = seq
 		if t.confirmed && t.seq == seq {
 			t.held = true
-			t.bell.Ring()
+			t.bell.Notify()
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (s *session) drop(t *ticket) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone = true
 	s.forgetLocked(t)
-	t.bell.Ring()
+	t.bell.Notify()
 }
 
 // Close removes the session with all its entries. It may be called again after an error.

@@ -6,14 +6,14 @@ import (
 	"fmt"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is the grip on one entry.
 type ticket struct {
 	session *session
 	request driver.Request
-	bell    bell.Bell
+	bell    signal.Signal
 
 	// Guarded by session.mu.
 	sent      bool   // there may be an entry
@@ -107,7 +107,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			return v, nil
 		}
 		select {
-		case <-t.bell.Rings():
+		case <-t.bell.C():
 		case <-t.session.done.Done():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()

@@ -66,7 +66,7 @@ func (s *session) message(text string) {
 	}
 	if seq > 0 {
 		t.granted = seq
-		t.bell.Ring()
+		t.bell.Notify()
 		s.mu.Unlock()
 		return
 	}
@@ -84,7 +84,7 @@ func (s *session) message(text string) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone, t.sent = true, false
 	delete(s.tickets, t.request.ID)
-	t.bell.Ring()
+	t.bell.Notify()
 }
 
 // lookUp has every waiter ask, because the connection has been down and with it whatever
@@ -95,7 +95,7 @@ func (s *session) lookUp() {
 	for _, t := range s.tickets {
 		if t.confirmed && !t.held {
 			t.missed = true
-			t.bell.Ring()
+			t.bell.Notify()
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	for _, t := range s.tickets {
-		t.bell.Ring()
+		t.bell.Notify()
 	}
 	clear(s.tickets)
 	s.mu.Unlock()

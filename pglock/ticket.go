@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is the grip on one entry.
@@ -27,7 +27,7 @@ type ticket struct {
 	published int64  // how often Publish was called
 	where     string // where the entry was made, or seen by a renewal since: see missing
 	ahead     int64  // how many waited in front at the last answer, counted to four
-	bell      bell.Bell
+	bell      signal.Signal
 }
 
 // answer is what hasp_enter says.
@@ -181,7 +181,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 		poll, stop := t.pollLocked()
 		s.mu.Unlock()
 		select {
-		case <-t.bell.Rings():
+		case <-t.bell.C():
 		case <-poll:
 			return t.Enqueue(ctx)
 		case <-s.done.Done():

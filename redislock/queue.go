@@ -76,7 +76,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.message, Stands: s.lookUp}
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.message, Subscribed: s.lookUp}
 	if err := l.Start(ctx, s.done); err != nil {
 		s.finish()
 		return nil, 0, err

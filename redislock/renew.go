@@ -169,10 +169,10 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 		case t.left || t.gone:
 		case what > 0:
 			t.granted = uint64(what)
-			t.bell.Ring()
+			t.bell.Notify()
 		case what < 0 && !t.watching:
 			t.watching, t.retry = true, time.Duration(-what)*time.Microsecond
-			t.bell.Ring()
+			t.bell.Notify()
 		case what == 0 && k.confirmed:
 			// One whose request had not been answered when this was sent may simply not have
 			// arrived yet: then it gets its whole TTL when it does.

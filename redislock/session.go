@@ -75,7 +75,7 @@ func (s *session) message(text string) {
 	}
 	if seq > 0 {
 		t.granted = uint64(seq)
-		t.bell.Ring()
+		t.bell.Notify()
 		s.mu.Unlock()
 		return
 	}
@@ -93,7 +93,7 @@ func (s *session) message(text string) {
 func (s *session) goneLocked(t *ticket) {
 	t.gone, t.sent = true, false
 	delete(s.tickets, t.request.ID)
-	t.bell.Ring()
+	t.bell.Notify()
 }
 
 // Close removes all entries. It goes on where it failed when it is called again.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is the grip on one entry.
@@ -29,7 +29,7 @@ type ticket struct {
 	granted   uint64        // the Seq that a message granted, perhaps before our request was answered
 	retry     time.Duration // news for Wait: ask after this long
 	watching  bool          // the core has been asked to ask: it keeps the time
-	bell      bell.Bell
+	bell      signal.Signal
 }
 
 // Enqueue makes the entry, or asks for it once it has been confirmed. A try goes on while the
@@ -145,7 +145,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 		}
 		s.mu.Unlock()
 		select {
-		case <-t.bell.Rings():
+		case <-t.bell.C():
 		case <-s.done.Done():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()
