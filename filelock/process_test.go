@@ -256,8 +256,9 @@ func TestStoppedInside(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want the context's error", what, err)
 		}
-		// 250 ms are promised; the rest is for a machine that does other things.
-		if took := time.Since(began); took > 2*time.Second {
+		// 250 ms are promised; the rest is for a machine that does other things. Who does not heed
+		// his context waits for as long as the other is stopped, which is for ever.
+		if took := time.Since(began); took > testkit.Patience {
 			t.Errorf("%s took %s to end with its context", what, took)
 		}
 	}

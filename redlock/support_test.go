@@ -19,7 +19,7 @@ import (
 // last whatever else the machine does. slack is what a loaded machine may take longer.
 const (
 	T     = 2 * time.Second
-	calm  = 4 * T
+	calm  = 6 * T
 	slack = 10 * time.Second
 )
 
@@ -30,7 +30,7 @@ func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 		// slow machine. The default has its turn in the conformance tests and in TestRandomFaults.
 		storeURL += "?node_timeout=500ms"
 	}
-	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
+	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
 }
 
 // waiting starts to lock and returns when the client waits.

@@ -20,7 +20,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/hasp-node"}} {
-		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
+		s, name := newSite(t, calm, o, z), uniqueName(t)
 		held := s.lock(t, name)
 		time.Sleep(2 * selfWatchHeld) // the watch stands, or the deletion shows when it is set
 		a := admin(t, z)
@@ -31,9 +31,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 		if err := a.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
-		if took := lost(t, held, hasp.ReasonDenied); took > 5*time.Second { // renewals come every 7.5 s
-			t.Errorf("told after %s", took)
-		}
+		lost(t, held, hasp.ReasonDenied) // within patience: renewals come every few minutes
 		testkit.Release(t, s.lock(t, name))
 	}
 }
@@ -80,7 +78,7 @@ func TestParentDeletedHolderFirst(t *testing.T) {
 func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site, string, *hasp.Lease) {
 	t.Helper()
 	z := backends.SharedZooKeeper(t)
-	s, other, name := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, other, name := newSite(t, calm, nil, z), newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	a := admin(t, z)
@@ -108,7 +106,7 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 func TestGarbageChildren(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	a := admin(t, z)
 	parent, _ := s.b.opts.path(name)
@@ -132,17 +130,14 @@ func TestGarbageChildren(t *testing.T) {
 func TestEvictedWaiterNotGranted(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	b, err := open([]string{z.Addr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, nil, z.Addr)
 	name := uniqueName(t)
-	holder := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder"))
+	holder := openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder"))
 	if _, err := holder.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, guarded := range []bool{false, true} {
-		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
+		k := openSession(t, b, calm).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +170,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		if err := <-got; !errors.Is(err, driver.ErrGone) {
 			t.Errorf("an evicted waiter that was not told: %v", err)
 		}
-		holder = openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder2"))
+		holder = openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder2"))
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -25,10 +24,10 @@ func TestDoctor(t *testing.T) {
 		return fs[i]
 	}
 	e := backends.SharedZooKeeperEnsemble(t)
-	s := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...)
+	s := newSite(t, calm, &Options{Root: "/doctor"}, e.Members...)
 	testkit.Release(t, s.lock(t, "a"))
 	held := s.lock(t, "b")
-	waiting := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...).queue(t, "b")
+	waiting := newSite(t, calm, &Options{Root: "/doctor"}, e.Members...).queue(t, "b")
 	fs, err := s.b.Diagnose(t.Context())
 	if err != nil {
 		t.Fatal(err)

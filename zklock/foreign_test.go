@@ -38,7 +38,7 @@ func TestOtherDialectRefused(t *testing.T) {
 	} {
 		t.Run(string(c.dialect)+" "+c.node, func(t *testing.T) {
 			root := "/" + strings.ToLower(strings.NewReplacer("/", "-", "#", "-").Replace(uniqueName(t)))
-			s := newSite(t, 10*time.Second, &Options{Root: root, Dialect: c.dialect}, z)
+			s := newSite(t, calm, &Options{Root: root, Dialect: c.dialect}, z)
 			testkit.Release(t, s.lock(t, "a"))
 			node, err := admin(t, z).Create(root+"/a/"+c.node, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 			if err != nil {
@@ -87,7 +87,7 @@ func TestKazooKeepsLockNodes(t *testing.T) {
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	a := admin(t, z)
 	for _, d := range []Dialect{DialectKazoo, DialectCurator} {
-		s := newSite(t, 10*time.Second, &Options{Root: "/" + string(d), Dialect: d}, z)
+		s := newSite(t, calm, &Options{Root: "/" + string(d), Dialect: d}, z)
 		testkit.Release(t, s.lock(t, "a"))
 	}
 	there := func(node string) bool {

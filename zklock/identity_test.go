@@ -96,10 +96,7 @@ func TestStoreIdentity(t *testing.T) {
 	}
 
 	// It is no lock.
-	b, err := open([]string{z.Addr}, &Options{Root: root, PlainNames: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, &Options{Root: root, PlainNames: true}, z.Addr)
 	defer b.Close()
 	if err := b.Names(t.Context(), "", func(name string) bool { t.Errorf("listed %q", name); return true }); err != nil {
 		t.Error(err)
@@ -154,7 +151,7 @@ func TestRootNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, strategy := range []Strategy{StrategyQueue, StrategyNode} {
-		s := newSite(t, 10*time.Second, &Options{Root: root + "/a/b", Strategy: strategy}, z)
+		s := newSite(t, calm, &Options{Root: root + "/a/b", Strategy: strategy}, z)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if _, err := s.Mutex("m").Lock(ctx); !errors.Is(err, driver.ErrRefused) {
 			t.Errorf("strategy %s: %v", strategy, err)

@@ -23,7 +23,7 @@ func BenchmarkPipelinedCreate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := openSession(b, back, 30*time.Second)
+	s := openSession(b, back, calm)
 	parent, _ := back.opts.path("pipelined")
 	if err := back.parents.make(b.Context(), s.conn, back.opts, parent); err != nil {
 		b.Fatal(err)

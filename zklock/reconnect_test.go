@@ -52,7 +52,7 @@ func (s *site) requests() chan int32 {
 func TestWatchesAreSetAgainFirst(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	c := s.conn(t)
 	plant(t, c, 20)
@@ -107,12 +107,12 @@ func TestMarginAfterReconnection(t *testing.T) {
 	a := admin(t, z)
 	for round := range 5 {
 		name := uniqueName(t)
-		holds, s := newSite(t, 30*time.Second, nil, z), newSite(t, 30*time.Second, nil, z)
-		holder := openSession(t, holds.b, 30*time.Second).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
+		holds, s := newSite(t, calm, nil, z), newSite(t, calm, nil, z)
+		holder := openSession(t, holds.b, calm).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d := openSession(t, s.b, 30*time.Second)
+		d := openSession(t, s.b, calm)
 		waits := d.Ticket(testkit.RequestAs(name, "waits")).(*ticket)
 		if _, err := waits.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -95,7 +94,7 @@ func TestNumbersUsedUp(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	withCounter(t, z, "/hasp/a", math.MaxInt32-3)
-	s, other := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
+	s, other := newSite(t, calm, nil, z), newSite(t, calm, nil, z)
 	last := uint64(0)
 	grown := func(l *hasp.Lease) *hasp.Lease {
 		t.Helper()
@@ -109,7 +108,7 @@ func TestNumbersUsedUp(t *testing.T) {
 	held := grown(s.lock(t, "a"))             // ...45
 	waiting := other.queue(t, "a")            // ...46
 	for range 2 {                             // ...47, and again
-		c := newSite(t, 10*time.Second, nil, z)
+		c := newSite(t, calm, nil, z)
 		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) {
 			t.Fatalf("with a number that is not one: %v", err)
 		}

@@ -23,6 +23,27 @@ import (
 
 const patience = testkit.Patience // for what must come
 
+// calm is a session that neither a busy machine ends nor pings or renewals of which fall into a
+// count: the library pings in a third of it.
+const calm = 10 * time.Minute
+
+// patient opens a store whose server may greet late: there is no other, on a busy machine.
+func patient(t testing.TB, o *Options, servers ...string) *backend {
+	t.Helper()
+	var with Options
+	if o != nil {
+		with = *o
+	}
+	if with.ConnectTimeout == 0 && len(servers) == 1 {
+		with.ConnectTimeout = 5 * defaultConnectTimeout
+	}
+	b, err := open(servers, &with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // site is a client of hasp on its own network.
 type site struct {
 	*hasp.Client
@@ -39,17 +60,8 @@ func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.Z
 		s.net = append(s.net, p)
 		hosts = append(hosts, p.Addr())
 	}
-	patient := Options{}
-	if o != nil {
-		patient = *o
-	}
-	if patient.ConnectTimeout == 0 && len(servers) == 1 { // there is no other, and a busy machine's greets late
-		patient.ConnectTimeout = 5 * defaultConnectTimeout
-	}
+	s.b = patient(t, o, hosts...)
 	var err error
-	if s.b, err = open(hosts, &patient); err != nil {
-		t.Fatal(err)
-	}
 	if s.Client, err = hasp.New(s.b, hasp.WithTTL(ttl)); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +128,7 @@ func admin(t testing.TB, z *backends.ZooKeeper) *zk.Conn {
 
 func connect(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
-	c, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(discardLogger{}))
+	c, events, err := zk.Connect([]string{addr}, calm, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestUnreadableBlocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []*Options{{Root: "/hidden"}, {Root: "/hidden-node", Strategy: StrategyNode}} {
-		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
+		s, name := newSite(t, calm, o, z), uniqueName(t)
 		testkit.Release(t, s.lock(t, name))
 		node, _ := s.b.opts.path(name)
 		flags, watched := int32(zk.FlagEphemeral), o.Root
@@ -75,7 +75,7 @@ func TestUnreadableRoot(t *testing.T) {
 	if _, err := a.Create(root+"/a", nil, zk.FlagEphemeral, zk.AuthACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, 10*time.Second, &Options{Root: root, Strategy: StrategyNode}, z)
+	s := newSite(t, calm, &Options{Root: root, Strategy: StrategyNode}, z)
 	waiting := make(chan *hasp.Lease, 1)
 	go func() {
 		defer close(waiting)
