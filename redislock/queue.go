@@ -70,7 +70,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		return nil, 0, err
 	}
 	s := newSession(q, o, keep)
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Stands: s.lookUp}
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.lookUp}
 	if err := l.Start(ctx, s.Done); err != nil {
 		s.End()
 		return nil, 0, err

@@ -8,6 +8,6 @@
 //
 // Not here is what breaks something else than a driver: a server's procedures (mysqllock and
 // pglock: order_test.go), requests on their way (etcdlock: late_test.go), locks that somebody
-// has written by hand (package handmade), what contends from other processes (module interop).
+// has written by hand (package naivelock), what contends from other processes (module interop).
 // Nor is the far end of drivertest's remote store that promises too much: it is that store's.
 package broken
