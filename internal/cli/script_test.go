@@ -76,8 +76,8 @@ func heed(sigs ...os.Signal) {
 	}
 }
 
-// keepDescriptors keeps from the processes that we start what whoever runs the tests has handed
-// to us, a lock's descriptor say: a number that nobody has opened must be one.
+// keepDescriptors keeps inherited descriptors (a lock's, say) from the processes that the tests
+// start: a number that was not opened must stay unopened.
 func keepDescriptors() {
 	for fd := 3; fd < 64; fd++ {
 		unix.CloseOnExec(fd)
@@ -117,8 +117,8 @@ func need(ts *testscript.TestScript, ok bool, form string) {
 	}
 }
 
-// command prepares a program as a shell would start it: in a process group of its own, in
-// the script's directory and environment.
+// command prepares a program as a shell would start it: in a separate process group, in the
+// script's directory and environment.
 func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	path := args[0]
 	if !strings.Contains(path, "/") {
