@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// server is what the topologies have in common: one process or several.
+// server is the common interface of the topologies: one process or several.
 type server interface {
 	Logs() string
 	discard() error // kills the processes, removes the data

@@ -66,8 +66,8 @@ func (t *tool) path(i int) string {
 	return found[i]
 }
 
-// need skips the test where a tool is missing and cannot be installed, or fails it where
-// servers are demanded. HASP_NO_SERVERS=1 skips whatever needs one: make quick sets it.
+// need skips the test where a tool is missing and cannot be installed, or fails it where servers
+// are required. HASP_NO_SERVERS=1 skips every test that needs one: make quick sets it.
 func need(tb testing.TB, tools ...*tool) {
 	tb.Helper()
 	if os.Getenv("HASP_NO_SERVERS") == "1" {
