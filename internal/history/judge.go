@@ -10,7 +10,7 @@ import (
 
 // Violation is something that no correct lock can have done.
 type Violation struct {
-	Judge string      // who found it
+	Judge string      // the judge that found it
 	Name  string      // of the lock
 	Text  string      // what is wrong
 	Ops   []Operation // the operations involved
@@ -65,9 +65,9 @@ type Options struct {
 	// give what the scheduler may need.
 	Slack time.Duration
 
-	// StrictBusy demands that a Busy answer be explained by somebody's hold. Leave it
-	// off for stores where a try enters the queue, looks and leaves again: two tries can
-	// then turn each other away with nobody holding.
+	// StrictBusy requires that a hold explains each Busy answer. Leave it off for stores where a
+	// try enters the queue, looks and leaves again: there two tries can refuse each other while the
+	// lock is free.
 	StrictBusy bool
 
 	// Limit bounds Linearizable for each name; 0 means 20 s, less than 0 skips it.
