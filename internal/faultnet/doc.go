@@ -3,7 +3,7 @@
 //
 //	p, err := faultnet.New(ctx, server.Addr())
 //	client := dial(p.Addr())
-//	p.Partition()                                      // nothing passes, nobody is told
+//	p.Partition()                                      // nothing passes, without an error
 //	p.Heal()                                           // everything held arrives, late
 //	cut := p.Lose(faultnet.Down, 1, faultnet.Contains("EVALSHA"))
 //	<-cut                                              // the server did it, the answer never came

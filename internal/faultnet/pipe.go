@@ -15,7 +15,7 @@ const (
 	maxQueued = 4 << 20 // bytes waiting in one direction before its reader pauses
 )
 
-// kind is what a parcel carries.
+// kind is the content of a parcel.
 type kind int
 
 const (
@@ -25,7 +25,7 @@ const (
 	rst          // the sender's end is broken
 )
 
-// parcel is what travels through a pipe.
+// parcel is a unit that travels through a pipe.
 type parcel struct {
 	kind  kind
 	bytes []byte
@@ -46,8 +46,8 @@ type pipe struct {
 	finished  bool      // the fin has been delivered
 	notBefore time.Time // of the next slice
 
-	// Both hold one token: who sets it need not wait, who takes it looks again at the
-	// state that it stands for, and a second token would say nothing new.
+	// Both hold one token: the sender need not wait, the receiver looks again at the state that it
+	// stands for, and a second token would say nothing new.
 	wake  chan struct{} // for the writer: the queue or the rule has changed
 	space chan struct{} // for the reader: the queue has become shorter
 }
@@ -139,7 +139,7 @@ func (p *pipe) push(what parcel) {
 
 func (p *pipe) pushLocked(what parcel) {
 	if p.link.ended {
-		return // the sockets are being closed: there is nobody left to tell
+		return // the sockets are being closed: there is no peer left to tell
 	}
 	what.came, what.luck = time.Now(), rand.Float64()
 	p.queue = append(p.queue, what)
