@@ -47,7 +47,7 @@ func Release(t testing.TB, l *hasp.Lease) {
 	}
 }
 
-// Granted receives the lease that somebody waits for; nil says that he has given up.
+// Granted receives the lease that a waiter gets; nil means that it has given up.
 func Granted(t testing.TB, got <-chan *hasp.Lease) *hasp.Lease {
 	t.Helper()
 	l := Await(t, "the grant", got)

@@ -37,8 +37,8 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 
 var errNotYet = errors.New("not yet")
 
-// Until is Eventually for a check that can say what it has seen instead: the last error is
-// what the test fails with.
+// Until is Eventually for a check that can say what it has seen instead: the test fails with its
+// last error.
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(every) {
@@ -50,10 +50,10 @@ func Until(t testing.TB, what string, check func() error) {
 			return
 		}
 		if over && errors.Is(err, errNotYet) {
-			t.Fatalf("in vain waited %s for: %s", Patience, what)
+			t.Fatalf("waited %s without success for: %s", Patience, what)
 		}
 		if over {
-			t.Fatalf("in vain waited %s for: %s; last seen: %v", Patience, what, err)
+			t.Fatalf("waited %s without success for: %s; last seen: %v", Patience, what, err)
 		}
 	}
 }
@@ -69,10 +69,10 @@ func Await[V any](t testing.TB, what string, from <-chan V) V {
 	case <-end.C:
 	}
 	select {
-	case v := <-from: // both were there when somebody could look
+	case v := <-from: // both were ready when this goroutine ran
 		return v
 	default:
-		t.Fatalf("in vain waited %s for: %s", Patience, what)
+		t.Fatalf("waited %s without success for: %s", Patience, what)
 		panic("unreachable")
 	}
 }
