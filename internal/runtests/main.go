@@ -8,8 +8,8 @@
 //
 // Arguments after the tier are go test's: flags first, then packages ("./...").
 //
-// It is go test underneath. What it adds is what go test cannot say: which tests of a tier were
-// skipped for which reason, over all packages; and who is at work while nothing is printed.
+// It runs go test and adds two reports: which tests of a tier were skipped for which reason, over
+// all packages; and which packages are running while nothing is printed.
 package main
 
 import (
