@@ -1,6 +1,6 @@
-// Package metering is what packages promhasp and otelhasp have in common, said in the terms
-// of neither library: what an event came to, and how long a queue is. It is here once so
-// that a reason of a loss has the same name in both, and a new one cannot be in one only.
+// Package metering is the common part of packages promhasp and otelhasp, without the terms of
+// either library: the outcome of an event, and the length of a queue. It is one package so that a
+// reason of a loss has the same name in both, and a new reason cannot be in one only.
 package metering
 
 import (
