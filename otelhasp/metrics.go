@@ -42,10 +42,10 @@ type Metrics struct {
 	margins sync.Map // store, a string → time.Duration, of its last renewal
 }
 
-// lockKey is what tells one series about locks from another.
+// lockKey distinguishes the series about locks.
 type lockKey struct{ store, name string }
 
-// lock is what is measured under one key.
+// lock holds the measurements under one key.
 type lock struct {
 	attributes []attribute.KeyValue // clipped, so that no two goroutines append in the same place
 	held       atomic.Int64
@@ -83,7 +83,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	m.acquisitions = counter("hasp.acquisitions", "{acquisition}", "Acquisitions that ended, by result: acquired, busy (a try), failed.")
 	m.released = counter("hasp.releases", "{release}", "Releases, by result: confirmed, unknown, lost.")
 	m.lost = counter("hasp.lost", "{lease}", "Leases lost before their release, by reason.")
-	m.requeued = counter("hasp.requeued", "{waiter}", "Waiters whose place was lost with their session, and who queued again.")
+	m.requeued = counter("hasp.requeued", "{waiter}", "Waiters whose place was lost with their session, and that queued again.")
 	m.renewals = counter("hasp.renewals", "{renewal}", "Renewals of sessions, by result: ok, failed.")
 	m.wait = histogram("hasp.wait", "How long acquisitions took that got the lock.")
 	m.hold = histogram("hasp.hold", "How long locks were held, to their release or loss.")
@@ -122,14 +122,14 @@ func (m *Metrics) observable() error {
 	return err
 }
 
-// lock returns what the event's lock is measured under. Whoever comes first under a key has
-// its counters begin at 0, and those of its store.
+// lock returns the measurements for the event's lock. The first event of a key makes its counters,
+// and those of its store, begin at 0.
 //
-// OpenTelemetry itself does not need that: a counter's every reading says since when it
-// counts, so that a first value of 1 is an increase. But Prometheus, where many of them end,
-// does not look at that by default: it compares readings, and a counter that comes into
-// being with its first event never shows it. The first loss is the one that somebody must be
-// told of. A histogram has no such beginning: there is no recording nothing.
+// OpenTelemetry itself does not need that: a counter's every reading says since when it counts, so
+// that a first value of 1 is an increase. But Prometheus, where many of them end, does not look at
+// that by default: it compares readings, and a counter that comes into being with its first event
+// never shows it. But the first loss must trigger an alert. A histogram cannot begin like this: it
+// cannot record an empty value.
 //
 // Another goroutine that counts meanwhile makes the same series, and loses nothing.
 func (m *Metrics) lock(e hasp.Event) *lock {
@@ -143,7 +143,7 @@ func (m *Metrics) lock(e hasp.Event) *lock {
 		return have.(*lock)
 	}
 	l := &lock{attributes: slices.Clip(attributes)}
-	if have, loaded := m.locks.LoadOrStore(key, l); loaded { // else what another holds by it would be nobody's
+	if have, loaded := m.locks.LoadOrStore(key, l); loaded { // otherwise the records under the other value would be lost
 		return have.(*lock)
 	}
 	ctx := context.Background()
@@ -200,7 +200,7 @@ func (m *Metrics) ended(e hasp.Event, l *lock) {
 
 // renewed counts a renewal of a session, or an attempt at one.
 func (m *Metrics) renewed(e hasp.Event) {
-	ctx := context.Background() // nobody's call, and so in nobody's trace
+	ctx := context.Background() // no caller, and so no trace
 	m.renewals.Add(ctx, 1, ofRenewal(e.Backend, metering.Outcome(e)))
 	m.renewal.Record(ctx, e.Took.Seconds(), metric.WithAttributes(ofStore(e.Backend)))
 	m.margins.Store(e.Backend, e.Remaining)

@@ -13,10 +13,9 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Queues has the queues of some locks read whenever metrics are collected: who waits for
-// them on all machines, not only here. Name the few that matter; each costs a request per
-// collection, and is in the attribute hasp.name. Unregister what is returned before closing
-// the client.
+// Queues reads the queues of some locks whenever metrics are collected: the waiters on all
+// machines, not only here. Name the few that matter; each costs a request per collection, and is in
+// the attribute hasp.name. Unregister the result before closing the client.
 //
 // A queue that cannot be read within timeout (0: 5 s), which is for all of them together,
 // leaves hasp.queue.up at 0 and has no numbers, rather than old ones. Other metrics are

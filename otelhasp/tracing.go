@@ -39,7 +39,7 @@ func New(o Options) *Tracing {
 	return &Tracing{tracer: o.Provider.Tracer(scope), names: o.Names}
 }
 
-// Options are what a client needs to be traced.
+// Options are the options with which a client is traced.
 func (t *Tracing) Options() []hasp.Option {
 	return []hasp.Option{hasp.WithMiddleware(t.middleware), hasp.WithObserver(t)}
 }
