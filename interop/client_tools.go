@@ -183,7 +183,7 @@ func newMariaDB(_ context.Context, _, address string, _ time.Duration) (locker, 
 	return s, "mariadb " + version, err
 }
 
-// migrateLock is what golang-migrate does before it migrates: its driver for pgx takes an
+// migrateLock takes the lock as golang-migrate does before it migrates: its driver for pgx takes an
 // advisory lock by the database's, the schema's and the table's name.
 type migrateLock struct{ driver database.Driver }
 

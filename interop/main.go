@@ -146,8 +146,8 @@ func play(c *cache, p pair) *result {
 	return r
 }
 
-// prepareAndPlay fails if the pair could not be run: something is not installed. From
-// there on whatever fails is the pair's.
+// prepareAndPlay fails if the pair could not be run: a program is not installed. Every later
+// failure is the pair's.
 func prepareAndPlay(c *cache, p pair, r *result) error {
 	argv, env, err := c.command(p)
 	if err != nil {
@@ -167,12 +167,12 @@ func prepareAndPlay(c *cache, p pair, r *result) error {
 	}
 	defer os.RemoveAll(dir)
 	m := &match{pair: p, dir: dir, r: r, shortest: short}
-	m.start = func(who string, ours bool, ttl time.Duration) (*process, error) {
+	m.start = func(label string, ours bool, ttl time.Duration) (*process, error) {
 		ms := fmt.Sprint(ttl.Milliseconds())
 		if ours {
-			return start(who, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
+			return start(label, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
 		}
-		return start(who, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
+		return start(label, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
 	}
 	if p.special != nil {
 		m.note(p.special(m, server), "the whole")

@@ -22,7 +22,7 @@ type pair struct {
 	// special is run instead of the steps, with the server's address.
 	special func(m *match, server string) error
 
-	// old is the special of a pair whose old version has a fault of its own: it shows that.
+	// old is the special of a pair whose old version has a particular fault: it shows that.
 	old func(m *match, server string) error
 
 	// expect makes a control of it: the named steps, no others, are run, and each must
@@ -35,7 +35,7 @@ type life int
 
 const (
 	renewed life = iota // its lease, which the library renews while it runs
-	fixed               // its lease, which nobody renews: work may just take longer
+	fixed               // its lease, which is not renewed: work may just take longer
 	bound               // nothing: the connection stands
 )
 

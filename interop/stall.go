@@ -26,7 +26,7 @@ func (m *match) readersWaitBehind(server string) error {
 		return err
 	}
 	defer conn.Close()
-	go func() { // the library drops events that nobody takes
+	go func() { // the library drops events that are not taken
 		for range events {
 		}
 	}()
@@ -46,9 +46,9 @@ func (m *match) readersWaitBehind(server string) error {
 // waitsBehind queues a writer, a reader and a writer. When the first lets go, it is the
 // reader's turn; but the reader gets the lock only when the second has left the queue.
 func (m *match) waitsBehind(conn *zk.Conn, server, name string, ours bool) error {
-	begin := func(who, kind string, ours bool) (*process, error) {
+	begin := func(label, kind string, ours bool) (*process, error) {
 		m.kind = kind
-		return m.start(who, ours, calm)
+		return m.start(label, ours, calm)
 	}
 	first, err1 := begin("the first writer", "WriteLock", ours)
 	reader, err2 := begin("the reader", "ReadLock", false)
