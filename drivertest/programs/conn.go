@@ -39,7 +39,7 @@ func (s *Store) connect(t testing.TB) *conn {
 	return c
 }
 
-// plan is what happens to one call.
+// plan says how one call is disturbed.
 type plan struct {
 	fail, lose            bool
 	requestLate, lateness time.Duration

@@ -15,10 +15,10 @@ import (
 // --kill-after of the trust is left, or a quarter of it, if that is shorter. Then TERM and KILL
 // both fit into the time in which no other client can have the lock.
 //
-// The quarter is of the longest trust seen, since the store may have granted less than
-// asked. A renewal is due when two thirds of the TTL are left, so in good health the
-// trust never falls below half of that longest, and there is no false alarm; a quarter is
-// what remains of three to four failed renewals.
+// The quarter is of the longest trust seen, since the store may have granted less than asked. A
+// renewal is due when two thirds of the TTL are left, so in good health the trust never falls below
+// half of that longest, and there is no false alarm; a quarter remains after three to four failed
+// renewals.
 func (j *job) untilWarning() time.Duration {
 	deadline := j.lease.Deadline()
 	if deadline.IsZero() {

@@ -45,7 +45,7 @@ func events(t *testing.T, g *group.Group) []group.Event {
 // A status after Gone has no reader: the command would seem to have succeeded.
 //
 //	reaper: wait4 takes the command in
-//	                                   awaitGone: nobody is left, tells Gone
+//	                                   awaitGone: none is left, tells Gone
 //	reaper: tells Exited
 func TestStatusIsToldBeforeGone(t *testing.T) {
 	for i := range 100 {
