@@ -46,7 +46,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 	return l, nil
 }
 
-// acquired is what a new lease begins with.
+// acquired begins a new lease.
 func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
 	c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {

@@ -11,7 +11,7 @@ import (
 
 // entry is the client's side of one place in a store's queue, from before the request is
 // sent until nothing of it is left. It has one lease, unless the lock was taken again with
-// Reentrant: whatever ends the entry ends all its leases.
+// Reentrant: the end of the entry ends all its leases.
 type entry struct {
 	session  *session
 	ticket   driver.Ticket
@@ -30,7 +30,7 @@ type entry struct {
 	state   entryState
 	token   uint64
 	err     error     // why it is no longer held
-	leaveBy time.Time // when its release is given up; zero: nobody releases it
+	leaveBy time.Time // when its release is given up; zero: no release is under way
 	limit   *limit    // nil: held for as long as it is not released
 	leases  []*Lease  // those that are neither released nor lost, oldest first
 	first   Lease     // the one that nearly all entries have, and
@@ -47,7 +47,7 @@ const (
 )
 
 // trusted reports whether the entry may be relied on, by the clocks and never by a flag:
-// the session's deadline and the entry's own limits. Whoever finds either over ends it.
+// the session's deadline and the entry's own limits. A caller that finds either over ends the entry.
 func (e *entry) trusted() bool {
 	return e.session.trusts(e) && e.withinLimit()
 }
@@ -145,14 +145,14 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.mu.Unlock()
 	if was == held {
 		if e.handOver != nil {
-			e.handOver.next() // whoever held it may hang, and release nothing
+			e.handOver.next() // the old holder may hang, and release nothing
 		}
 		c.event(told)
 	}
 	return was
 }
 
-// denied is what the store's word that the entry is gone comes to.
+// denied ends the entry after the store said that it is gone, and returns why it ended.
 func (e *entry) denied(err error) error {
 	e.lose(ReasonDenied, err, e.session.confirmed())
 	e.mu.Lock()

@@ -21,7 +21,7 @@ type Lease struct {
 }
 
 // workContext is the context for work under leases. A timer ends it at the deadline, but after
-// a pause of the process whoever looks may run before any timer does: so it asks the clocks, by
+// a pause of the process the caller may run before any timer does: so it asks the clocks, by
 // trusted, whenever somebody looks. Contexts made from it are plain ones: they end with it, and
 // know of the end a moment later.
 type workContext struct {

@@ -70,7 +70,7 @@ func (g *localQueues) enter(ctx context.Context, r *Request) error {
 		g.names[r.name] = at
 		return ctx.Err()
 	}
-	// leave took us off the queue before we could: the turn is ours, and nobody else
+	// leave took us off the queue before we could: the turn is ours, and no other caller
 	// will pass it on.
 	g.leaveLocked(r, false)
 	return ctx.Err()

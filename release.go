@@ -13,12 +13,12 @@ import (
 
 // Release gives the lock back. nil says that the lease was valid to the end and that the
 // store has confirmed that it is gone. Otherwise the error wraps
-//   - ErrLost: the lease was lost before; whatever is left in the store is removed;
+//   - ErrLost: the lease was lost before; what is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
 //   - ErrUnknown: the store has not answered, until ctx or the lease ended, or for three TTLs.
 //     It may still hold the lock for us; hasp goes on releasing in the background.
 //
-// From the moment of the call Held is false and Context is cancelled, whatever the result.
+// From the moment of the call Held is false and Context is cancelled, with any result.
 // If ctx has ended already, the lock is released in the background and the result is
 // ErrUnknown.
 //
@@ -97,15 +97,15 @@ var errReleased = fmt.Errorf("%w: it was released", ErrNotHeld)
 
 // leave removes the entry and tells whether it was valid to the end. After an unanswered
 // attempt it asks again, and an entry that is then gone was removed by us: as long as the
-// session is trusted the store removes it for nobody else. A store that may have forgotten it
+// session is trusted the store removes it for no other request. A store that may have forgotten it
 // (a restart without its file, a failover) may have granted it to the next before our first
 // attempt, so that nothing is known there (S7).
 //
 // The client may be closed meanwhile, which ends the session. What was confirmed is good all
 // the same: the lease ended with the call of Release, and until then the clocks vouch for it.
 //
-// It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has an
-// expiry of its own, a session without entries has nothing to renew, and is renewed without
+// It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has its
+// own expiry, a session without entries has nothing to renew, and is renewed without
 // asking the store, however long that is out of reach: it would never end. The trust timer
 // sees to it (session.checkLeaving), since a context with a deadline would cost each release
 // seven allocations.

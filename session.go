@@ -18,7 +18,7 @@ import (
 // One deadline serves all leases of a session: the driver's promise is that no entry is
 // removed for the granted time, counted from before the last successful keepalive, also
 // not one entered since. Only those that a renewal did not reach while it reached others have
-// a deadline of their own (late.go).
+// their own deadline (late.go).
 //
 // Order of locks: Client.mu, then session.mu, then entry.mu.
 type session struct {
@@ -42,7 +42,7 @@ type session struct {
 }
 
 // endedError tells a waiter that its place in the queue went with the session. It wraps
-// ErrGone, which is what the store would say.
+// ErrGone, as the store would say.
 type endedError struct {
 	reason Reason
 	err    error
@@ -63,8 +63,8 @@ func (e *endedError) Unwrap() []error {
 }
 
 // start begins to renew. sent was taken before Open was called. The store may have ended the
-// session already, and told so while the answer of Open was under way: then nobody has used it,
-// and whoever opened it closes it.
+// session already, and told so while the answer of Open was under way: then it was never used,
+// and the caller of Open closes it.
 func (s *session) start(drv driver.Session, sent instant, granted time.Duration) error {
 	if granted != driver.Forever {
 		if err := s.client.cfg.checkTrust(granted); err != nil {

@@ -95,7 +95,7 @@ func (p *Params) fail(format string, args ...any) {
 	}
 }
 
-// Err returns the first fault, or an error that names the parameters nobody asked for.
+// Err returns the first fault, or an error that names the parameters that no driver asked for.
 func (p *Params) Err() error {
 	if p.err != nil {
 		return p.err

@@ -42,7 +42,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	ls := &lines{}
+	ls := &connections{}
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(ls.dial))
 	client, err := connect(ctx, cfg)
 	if err != nil {
@@ -50,7 +50,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	b, err := New(client, o)
 	if err == nil {
-		b.own, b.lines = true, ls
+		b.own, b.connections = true, ls
 		_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})
 	}
 	if err != nil {

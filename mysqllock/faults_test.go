@@ -219,7 +219,7 @@ func TestTableDropped(t *testing.T) {
 	exec(t, admin(t, m), "DROP TABLE dropped.by_hand")
 	base := param(storeURL(t, m), "prefix=dropped_")
 	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
-		c := client(t, base, hasp.WithTTL(lasting))
+		c := client(t, base, hasp.WithTTL(calm))
 		l := testkit.Lock(t, c, "a")
 		db := admin(t, m)
 		exec(t, db, "DROP TABLE locks."+tables)

@@ -11,7 +11,7 @@
 // # What it gives, and what it does not
 //
 // Any minority of the servers may be down, hang or be cut off, without a failover and
-// without a loss. There is no queue: every server sees requests in an order of its own, so
+// without a loss. There is no queue: every server sees requests in another order, so
 // that no order is the true one. There are no read-write locks and no semaphores, because
 // the shared format has one value at a key; and no fencing tokens, because counters of
 // independent servers do not make one that grows. Where the resource must be able to refuse

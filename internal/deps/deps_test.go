@@ -75,13 +75,15 @@ var mayImport = map[string][]string{
 	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./redislock": {"./driver", "./internal/bell", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
 	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./pglock":    {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake whoever waits.
 	"./internal/bell": {},
+	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
+	"./internal/pushqueue": {"./driver", "./internal/bell"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.

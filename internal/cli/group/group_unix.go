@@ -131,9 +131,14 @@ func (g *Group) awaitLaunch(r *os.File) {
 		g.failure = syscall.Errno(errno)
 		return
 	}
+	g.handOutLocked()
+}
+
+func (g *Group) handOutLocked() {
 	for _, sig := range g.held {
 		_ = syscall.Kill(-g.id, sig) // an error because it is gone is reported soon, by Gone
 	}
+	g.held = nil
 }
 
 // Signal sends a signal to every process of the group. It must not be called after Gone: another
@@ -141,12 +146,17 @@ func (g *Group) awaitLaunch(r *os.File) {
 //
 // A launcher is a Go program for a millisecond, and does not take signals as the command would:
 // USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has become the
-// command. KILL, STOP and CONT, which need no handler, are not held.
+// command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
+// before it: between becoming the command and getting the held signals it may stop itself.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch sig {
-	case 0, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCONT:
+	case 0, syscall.SIGKILL, syscall.SIGSTOP:
+	case syscall.SIGCONT:
+		if len(g.held) > 0 {
+			g.held = append(g.held, sig)
+		}
 	default:
 		if g.holding {
 			g.held = append(g.held, sig)
