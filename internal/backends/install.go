@@ -29,8 +29,8 @@ func Install(w io.Writer) error {
 	return nil
 }
 
-// InstallProgram makes sure of a program that is no server, such as another language's
-// client, where we may install Debian's packages; debs are those that bring it.
+// InstallProgram installs a program that is not a server, such as another language's client, where
+// we may install Debian's packages; debs are those that bring it.
 func InstallProgram(w io.Writer, name string, debs ...string) error {
 	return install(w, []*tool{{name: name, debs: debs, files: []string{"/usr/bin/" + name}}})
 }

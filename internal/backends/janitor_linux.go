@@ -13,7 +13,7 @@ import (
 // The end of the input is the end of the test process: it holds the only write end of the pipe, and
 // the kernel closes it however the process ends, kill -9 included.
 //
-// The roads not taken: a signal at the parent's death (PR_SET_PDEATHSIG) is tied to the thread that
+// The alternatives: a signal at the parent's death (PR_SET_PDEATHSIG) is tied to the thread that
 // started the child, does not reach the child's children, and leaves the data behind. TestMain or
 // tb.Cleanup do not run when a test times out or is killed. Searching by working directory also
 // finds PostgreSQL's children, stopped or not, and never another process: the directory's name is

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// tool is a program, or a set of them, that servers are made of.
+// tool is a program, or a set of programs, that a server needs.
 type tool struct {
 	name  string
 	debs  []string               // Debian's packages that bring it
 	files []string               // patterns; the first file matching each must exist
-	make  func() (string, error) // for what is built here instead of installed
+	make  func() (string, error) // for tools that are built here and not installed
 }
 
 // The patterns say where Debian puts a file, because a user's PATH lacks some of these
