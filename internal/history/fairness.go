@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Fairness says how evenly and in what order one lock was given.
+// Fairness says how evenly and in which order one lock was granted.
 type Fairness struct {
 	Name   string
 	Grants map[string]int // by client; a client that asked and never got it counts with 0

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Violation is something that no correct lock can have done.
+// Violation is an event that no correct lock allows.
 type Violation struct {
 	Judge string      // the judge that found it
 	Name  string      // of the lock
@@ -53,8 +53,8 @@ func eachName(h History, judge string, f func(c *court, ops []*Operation)) (all 
 	return all
 }
 
-// Options say what the store under test promises. The zero value asks only for exclusion
-// and for honest answers.
+// Options are the promises of the store under test. The zero value requires only exclusion and
+// correct answers.
 type Options struct {
 	Fencing bool // every grant carries a token, in the order of grants
 	FIFO    bool // grants follow the order of entry
@@ -74,7 +74,7 @@ type Options struct {
 	Limit time.Duration
 }
 
-// Judge runs every judge that the options call for.
+// Judge runs every judge that the options require.
 func Judge(h History, o Options) []Violation {
 	all := append(Exclusion(h), Beliefs(h)...)
 	if o.Fencing {
