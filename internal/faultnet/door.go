@@ -82,11 +82,11 @@ func (d *door) shut() {
 	d.listener = nil
 }
 
-// giveUp lets go of the port for good.
+// giveUp releases the port for good.
 func (d *door) giveUp() { _ = d.reserved.Close() }
 
-// Refuse stops listening: from now on connecting fails with "connection refused". Live
-// connections go on; a server that crashed is Refuse and Reset.
+// Refuse stops listening: from now on connecting fails with "connection refused". Live connections
+// continue; a server that crashed is Refuse and Reset.
 func (p *Proxy) Refuse() { p.door.shut() }
 
 // Rebuff accepts new connections and resets them at once, until Accept.

@@ -66,7 +66,7 @@ func poke(c chan struct{}) {
 // buffers are of links that have ended: random programs make thousands of short ones.
 var buffers = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// read moves what comes from a socket into the queue.
+// read moves data from a socket into the queue.
 func (p *pipe) read(from *net.TCPConn) {
 	array := buffers.Get().(*[chunkSize]byte)
 	defer buffers.Put(array)
@@ -151,7 +151,7 @@ func (p *pipe) countLost(n int64) {
 	p.link.proxy.count(func(s *Stats) { s.flow(p.dir).Lost += n })
 }
 
-// discardLocked forgets what waits, at the end of the link.
+// discardLocked drops the queue at the end of the link.
 func (p *pipe) discardLocked() {
 	p.countLost(int64(p.size))
 	p.queue, p.size = nil, 0
@@ -178,8 +178,8 @@ func (p *pipe) write() {
 	}
 }
 
-// next takes from the queue what may be delivered now. Otherwise it returns after what
-// time to look again, 0 meaning not before something changes.
+// next takes a parcel that may be delivered now from the queue. If there is none, it returns the
+// time after which to look again; 0 means not before a change.
 func (p *pipe) next() (what parcel, wait time.Duration, ok bool) {
 	proxy := p.link.proxy
 	proxy.mu.Lock()
