@@ -24,7 +24,7 @@ func Session(t testing.TB, b driver.Backend, ttl time.Duration, gone func(id str
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		_ = s.Close(ctx) // of many tests the store is dead by then
+		_ = s.Close(ctx) // in many tests the store is dead by then
 	})
 	return s
 }

@@ -60,7 +60,7 @@ type Observer func(hasp.Event)
 // Observe calls it.
 func (o Observer) Observe(e hasp.Event) { o(e) }
 
-// Entries are those of a name, holders first, as anybody sees them.
+// Entries are those of a name, holders first, as every client sees them.
 func Entries(t testing.TB, c *hasp.Client, name string) []hasp.Entry {
 	t.Helper()
 	q, err := c.Inspect(Context(t), name)
