@@ -7,10 +7,10 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// Length is that of a queue at one moment.
+// Length is the length of a queue at one moment.
 type Length struct {
 	Holders, Waiters int
-	Oldest           time.Duration // how long the first in line has waited, by its own clock; 0 without one
+	Oldest           time.Duration // how long the first waiter has waited, by its own clock; 0 without one
 }
 
 // Lengths reads the queues of the names, one after the other, and reports for each its length, or
