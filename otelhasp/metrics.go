@@ -17,20 +17,20 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// MetricsOptions set what is measured. The zero value is right for most. There are none for
-// histogram buckets, or to leave a metric out: a View of the provider does both.
+// MetricsOptions are the options of NewMetrics. The zero value is right for most programs. There is
+// no option for histogram buckets, or to leave a metric out: a View of the provider does both.
 type MetricsOptions struct {
 	// Provider makes the instruments. Default: the global one.
 	Provider metric.MeterProvider
 
-	// Name makes an attribute, hasp.name, of a lock's name, "" to have one for all others.
-	// Return few different values: strings.Cut(name, "/") gives "orders" for "orders/42".
-	// It is called for every event of a lock, by many goroutines. nil: no such attribute.
+	// Name makes an attribute, hasp.name, of a lock's name, "" for one series of all others. Return
+	// few different values: strings.Cut(name, "/") gives "orders" for "orders/42". It is called for
+	// every event of a lock, by many goroutines. nil: no such attribute.
 	Name func(lock string) string
 }
 
-// Metrics is a hasp.Observer. One may serve any number of clients; their stores are told
-// apart by an attribute. Safe for use by many goroutines.
+// Metrics is a hasp.Observer. One may serve any number of clients; an attribute distinguishes their
+// stores. Safe for use by many goroutines.
 type Metrics struct {
 	meter metric.Meter
 	name  func(string) string
@@ -60,9 +60,9 @@ func (l *lock) all() metric.MeasurementOption { return metric.WithAttributes(l.a
 
 func ofStore(store string) attribute.KeyValue { return attribute.String("hasp.store", store) }
 
-// NewMetrics makes the instruments. Make it once for a provider, for as long as that lives,
-// and give it to each client with hasp.WithObserver. The error is the provider's, which a
-// View of its may cause: then nothing is measured.
+// NewMetrics makes the instruments. Call it once for a provider, for the provider's lifetime, and
+// give the result to each client with hasp.WithObserver. The error is the provider's, and may come
+// from one of its Views: then nothing is measured.
 func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	if o.Provider == nil {
 		o.Provider = otel.GetMeterProvider()
@@ -94,15 +94,15 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	return m, nil
 }
 
-// observable makes the two that are read when they are wanted: what is held, and the margin.
+// observable makes the two metrics that are read on demand: the held leases, and the margin.
 //
-// They could be told at each event too, but the API lets a program set its provider after it
-// has opened its clients, and drops what was measured before. A counter is too low then, as
-// everybody's is; but a lease that was taken before and released after would count as -1 for
-// ever. And a margin told at each renewal is missing from every reading between two of them
-// where the exporter wants deltas.
+// They could also be recorded at each event, but the API lets a program set its provider after it
+// has opened its clients, and drops the earlier measurements. Then a counter is too low, as every
+// counter is; but a lease that was taken before and released after would count as -1 for ever. And
+// with an exporter of deltas, a margin that is recorded at each renewal is missing from every
+// reading between two renewals.
 func (m *Metrics) observable() error {
-	// Held is a sum, not a gauge: that of all stores, processes and names means something.
+	// Held is a sum, not a gauge: the sum over all stores, processes and names has a meaning.
 	held, err := m.meter.Int64ObservableUpDownCounter("hasp.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held at the moment."))
 	margin, err2 := m.meter.Float64ObservableGauge("hasp.renewal_margin", metric.WithUnit("s"),
@@ -192,7 +192,7 @@ func (m *Metrics) Observe(e hasp.Event) {
 	}
 }
 
-// ended counts a lease out, whichever way it went.
+// ended counts the end of a lease, of any kind.
 func (m *Metrics) ended(e hasp.Event, l *lock) {
 	m.hold.Record(e.Context, e.Hold.Seconds(), l.all())
 	l.held.Add(-1)

@@ -14,18 +14,18 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Options set what is traced. The zero value is right for most.
+// Options are the options of New. The zero value is right for most programs.
 type Options struct {
 	// Provider makes the spans. Default: the global one.
 	Provider trace.TracerProvider
 
-	// Names adds the lock's name to spans, as hasp.name. Off by default: names can be of
-	// people and of orders, and traces go to many places.
+	// Names adds the lock's name to spans, as hasp.name. Off by default: names can identify people
+	// and orders, and traces go to many places.
 	Names bool
 }
 
-// Tracing is a hasp.Observer and a middleware, which belong together. Safe for use by many
-// goroutines and clients.
+// Tracing is a hasp.Observer and a middleware. Use both together. Safe for use by many goroutines
+// and clients.
 type Tracing struct {
 	tracer trace.Tracer
 	names  bool
