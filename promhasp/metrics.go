@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Options set what is counted. The zero value is right for most.
+// Options are the options of New. The zero value is right for most programs.
 type Options struct {
 	// Namespace begins every metric's name. Default: "hasp".
 	Namespace string
@@ -24,8 +24,8 @@ type Options struct {
 	Buckets []float64
 }
 
-// Metrics is a hasp.Observer and a prometheus.Collector. One may serve any number of
-// clients; their stores are told apart by a label. Safe for use by many goroutines.
+// Metrics is a hasp.Observer and a prometheus.Collector. One may serve any number of clients; a
+// label distinguishes their stores. Safe for use by many goroutines.
 type Metrics struct {
 	name func(string) string
 
