@@ -9,8 +9,8 @@ import (
 // Leases. Calm ones last even on a busy machine, and no step treats one as lost: a running client
 // that loses one has failed. Short ones are to end, and so they may also end when they should not:
 // a machine that has no time for their holder during 3 seconds does it. That says nothing about a
-// lock, and the step is played again with a lease of twice the length. Nothing is excused by that:
-// the last attempt fails like every other step, and whether two can hold one lock is seen with calm
+// lock, and the step is played again with a lease of twice the length. That excuses nothing: the
+// last attempt fails like every other step, and whether two can hold one lock is seen with calm
 // leases, too.
 const (
 	calm = 3 * time.Minute
@@ -19,7 +19,7 @@ const (
 	attempts = 4 // 3, 6, 12, 24 seconds
 )
 
-// lapse is that a short lease seems to have ended before its time had come in the step.
+// lapse reports that a short lease seems to have ended too early in the step.
 type lapse struct{ text string }
 
 func (l lapse) Error() string { return l.text }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// match is one pair at work.
+// match is one running pair.
 type match struct {
 	pair
 	start func(label string, ours bool, ttl time.Duration) (*process, error)
@@ -37,7 +37,7 @@ func (m *match) play() {
 	}
 }
 
-// note keeps what a step has found, if anything.
+// note records the findings of a step.
 func (m *match) note(err error, step string) {
 	if err == nil {
 		return

@@ -12,9 +12,9 @@ type pair struct {
 	server        func(testing.TB) string
 
 	url      string // ours; %s is the server's address
-	ourKind  string // "read": we are readers
-	name     string // of the lock, for us
-	theirOwn string // and for them, if it is another
+	ourKind  string // "read": hasp's clients are readers
+	name     string // of the lock, for hasp
+	theirOwn string // and for the others, if it differs
 
 	life  life
 	pause int // ms after each round of count, which lets the other side in
@@ -30,7 +30,7 @@ type pair struct {
 	expect []string
 }
 
-// life says what ends the lock of a holder that is stopped.
+// life says when the lock of a stopped holder ends.
 type life int
 
 const (
@@ -50,7 +50,8 @@ func (p pair) title() string {
 	return p.store + " + " + p.theirs
 }
 
-// Ours. What takes a server a minute to answer is a busy machine's business, not the locks'.
+// Ours. If a server takes a minute to answer, the machine is busy; that is not a fault of the
+// locks.
 const (
 	zkURL       = "zookeeper://%s/locks?connect_timeout=1m"
 	setnxURL    = "redis://%s?strategy=setnx&connect_timeout=1m"

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// patience is how long is waited for what must come. Only a fault takes that long. Calm
-// leases are longer: what is had within it is not had by their end.
+// patience bounds the wait for an event that must come. Only a fault takes that long. Calm leases
+// are longer: a lock that is granted within it was not granted because one of them ended.
 const patience = 2 * time.Minute
 
 // process is a client that runs: see protocol.go for what is said to it.
@@ -120,7 +120,7 @@ func parseTime(line string) (at time.Time, ok bool) {
 	return time.UnixMicro(us), true
 }
 
-// do has a command done that must succeed.
+// do sends a command that must succeed.
 func (p *process) do(command ...any) (time.Time, error) {
 	if err := p.send(command...); err != nil {
 		return time.Time{}, err
@@ -132,9 +132,8 @@ func (p *process) do(command ...any) (time.Time, error) {
 	return at, err
 }
 
-// saysLost reports whether a client says that what it has held is lost: when it is asked,
-// for which those libraries get some time that hear of it from their server, or when it
-// gives it back.
+// saysLost reports whether a client says that its lock is lost: when it is asked (libraries that
+// learn of it from their server get some time), or when it releases the lock.
 func (p *process) saysLost() bool {
 	for end := time.Now().Add(hearsay); ; time.Sleep(50 * time.Millisecond) {
 		answer, err := p.ask("check")
@@ -174,7 +173,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// tail keeps the end of what a program complains of.
+// tail keeps the end of a program's error output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -195,5 +194,5 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// self is this program, which is also the client of what it has libraries for.
+// self is this program, which is also the client for the libraries that it links.
 func self() (string, error) { return os.Executable() }

@@ -15,14 +15,14 @@ const (
 	settle = 100 * time.Millisecond // until a client that was asked for a lock waits for it
 	shakes = 9                      // hand-overs that are measured, each way
 
-	// hearsay is how long a library that hears of a loss from its server may take to say so.
+	// hearsay is how long a library that learns of a loss from its server may take to report it.
 	hearsay = 10 * time.Second
 
 	// precision is how far a server's clock, read now and then, may lag behind this machine's.
 	precision = 100 * time.Millisecond
 )
 
-// violation is that n locks were held by two, or n increments were lost.
+// violation reports that n locks were held by two, or n increments were lost.
 type violation struct {
 	n    int
 	text string
@@ -30,7 +30,7 @@ type violation struct {
 
 func (v violation) Error() string { return v.text }
 
-// step is one thing that is tried with a pair.
+// step is one test of a pair.
 type step struct {
 	name string
 	run  func(*match) error
@@ -50,7 +50,7 @@ var steps = []step{
 // rounds is how many increments each side makes.
 const rounds = 100
 
-// exclusion has both sides increment a counter that nothing but the lock protects.
+// exclusion makes both sides increment a counter that only the lock protects.
 func (m *match) exclusion() error {
 	file := filepath.Join(m.dir, "counter")
 	if err := os.WriteFile(file, []byte("0"), 0o644); err != nil {
@@ -99,7 +99,7 @@ func counted(p *process, file string) error {
 	}
 }
 
-// tries has each side refused, without waiting, while the other holds.
+// tries checks that each side is refused, without waiting, while the other holds.
 func (m *match) tries() error {
 	for _, s := range []struct{ holder, other *process }{{m.ours, m.theirs}, {m.theirs, m.ours}} {
 		if _, err := m.lockBy(s.holder); err != nil {
@@ -123,7 +123,7 @@ func (m *match) tries() error {
 	return nil
 }
 
-// wake has one side wait until the other lets go, several times.
+// wake makes one side wait until the other releases, several times.
 func (m *match) wake(holder, waiter *process, median *millis) error {
 	var took []time.Duration
 	for range shakes {
@@ -158,8 +158,8 @@ func (m *match) wake(holder, waiter *process, median *millis) error {
 	return nil
 }
 
-// hold starts a client of one side with a short lease, which takes the lock after asked, and
-// has the other side wait behind it.
+// hold starts a client of one side with a short lease, which takes the lock after asked, and makes
+// the other side wait behind it.
 func (m *match) hold(ours bool) (waiter *process, asked time.Time, err error) {
 	label, waiter := "the other, with a short lease,", m.ours
 	if ours {
@@ -254,8 +254,8 @@ func (m *match) overrun(ours bool, told *string) error {
 	return err
 }
 
-// asked notes what a holder that has lost its lock is told, when it asks and when it gives
-// back. Ours must be told at once.
+// asked records what a holder that has lost its lock learns, when it asks and when it releases.
+// hasp's must learn it at once.
 func (m *match) asked(ours bool, told *string) error {
 	when, resumed := "at once", time.Now()
 	checked, err := m.short.ask("check")
@@ -292,7 +292,7 @@ func (m *match) asked(ours bool, told *string) error {
 	return nil
 }
 
-// kept is overrun where a holder that is merely stopped keeps the lock.
+// kept is overrun for locks that a stopped holder keeps.
 func (m *match) kept(waiter *process, told *string) error {
 	if err := waiter.blocked(m.lease+settle, m.short); err != nil {
 		return err
