@@ -88,8 +88,8 @@ func keepDescriptors() {
 // patience is how long a script waits for what must happen. Only a failure takes it.
 const patience = testkit.Patience
 
-// prompt is less than the time after which who waits in the file store looks by himself (half a
-// minute, at least), and no measure of how fast a hand-over is: that is a benchmark's.
+// prompt is less than the time after which a waiter in the file store looks by itself (half a
+// minute, at least). It does not measure how fast a hand-over is: a benchmark does.
 const prompt = 20 * time.Second
 
 type started struct{}
