@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A test begins again only if a lease had expired that it had left alone, and nothing was seen
-// that no expiry excuses; and it fails in the end if that happens each time.
+// A test begins again only if a lease had expired that it had not disturbed, and if there was no
+// violation, which no expiry excuses; and it fails in the end if that happens each time.
 func TestTrials(t *testing.T) {
 	for _, c := range []struct {
 		name   string

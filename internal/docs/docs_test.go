@@ -1,4 +1,4 @@
-// Package docs holds no code: its tests keep the documentation true to itself.
+// Package docs holds no code: its tests check the documentation and its language.
 package docs
 
 import (
@@ -24,7 +24,7 @@ func blocks(page string) []string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").FindAllString(page, -1)
 }
 
-// The commands and the code of the two READMEs are the same, comments included: whoever
+// The commands and the code of the two READMEs are the same, comments included: a reader who
 // copies a line need not know the other language. So are the stores of their tables.
 func TestReadmesInStep(t *testing.T) {
 	english, chinese := read(t, "README.md"), read(t, "README.zh-CN.md")
