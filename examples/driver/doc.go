@@ -7,7 +7,7 @@
 //
 // docs/DRIVERS.md explains the rules, this package shows them: backend.go connects and reads,
 // tx.go has the one kind of transaction, session.go renews, ticket.go is a place in the queue,
-// operate.go has what is optional. The test is three lines of the conformance suite.
+// operate.go has what is optional. The test is the conformance suite.
 //
 // # How it works
 //

@@ -34,17 +34,14 @@ func (t *ticket) Enqueue(ctx context.Context) (v driver.Verdict, err error) {
 		return err
 	})
 	switch {
-	case err == nil && in:
+	case in && err == nil:
 		t.session.mu.Lock()
 		t.confirmed = true
 		t.session.mu.Unlock()
-		return v, nil
-	case err == nil:
-		return v, nil // a refused try
 	case errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrRefused):
 		t.session.forget(t) // there is no entry. After any other error there may be one.
 	}
-	return driver.Verdict{}, err
+	return v, err
 }
 
 // enter finds the entry or makes it, and judges. in is false after a try that is refused.
@@ -56,11 +53,9 @@ func (t *ticket) enter(ctx context.Context, tx *sql.Tx) (v driver.Verdict, in bo
 	}
 	i := slices.IndexFunc(queue, func(e driver.Entry) bool { return e.ID == r.ID })
 	if i < 0 {
-		if err := driver.CheckKind(queue, r); err != nil {
-			return v, false, err
-		}
-		if held, _ := driver.Decide(queue, r); r.NoWait && !held {
-			return driver.Verdict{Holder: queue[0].Owner}, false, nil
+		held, _ := driver.Decide(queue, r)
+		if err := driver.CheckKind(queue, r); err != nil || r.NoWait && !held {
+			return driver.Verdict{Holder: queue[0].Owner}, false, err // somebody is in the way, so there is one
 		}
 		seq, err := t.insert(ctx, tx)
 		if err != nil {
@@ -98,7 +93,7 @@ func (t *ticket) insert(ctx context.Context, tx *sql.Tx) (seq uint64, err error)
 // note has the entry renewed from now on. It is called inside the transaction that makes the
 // entry. Leave and Close set their marks before they ask for a transaction: so either this finds
 // the mark, or they delete what this makes. What was confirmed once and is missing now has
-// expired, was evicted or adopted, and must not stand in the queue a second time.
+// expired or was evicted, and must not stand in the queue a second time.
 func (s *session) note(t *ticket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
