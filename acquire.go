@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// acquire is the only acquisition path: check, pass the gate, enqueue, wait, leave if it
+// acquire is the only acquisition path: check, wait in the local queue, enqueue, wait, leave if it
 // came to nothing.
 func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, error) {
 	if err == nil {
@@ -46,7 +46,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 	return l, nil
 }
 
-// acquired is what a new lease begins with.
+// acquired begins a new lease.
 func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
 	c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
@@ -79,11 +79,11 @@ func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
 	case r.handsOver():
 		return c.inHandOver(ctx, r)
 	default:
-		return c.gated(ctx, r)
+		return c.inLocalQueue(ctx, r)
 	}
 }
 
-func (c *Client) gated(ctx context.Context, r *Request) (l *Lease, err error) {
+func (c *Client) inLocalQueue(ctx context.Context, r *Request) (l *Lease, err error) {
 	if err := c.localQueues.enter(ctx, r); err != nil {
 		return nil, contextError(ctx)
 	}

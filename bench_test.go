@@ -53,7 +53,7 @@ func BenchmarkLockAll(b *testing.B) {
 	}
 }
 
-// 64 goroutines of one client on one name: the gate and the hand-over in memory.
+// 64 goroutines of one client on one name: the local queue and the hand-over in memory.
 func BenchmarkCoreOneName64(b *testing.B) {
 	c := open()
 	defer c.Close()

@@ -14,7 +14,7 @@ import (
 )
 
 // Client makes locks on one store. It is safe for use by many goroutines, and one per
-// store and process is what most programs want: all its locks share one session, one
+// store and process suits most programs: all its locks share one session, one
 // renewal and one connection or pool.
 type Client struct {
 	backend     driver.Backend
@@ -78,7 +78,7 @@ const closeBound = 5 * time.Second
 
 // Close gives up every lock of the client (its leases are lost with reason ReasonClosed,
 // waiting calls return ErrClosed) and closes the store's backend. It returns within a
-// few seconds whatever the network does; entries it could not remove by then end with
+// few seconds even if the network is silent; entries it could not remove by then end with
 // the TTL. Closing twice is harmless.
 func (c *Client) Close() error {
 	c.mu.Lock()
@@ -161,7 +161,7 @@ func (c *Client) attempt(ctx context.Context, fn func(context.Context) error) er
 }
 
 // cleanTicket has an entry leave, for as long as its session lives: the session keeps
-// alive whatever is left in it, so that no shorter bound would do. With the session
+// alive all that is left in it, so that no shorter bound would do. With the session
 // everything in it goes.
 func (c *Client) cleanTicket(s *session, t driver.Ticket) {
 	c.inBackground(func() { c.clean(s.done, t.Leave) })

@@ -215,7 +215,7 @@ func (n *waitNode) circle(certain bool) []waitEdge {
 	return nil
 }
 
-// Holding names entries (by [Lease.ID]) that are held for the sake of whoever waits here,
+// Holding names entries (by [Lease.ID]) that are held for the sake of the caller that waits here,
 // although its context was not made from their leases: those of a parent process, say. They
 // make deadlocks certain, as leases in the context do.
 func Holding(ids ...string) LockOption {
@@ -233,12 +233,12 @@ func Holding(ids ...string) LockOption {
 // part of, again after each d. The youngest waiter of a certain one (see Deadlock) fails
 // with ErrDeadlock, and the error tells the whole circle; the others go on waiting, and
 // get their locks as the youngest gives its own back. It looks only if its context holds
-// locks: whoever holds nothing is in nobody's way. All who may meet in a circle should use
+// locks: a caller that holds nothing blocks no other. All who may meet in a circle should use
 // it. Each look costs what [Client.Deadlocks] does.
 //
 // It sees what stands in the store's queues; a store that does not show who waits refuses
 // the option with ErrUnsupported. A goroutine that waits for its turn behind
-// another of its own client for the same name does not stand there yet.
+// another of the same client for the same name does not stand there yet.
 func FailOnDeadlock(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("FailOnDeadlock", &c.deadlock, d) }
 }

@@ -67,7 +67,7 @@ func (l *Lease) downgrade(ctx context.Context) error {
 
 // beginDowngrade has the entry count as a reader's from before the request is sent: the store
 // may let other readers in before its answer is read. In the same step it makes sure that
-// nobody holds the lock a second time as writer, and nobody can from then on.
+// no caller holds the lock a second time as writer, and none can from then on.
 func (l *Lease) beginDowngrade() error {
 	e := l.entry
 	e.mu.Lock()

@@ -113,13 +113,13 @@ func (e *Election) leader(ctx context.Context) (Leader, error) {
 }
 
 // first reads who leads: the first in the queue, however long that is. It is the zero Leader if
-// nobody does.
+// there is none.
 func (e *Election) first(ctx context.Context) (Leader, error) {
 	q, err := e.client.inspect(ctx, e.handle.name, 1)
 	return q.leader(), err
 }
 
-// leader is the zero Leader if nobody holds.
+// leader is the zero Leader if no entry holds.
 func (q *Queue) leader() Leader {
 	if len(q.Holders) == 0 {
 		return Leader{}
@@ -136,7 +136,7 @@ func (e *Election) check() error {
 }
 
 // Observe yields the leader of the moment and then every change of leader or value, until
-// ctx ends or the loop is left. A Leader with an empty ID says that nobody leads. Changes
+// ctx ends or the loop is left. A Leader with an empty ID says that there is no leader. Changes
 // that follow each other quickly may be folded: the last one is always seen. Errors are
 // yielded as [Client.Follow] does.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {

@@ -2,7 +2,6 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 // entry is the client's side of one place in a store's queue, from before the request is
 // sent until nothing of it is left. It has one lease, unless the lock was taken again with
-// Reentrant: whatever ends the entry ends all its leases.
+// Reentrant: the end of the entry ends all its leases.
 type entry struct {
 	session  *session
 	ticket   driver.Ticket
@@ -31,7 +30,7 @@ type entry struct {
 	state   entryState
 	token   uint64
 	err     error     // why it is no longer held
-	leaveBy time.Time // when its release is given up; zero: nobody releases it
+	leaveBy time.Time // when its release is given up; zero: no release is under way
 	limit   *limit    // nil: held for as long as it is not released
 	leases  []*Lease  // those that are neither released nor lost, oldest first
 	first   Lease     // the one that nearly all entries have, and
@@ -48,10 +47,13 @@ const (
 )
 
 // trusted reports whether the entry may be relied on, by the clocks and never by a flag:
-// the session's deadline and the entry's own limits. Whoever finds either over ends it.
+// the session's deadline and the entry's own limits. A caller that finds either over ends the entry.
 func (e *entry) trusted() bool {
 	return e.session.trusts(e) && e.withinLimit()
 }
+
+// endIfOver ends the entry if its trust is over, for callers that read its state next.
+func (e *entry) endIfOver() { e.trusted() }
 
 // grant makes a pending entry held and returns its first lease. It fails if the entry or
 // its session was lost before the answer was read: a grant that arrives after the
@@ -92,7 +94,7 @@ func (e *entry) addLocked(l *Lease, parent context.Context) {
 // again adds a lease to an entry that is held: to take the lock again is to hold it twice.
 // Its size is looked at in the same step: a Downgrade may have begun since the caller looked.
 func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
-	e.trusted()
+	e.endIfOver()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state != held {
@@ -104,13 +106,6 @@ func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
 	l := new(Lease)
 	e.addLocked(l, parent)
 	return l, nil
-}
-
-// leavesTooLong reports a release that has gone on for too long.
-func (e *entry) leavesTooLong() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.leaveBy.IsZero() && !time.Now().Before(e.leaveBy)
 }
 
 // interrupt ends a request under way from the session's side.
@@ -150,84 +145,17 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.mu.Unlock()
 	if was == held {
 		if e.handOver != nil {
-			e.handOver.next() // whoever held it may hang, and release nothing
+			e.handOver.next() // the old holder may hang, and release nothing
 		}
 		c.event(told)
 	}
 	return was
 }
 
-// denied is what the store's word that the entry is gone comes to.
+// denied ends the entry after the store said that it is gone, and returns why it ended.
 func (e *entry) denied(err error) error {
 	e.lose(ReasonDenied, err, e.session.confirmed())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
-}
-
-// leave removes the entry and tells whether it was valid to the end. After an unanswered
-// attempt it asks again, and an entry that is then gone was removed by us: as long as the
-// session is trusted the store removes it for nobody else. A store that may have forgotten it
-// (a restart without its file, a failover) may have granted it to the next before our first
-// attempt, so that nothing is known there (S7).
-//
-// The client may be closed meanwhile, which ends the session. What was confirmed is good all
-// the same: the lease ended with the call of Release, and until then the clocks vouch for it.
-//
-// It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has an
-// expiry of its own, a session without entries has nothing to renew, and is renewed without
-// asking the store, however long that is out of reach: it would never end. The trust timer
-// sees to it (session.checkLeaving), since a context with a deadline would cost each release
-// seven allocations.
-func (e *entry) leave(ctx context.Context) error {
-	s := e.session
-	by := s.leaveBy()
-	e.mu.Lock()
-	e.leaveBy = by
-	e.mu.Unlock()
-	s.leaving.Add(1)
-	defer s.leaving.Add(-1)
-	var b backoff
-	for asked := false; ; asked = true {
-		if ctx.Err() != nil {
-			s.client.cleanTicket(s, e.ticket)
-			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
-		}
-		switch err := e.ticket.Leave(ctx); {
-		case err == nil && s.vouches(e):
-			return nil
-		case asked && errors.Is(err, driver.ErrGone) && s.trusts(e):
-			if s.client.traits.Forgets {
-				return fmt.Errorf("%w: it is gone, but the store did not say that we removed it, and may have forgotten it", ErrUnknown)
-			}
-			return nil
-		case err == nil, errors.Is(err, driver.ErrGone):
-			return e.lostAtRelease(err)
-		case errors.Is(err, driver.ErrForgotten):
-			return fmt.Errorf("%w: %w", ErrUnknown, err)
-		}
-		b.sleep(ctx)
-	}
-}
-
-// leaveTTLs is for how many TTLs a release is tried. After one the entry has expired in those
-// stores that it is for; the others may be slow, and yet renew the session.
-const leaveTTLs = 3
-
-var errLeaseOver = errors.New("the store has not confirmed it for so long that the lease would be over")
-
-// lostAtRelease is for the two ways in which only the release itself finds out: the
-// deadline passed while it was under way, or the store had no such entry.
-func (e *entry) lostAtRelease(err error) error {
-	s := e.session
-	reason := ReasonDenied
-	if err == nil {
-		reason = ReasonExpired
-	} else if s.closedByUs() {
-		reason = ReasonClosed // which removes all entries
-	}
-	return &LostError{
-		Name: e.name, Backend: s.client.backend.String(), Token: e.token,
-		Reason: reason, Since: time.Now(), Confirmed: s.confirmed(), Err: err,
-	}
 }

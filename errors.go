@@ -35,7 +35,7 @@ var (
 	ErrInvalidOption = driver.ErrInvalid
 	// ErrClosed: the client was closed.
 	ErrClosed = driver.ErrClosed
-	// ErrNoLeader: nobody leads at the moment.
+	// ErrNoLeader: there is no leader at the moment.
 	ErrNoLeader = errors.New("no leader")
 )
 
@@ -54,7 +54,7 @@ func (e *LockError) Error() string {
 // Unwrap returns the cause.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// BusyError is what a Try returns when the lock is taken. It wraps ErrBusy.
+// BusyError is the error of a Try when the lock is taken. It wraps ErrBusy.
 type BusyError struct {
 	// Holder is in the way. It is the zero Owner where the store did not name it in the
 	// same answer; [Client.Inspect] asks.

@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Evict removes somebody's entry from a queue, for operators: id is what Inspect shows.
+// Evict removes an entry from a queue, for operators: id is the entry's id as Inspect shows it.
 // If it held, the next in the queue gets the lock with a higher fencing token, and the old
 // holder is told as soon as its store can tell it, or at its next renewal. Until then it
 // believes that it holds: exclusion is broken for that long, for a resource that does not
@@ -60,7 +60,7 @@ func (c *Client) evict(ctx context.Context, name, id, why string) error {
 	return err
 }
 
-// Eviction is what the store keeps of an Evict: what its author wrote, for people.
+// Eviction is the store's record of an Evict: what its author wrote, for people.
 type Eviction struct {
 	ID  string    `json:"id"` // of the entry that was removed
 	By  Owner     `json:"by"`
@@ -69,7 +69,7 @@ type Eviction struct {
 }
 
 // LastEviction tells who last took a lock of this name away with [Client.Evict], and why. It
-// is nil if nobody did, or if the store has forgotten the name since. The error wraps
+// is nil if no operator did, or if the store has forgotten the name since. The error wraps
 // ErrUnsupported where the store keeps no such record.
 func (c *Client) LastEviction(ctx context.Context, name string) (*Eviction, error) {
 	e, err := c.lastEviction(ctx, name)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// handle is what every primitive has: the name, and what its options say.
+// handle is the part that all primitives share: the name, and what its options say.
 type handle struct {
 	name     string
 	capacity int64
@@ -37,15 +37,13 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 }
 
 // errHidden is for what goes by the waiters that a queue shows. Where there is no queue, a
-// request would stand nowhere, and a circle would not be found: whoever relies on the one or
+// request would stand nowhere, and a circle would not be found: a program that relies on the one or
 // the other must be told.
-var errHidden = fmt.Errorf("%w: it does not show who waits; nobody can be asked there, and no deadlock be found", ErrUnsupported)
+var errHidden = fmt.Errorf("%w: it does not show who waits, so it cannot ask a holder or find a deadlock", ErrUnsupported)
 
 func (h *handle) ask(op string, units int64) *Request {
 	return &Request{
-		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner,
-		reentrant: h.cfg.reentrant, limits: h.cfg.limits, handOverLimit: h.cfg.handOver,
-		holds: h.cfg.holds, revoked: h.cfg.revoked, deadlock: h.cfg.deadlock,
+		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner, requestOptions: h.cfg.requestOptions,
 	}
 }
 

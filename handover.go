@@ -29,7 +29,7 @@ func LocalHandOver(n int, d time.Duration) LockOption {
 		if n < 2 || d <= 0 {
 			c.err = fmt.Errorf("%w: a local hand-over has at least 2 leases and takes some time, not %d and %s", ErrInvalidOption, n, d)
 		}
-		c.handOver = handOverLimit{n, d}
+		c.handOverLimit = handOverLimit{n, d}
 	}
 }
 
@@ -53,7 +53,7 @@ type localHandOver struct {
 	name string
 
 	// Guarded by all.mu.
-	bound   handOverLimit // as whoever acquired the entry of the moment has it
+	bound   handOverLimit // of the request that acquired the entry of the moment
 	leases  int           // of that entry
 	waiters []*handOverWaiter
 }
@@ -76,21 +76,21 @@ func (c *Client) inHandOver(ctx context.Context, r *Request) (*Lease, error) {
 			}
 		case <-ctx.Done():
 			if !b.quit(w) {
-				// The turn came at the same moment, and nobody else will pass it on.
+				// The turn came at the same moment, and only we can pass it on.
 				b.passOn(c, <-w.turn)
 			}
 			return nil, contextError(ctx)
 		}
 	}
 	b.charge(r)
-	l, err := c.gated(ctx, r)
+	l, err := c.inLocalQueue(ctx, r)
 	if err != nil {
 		b.next()
 	}
 	return l, err
 }
 
-// charge makes a request that of whoever is in charge.
+// charge makes a request the one in charge.
 func (b *localHandOver) charge(r *Request) {
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
@@ -137,7 +137,7 @@ func (b *localHandOver) passOn(c *Client, l *Lease) {
 	c.inBackground(func() { _ = l.Release(c.background) }) // hands it on, or leaves the store
 }
 
-// next ends the charge of whoever calls: the oldest waiter goes to the store.
+// next ends the caller's charge: the oldest waiter goes to the store.
 func (b *localHandOver) next() {
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
@@ -190,8 +190,8 @@ func (b *localHandOver) handOn(l *Lease) bool {
 }
 
 // servesLocked reports whether the entry's limits are those that the next holder wants, and let
-// it have the lock now. MinHold keeps the lock from the next one, in this process too. Whoever
-// has found the old holder over its limit since it was looked at is about to expel it, and
+// it have the lock now. MinHold keeps the lock from the next one, in this process too. A
+// caller that has found the old holder over its limit meanwhile is about to expel it, and
 // would expel the next holder instead.
 func (e *entry) servesLocked(wanted limits) bool {
 	if e.limit == nil {

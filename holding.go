@@ -12,7 +12,7 @@ import (
 // LockAll.
 type leaseKey struct{}
 
-// holder is what a goroutine holds, as its context tells.
+// holder has the leases that a goroutine holds, as its context tells.
 type holder interface {
 	// find returns the lease, if there is one, that waiting for r would wait for.
 	find(c *Client, r *Request) *Lease

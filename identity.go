@@ -14,7 +14,7 @@ var anonymous atomic.Uint64
 // identity returns what tells the client's store from every other: the same for each client of
 // one store, in any process. The label of a backend is for people, and tells neither: two
 // databases can have one label, and one store two addresses. A store that cannot say it is
-// taken for one of its own, so that a lock is rather taken twice (and waits for itself) than
+// taken for a different one, so that a lock is rather taken twice (and waits for itself) than
 // silently not at all.
 func (c *Client) identity(ctx context.Context) (string, error) {
 	if known := c.known.Load(); known != nil {

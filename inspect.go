@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Queue is what the store has under a name at one moment.
+// Queue has the entries of a name at one moment.
 type Queue struct {
 	Name    string  `json:"name"`
 	Holders []Entry `json:"holders"` // oldest first
@@ -27,7 +27,7 @@ type Entry struct {
 	Value    []byte    `json:"value,omitempty"`
 	Session  string    `json:"session,omitempty"`
 
-	// Holds are the ids of entries, of whatever names, that this one's owner holds while it
+	// Holds are the ids of entries, of any name, that this one's owner holds while it
 	// waits: those whose leases its context was made from. They make deadlocks certain (see
 	// Deadlock).
 	Holds []string `json:"holds,omitempty"`
@@ -120,7 +120,7 @@ const pollEvery = time.Second
 
 // follow signals whenever the name may have changed since the last signal was taken, until
 // ctx ends. It never waits for its reader: one pending signal says all. A watch that breaks
-// is set up again and, standing, signals; whoever reads the name then sees what is wrong.
+// is set up again and, standing, signals; the reader of the name then sees what is wrong.
 func (c *Client) follow(ctx context.Context, name string) <-chan struct{} {
 	signal := make(chan struct{}, 1)
 	ring := func() {

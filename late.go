@@ -12,7 +12,7 @@ import (
 // as its own time lasts, and the others go on.
 type lateEntries map[*entry]lateness
 
-// lateness is what the driver said of one of them.
+// lateness is the driver's report about one of them.
 type lateness struct {
 	sent    instant       // just before the call that did not reach it
 	granted time.Duration // what was left of its time then

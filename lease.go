@@ -3,7 +3,6 @@ package hasp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -22,21 +21,21 @@ type Lease struct {
 }
 
 // workContext is the context for work under leases. A timer ends it at the deadline, but after
-// a pause of the process whoever looks may run before any timer does: so it asks the clocks, by
+// a pause of the process the caller may run before any timer does: so it asks the clocks, by
 // trusted, whenever somebody looks. Contexts made from it are plain ones: they end with it, and
 // know of the end a moment later.
 type workContext struct {
 	context.Context
-	trusted func() bool // ends the context if it says no
+	endIfOver func() // ends the context if the trust is over
 }
 
 func (c *workContext) Done() <-chan struct{} {
-	c.trusted()
+	c.endIfOver()
 	return c.Context.Done()
 }
 
 func (c *workContext) Err() error {
-	c.trusted()
+	c.endIfOver()
 	return c.Context.Err()
 }
 
@@ -84,7 +83,7 @@ func (l *Lease) Deadline() time.Time {
 // the process a channel that was returned before it is closed as soon as a timer runs; a new
 // call of Lost, like [Lease.Held] and the methods of [Lease.Context], tells at once.
 func (l *Lease) Lost() <-chan struct{} {
-	l.entry.trusted()
+	l.entry.endIfOver()
 	l.entry.mu.Lock()
 	defer l.entry.mu.Unlock()
 	if l.lost == nil {
@@ -104,13 +103,13 @@ func (l *Lease) Lost() <-chan struct{} {
 // Its own Err and Done ask the clocks, so that the first look after a pause of the process
 // already tells a loss. A context made from it learns of the loss as soon as a timer runs.
 func (l *Lease) Context() context.Context {
-	l.entry.trusted()
+	l.entry.endIfOver()
 	l.entry.mu.Lock()
 	defer l.entry.mu.Unlock()
 	if l.ctx == nil {
 		base := context.WithValue(context.WithoutCancel(l.parent), leaseKey{}, l)
 		ctx, end := context.WithCancelCause(base)
-		l.ctx, l.endCtx = &workContext{ctx, l.entry.trusted}, end
+		l.ctx, l.endCtx = &workContext{ctx, l.entry.endIfOver}, end
 		if l.err != nil {
 			l.endCtx(l.err)
 		}
@@ -121,7 +120,7 @@ func (l *Lease) Context() context.Context {
 // Err returns nil while the lease is held, a *LostError once it is lost, and an error
 // wrapping ErrNotHeld once it is released.
 func (l *Lease) Err() error {
-	l.entry.trusted()
+	l.entry.endIfOver()
 	l.entry.mu.Lock()
 	defer l.entry.mu.Unlock()
 	return l.err
@@ -137,90 +136,6 @@ func (l *Lease) endLocked(err error) {
 		l.endCtx(err)
 	}
 }
-
-// Release gives the lock back. nil says that the lease was valid to the end and that the
-// store has confirmed that it is gone. Otherwise the error wraps
-//   - ErrLost: the lease was lost before; whatever is left in the store is removed;
-//   - ErrNotHeld: it was released before, or is nil;
-//   - ErrUnknown: the store has not answered, until ctx or the lease ended, or for three TTLs.
-//     It may still hold the lock for us; hasp goes on releasing in the background.
-//
-// From the moment of the call Held is false and Context is cancelled, whatever the result.
-// If ctx has ended already, the lock is released in the background and the result is
-// ErrUnknown.
-//
-// A lock that was taken more than once with [Reentrant] stays in the store until the last
-// of its leases is released. With [MinHold] Release waits until that time is over.
-func (l *Lease) Release(ctx context.Context) error {
-	if l == nil {
-		return fmt.Errorf("hasp: release of a nil lease: %w", ErrNotHeld)
-	}
-	err := l.release(ctx)
-	if err == nil || errors.As(err, new(*LostError)) {
-		return err // a LostError names lock and store itself
-	}
-	return l.entry.session.client.wrap("release", l.entry.name, err)
-}
-
-func (l *Lease) release(caller context.Context) error {
-	e := l.entry
-	s := e.session
-	e.trusted()
-	if caller == nil {
-		caller = nilContext
-	}
-	if e.handOver != nil && e.handOver.handOn(l) {
-		l.told(caller, nil)
-		return nil
-	}
-	// Ends with the caller's context or with the session: without trust there is nothing
-	// left to confirm.
-	ctx, cancel := context.WithCancelCause(caller)
-	defer cancel(nil)
-	last, err := l.end(cancel)
-	if err != nil || !last {
-		return err
-	}
-	if e.handOver != nil {
-		e.handOver.next() // whose request may reach the store before ours: then it queues behind
-	}
-	if err = e.sitOut(ctx); err == nil {
-		err = e.leave(ctx)
-	}
-	s.remove(e)
-	l.told(caller, err)
-	return err
-}
-
-func (l *Lease) told(ctx context.Context, err error) {
-	e := l.entry
-	e.session.client.event(Event{
-		Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
-	})
-}
-
-// end ends the trust in this lease, before any request leaves: once the store has that,
-// the next may hold. last reports that no other lease of the entry is left, so that the
-// entry is to be removed, by a call that cancel ends.
-func (l *Lease) end(cancel context.CancelCauseFunc) (last bool, err error) {
-	e := l.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if l.err != nil {
-		return false, l.err
-	}
-	l.endLocked(errReleased)
-	if len(e.leases) > 1 {
-		e.dropLocked(l)
-		return false, nil
-	}
-	e.leases = nil
-	e.state, e.err, e.cancel = released, errReleased, cancel
-	e.stopLimitLocked()
-	return true, nil
-}
-
-var errReleased = fmt.Errorf("%w: it was released", ErrNotHeld)
 
 // nilContext stands in for a nil one: ended from the start, with a cause that says so.
 var nilContext = func() context.Context {

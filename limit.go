@@ -53,7 +53,7 @@ func (l *limits) check() error {
 }
 
 // Progress says that the work under a lock with [StallAfter] gets on. Call it as often as
-// you like: it talks to nobody. Without StallAfter, or after the lease has ended, it does
+// you like: it sends nothing. Without StallAfter, or after the lease has ended, it does
 // nothing.
 func (l *Lease) Progress() {
 	e := l.entry
@@ -179,7 +179,7 @@ func (e *entry) checkLimit() {
 }
 
 // minLeftLocked is for how long MinHold keeps the lock from the next. The caller has e.mu, or is
-// the release that has ended the last lease: nobody changes the limit then.
+// the release that has ended the last lease: the limit does not change any more.
 func (e *entry) minLeftLocked() time.Duration {
 	elapsed, _ := since(e.limit.since)
 	return e.limit.min - elapsed

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// gates lets one acquisition per name and process into the store at a time, first come,
+// localQueues lets one acquisition per name and process into the store at a time, first come,
 // first served. A thousand goroutines that want one lock are then one entry in the
 // store's queue: its cost for everybody else does not grow with them, and another
 // process waits for one of ours, not for all.
 //
-// Only acquiring is gated, not holding: as soon as one is in, the next may queue up
+// It is for acquiring, not for holding: as soon as one is in, the next may queue up
 // behind it in the store, so that the hand-over is the store's push and nothing waits
 // for this process to notice first.
 //
@@ -19,14 +19,14 @@ import (
 // behind it that can hold beside it enter together: a round trip for all instead of one for
 // each. The first one enters alone, since before its grant they would only make the queue long.
 //
-// The gate is for economy and order. Exclusion is the store's alone: a Try does not
+// It is for economy and order. Exclusion is the store's alone: a Try does not
 // pass through here.
 type localQueues struct {
 	mu    sync.Mutex
 	names map[string]localQueue
 }
 
-// gate is in the map iff somebody is inside.
+// localQueue is in the map if and only if somebody is inside.
 type localQueue struct {
 	inside  int
 	waiters []localWaiter // oldest first
@@ -70,7 +70,7 @@ func (g *localQueues) enter(ctx context.Context, r *Request) error {
 		g.names[r.name] = at
 		return ctx.Err()
 	}
-	// leave took us off the queue before we could: the turn is ours, and nobody else
+	// leave took us off the queue before we could: the turn is ours, and no other caller
 	// will pass it on.
 	g.leaveLocked(r, false)
 	return ctx.Err()

@@ -16,7 +16,7 @@ import (
 func TestGateUnderCancellation(t *testing.T) {
 	var g localQueues
 	var wg sync.WaitGroup
-	inside := map[string]*int{"a": new(int), "b": new(int)} // guarded by the gates only
+	inside := map[string]*int{"a": new(int), "b": new(int)} // guarded by the local queues only
 	var passed atomic.Int64
 	for i := range 200 {
 		wg.Add(1)

@@ -43,9 +43,9 @@ func (c *Client) part(l Locker, h *handle, units int64, err error) part {
 	return part{l, c, "", h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
 }
 
-// LockAll waits until it holds all the locks, or none: if it fails, whatever it had is
+// LockAll waits until it holds all the locks, or none: if it fails, what it had is
 // given back. It takes them one after the other in the order of their stores and names, so
-// that two calls never wait for each other, whatever order they were given. Different
+// that two calls never wait for each other, in any order they were given. Different
 // kinds, stores and clients may be mixed; if there are several clients, their stores are asked
 // who they are first, since one store can have many addresses. A lock named as reader and as
 // writer is taken as writer. Locks that are lost again while LockAll waits for the others are
@@ -147,7 +147,7 @@ func identify(ctx context.Context, parts []part) error {
 	return nil
 }
 
-// MultiLease is what LockAll returns: several leases with one loss. If one of its locks is
+// MultiLease has the leases of a LockAll: several leases with one loss. If one of its locks is
 // lost, it is lost as a whole; the others stay held until Release, so that the work under
 // them can end in order. Its methods may be called at once from many goroutines.
 type MultiLease struct {
@@ -171,7 +171,7 @@ func (m *MultiLease) giveBack() {
 func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
 
 // Token returns the fencing token of one of the locks; 0 if it is not among them or its
-// store has none. Each name has tokens of its own. See [Lease.Token].
+// store has none. Each name has its own tokens. See [Lease.Token].
 func (m *MultiLease) Token(name string) uint64 {
 	for _, l := range m.leases {
 		if l.Name() == name {
@@ -229,12 +229,10 @@ func (m *MultiLease) Context() context.Context {
 	if m.ctx == nil {
 		last := m.leases[len(m.leases)-1]
 		ctx, end := context.WithCancelCause(last.Context())
-		m.ctx = &workContext{ctx, func() bool {
-			err := m.Err()
-			if err != nil {
+		m.ctx = &workContext{ctx, func() {
+			if err := m.Err(); err != nil {
 				end(err)
 			}
-			return err == nil
 		}}
 		for _, l := range m.leases[:len(m.leases)-1] {
 			context.AfterFunc(l.Context(), func() { end(l.Err()) })

@@ -16,14 +16,9 @@ type Request struct {
 	owner           string
 	value           []byte
 	noWait          bool
-	reentrant       bool
-	limits          limits
-	handOverLimit   handOverLimit
-	holds           []string // see Holding
-	revoked         func(Owner)
-	deadlock        time.Duration  // see FailOnDeadlock
-	began           time.Time      // set by acquire
-	handOver        *localHandOver // set by inHandOver
+	requestOptions
+	began    time.Time      // set by acquire
+	handOver *localHandOver // set by inHandOver
 }
 
 // Op says what is asked for: "lock", "read-lock", "acquire", "campaign for", and "try ..."
@@ -58,11 +53,11 @@ func (f AcquirerFunc) Acquire(ctx context.Context, r *Request) (*Lease, error) {
 // WithMiddleware has every acquisition of a client pass through policies of yours: rate
 // limits, allow lists, rules for names, a tracing span. The first is the outermost. Each
 // calls next once, with the Request it got and its context or one made from it, and
-// returns what next returned; or it returns an error of its own instead, which the caller
+// returns what next returned; or it returns its own error instead, which the caller
 // finds in a *LockError. What it adds to the context is not seen by the work under the lock.
 //
 // Middleware is called by many goroutines at once, after name, options and context have
-// been checked. Taking a lock again with [Reentrant] asks nobody and passes by.
+// been checked. Taking a lock again with [Reentrant] sends no request and passes by.
 func WithMiddleware(mw ...func(next Acquirer) Acquirer) Option {
 	return func(c *config) error {
 		c.middleware = append(c.middleware, mw...)

@@ -15,10 +15,9 @@ import (
 //
 // The parameters ttl and margin (durations such as "10s") are the core's and come before
 // the options given here; all others are the driver's, see its package. A parameter that
-// nobody knows is an error. ctx bounds the connecting only.
+// neither knows is an error. ctx bounds the connecting only.
 //
-// Errors never show the URL: whatever its user name, password or query may be, and
-// however malformed it is.
+// Errors never show the URL or a part of it, also if it is malformed.
 func Open(ctx context.Context, storeURL string, opts ...Option) (*Client, error) {
 	if ctx == nil {
 		return nil, errNilContext

@@ -55,7 +55,7 @@ func TestRevocable(t *testing.T) {
 		go func() {
 			_, _ = other.Mutex("a", hasp.AskHolder("the deploy cannot wait"), hasp.Note("deploy")).Lock(ctx)
 		}()
-		// It stands behind its own client's other waiter, at the gate: not in the store yet.
+		// It stands behind its own client's other waiter, in the local queue: not in the store yet.
 		third := client(t, other.Backend())
 		defer cancel()
 		go func() {

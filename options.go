@@ -8,7 +8,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// DefaultTTL is what a client asks of its store unless told otherwise: long enough for
+// DefaultTTL is the TTL that a client asks of its store by default: long enough for
 // a garbage collection, a failover of the store or a lost packet, short enough that a
 // crashed holder is not missed.
 const DefaultTTL = 10 * time.Second
@@ -32,7 +32,7 @@ type Option func(*config) error
 // WithTTL sets how long the store keeps the locks of a client it no longer hears from:
 // the longest time a crashed holder blocks others, and, less the safety margin, the longest
 // outage a holder survives. Stores may grant another (ZooKeeper bounds it, etcd counts
-// whole seconds); hasp reckons with what was granted. Stores that are bound to the
+// whole seconds); hasp counts with what was granted. Stores that are bound to the
 // process (file) have no TTL and ignore it. Default: DefaultTTL.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
@@ -140,15 +140,20 @@ func (c *config) trust(granted time.Duration) time.Duration {
 type LockOption func(*lockConfig)
 
 type lockConfig struct {
-	note      *string
-	reentrant bool
-	limits    limits
-	handOver  handOverLimit
-	holds     []string    // see Holding
-	asks      string      // see AskHolder
-	revoked   func(Owner) // see Revocable
-	deadlock  time.Duration
-	err       error // of an option
+	note *string
+	asks string // see AskHolder
+	requestOptions
+	err error // of an option
+}
+
+// requestOptions are the options that concern each acquisition, and travel with its Request.
+type requestOptions struct {
+	reentrant     bool
+	limits        limits
+	handOverLimit handOverLimit // see LocalHandOver
+	holds         []string      // see Holding
+	revoked       func(Owner)   // see Revocable
+	deadlock      time.Duration // see FailOnDeadlock
 }
 
 // Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]

@@ -19,7 +19,7 @@ type Owner struct {
 	Note    string `json:"note,omitempty"` // see Note
 	Asks    string `json:"asks,omitempty"` // see AskHolder
 
-	// Raw is what another lock library wrote in the owner's place, if anything.
+	// Raw is the text that another lock library wrote in the owner's place, if any.
 	Raw string `json:"raw,omitempty"`
 }
 
@@ -59,11 +59,11 @@ func (o Owner) what() string {
 const (
 	maxNote  = 1024
 	maxValue = 1024
-	maxOwner = 2048 // as stored, which is what drivers are promised
+	maxOwner = 2048 // as stored; drivers are promised no more
 )
 
 // self describes this process. Only the base name of the program: arguments can carry
-// secrets, and whoever can list the queue would read them.
+// secrets, and every client that can list the queue would read them.
 func self() Owner {
 	o := Owner{PID: os.Getpid(), Program: filepath.Base(os.Args[0])}
 	o.Host, _ = os.Hostname()
@@ -73,7 +73,7 @@ func self() Owner {
 	return o
 }
 
-// storedOwner is what stands in the store.
+// storedOwner is an Owner as it is stored.
 type storedOwner struct {
 	Owner
 

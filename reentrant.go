@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Reentrant lets whoever holds the lock take it again: Lock and TryLock with a context
+// Reentrant lets the holder of the lock take it again: Lock and TryLock with a context
 // made from [Lease.Context] return another lease of the same entry at once, with the same
 // token, and the store has the lock until the last of them is released. Without Reentrant
 // such a Lock fails with ErrDeadlock, since it would wait for itself for ever.
@@ -19,7 +19,7 @@ func Reentrant() LockOption {
 	return func(c *lockConfig) { c.reentrant = true }
 }
 
-// again is what a request comes to whose context holds the name already.
+// again serves a request whose context holds the name already.
 func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
 	if !r.reentrant {
 		return nil, fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever (see Reentrant)", ErrDeadlock)

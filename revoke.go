@@ -1,8 +1,8 @@
 package hasp
 
-// AskHolder makes a request that asks whoever holds the lock to give it up soon, and says
+// AskHolder makes a request that asks the holder of the lock to give it up soon, and says
 // why (at most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked
-// ([Revocable]) is not told, and nobody is made to comply. Others see the reason in
+// ([Revocable]) is not told, and no holder is made to comply. Others see the reason in
 // [Client.Inspect]. A store that does not show who waits refuses it with ErrUnsupported, and
 // Revocable as well.
 func AskHolder(why string) LockOption {

@@ -12,7 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// exported is what Export puts into its text. Who has the text may have the lock: it is as
+// exported is the content of Export's text. Who has the text may have the lock: it is as
 // good as the right to write to the store, without which it is worth nothing.
 type exported struct {
 	Name     string `json:"name"`
@@ -26,9 +26,9 @@ type exported struct {
 const exportPrefix = "hasp1."
 
 // Export ends the lease without giving the lock back, and returns a text with which another
-// process, or another client of this one, takes it over by [Client.Import]: nobody else gets
-// the lock in between. It talks to nobody. From the call on Held is false, Context is
-// cancelled, and Err wraps ErrNotHeld, as after a release; whatever writes under the lock
+// process, or another client of this one, takes it over by [Client.Import]: no other client gets
+// the lock in between. It sends nothing. From the call on Held is false, Context is
+// cancelled, and Err wraps ErrNotHeld, as after a release; all that writes under the lock
 // must have ended before.
 //
 // The importer has the same place, the same units and the same fencing token: it is one
@@ -36,7 +36,7 @@ const exportPrefix = "hasp1."
 // who come later.) So a resource that checks tokens cannot tell a late write of the exporter
 // from one of the importer. Where such writes are possible, release, and lock anew.
 //
-// This client keeps the entry alive for one TTL and then, if nobody has imported it, gives
+// This client keeps the entry alive for one TTL and then, if no client has imported it, gives
 // the lock back; so does Close, at once. If this process dies, what is left of the TTL is
 // the time to import. MinHold, MaxHold, StallAfter and LocalHandOver end with the export. A term of
 // an Election is imported as a plain lease, its value stays published.
@@ -60,7 +60,7 @@ func (l *Lease) export() (string, error) {
 	e := l.entry
 	s := e.session
 	c := s.client
-	e.trusted()
+	e.endIfOver()
 	if _, ok := e.ticket.(driver.Adopter); !ok {
 		return "", errTransfer
 	}
@@ -175,9 +175,9 @@ func (c *Client) importing(ctx context.Context, r *Request, x exported) (*Lease,
 	}
 }
 
-// adopt makes the exported entry one of this session's, under an id of its own. A request
+// adopt makes the exported entry one of this session's, under a new id. A request
 // without an answer is repeated under that id. If it comes to nothing, Leave removes what
-// the store may have given us; should the request arrive after that, nobody renews it.
+// the store may have given us; should the request arrive after that, no client renews it.
 func (s *session) adopt(caller context.Context, r *Request, x exported) (*Lease, error) {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)

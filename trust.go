@@ -27,7 +27,7 @@ func (s *session) trusted() bool { return s.trusts(nil) }
 
 // trusts reports whether an entry may be relied on, as far as its session knows. It computes
 // from the clocks, never from a flag: after a pause its first call must already say no.
-// Whoever finds the trust over ends the session (or the entry, if that was late), so that a
+// A caller that finds the trust over ends the session (or the entry, if that was late), so that a
 // keepalive whose answer arrives later cannot bring it back to life (S6).
 func (s *session) trusts(e *entry) bool {
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func (s *session) expire() {
 }
 
 // untilOverLocked is for how long the store must not be asked to forget the session: until its
-// time there is over. Whoever believed until the deadline has the safety margin for what is on its way
+// time there is over. A holder that believed until the deadline has the safety margin for what is on its way
 // (S4), also if the store answers again in the meantime and would remove the entries at once.
 // A client that is closed, or a store that has removed them itself, leaves nothing to protect.
 func (s *session) untilOverLocked(reason Reason) time.Duration {

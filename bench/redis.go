@@ -28,7 +28,7 @@ var redisStore = store{
 	unit: "commands",
 	start: func(p *backends.Program) endpoint {
 		s := backends.StartRedis(p, backends.RedisOptions{Config: []string{"maxclients 20000"}})
-		return endpoint{URL: s.URL() + "?dial_timeout=1m", Addrs: []string{s.Addr}}
+		return endpoint{URL: s.URL() + "?connect_timeout=1m", Addrs: []string{s.Addr}}
 	},
 	contestants: func(e endpoint) []contestant {
 		addr := e.Addrs[0]

@@ -9,7 +9,7 @@ package driver
 // waiter therefore watches its blockers and nothing else. For a mutex that is the
 // predecessor; for a reader the nearest writer and what stands behind it; for a
 // semaphore of n at most n entries. Watching only the predecessor would be wrong as
-// soon as capacity exceeds one: another holder may leave first, and nobody wakes.
+// soon as capacity exceeds one: another holder may leave first, and no waiter wakes.
 //
 // Units are clamped into 1..Capacity, so that a malformed foreign entry can delay,
 // but neither overflow the sum nor vanish from it.

@@ -1,4 +1,4 @@
-// Package driver is what a store implements to carry hasp's locks.
+// Package driver has the interfaces that a store implements to carry hasp's locks.
 // Applications import the root package; only drivers import this one.
 //
 // # The model
@@ -11,7 +11,7 @@
 // A mutex and the writer of a read-write lock ask for [Whole] of Whole, a reader
 // for 1 of Whole, k permits of a semaphore of n for k of n, a leader for Whole of
 // Whole with a published value. Units of entries that still wait count as much as
-// those of entries that hold: nobody overtakes, so nobody starves.
+// those of entries that hold: no entry overtakes, so none starves.
 //
 // # The invariants
 //
@@ -32,7 +32,7 @@
 //
 // # What a driver must, may and must not do
 //
-// A method returns soon after its context ends (100 ms), whatever the network does, and
+// A method returns soon after its context ends (100 ms), also on a silent network, and
 // at once if it has ended already. It returns the context's error then, and leaves the
 // ticket usable: the core calls Leave on it with another context.
 //

@@ -9,7 +9,7 @@ import (
 
 // Whole is the capacity of a mutex and of a read-write lock, and the units that a
 // writer takes of it. It leaves room for two billion readers and stays exact in a
-// double, which is what Lua computes with.
+// double, as Lua computes with it.
 const Whole int64 = math.MaxInt32
 
 // Forever is the duration of a session that its store never expires while the
@@ -88,14 +88,14 @@ type Traits struct {
 	Values   bool // Request.Value is stored, and tickets implement Publisher
 	Push     bool // Wait is told by the store, without polling it
 
-	// Forgets: the store may lose an entry that it has confirmed, although nobody removed
+	// Forgets: the store may lose an entry that it has confirmed, although no client removed
 	// it and its time is not over (a restart without persistence, an eviction of keys, a
 	// failover to a replica that lags). An entry that is missing proves nothing then: the
 	// core does not take ErrGone, after a Leave without an answer, for that Leave's success.
 	Forgets bool
 
 	Liveness Liveness
-	MinTTL   time.Duration // the core refuses a shorter TTL; 0: no floor of its own
+	MinTTL   time.Duration // the core refuses a shorter TTL; 0: the store sets no floor
 }
 
 // SessionOptions are what the core asks of a session.
@@ -106,7 +106,7 @@ type SessionOptions struct {
 	// exists, as soon as the driver learns of it by event or in passing, while
 	// renewing say. It may be called from any goroutine, more than once, and for
 	// entries the core no longer cares about; it returns at once and calls nothing
-	// back. The driver calls it while holding none of its own locks. Never nil.
+	// back. The driver calls it while it holds none of its mutexes. Never nil.
 	Gone func(id string, err error)
 }
 
@@ -137,13 +137,13 @@ type Backend interface {
 	Close() error
 }
 
-// Session is what a client's entries live and die with.
+// Session is the store's side of one client: its entries live and die with it.
 type Session interface {
 	// KeepAlive makes one round trip (or none, if nothing is in the store). Counted
 	// from before the call, the store will not remove this session's entries for the
 	// duration returned: every entry whose Enqueue has returned or is under way. To keep
 	// that promise a driver notes an entry before it sends the request.
-	// Whoever finds that the session itself is gone, in any method, also tells it by
+	// A method that finds that the session itself is gone also tells it by
 	// SessionOptions.Gone with id "": the core then opens another.
 	// A single entry that turns out to be missing is told by SessionOptions.Gone; an
 	// error that wraps ErrGone means the session itself.
@@ -167,7 +167,7 @@ type Session interface {
 // The core goes on to trust those that were renewed, and each of the others for as long as
 // its own time lasts.
 type PartialRenewal struct {
-	// Granted is what the call would have returned without those that are late.
+	// Granted is the duration that the call would have returned without those that are late.
 	Granted time.Duration
 
 	// Late has what is left for each entry that was not renewed, by its ID, counted like
@@ -222,15 +222,15 @@ type Downgrader interface {
 	Downgrade(ctx context.Context, units int64) error
 }
 
-// Adopter is a Ticket that can take over another session's held entry instead of making one
-// of its own. It is for stores whose entries do not end with a connection.
+// Adopter is a Ticket that can take over another session's held entry instead of making a
+// new one. It is for stores whose entries do not end with a connection.
 type Adopter interface {
 	// Adopt makes the entry that holds under the ticket's name with this ID and Seq the
 	// ticket's own, in one step and in its place: the Seq, the units, the capacity and the
 	// value stay as they are, its ID, Owner and Since become the request's, and it lives and
-	// dies with the ticket's session from then on. Nobody is granted anything meanwhile.
+	// dies with the ticket's session from then on. No other entry is granted anything meanwhile.
 	//
-	// The ID changes so that whatever the old owner still sends (renewals, a Leave, a second
+	// The ID changes so that all that the old owner still sends (renewals, a Leave, a second
 	// Adopt by somebody else) finds nothing. Its session goes on telling Gone for the old ID,
 	// as for any entry that is missing.
 	//

@@ -10,7 +10,7 @@ var (
 	// ErrGone: the store says that this entry or session does not exist. Final.
 	ErrGone = errors.New("gone from the store")
 	// ErrForgotten: there is no such entry, but the store may have forgotten it (another server
-	// answers, or it was started anew), so that nobody knows whether it was there to the end.
+	// answers, or it was started anew), so that it is not known whether it was there to the end.
 	// Final. See also Traits.Forgets.
 	ErrForgotten = errors.New("the store may have forgotten it")
 	// ErrMismatch: the entries already queued under this name have another capacity

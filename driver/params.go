@@ -41,10 +41,14 @@ func (p *Params) String(key, def string) string {
 }
 
 // OneOf returns the parameter, which must be one of allowed; the first is the default.
-func (p *Params) OneOf(key string, allowed ...string) string {
-	v := p.String(key, allowed[0])
+func OneOf[S ~string](p *Params, key string, allowed ...S) S {
+	v := S(p.String(key, string(allowed[0])))
 	if !slices.Contains(allowed, v) {
-		p.fail("parameter %q must be one of %s", key, strings.Join(allowed, ", "))
+		var names []string
+		for _, a := range allowed {
+			names = append(names, string(a))
+		}
+		p.fail("parameter %q must be one of %s", key, strings.Join(names, ", "))
 	}
 	return v
 }
@@ -91,7 +95,7 @@ func (p *Params) fail(format string, args ...any) {
 	}
 }
 
-// Err returns the first fault, or an error that names the parameters nobody asked for.
+// Err returns the first fault, or an error that names the parameters that no driver asked for.
 func (p *Params) Err() error {
 	if p.err != nil {
 		return p.err

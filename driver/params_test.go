@@ -36,7 +36,7 @@ func TestParams(t *testing.T) {
 	if got := p.Duration("d", time.Second); got != 90*time.Second {
 		t.Errorf("Duration: %s", got)
 	}
-	if got := p.OneOf("o", "one", "two"); got != "two" {
+	if got := driver.OneOf(p, "o", "one", "two"); got != "two" {
 		t.Errorf("OneOf: %q", got)
 	}
 	if err := p.Err(); err != nil {
@@ -46,7 +46,7 @@ func TestParams(t *testing.T) {
 
 func TestParamsDefaults(t *testing.T) {
 	p := params(t, "")
-	if s, b, i, d, o := p.String("s", "def"), p.Bool("b", true), p.Int("i", 5, 6, 7), p.Duration("d", time.Second), p.OneOf("o", "one", "two"); s != "def" || !b || i != 5 || d != time.Second || o != "one" {
+	if s, b, i, d, o := p.String("s", "def"), p.Bool("b", true), p.Int("i", 5, 6, 7), p.Duration("d", time.Second), driver.OneOf(p, "o", "one", "two"); s != "def" || !b || i != 5 || d != time.Second || o != "one" {
 		t.Errorf("defaults: %q %t %d %s %q", s, b, i, d, o)
 	}
 	if p.Has("s") {
@@ -75,7 +75,7 @@ func TestParamsFaults(t *testing.T) {
 		"no duration":      {"d=10", func(p *driver.Params) { p.Duration("d", 0) }, `"d" is not a duration`},
 		"no time":          {"d=0s", func(p *driver.Params) { p.Duration("d", 0) }, `"d" must be greater than zero`},
 		"negative":         {"d=-1s", func(p *driver.Params) { p.Duration("d", 0) }, `"d" must be greater than zero`},
-		"none of these":    {"o=" + secret, func(p *driver.Params) { p.OneOf("o", "one", "two") }, `"o" must be one of one, two`},
+		"none of these":    {"o=" + secret, func(p *driver.Params) { driver.OneOf(p, "o", "one", "two") }, `"o" must be one of one, two`},
 		"empty is a value": {"d=", func(p *driver.Params) { p.Duration("d", 0) }, `"d" is not a duration`},
 	} {
 		p := params(t, c.query)

@@ -12,7 +12,7 @@ import (
 // that are accepted, all registered ones if there are none. It is for drivers' own Open
 // functions; a program calls those, or hasp.Open, which takes the core's parameters too.
 //
-// Errors never show the URL, whatever it is.
+// Errors never show the URL or a part of it.
 func Open(ctx context.Context, storeURL string, schemes ...string) (Backend, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrInvalid)

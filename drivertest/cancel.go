@@ -18,7 +18,7 @@ var cancelTests = slices.Concat(
 	exclusively("AtGrant", nil, testCancelAtGrant),
 	[]test{
 		{name: "Before", run: testCancelBefore},
-		{name: "AtGate", run: testCancelAtGate},
+		{name: "InLocalQueue", run: testCancelInLocalQueue},
 		{name: "DuringEnqueue", run: testCancelDuringEnqueue},
 		{name: "WhileCutOff", run: testCancelWhileCutOff},
 		{name: "WhileOpening", run: testCancelWhileOpening},
@@ -108,17 +108,17 @@ func testCancelWaiting(e *env, l *locker) {
 	l.left(e, b, 0)
 }
 
-// L3: the one at the gate of its process has nothing in the store, and its going does not
+// L3: the one in the local queue of its process has nothing in the store, and its going does not
 // hold up the others there.
-func testCancelAtGate(e *env) {
+func testCancelInLocalQueue(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	inStore := c.queue(c.Mutex(name).Lock)
-	atGate := e.start(c.Mutex(name).Lock)
+	queued := e.start(c.Mutex(name).Lock)
 	after := e.start(c.Mutex(name).Lock)
 	e.settle()
-	atGate.cancel()
-	atGate.ends("cancelled at the gate", context.Canceled)
+	queued.cancel()
+	queued.ends("cancelled in the local queue", context.Canceled)
 	inStore.cancel()
 	inStore.ends("cancelled in the store", context.Canceled)
 	e.release(held)

@@ -230,7 +230,10 @@ func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 	return c
 }
 
-// Observe notes an event, and whether a lease has expired that the test had left alone.
+// Observe notes an event, and whether a lease has expired that the test had left alone, or the
+// answer to its release was lost without the test's doing: a connection that has been silent for
+// seconds is given up, by a machine that is busy for seconds. Where the store may have forgotten
+// an entry the release is rightly in doubt then.
 func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,10 +242,12 @@ func (c *client) Observe(ev hasp.Event) {
 		touched = c.tap.touched.Load()
 	}
 	var lost *hasp.LostError
+	expired := ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
+	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && c.env.traits.Forgets
 	switch is := (grant{ev.Name, ev.Token}); {
 	case ev.Kind == hasp.EventAcquired:
 		c.granted[is] = touched
-	case ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired:
+	case expired, doubted:
 		if before, known := c.granted[is]; known && before == touched && c.env.trial != nil {
 			c.env.trial.starve()
 		}

@@ -14,7 +14,8 @@ import (
 const trials = 3
 
 // trial is one run of a test. On a machine that did not let the process or the store run for
-// most of a TTL a lease expires, rightly, and no test can go on after that. So what such a trial
+// most of a TTL a lease expires, rightly, and no test can go on after that; nor after a release whose
+// answer was lost with a connection that was silent for too long. So what such a trial
 // says is kept until it ends, and if it has failed, and a lease has expired that the test had
 // left alone, another one begins. A violation is never taken back: a lease that expires is no
 // excuse for two holders.
@@ -22,12 +23,13 @@ type trial struct {
 	testing.TB
 	ctx    context.Context
 	cancel context.CancelFunc
+	before int // how many trials there have been
 
 	mu       sync.Mutex
 	words    []word
 	failed   bool
 	skipped  bool
-	starved  bool // a lease has expired that the test had left alone
+	starved  bool // a lease has expired, or its release was not answered, that the test had left alone
 	final    bool
 	cleanups []func()
 }
@@ -41,12 +43,13 @@ type word struct {
 func inTrials(t testing.TB, body func(*trial)) {
 	for n := 1; ; n++ {
 		r := newTrial(t)
+		r.before = n - 1
 		r.run(body)
 		if !r.failed || !r.starved || r.final || n == trials {
 			r.tell(t)
 			return
 		}
-		t.Logf("trial %d of %d failed when a lease had expired that nobody had touched: this machine is busy, or the driver does not renew", n, trials)
+		t.Logf("trial %d of %d failed when a lease had expired, or a release had lost its answer, that nobody had touched: this machine is busy, or the driver does not renew", n, trials)
 		for _, w := range r.words {
 			t.Log(w.text)
 		}
@@ -104,7 +107,8 @@ func (r *trial) tell(t testing.TB) {
 	}
 }
 
-// starve notes that a lease has expired that the test had left alone.
+// starve notes that a lease has expired, or the answer to its release was lost, that the test had
+// left alone.
 func (r *trial) starve() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,8 +1,12 @@
 package drivertest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // A test begins again only if a lease had expired that it had left alone, and nothing was seen
@@ -42,5 +46,25 @@ func TestTrials(t *testing.T) {
 				t.Errorf("it does not say where: %q", words)
 			}
 		})
+	}
+}
+
+// A release whose answer was lost begins a trial again where the store may have forgotten the entry,
+// unless the test has had a hand in it.
+func TestDoubtedReleaseStarves(t *testing.T) {
+	for _, c := range []struct{ forgets, touched, starved bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
+		r := newTrial(t)
+		a := &client{
+			env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: c.forgets}}, tap: &tap{},
+			more: make(chan struct{}), granted: map[grant]int64{},
+		}
+		a.Observe(hasp.Event{Kind: hasp.EventAcquired, Name: "a"})
+		if c.touched {
+			a.tap.touched.Add(1)
+		}
+		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: fmt.Errorf("release: %w", hasp.ErrUnknown)})
+		if r.starved != c.starved {
+			t.Errorf("%+v: starved %t", c, r.starved)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Adopt takes over another session's key by putting it anew, with our id and on our lease.
 // A key keeps its create revision however often it is put, and with it its place in the queue
 // and its token; those who wait watch for its deletion, and sleep on. The key is called after
-// the lease of its first owner, which means nothing to anybody (see slots.go for him).
+// the lease of its first owner, which has no meaning (see slots.go for that owner).
 //
 // First the entry is read, with those ahead of it: it must hold. What holds goes on to hold
 // until it is deleted, so that is still true when the key is put, which is done only if it
@@ -25,15 +25,15 @@ import (
 //   - another's import is before: the key has another id. Or behind, and finds ours.
 //   - a Leave or a publication of the exporter's is before: the key has gone, or is read
 //     again. Or it arrives behind, however late: it compares the mod revision, and finds that
-//     the key is somebody else's (ticket.recognize).
-//   - our own request arrives when we have given up: the epoch has moved on (epoch.go), or the
+//     the key is another's (ticket.isOurs).
+//   - our own request arrives when Adopt has returned: the epoch has moved on (epoch.go), or the
 //     Leave that moves it comes behind, and deletes the key by our id.
 //
 // If the answer is lost, or says that there is no space (space.go), the next read finds our id
 // at the key, or not.
 //
 // The road not taken is that the importer keeps the exporter's lease alive: it is that of all
-// his other entries, which then would outlive him.
+// its other entries, which then would outlive it.
 func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -44,7 +44,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 			t.answered(nil) // that request is over, and this read tells what became of it
 		}
 		if err != nil {
-			t.giveBack(false)
+			t.freeKey(false)
 			return driver.Verdict{}, err
 		}
 		e, _ := t.queue().entry(kv)
@@ -52,7 +52,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 			return t.adopted(e, kv.ModRevision, rev)
 		}
 		if full != nil {
-			t.giveBack(false)
+			t.freeKey(false)
 			return driver.Verdict{}, full
 		}
 		x, err := t.claim(kv, e.Value)
@@ -66,17 +66,17 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 			continue
 		}
 		if err != nil {
-			t.giveBack(false)
+			t.freeKey(false)
 			return driver.Verdict{}, err
 		}
 		if resp.Succeeded {
 			return t.adopted(e, resp.Header.Revision, resp.Header.Revision)
 		}
-		// The epoch has moved, or the key has changed: each time somebody got on.
+		// The epoch has moved, or the key has changed: each time another request has succeeded.
 	}
 }
 
-// offered reads the key that is to be adopted, if it is what we take it for, or ours already.
+// offered reads the key that is to be adopted, if it is as the exporter described it, or ours already.
 func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.KeyValue, rev int64, err error) {
 	s, r := t.session, &t.request
 	queued := byAge(t.queue().all(), pb.RangeRequest_ASCEND, 0)
@@ -114,16 +114,16 @@ func (t *ticket) claim(kv *mvccpb.KeyValue, value []byte) (*pb.TxnRequest, error
 	if err != nil {
 		return nil, err
 	}
-	if !t.kept {
+	if !t.hasKey {
 		t.session.slots.adopt(t)
-		t.kept = true
+		t.hasKey = true
 	}
 	r := t.request
 	r.Value = value
-	t.key, t.put = string(kv.Key), encode(&r)
+	t.key, t.written = string(kv.Key), encode(&r)
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{modifiedAt(t.key, kv.ModRevision), t.session.epoch.is(epoch)},
-		Success: []*pb.RequestOp{put(t.key, t.put, t.session.lease)},
+		Success: []*pb.RequestOp{put(t.key, t.written, t.session.lease)},
 	}, nil
 }
 

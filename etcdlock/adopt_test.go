@@ -39,14 +39,14 @@ func deletes(r *pb.TxnRequest) bool {
 	return false
 }
 
-// L4: a request to adopt arrives when the importer has given up: the entry stays what it
-// was, and does not come to hang on a lease that lives on.
+// L4: a request to adopt arrives when the importer has returned: the entry stays what it
+// was, and is not attached to a lease that lives on.
 func lateAdopt(l *late) {
 	old := testkit.Session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-a"))
 	token := held(l, old)
 	k := l.s.Ticket(whole(l.name, l.name+"-b"))
 	l.p.set(puts(l.name+"-b"), nil)
-	adopt(l, k, l.name+"-a", token, errPost)
+	adopt(l, k, l.name+"-a", token, errIntercepted)
 	l.p.set(nil, nil)
 	l.leaves(k, driver.ErrGone)
 	l.arrive(l.name + "-a")
@@ -57,7 +57,7 @@ func lateLeave(l *late) {
 	old := l.s.Ticket(whole(l.name, l.name+"-a"))
 	token := held(l, old)
 	l.p.set(deletes, nil)
-	l.leaves(old, errPost)
+	l.leaves(old, errIntercepted)
 	l.p.set(nil, nil)
 	adopt(l, testkit.Session(l, l.b, calm, nil).Ticket(whole(l.name, l.name+"-b")), l.name+"-a", token, nil)
 	l.arrive(l.name + "-b")
@@ -70,7 +70,7 @@ func TestLeaveAfterUnansweredPublication(t *testing.T) {
 	k := testkit.Session(t, b, calm, nil).Ticket(whole("adopt-1", "adopt-1-a"))
 	held(t, k)
 	p.set(nil, puts("adopt-1-a"))
-	if err := k.(driver.Publisher).Publish(ctx(t), []byte("x")); !errors.Is(err, errPost) {
+	if err := k.(driver.Publisher).Publish(ctx(t), []byte("x")); !errors.Is(err, errIntercepted) {
 		t.Fatalf("publish: %v", err)
 	}
 	p.set(nil, nil)
@@ -80,7 +80,7 @@ func TestLeaveAfterUnansweredPublication(t *testing.T) {
 }
 
 // S1, L4: an adopted entry lives and dies with the importer's session. The exporter's can be
-// closed, and the server start anew, where it reads which key hangs on which lease; and the
+// closed, and the server start anew, where it reads which key is attached to which lease; and the
 // exporter, who knows the key by its old name, can neither publish there nor take it for its
 // own next entry. What was not adopted goes with the exporter: the control.
 func TestAdoptedOutlivesExporter(t *testing.T) {

@@ -77,19 +77,19 @@ func as(t *testing.T, e *backends.Etcd, user string) *clientv3.Client {
 }
 
 // User and password, with a role for the prefix and no more; tokens expire under calls,
-// renewals and watches, and nobody notices. The waiter's own renewals are far apart, so
+// renewals and watches, without an effect. The waiter's own renewals are far apart, so
 // that they cannot be what wakes it.
 func TestPasswordAndTokenRenewal(t *testing.T) {
 	t.Parallel()
 	e := guarded(t)
-	url := "etcd://locks:pa%20ss%2Fword@" + e.Addr
+	url := "etcd://locks:pa%20ss%2Fword@" + e.Addr + "/?connect_timeout=40s" // a password takes a busy server seconds
 	renewals := &tally{}
 	keeper := testkit.Client(t, url, hasp.WithTTL(steady), hasp.WithObserver(renewals))
 	holder, waiter := testkit.Client(t, url, hasp.WithTTL(calm)), testkit.Client(t, url, hasp.WithTTL(calm))
 	kept := testkit.Lock(t, keeper, "kept")
 	for i, name := range []string{"a", "b"} {
 		handOver{holder: holder, waiter: waiter, name: name, meanwhile: func() {
-			time.Sleep(time.Duration(i+1) * 2 * time.Second) // tokens that nobody uses last a second
+			time.Sleep(time.Duration(i+1) * 2 * time.Second) // unused tokens last a second
 		}}.passes(t)
 	}
 	renewals.renewed(t, 1)
@@ -122,7 +122,7 @@ func TestRenewalNeedsEveryRight(t *testing.T) {
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")
 		renewals, denied := &tally{}, &denials{}
-		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(steady), hasp.WithObserver(renewals), hasp.WithObserver(denied))
+		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr+"/?connect_timeout=40s", hasp.WithTTL(steady), hasp.WithObserver(renewals), hasp.WithObserver(denied))
 		good := testkit.Lock(t, c, "good")
 		testkit.Lock(t, c, "bad")
 		root := as(t, e, "root")
@@ -145,10 +145,10 @@ func TestAccessDenied(t *testing.T) {
 	t.Parallel()
 	e := guarded(t)
 	for url, want := range map[string]error{
-		"etcd://locks:wrong" + secret[:2] + "@" + e.Addr: driver.ErrInvalid, // wrong password
-		"etcd://nobody:" + secret[:2] + "@" + e.Addr:     driver.ErrInvalid, // no such user
+		"etcd://locks:wrong" + secret[:2] + "@" + e.Addr + "/?connect_timeout=40s": driver.ErrInvalid, // wrong password
+		"etcd://nobody:" + secret[:2] + "@" + e.Addr + "/?connect_timeout=40s":     driver.ErrInvalid, // no such user
 		"etcd://" + e.Addr: driver.ErrRefused, // none at all
-		"etcd://locks:pa%20ss%2Fword@" + e.Addr + "/?prefix=elsewhere": driver.ErrRefused, // not granted
+		"etcd://locks:pa%20ss%2Fword@" + e.Addr + "/?prefix=elsewhere&connect_timeout=40s": driver.ErrRefused, // not granted
 	} {
 		began := time.Now()
 		_, err := hasp.Open(ctx(t), url)

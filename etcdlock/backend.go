@@ -50,11 +50,11 @@ type Options struct {
 // case a write may have been done: entering again finds the entry by its id, and leaving
 // again finds nothing, so that a release at worst reports a loss that was none.
 type Backend struct {
-	client *clientv3.Client
-	own    bool   // opened by us, so Close closes it
-	lines  *lines // of a client opened by us
-	label  string
-	prefix string
+	client      *clientv3.Client
+	own         bool         // opened by us, so Close closes it
+	connections *connections // of a client opened by us
+	label       string
+	prefix      string
 
 	sessions sync.Map // of *session, for StillHeld
 
@@ -64,7 +64,7 @@ type Backend struct {
 	call  []grpc.CallOption
 }
 
-// Open makes a Backend of a client. Closing the Backend does not close the client.
+// New makes a Backend of a client. Closing the Backend does not close the client.
 //
 // The client should be made with DialKeepAliveTime and DialKeepAliveTimeout (10 s and
 // 3 s, say), and with a short reconnect back-off (grpc.WithConnectParams), as the ones
@@ -133,7 +133,7 @@ func (b *Backend) Close() error {
 // takes, and short enough to ask another member when this one hangs.
 const patience = 5 * time.Second
 
-// txn makes one transaction within a time of its own: if a member is stopped or cut off,
+// txn makes one transaction within its own time limit: if a member is stopped or cut off,
 // the next attempt goes to another. A transaction that only reads is linearizable, as
 // etcd's reads are unless asked otherwise.
 func (b *Backend) txn(ctx context.Context, bound time.Duration, doing string, t *pb.TxnRequest) (resp *pb.TxnResponse, err error) {
@@ -166,7 +166,7 @@ func (b *Backend) attempt(ctx context.Context, bound time.Duration, doing string
 	defer timer.Stop()
 	err := call(bounded)
 	if err != nil && context.Cause(bounded) == errNoAnswer {
-		b.lines.suspect(began)
+		b.connections.closeSilent(began)
 		err = fmt.Errorf("%w within %s", errNoAnswer, bound)
 	}
 	return explain(ctx, doing, err)

@@ -27,7 +27,7 @@ func spent(t *testing.T, e *backends.Etcd, fn func()) map[string]int64 {
 // watched is how long a lock is held at the least before its key is watched.
 const watched = 20 * time.Millisecond
 
-// One call to lock, one to unlock, nothing else: whatever the primitive.
+// One call to lock, one to unlock, nothing else: with every primitive.
 func TestUncontendedCost(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
@@ -59,7 +59,7 @@ func TestUncontendedCost(t *testing.T) {
 	}
 }
 
-// A try that is refused is one call, whoever holds.
+// A try that is refused is one call, with every kind of holder.
 func TestRefusedTryCost(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
@@ -85,8 +85,8 @@ func TestRefusedTryCost(t *testing.T) {
 
 // The cost of a contended acquisition does not grow with those who wait: enter, watch,
 // look, stop watching, leave. Where the machine is slow, between entering and watching most
-// often somebody else has left: one look more; and the lock is held long enough for a watch
-// of its own: three messages more. A herd costs as many as there are waiters.
+// often another entry has left: one read more; and the lock is held long enough for a watch
+// on its key: three messages more. A herd costs as many as there are waiters.
 func TestContendedCost(t *testing.T) {
 	t.Parallel()
 	contendedCost(t, 8, 64)

@@ -5,7 +5,7 @@
 //
 // or on a client of yours:
 //
-//	b, err := etcdlock.Open(client, nil)
+//	b, err := etcdlock.New(client, nil)
 //	c, err := hasp.New(b)
 //
 // # How it works
@@ -22,7 +22,7 @@
 //
 // # What will hurt you
 //
-// A lease is no proof against a pause: whoever writes to a resource under a lock must
+// A lease is no proof against a pause: a program that writes to a resource under a lock must
 // look at Held right before, or have the token checked: by the resource, or in etcd itself
 // by [Backend.StillHeld]. TTLs are whole seconds from 2 s on. Do not use the namespace
 // package's wrappers with a client for hasp: they are bypassed; set Options.Prefix.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,7 +21,7 @@ import (
 // without keys, which it revokes.
 //
 // Clocks are not looked at: etcd's leader measures a lease by its own monotonic clock, hasp
-// measures trust by its own, and nobody compares the two.
+// measures trust by its own, and the two are never compared.
 func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	d := &diagnosis{b: b, ctx: ctx, m: clientv3.NewMaintenance(b.client)}
 	bounded, cancel := context.WithTimeout(ctx, patience)
@@ -46,14 +47,14 @@ type diagnosis struct {
 	found []driver.Finding
 
 	answered map[uint64]bool // members, by id
-	checked  bool            // some member checks rights with each renewal, see doctor_rights.go
+	checked  bool            // some member checks rights with each renewal, see rights
 }
 
 func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...any) {
 	d.found = append(d.found, driver.Finding{Level: l, Subject: subject, Cure: cure, Text: fmt.Sprintf(format, args...)})
 }
 
-// statuses asks each configured endpoint, on a connection of its own, all at once: one
+// statuses asks each configured endpoint, on a separate connection, all at once: one
 // that is down takes as long as patience lasts.
 func (d *diagnosis) statuses() (all []*clientv3.StatusResponse, errs []error) {
 	endpoints := d.b.client.Endpoints()
@@ -163,7 +164,7 @@ func (d *diagnosis) topology(members []*pb.Member) {
 	text := fmt.Sprintf("%d members, %d of them answer here", voters, here)
 	switch {
 	case voters == 1:
-		d.add(driver.Warn, "topology", "run three members", "one member: while it is down, nobody gets or keeps a lock")
+		d.add(driver.Warn, "topology", "run three members", "one member: while it is down, no client gets or keeps a lock")
 	case here == 1 && len(d.b.client.Endpoints()) == 1:
 		d.add(driver.Warn, "topology", "name all members in the URL, with commas between", "%s: no other is configured, so its failure is that of the locks", text)
 	case here <= voters/2:
@@ -216,4 +217,49 @@ func (d *diagnosis) lease() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
 	_ = s.Close(ctx) // without an answer it runs out by itself
+}
+
+// rights looks whether the user may write all under the prefix, or parts of it. Since 3.7 etcd
+// renews a lease only for users that may write every key on it, and all locks of a client are
+// on one. So a user that has rights by parts, and loses one of them, loses all locks with it.
+//
+// A lease for each part would keep the others. But a client does not know the parts: it would
+// have to read its user's roles, again and again, or have a lease, a renewal and a watch stream
+// for each name. A client for each part does the same, and the administrator who grants the rights knows them.
+//
+// A user may read its own roles. One that is known by its certificate alone has no name
+// here.
+func (d *diagnosis) rights() {
+	name := d.b.client.Username
+	if !d.checked || name == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	defer cancel()
+	auth := clientv3.NewAuth(d.b.client)
+	user, err := auth.UserGet(ctx, name)
+	if err != nil {
+		d.add(driver.Info, "rights", "", "cannot be read: %v", explain(d.ctx, "show the user", err))
+		return
+	}
+	whole := slices.Contains(user.Roles, "root")
+	for _, r := range user.Roles {
+		role, err := auth.RoleGet(ctx, r)
+		whole = whole || err == nil && slices.ContainsFunc(role.Perm, d.b.covers)
+	}
+	if whole {
+		d.add(driver.Info, "rights", "", "one right to write all under %q: taking it away loses all locks, at the latest when they would have been renewed", d.b.prefix)
+		return
+	}
+	d.add(driver.Warn, "rights", "grant the prefix as a whole, or use a client for each part whose right may be taken away",
+		"rights to write parts of what is under %q: if one is taken away, a client that holds a lock there loses all its locks, those of the other parts included", d.b.prefix)
+}
+
+// covers returns whether a permission is for all keys under the prefix.
+func (b *Backend) covers(p *authpb.Permission) bool {
+	from, to := string(p.Key), string(p.RangeEnd)
+	end := clientv3.GetPrefixRangeEnd(b.prefix)
+	const open = "\x00" // to the end of all keys
+	return p.PermType == authpb.READWRITE &&
+		strings.TrimSuffix(from, open) <= b.prefix && to != "" && (to == open || end != open && to >= end)
 }

@@ -6,10 +6,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// A request to enter that nobody waits for any more can still reach the store: a gRPC call
+// A request to enter whose caller has gone can still reach the store: a gRPC call
 // that was cancelled may sit in a buffer of the network or of a stopped member, and be
-// applied after the Leave that was meant to undo it. Its key would hang on the session's
-// lease, which is kept alive: a lock that is held by nobody for as long as the client
+// applied after the Leave that was meant to undo it. Its key would be attached to the session's
+// lease, which is kept alive: a lock without a holder, for as long as the client
 // lives. (Deleting again later does not help: later than what?)
 //
 // Therefore every session has an epoch, a key that does not exist at first. Each request

@@ -21,8 +21,8 @@ var refusals = []error{
 
 func refused(err error) bool { return isAny(err, refusals) }
 
-// wrong are refusals that only another setting can cure.
-var wrong = []error{
+// misconfigured are refusals that only another setting can cure.
+var misconfigured = []error{
 	rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrInvalidAuthMgmt,
 	rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps,
 }
@@ -53,7 +53,7 @@ func explain(caller context.Context, doing string, err error) error {
 		return fmt.Errorf("%w: etcd: %w", driver.ErrGone, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w (%w): etcd will not %s: %w", driver.ErrRefused, driver.ErrInvalid, doing, err)
-	case isAny(err, wrong):
+	case isAny(err, misconfigured):
 		return fmt.Errorf("%w: etcd will not %s: %w", driver.ErrInvalid, doing, err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("%w: etcd will not let this user %s: %w", driver.ErrRefused, doing, err)

@@ -35,7 +35,7 @@ func lastEviction(t testing.TB, b *etcdlock.Backend, name, want string) {
 	}
 }
 
-// The note is in nobody's way, etcdctl's included, and no name's.
+// The note blocks no client, etcdctl included, and no name.
 func TestEvictionNoteIsNoEntry(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
@@ -57,16 +57,16 @@ func TestEvictionNoteIsNoEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "evict-1" || strings.Contains(name, "evicted") {
-			t.Errorf("a name that nobody uses: %q", name)
+			t.Errorf("a name without entries: %q", name)
 		}
 	}
 	// A semaphore compares all there is under the name before it enters, etcdctl waits for it.
 	testkit.Release(t, testkit.Must[*hasp.Lease](t)(c.Semaphore("evict-1", 3).Acquire(ctx(t), 3)))
 	held, _ := etcdctlLock(t, e.Addr, "hasp/evict-1")
-	await(t, "etcdctl holds, with nobody but the note there", held)
+	await(t, "etcdctl holds, with only the note there", held)
 }
 
-// A change of the note wakes nobody who follows the name. The key in the name's range that
+// A change of the note wakes no watcher of the name. The key in the name's range that
 // is put after it is the control: that one is told of, and nothing before it.
 func TestEvictionNoteWakesNobody(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestEvictionNoteWakesNobody(t *testing.T) {
 	var told atomic.Int32
 	done := make(chan error, 1)
 	go func() { done <- b.Watch(following, "evict-2", func() { told.Add(1) }) }()
-	testkit.Eventually(t, "the watch stands", func() bool { return told.Load() == 1 })
+	testkit.Eventually(t, "the watch is established", func() bool { return told.Load() == 1 })
 	for _, key := range []string{"hasp/~evicted/evict-2", "hasp/evict-2/control"} {
 		testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), key, "x"))
 		defer raw.Delete(context.Background(), key)
@@ -118,7 +118,7 @@ func TestEvictionAnswerLost(t *testing.T) {
 	b, p := spoiled(t, backends.SharedEtcd(t))
 	held(t, testkit.Session(t, b, calm, nil).Ticket(whole("evict-4", "evict-4-a")))
 	p.set(nil, puts("~evicted/"))
-	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errPost) {
+	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errIntercepted) {
 		t.Fatalf("evict: %v", err)
 	}
 	p.set(nil, nil)
@@ -128,14 +128,14 @@ func TestEvictionAnswerLost(t *testing.T) {
 	lastEviction(t, b, "evict-4", "first")
 }
 
-// S6: an eviction arrives when its author has given up and the entry has changed since, as
+// S6: an eviction arrives when its caller has returned and the entry has changed since, as
 // it does when another adopts it: it takes nothing away, and leaves no note.
 func lateEvict(l *late) {
 	id := l.name + "-a"
 	k := l.s.Ticket(whole(l.name, id))
 	l.holds(k)
 	l.p.set(puts("~evicted/"), nil)
-	if err := l.b.EvictFor(ctx(l), l.name, id, "too late"); !errors.Is(err, errPost) {
+	if err := l.b.EvictFor(ctx(l), l.name, id, "too late"); !errors.Is(err, errIntercepted) {
 		l.Fatalf("evict: %v", err)
 	}
 	l.p.set(nil, nil)

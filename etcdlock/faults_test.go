@@ -19,16 +19,16 @@ import (
 )
 
 // What goes wrong at the servers. Trouble on the way to them is in network_test.go, and all
-// of it at once in chaos_test.go.
+// of it at once in randomfaults_test.go.
 
 const faultTTL = 3 * time.Second
 
-// healed is L2, how soon somebody must acquire after a fault is over, with room for a
+// healed is L2, how soon a waiter must acquire after a fault is over, with room for a
 // machine that does other things.
 const healed = 4*(faultTTL+2*faultTTL/3+2*time.Second) + 30*time.Second
 
 // steady is a TTL for locks that must outlive a fault. Trust in it does not end because a
-// machine stands still for some seconds; it is renewed every five.
+// machine stalls for some seconds; it is renewed every five.
 const steady = 15 * time.Second
 
 // leader returns which member leads, as soon as one does.
@@ -59,7 +59,7 @@ func status(t *testing.T, m *backends.Etcd) *clientv3.StatusResponse {
 }
 
 // One member of three hangs, each in its turn: that of the waiter's watch is among them.
-// Nobody waits for a message that cannot come, and nobody holds what another has.
+// No client waits for a message that cannot come, and none holds what another has.
 func TestMemberPaused(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestMemberPaused(t *testing.T) {
 }
 
 // The leader is killed. etcd lets every lease begin anew with the next leader, so a lock
-// that is held stays held, and nobody else gets it. The control does not renew, and is
+// that is held stays held, and no other client gets it. The control does not renew, and is
 // found out.
 func TestLeaderKilled(t *testing.T) {
 	testtier.Long(t)
@@ -139,7 +139,7 @@ func TestServerRestarted(t *testing.T) {
 	}
 }
 
-// The server stands still for less than the trust in a lease, and for more than a TTL.
+// The server is stopped for less than the trust in a lease, and for more than a TTL.
 func TestServerPaused(t *testing.T) {
 	t.Parallel()
 	e := backends.StartEtcd(t, backends.EtcdOptions{})
@@ -222,7 +222,7 @@ func TestNoSpace(t *testing.T) {
 	b, p := spoiled(t, e)
 	unsure := testkit.Session(t, b, calm, nil).Ticket(whole("space-0", "space-0-a"))
 	p.set(nil, puts("space-0-a"))
-	if _, err := unsure.Enqueue(ctx(t)); !errors.Is(err, errPost) {
+	if _, err := unsure.Enqueue(ctx(t)); !errors.Is(err, errIntercepted) {
 		t.Fatalf("enqueue: %v", err)
 	}
 	if there := entries(t, b, "space-0"); len(there) != 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Identity returns the cluster's id and a name that was drawn by lot for the prefix when it was
+// Identity returns the cluster's id and a random name that was made for the prefix when it was
 // first asked for, and is kept in the cluster.
 //
 // The id alone would not do, although it comes with every answer: etcd makes it of the members'
@@ -21,8 +21,8 @@ import (
 // either: a snapshot that is restored for a second cluster brings it along. (A second cluster
 // with the addresses and the token of the first cannot be told from it.)
 //
-// Whoever comes first puts the name, and all read it. Should the answer to the put be lost, or
-// somebody be faster, the read finds what is there.
+// The first client puts the name, and all read it. Should the answer to the put be lost, or
+// another be faster, the read finds what is there.
 func (b *Backend) Identity(ctx context.Context) (string, error) {
 	key := b.prefix + "~store"
 	for full := error(nil); ; {
@@ -38,14 +38,14 @@ func (b *Backend) Identity(ctx context.Context) (string, error) {
 		if full != nil {
 			return "", full
 		}
-		if full = b.christen(ctx, key); full != nil && !isFull(full) {
+		if full = b.createIdentity(ctx, key); full != nil && !isFull(full) {
 			return "", full
 		}
 	}
 }
 
-// christen puts a name, unless there is one.
-func (b *Backend) christen(ctx context.Context, key string) error {
+// createIdentity puts a name, unless there is one.
+func (b *Backend) createIdentity(ctx context.Context, key string) error {
 	_, err := b.txn(ctx, patience, "name the store", &pb.TxnRequest{
 		Compare: []*pb.Compare{createdAt(key, 0)},
 		Success: []*pb.RequestOp{put(key, []byte(rand.Text()), 0)},

@@ -51,7 +51,7 @@ func TestIdentity(t *testing.T) {
 				s += "/?" + query
 			}
 			b := backend(t, "etcd://"+s)
-			all.Go(func() { // all at once: nobody was there before
+			all.Go(func() { // all at once: none was there before
 				id := testkit.Identity(t, b)
 				mu.Lock()
 				defer mu.Unlock()
@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 	}
 	c := testkit.Client(t, "etcd://"+addrs[0]+"/?prefix=")
 	for name, err := range c.Names(ctx(t), "") {
-		t.Errorf("a name that nobody uses: %q, %v", name, err)
+		t.Errorf("a name without entries: %q, %v", name, err)
 	}
 	testkit.Release(t, testkit.Must[*hasp.Lease](t)(c.Semaphore("~store", 3).Acquire(ctx(t), 3)))
 }
@@ -108,7 +108,7 @@ func TestListOfTheFirst(t *testing.T) {
 		testkit.Must[*clientv3.PutResponse](t)(raw.Put(ctx(t), fmt.Sprint("hasp/first/", i), "no lease, no entry"))
 	}
 	if list := testkit.Must[[]driver.Entry](t)(b.List(ctx(t), "first", 2)); len(list) != 0 {
-		t.Errorf("nobody is there, and listed are %+v", list)
+		t.Errorf("there is no entry, and listed are %+v", list)
 	}
 	s := testkit.Session(t, b, calm, nil)
 	const n = 300

@@ -53,7 +53,7 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 	select {
 	case <-c:
 	case <-time.After(patience):
-		t.Fatalf("in vain waited for: %s", what)
+		t.Fatalf("waited without success for: %s", what)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestWeExcludeEtcdctl(t *testing.T) {
 	await(t, "etcdctl's turn after us", held)
 }
 
-// concurrency.Mutex is what Go programs use today; the keys are the same.
+// concurrency.Mutex is the lock of etcd's own package; the keys are the same.
 func TestConcurrencyMutexTakesTurnsWithUs(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -184,7 +184,7 @@ func TestConcurrencyMutexTakesTurnsWithUs(t *testing.T) {
 	}
 }
 
-// What etcd's package gets wrong by its prefix: a lock called a/b is in nobody's way who
+// What etcd's package gets wrong by its prefix: a lock called a/b does not block a client that
 // wants a, although its key is under a's. Nor is a key without a lease, which nothing
 // would ever remove.
 func TestForeignKeysThatAreNoEntries(t *testing.T) {

@@ -22,11 +22,11 @@ import (
 //	P ~evicted/ N   see evict.go
 //	P ~store        see identity.go
 //
-// No encoded name has a '~', so that the last three are in no name's range: nobody's request
-// compares or reads them beside entries, no watch tells of them, and Names passes over them.
+// No encoded name has a '~', so that the last three are in no name's range: no request
+// compares or reads them beside entries, no watch reports them, and Names passes over them.
 //
-// L is that of the session that made the key. The lease that it hangs on may be another's,
-// who has adopted the entry (adopt.go).
+// L is that of the session that made the key. The lease that it is attached to may be another's,
+// which has adopted the entry (adopt.go).
 //
 // The order of a queue is that of the create revisions, whatever the keys are: that is
 // what `etcdctl lock PN` goes by. The marks exist because a transaction can compare and
@@ -62,8 +62,8 @@ func (q queue) sems(n int64) span {
 	return span{mark + "~", mark + afterMark}
 }
 
-// evicted is where the note about the last eviction from a name is kept.
-func (b *Backend) evicted(name string) string {
+// evictionKey is the key of the note about the last eviction from a name.
+func (b *Backend) evictionKey(name string) string {
 	encoded, _ := driver.EncodeName(name, maxEncoded)
 	return b.prefix + "~evicted/" + encoded
 }
@@ -71,8 +71,8 @@ func (b *Backend) evicted(name string) string {
 func isSemaphore(r *driver.Request) bool { return r.Capacity != driver.Whole }
 func isReader(r *driver.Request) bool    { return r.Capacity == driver.Whole && r.Units == 1 }
 
-// marked is what is in front of the lease in r's key.
-func (q queue) marked(r *driver.Request) string {
+// keyPrefix is the part in front of the lease in r's key.
+func (q queue) keyPrefix(r *driver.Request) string {
 	switch {
 	case isSemaphore(r):
 		return q.sems(r.Capacity).from
@@ -82,8 +82,8 @@ func (q queue) marked(r *driver.Request) string {
 	return q.base
 }
 
-// deniers is where the entries stand that can keep r from holding. Readers do not keep
-// a reader out, and everybody under the name is of r's kind (see aliens).
+// deniers is the range of the entries that can keep r from holding. Readers do not keep
+// a reader out, and all entries under the name are of r's kind (see otherKinds).
 func (q queue) deniers(r *driver.Request) span {
 	switch {
 	case isSemaphore(r):
@@ -94,16 +94,16 @@ func (q queue) deniers(r *driver.Request) span {
 	return q.all()
 }
 
-// enough is how many deniers deny r whoever they are, each having one unit at least.
-func enough(r *driver.Request) int64 {
+// denierLimit is how many deniers deny r in any case, each having one unit at least.
+func denierLimit(r *driver.Request) int64 {
 	if isReader(r) {
-		return 1 // a writer; see ticket.look for what else may be there
+		return 1 // a writer; see ticket.readAhead for what else may be there
 	}
 	return r.Capacity - r.Units + 1
 }
 
-// aliens are the ranges that must be without entries for r to be of the queue's kind.
-func (q queue) aliens(r *driver.Request) []span {
+// otherKinds are the ranges that must be without entries for r to be of the queue's kind.
+func (q queue) otherKinds(r *driver.Request) []span {
 	if !isSemaphore(r) {
 		return []span{q.anySems()}
 	}
@@ -153,7 +153,7 @@ func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 		return e, true
 	}
 	// Not ours: etcdctl lock and etcd's own package, whose elections put a value there.
-	// What the key says of units stands, and else it takes the whole lock.
+	// The units in the key count, and else it takes the whole lock.
 	e.Owner, e.Value = "lease "+e.Session+", without a hasp record", kv.Value
 	return e, true
 }

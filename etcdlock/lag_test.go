@@ -17,8 +17,8 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// A session uses its keys again and again, so nearly every key that somebody watches has been
-// deleted before. A member that has just been continued has not heard of that yet: it begins
+// A session uses its keys again and again, so nearly every key that a client watches has been
+// deleted before. A member that has just been continued does not know of that yet: it begins
 // a watch at the revision that it knows, and then tells of everything that has happened since,
 // the key's past included. Here that is so each time: the member that watches is stopped
 // while the past is made, and has so much to catch up with that the watch is there first.
@@ -133,7 +133,7 @@ func TestPastOfBlockerIsNoDeparture(t *testing.T) {
 }
 
 // S6, L4: a holder is told of an earlier deletion of its own key. That is no loss; and an
-// entry that was given up for lost and is still there would block everybody for as long as
+// entry that was taken for lost and is still there would block all others for as long as
 // the session lives.
 func TestOwnPastIsNoLoss(t *testing.T) {
 	testtier.Long(t)
@@ -156,7 +156,7 @@ func TestOwnPastIsNoLoss(t *testing.T) {
 		}
 		next, err := b.holder.Mutex(b.name).TryLock(ctx(t))
 		if errors.Is(err, hasp.ErrBusy) {
-			t.Errorf("nobody holds, and nobody can: %v", err)
+			t.Errorf("no client holds, and none can: %v", err)
 		} else if err != nil {
 			t.Fatal(err)
 		} else {

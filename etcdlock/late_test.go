@@ -21,12 +21,12 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-var errPost = errors.New("test: no answer")
+var errIntercepted = errors.New("test: no answer")
 
-// post stands between the driver and the wire, and does to transactions what networks do:
+// interceptor sits between the driver and the wire, and does to transactions what networks do:
 // it keeps a request and delivers it later, or it loses an answer. The server is real, and
 // so is what is delivered.
-type post struct {
+type interceptor struct {
 	mu    sync.Mutex
 	keep  func(*pb.TxnRequest) bool // do not send, but keep
 	lose  func(*pb.TxnRequest) bool // send, but lose the answer
@@ -37,7 +37,7 @@ type post struct {
 	moved atomic.Int32 // transactions answered that began a new epoch
 }
 
-func (p *post) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (p *interceptor) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	r, ok := req.(*pb.TxnRequest)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
@@ -56,33 +56,33 @@ func (p *post) intercept(ctx context.Context, method string, req, reply any, cc 
 	}
 	p.mu.Unlock()
 	if keep {
-		return errPost
+		return errIntercepted
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	if err == nil && puts("~epoch/")(r) {
 		p.moved.Add(1)
 	}
 	if err == nil && lose {
-		return cmp.Or(p.say, errPost)
+		return cmp.Or(p.say, errIntercepted)
 	}
 	return err
 }
 
-func (p *post) set(keep, lose func(*pb.TxnRequest) bool) {
+func (p *interceptor) set(keep, lose func(*pb.TxnRequest) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keep, p.lose = keep, lose
 }
 
 // waiting returns how many requests are kept.
-func (p *post) waiting() int {
+func (p *interceptor) waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.kept)
 }
 
 // deliver sends what was kept, and returns whether the transactions' comparisons held.
-func (p *post) deliver(t *testing.T) (applied []bool) {
+func (p *interceptor) deliver(t *testing.T) (applied []bool) {
 	t.Helper()
 	p.set(nil, nil)
 	for _, send := range p.kept {
@@ -108,10 +108,10 @@ func puts(text string) func(*pb.TxnRequest) bool {
 	}
 }
 
-// spoiled is a backend behind a post.
-func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *post) {
+// spoiled is a backend behind an interceptor.
+func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *interceptor) {
 	t.Helper()
-	p := &post{}
+	p := &interceptor{}
 	b, err := etcdlock.New(client(t, e.Addr, grpc.WithChainUnaryInterceptor(p.intercept)), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -132,11 +132,11 @@ func alive(t *testing.T, s driver.Session) {
 	}
 }
 
-// late is what a scenario of late requests is given.
+// late has what a scenario of late requests needs.
 type late struct {
 	*testing.T
 	b     *etcdlock.Backend
-	p     *post
+	p     *interceptor
 	s     driver.Session
 	name  string
 	wrong []string
@@ -151,7 +151,7 @@ func (l *late) unanswered(r driver.Request) driver.Ticket {
 	l.Helper()
 	k := l.s.Ticket(r)
 	l.p.set(puts(r.ID), nil)
-	if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errPost) {
+	if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errIntercepted) {
 		l.Fatalf("enqueue: %v", err)
 	}
 	l.p.set(nil, nil)
@@ -229,11 +229,11 @@ var lateRequests = map[string]struct {
 	"LeaveSparesTheNext": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_VALUE }, run: func(l *late) {
 		k := l.s.Ticket(whole(l.name, l.name+"-a"))
 		l.p.set(nil, puts(l.name+"-a")) // it is there, and we do not know
-		if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errPost) {
+		if _, err := k.Enqueue(ctx(l)); !errors.Is(err, errIntercepted) {
 			l.Fatalf("enqueue: %v", err)
 		}
 		l.p.set(puts("~epoch/"), nil)
-		l.leaves(k, errPost)
+		l.leaves(k, errIntercepted)
 		l.p.set(nil, nil)
 		l.leaves(k, nil)
 		next := l.s.Ticket(whole(l.name, l.name+"-b"))
@@ -250,7 +250,7 @@ var lateRequests = map[string]struct {
 	"EpochAnswerLost": {without: ofEpoch, run: func(l *late) {
 		k := l.unanswered(whole(l.name, l.name+"-a"))
 		l.p.set(nil, puts("~epoch/"))
-		l.leaves(k, errPost)
+		l.leaves(k, errIntercepted)
 		l.p.set(nil, nil)
 		other := l.s.Ticket(whole(l.name, l.name+"-b"))
 		l.holds(other)
@@ -269,9 +269,9 @@ var lateRequests = map[string]struct {
 			}
 		}
 		l.p.set(puts(l.name+"-a"), nil)
-		publish("first", errPost)
+		publish("first", errIntercepted)
 		l.p.set(nil, puts(l.name+"-a"))
-		publish("second", errPost)
+		publish("second", errIntercepted)
 		l.p.set(nil, nil)
 		publish("third", nil)
 		l.arrive(l.name + "-a")
@@ -284,7 +284,7 @@ var lateRequests = map[string]struct {
 	"Evict":           {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateEvict},
 	"LeaveAfterAdopt": {without: func(c *pb.Compare) bool { return c.Target == pb.Compare_MOD }, run: lateLeave},
 	// Hazard 1, in the whole: Lock is cancelled in the middle of its request, whose fate
-	// nobody knows, while the client goes on to live and renew.
+	// no client knows, while the session goes on to live and renew.
 	"CancelledLock": {without: ofEpoch, run: func(l *late) {
 		c, err := hasp.New(l.b)
 		if err != nil {
@@ -342,12 +342,12 @@ func TestLeaveIsSettledByRenewals(t *testing.T) {
 	s := testkit.Session(t, b, calm, nil)
 	k := s.Ticket(whole("late-8", "late-8-a"))
 	p.set(nil, puts("late-8-a"))
-	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errPost) {
+	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errIntercepted) {
 		t.Fatalf("enqueue: %v", err)
 	}
 	p.set(puts("~epoch/"), nil)
 	for range 3 {
-		if err := k.Leave(ctx(t)); !errors.Is(err, errPost) {
+		if err := k.Leave(ctx(t)); !errors.Is(err, errIntercepted) {
 			t.Fatalf("leave: %v", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -18,7 +19,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	t.left = true
-	rev, open := t.rev, t.open > 0
+	rev, open := t.rev, t.unanswered > 0
 	watches := t.unwatch(true)
 	t.mu.Unlock()
 	for _, w := range watches {
@@ -31,26 +32,26 @@ func (t *ticket) Leave(ctx context.Context) error {
 	case rev == 0:
 		return fmt.Errorf("%w: it never entered", driver.ErrGone)
 	default:
-		_, err = t.vacate(ctx)
+		_, err = t.deleteKey(ctx)
 	}
 	done := err == nil || isGone(err)
-	t.session.owed.note(t, done)
+	t.session.pendingReleases.note(t, done)
 	if done {
-		t.giveBack(true)
+		t.freeKey(true)
 	}
 	return err
 }
 
-// vacate deletes our key as we know it, and does also, whether it is there or not.
+// deleteKey deletes our key as we know it, and does also, whether it is there or not.
 //
 // The create revision is not enough to know it by: it stays when another session adopts the
 // entry, whose key must stay, too. The mod revision tells. It also changes with a publication
 // of ours whose answer was lost; then the key still has our id, and the deletion is repeated.
 // Where we know no revision, the value tells our use of the key, since it has our id.
-func (t *ticket) vacate(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnResponse, error) {
+func (t *ticket) deleteKey(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnResponse, error) {
 	for {
 		t.mu.Lock()
-		ours := contains(t.key, t.put)
+		ours := contains(t.key, t.written)
 		if t.rev != 0 {
 			ours = modifiedAt(t.key, t.mod)
 		}
@@ -63,16 +64,16 @@ func (t *ticket) vacate(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnResp
 		if err != nil || resp.Succeeded {
 			return resp, err
 		}
-		if !t.recognize(only(found(resp, 0))) {
+		if !t.isOurs(only(found(resp, 0))) {
 			return resp, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 		}
 	}
 }
 
-// recognize returns whether what is at our key is the entry that we have put there, and
+// isOurs returns whether what is at our key is the entry that we have put there, and
 // notes its last change, or that another has adopted it. A value that is no record of
-// hasp's, which somebody has put there by hand, takes nothing from us.
-func (t *ticket) recognize(kv *mvccpb.KeyValue) bool {
+// hasp's, which was put there by hand, takes nothing from us.
+func (t *ticket) isOurs(kv *mvccpb.KeyValue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if kv == nil || t.rev == 0 || kv.CreateRevision != t.rev {
@@ -80,7 +81,7 @@ func (t *ticket) recognize(kv *mvccpb.KeyValue) bool {
 	}
 	var r record
 	if json.Unmarshal(kv.Value, &r) == nil && r.ID != "" && r.ID != t.request.ID {
-		t.away = true
+		t.adoptedAway = true
 		return false
 	}
 	t.mod = max(t.mod, kv.ModRevision)
@@ -92,7 +93,7 @@ func (t *ticket) recognize(kv *mvccpb.KeyValue) bool {
 // late, when the key has been given back and taken again, it deletes nothing.
 func (t *ticket) withdraw(ctx context.Context) error {
 	e := &t.session.epoch
-	resp, err := t.vacate(ctx, e.move(t.session.lease))
+	resp, err := t.deleteKey(ctx, e.move(t.session.lease))
 	if isFull(err) {
 		return t.withdrawFull(ctx, err)
 	}
@@ -101,19 +102,68 @@ func (t *ticket) withdraw(ctx context.Context) error {
 	}
 	e.reached(resp.Header.Revision)
 	t.mu.Lock()
-	t.open = 0 // there are no others: Leave was called, or Enqueue is still at it
+	t.unanswered = 0 // there are no others: Leave was called, or Enqueue has not returned
 	t.mu.Unlock()
 	return err
 }
 
-// giveBack returns the key for others to use: because it is known to be gone, or, if not,
+// freeKey returns the key for others to use: because it is known to be gone, or, if not,
 // only when nothing of ours is or can come to be there.
-func (t *ticket) giveBack(gone bool) {
+func (t *ticket) freeKey(gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.kept || t.open > 0 || t.rev != 0 && !gone {
+	if !t.hasKey || t.unanswered > 0 || t.rev != 0 && !gone {
 		return
 	}
-	t.session.slots.free(t.queue().marked(&t.request), t, !t.away)
-	t.kept = false
+	t.session.slots.free(t.queue().keyPrefix(&t.request), t, !t.adoptedAway)
+	t.hasKey = false
+}
+
+// pendingReleases are the entries that were to leave and have not been confirmed to be gone. The core
+// asks again for two TTLs and then counts on the store to remove them; but the store does
+// so only with the session, which may live for weeks. So each renewal tries them again.
+// It takes a store that renews and does not delete for that long to come to this: one
+// without disk space, see ticket.withdraw.
+type pendingReleases struct {
+	mu      sync.Mutex
+	tickets map[*ticket]bool
+	running bool
+}
+
+// note keeps the outcome of a Leave.
+func (o *pendingReleases) note(t *ticket, done bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if done {
+		delete(o.tickets, t)
+		return
+	}
+	if o.tickets == nil {
+		o.tickets = map[*ticket]bool{}
+	}
+	o.tickets[t] = true
+}
+
+// retryReleases tries again in the background, unless that is under way already.
+func (s *session) retryReleases() {
+	o := &s.pendingReleases
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.tickets) == 0 || o.running || !s.startWorker() {
+		return
+	}
+	o.running = true
+	var list []*ticket
+	for t := range o.tickets {
+		list = append(list, t)
+	}
+	go func() {
+		defer s.workers.Done()
+		for _, t := range list {
+			_ = t.Leave(s.ctx) // which notes the outcome
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.running = false
+	}()
 }

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -71,24 +70,4 @@ func (b *Backend) Names(ctx context.Context, prefix string, yield func(name stri
 		}
 		from = max(from, string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00")
 	}
-}
-
-// Watch follows a name. Between two messages of etcd's that something has changed, it
-// costs nothing.
-func (b *Backend) Watch(ctx context.Context, name string, changed func()) error {
-	all := b.queue(name).all()
-	// The watch of clientv3 resumes by itself after a lost connection, from where it was.
-	w := clientv3.NewWatcher(b.client)
-	defer w.Close()
-	events := w.Watch(clientv3.WithRequireLeader(ctx), all.from, clientv3.WithRange(all.to), clientv3.WithCreatedNotify())
-	for resp := range events {
-		if err := resp.Err(); err != nil {
-			return explain(ctx, "watch", err)
-		}
-		changed()
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("etcd: the watch has ended")
 }

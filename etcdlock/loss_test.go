@@ -73,7 +73,7 @@ func TestRevokedLease(t *testing.T) {
 	}
 	testkit.Eventually(t, "one waits", func() bool { return waiting() != "" })
 	first := waiting()
-	time.Sleep(100 * time.Millisecond) // the holder's watch stands
+	time.Sleep(100 * time.Millisecond) // the holder's watch is established
 	list := entries(t, c.Backend(), "loss-3-held")
 	id, err := strconv.ParseInt(list[0].Session, 16, 64)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestEvictedWaiterIsNotGranted(t *testing.T) {
 			}
 			answer <- err
 		}()
-		time.Sleep(time.Duration(i%10) * time.Millisecond) // with and without the watches standing
+		time.Sleep(time.Duration(i%10) * time.Millisecond) // with and without the watches
 		remove(t, raw, name, "b")
 		if err := holder.Leave(ctx(t)); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestEvictedWaiterIsNotGranted(t *testing.T) {
 var errHeld = errors.New("held")
 
 // S5 of performance.md: ten thousand held locks are as cheap as one. All of them are
-// watched, and the news of a deletion is still immediate.
+// watched, and the message of a deletion still comes at once.
 func TestTenThousandHeld(t *testing.T) {
 	testtier.Long(t)
 	const n, askAtOnce = 10_000, 64

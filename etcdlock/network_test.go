@@ -35,7 +35,7 @@ func TestSilentConnection(t *testing.T) {
 			x.holder, x.waiter = x.waiter, x.holder
 		}
 		x.meanwhile = func() {
-			// An answer is lost, then a request, and whatever follows them on that connection.
+			// An answer is lost, then a request, and all that follows them on that connection.
 			p.Lose(faultnet.Down, math.MaxInt, nil)
 			p.Lose(faultnet.Up, math.MaxInt, nil)
 			err := p.WaitFor(ctx(t), func(s faultnet.Stats) bool { return s.Up.Lost > 0 && s.Down.Lost > 0 })
@@ -62,8 +62,8 @@ func TestSilentConnection(t *testing.T) {
 	})
 }
 
-// What was sent during a partition arrives when it is over, long after everybody has given
-// up on it: nobody is granted twice, nothing stays.
+// What was sent during a partition arrives when it is over, long after all callers have
+// returned: no lock is granted twice, nothing stays.
 func TestHeldPartition(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range heldPartition(t, "partition", func(url string) *hasp.Client { return testkit.Client(t, url, hasp.WithTTL(faultTTL)) }) {
@@ -71,7 +71,7 @@ func TestHeldPartition(t *testing.T) {
 	}
 }
 
-// The control believes in its lock as long as nobody contradicts.
+// The control believes in its lock as long as no message contradicts.
 func TestHeldPartitionSees(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -89,9 +89,9 @@ func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client)
 	e := backends.SharedEtcd(t)
 	p := testkit.Proxy(t, e.Addr)
 	rec := history.New()
-	good := witness{testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), "good", rec}
-	cut := witness{bad("etcd://" + p.Addr()), "cut", rec}
-	l := testkit.Must[*grip](t)(cut.lock(ctx(t), name))
+	good := recordedClient{testkit.Client(t, storeURL([]*backends.Etcd{e}), hasp.WithTTL(steady)), "good", rec}
+	cut := recordedClient{bad("etcd://" + p.Addr()), "cut", rec}
+	l := testkit.Must[*recordedHold](t)(cut.lock(ctx(t), name))
 	p.Partition()
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
@@ -102,7 +102,7 @@ func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client)
 	if took := time.Since(began); took > soon {
 		complain("a cancelled lock took %s", took)
 	}
-	next := testkit.Must[*grip](t)(good.lock(ctx(t), name))
+	next := testkit.Must[*recordedHold](t)(good.lock(ctx(t), name))
 	time.Sleep(100 * time.Millisecond) // who still believes now says so
 	p.Heal()
 	testkit.Eventually(t, "the cut client locks again", func() bool {
@@ -123,7 +123,7 @@ func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client)
 			}
 		}
 	}
-	_ = l.release(ctx(t)) // the judge knows what it should say
+	_ = l.release(ctx(t)) // the checker knows the right answer
 	if err := next.release(ctx(t)); err != nil {
 		complain("release: %v", err)
 	}

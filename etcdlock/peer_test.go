@@ -23,7 +23,7 @@ import (
 // well: that is the control. Should a control fail after an upgrade of etcd's client, the
 // bug has been mended there, and the test needs another.
 
-// contender is a client of either library, with a connection and a session of its own.
+// contender is a client of either library, with its own connection and session.
 type contender struct {
 	prefix string // of the names' keys
 	lock   func(ctx context.Context, name string) (*hold, error)
@@ -62,8 +62,8 @@ func peerContender(t *testing.T, addr string, opts ...grpc.DialOption) contender
 	}}
 }
 
-// scene is what a scenario is given.
-type scene struct {
+// peerScenario is the environment of a scenario.
+type peerScenario struct {
 	*testing.T
 	raw   *clientv3.Client
 	addr  string
@@ -75,25 +75,25 @@ type scene struct {
 // aMoment is for what must not come. A correct driver never fails by it.
 const aMoment = 300 * time.Millisecond
 
-func (b scene) contender(opts ...grpc.DialOption) contender {
+func (b peerScenario) contender(opts ...grpc.DialOption) contender {
 	b.Helper()
 	return b.open(b.T, b.addr, opts...)
 }
 
 // hold locks what is free.
-func (b scene) hold(c contender, name string) *hold {
+func (b peerScenario) hold(c contender, name string) *hold {
 	b.Helper()
 	return testkit.Must[*hold](b)(c.lock(ctx(b), name))
 }
 
 // queued returns the keys under the lock's name, oldest first.
-func (b scene) queued(c contender) []string {
+func (b peerScenario) queued(c contender) []string {
 	b.Helper()
 	return keys(b, b.raw, c.prefix+b.name+"/")
 }
 
 // clear deletes all entries, as an operator would.
-func (b scene) clear(c contender) {
+func (b peerScenario) clear(c contender) {
 	b.Helper()
 	if _, err := b.raw.Delete(ctx(b), c.prefix+b.name+"/", clientv3.WithPrefix()); err != nil {
 		b.Fatal(err)
@@ -101,9 +101,9 @@ func (b scene) clear(c contender) {
 }
 
 // Every scenario returns the bug it has seen, or "".
-var peerBugs = map[string]func(b scene) string{
+var peerBugs = map[string]func(b peerScenario) string{
 	// S7: 13 of the Unlocks in faults.md said nil after the loss.
-	"UnlockAfterLoss": func(b scene) string {
+	"UnlockAfterLoss": func(b peerScenario) string {
 		c := b.contender()
 		h := b.hold(c, b.name)
 		b.clear(c)
@@ -117,7 +117,7 @@ var peerBugs = map[string]func(b scene) string{
 		return ""
 	},
 	// The range a/ has the keys of a/b.
-	"NameUnderName": func(b scene) string {
+	"NameUnderName": func(b peerScenario) string {
 		b.hold(b.contender(), b.name+"/x")
 		short, cancel := context.WithTimeout(ctx(b), b.limit)
 		defer cancel()
@@ -127,7 +127,7 @@ var peerBugs = map[string]func(b scene) string{
 		return ""
 	},
 	// S10, hazard 11: the key of both is that of the session.
-	"TwoOfOneSession": func(b scene) string {
+	"TwoOfOneSession": func(b peerScenario) string {
 		c := b.contender()
 		b.hold(c, b.name)
 		short, cancel := context.WithTimeout(ctx(b), aMoment)
@@ -138,7 +138,7 @@ var peerBugs = map[string]func(b scene) string{
 		return ""
 	},
 	// "Retried Unlock deletes a newer lock of the same session": it deletes by key alone.
-	"LateUnlock": func(b scene) string {
+	"LateUnlock": func(b peerScenario) string {
 		c := b.contender()
 		first := b.hold(c, b.name)
 		b.clear(c)
@@ -150,7 +150,7 @@ var peerBugs = map[string]func(b scene) string{
 		return ""
 	},
 	// Hazard 13: the lease is kept alive, and that is all that is looked at.
-	"DeletedKey": func(b scene) string {
+	"DeletedKey": func(b peerScenario) string {
 		c := b.contender()
 		h := b.hold(c, b.name)
 		b.clear(c)
@@ -162,8 +162,8 @@ var peerBugs = map[string]func(b scene) string{
 		}
 	},
 	// Hazards 1 and 2: the answer is lost, the caller gives up, the session lives on.
-	"OrphanOfLostAnswer": func(b scene) string {
-		p := &post{}
+	"OrphanOfLostAnswer": func(b peerScenario) string {
+		p := &interceptor{}
 		c := b.contender(grpc.WithChainUnaryInterceptor(p.intercept))
 		p.set(nil, puts(b.name))
 		short, cancel := context.WithTimeout(ctx(b), aMoment)
@@ -173,12 +173,12 @@ var peerBugs = map[string]func(b scene) string{
 		}
 		p.set(nil, nil)
 		if !waitFor(b.limit, func() bool { return len(b.queued(c)) == 0 }) {
-			return "a lock that nobody has stays in the store"
+			return "a lock without a holder stays in the store"
 		}
 		return ""
 	},
 	// Hazard 15: a waiter waits on after its own session has died.
-	"WaiterOfDeadSession": func(b scene) string {
+	"WaiterOfDeadSession": func(b peerScenario) string {
 		b.hold(b.contender(), b.name)
 		c := b.contender()
 		waiting, cancel := context.WithCancel(ctx(b))
@@ -206,7 +206,7 @@ var peerBugs = map[string]func(b scene) string{
 		return ""
 	},
 	// L3: giving up is itself a call to the store, without an end.
-	"CancelInPartition": func(b scene) string {
+	"CancelInPartition": func(b peerScenario) string {
 		p := testkit.Proxy(b, b.addr)
 		b.hold(b.contender(), b.name)
 		c := b.open(b.T, p.Addr())
@@ -231,7 +231,7 @@ var peerBugs = map[string]func(b scene) string{
 	// It watches from a revision that the server has reached, if anybody has written
 	// meanwhile, and then waits for a loop that runs ten times a second. The server counts
 	// the watches that are in that state. Among other writes all the time, two take turns.
-	"WatchBeginsInThePast": func(b scene) string {
+	"WatchBeginsInThePast": func(b peerScenario) string {
 		noise, stop := context.WithCancel(ctx(b))
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -304,7 +304,7 @@ func TestBugsOfThePeer(t *testing.T) {
 				}
 				seen := ""
 				for try := range tries {
-					b := scene{
+					b := peerScenario{
 						T: t, raw: client(t, e.Addr), addr: e.Addr, open: who.open,
 						name: fmt.Sprint("bug-", strings.ToLower(name), "-", try), limit: who.limit,
 					}

@@ -2,15 +2,12 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -23,19 +20,19 @@ type session struct {
 	bound   time.Duration // of one call
 	gone    func(id string, err error)
 
-	ctx    context.Context // ends with Close, and with it every goroutine of the session
-	stop   context.CancelFunc
-	closed sync.WaitGroup
-	watch  *stream
-	epoch  epoch
-	vigil  vigil
-	slots  slots
-	owed   owed
-	rev    atomic.Int64 // the latest that a transaction was answered with; see restored.go
+	ctx             context.Context // ends with Close, and with it every goroutine of the session
+	stop            context.CancelFunc
+	workers         sync.WaitGroup
+	watch           *stream
+	epoch           epoch
+	keyWatch        keyWatch
+	slots           slots
+	pendingReleases pendingReleases
+	rev             atomic.Int64 // the latest that a transaction was answered with; see session.checkRevision
 
-	mu    sync.Mutex
-	over  bool     // Close was called
-	renew *renewal // a stream on which the next renewal may go, or nil
+	mu     sync.Mutex
+	closed bool     // Close was called
+	renew  *renewal // a stream on which the next renewal may go, or nil
 }
 
 // Open takes a lease. What it returns is what etcd granted, which is more than asked for
@@ -86,12 +83,12 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 // is still on its way to the store finds no lease and is refused.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
-	s.over = true
+	s.closed = true
 	s.mu.Unlock()
 	s.backend.sessions.Delete(s)
 	s.stop()
-	s.vigil.end()
-	s.closed.Wait()
+	s.keyWatch.end()
+	s.workers.Wait()
 	err := s.backend.attempt(ctx, s.bound, "revoke the lease", func(ctx context.Context) error {
 		_, err := s.backend.lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.lease}, s.backend.call...)
 		return err
@@ -102,19 +99,19 @@ func (s *session) Close(ctx context.Context) error {
 	return err
 }
 
-// busy counts in a goroutine of the session's, unless it is over: then Close may be
+// startWorker counts in a goroutine of the session's, unless it is closed: then Close may be
 // waiting for the count to reach zero, and it must not rise any more.
-func (s *session) busy() bool {
+func (s *session) startWorker() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over {
-		s.closed.Add(1)
+	if !s.closed {
+		s.workers.Add(1)
 	}
-	return !s.over
+	return !s.closed
 }
 
 // txn is the session's way to the store. A lease that does not exist is the end of the
-// session, whoever finds out.
+// session, whichever call finds out.
 func (s *session) txn(ctx context.Context, doing string, t *pb.TxnRequest) (*pb.TxnResponse, error) {
 	before := s.rev.Load()
 	resp, err := s.backend.txn(ctx, s.bound, doing, t)
@@ -124,89 +121,46 @@ func (s *session) txn(ctx context.Context, doing string, t *pb.TxnRequest) (*pb.
 		}
 		return nil, err
 	}
-	if err := s.reached(before, resp.Header.Revision); err != nil {
+	if err := s.checkRevision(before, resp.Header.Revision); err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// renewal is a stream of etcd's for keeping leases alive. It is kept from one renewal to
-// the next since, with user and password, clientv3 asks for a token for every stream,
-// which costs the server a bcrypt comparison.
-type renewal struct {
-	stream pb.Lease_LeaseKeepAliveClient
-	cancel context.CancelFunc
-}
+// A store that is put back to an earlier state (a snapshot, or the copy of a data directory)
+// forgets what it has confirmed since, and uses revisions again. All that is argued here goes
+// by revisions that grow: what was read and what is told would be of two histories. So no
+// session outlives what it can see of that: an answer to a transaction is at least as late as
+// those that we had before it was sent, and the first that is not ends the session. What it
+// held is lost, which is the truth for what was entered since, and the only safe answer for
+// the rest.
+//
+// Other clients may have used as many revisions by then as we knew of. But the members must have been
+// down for it, and with each the stream. So whenever a watch is established again, the holders have
+// their keys looked for, and the waiters look, at any revision (ticket.established).
 
-// KeepAlive renews the lease in one round trip.
-//
-// Answers carry no number, so an answer that comes after we gave up on it could be taken
-// for that of the next renewal, and trust would be counted from the wrong moment. After
-// any failure the stream is therefore abandoned, and with it whatever still comes.
-//
-// That the lease is renewed does not say that the keys are there: for that see vigil.go.
-func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.watch.probe()
-	s.mu.Lock()
-	r := s.renew
-	s.renew = nil
-	s.mu.Unlock()
-	if r == nil {
-		r = &renewal{}
-	}
-	began := time.Now()
-	resp, err := r.once(ctx, s)
-	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			s.backend.lines.suspect(began)
-		}
-		return 0, explain(ctx, "renew the lease", err)
-	}
-	s.mu.Lock()
-	if s.renew == nil {
-		s.renew, r = r, nil
-	}
-	s.mu.Unlock()
-	if r != nil {
-		r.cancel()
-	}
-	if resp.TTL <= 0 {
-		err := fmt.Errorf("%w: etcd: %w", driver.ErrGone, rpctypes.ErrLeaseNotFound)
+// checkRevision notes the revision of the store in an answer to a transaction, and returns an
+// error if it was further when the transaction was sent.
+func (s *session) checkRevision(before, now int64) error {
+	if now < before {
+		err := fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a snapshot restored?", driver.ErrGone, before, now)
 		s.gone("", err)
-		return 0, err
+		return err
 	}
-	s.settle()
-	return time.Duration(resp.TTL) * time.Second, nil
+	for {
+		old := s.rev.Load()
+		if now <= old || s.rev.CompareAndSwap(old, now) {
+			return nil
+		}
+	}
 }
 
-// once renews, and ends the stream if that fails.
-func (r *renewal) once(ctx context.Context, s *session) (resp *pb.LeaseKeepAliveResponse, err error) {
-	var open context.Context
-	if r.cancel == nil {
-		open, r.cancel = context.WithCancel(s.ctx)
+// sleep returns early if ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	stop := context.AfterFunc(ctx, r.cancel) // a stream lives longer than one renewal, so ctx cannot be its own
-	defer func() {
-		if !stop() && err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			r.cancel()
-		}
-	}()
-	if r.stream == nil {
-		// A member that has lost its leader cannot renew; it shall say so at once.
-		if r.stream, err = s.backend.lease.LeaseKeepAlive(clientv3.WithRequireLeader(open), s.backend.call...); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.stream.Send(&pb.LeaseKeepAliveRequest{ID: s.lease}); err != nil {
-		// Send tells of a broken stream with io.EOF, and Recv says why.
-		_, why := r.stream.Recv()
-		return nil, why
-	}
-	return r.stream.Recv()
 }

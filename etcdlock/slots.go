@@ -9,8 +9,8 @@ import (
 // slots hands out the keys of a session's entries and takes them back, so that the same
 // few are used again and again.
 //
-// A key of its own for each entry would be simpler, and a trap: etcd keeps every key that
-// ever existed in its index until the next compaction (which nobody may have configured),
+// A separate key for each entry would be simpler, and a trap: etcd keeps every key that
+// ever existed in its index until the next compaction (which may not be configured),
 // and each read of a range walks over them. After 15,000 acquisitions of one name, the server's
 // work for the next had doubled.
 //
@@ -19,8 +19,8 @@ import (
 // entry has left it, and that no request of that entry can still make it (see epoch.go).
 // What is never confirmed is never given back: it ends with the session.
 //
-// A key that another session has adopted is gone for us while it still exists, and nobody
-// tells us when it ends. No key of ours is called like it again: the next that are taken
+// A key that another session has adopted is gone for us while it still exists, and we are
+// not told when it ends. No key of ours is called like it again: the next that are taken
 // have the number of the round behind theirs. That costs etcd's index a dead key for each name
 // in use and transfer; to watch adopted keys would cost us memory for as long as they live.
 type slots struct {
@@ -32,7 +32,7 @@ type slots struct {
 	adopted map[string]*ticket // by id: entries at other sessions' keys
 }
 
-// take returns a key that is no other entry's.
+// take returns a key that no other entry has.
 func (s *slots) take(base string, t *ticket) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

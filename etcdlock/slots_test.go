@@ -32,7 +32,7 @@ func TestKeysAreUsedAgain(t *testing.T) {
 		testkit.Release(t, l)
 		testkit.Eventually(t, "nothing is left", func() bool { return len(keys(t, raw, "hasp/again/")) == 0 })
 	}
-	// Two or three at a time: one that was given up may not yet be known to have left.
+	// Two or three at a time: one whose Lock was cancelled may not yet be known to have left.
 	if len(seen) > 10 {
 		t.Errorf("50 locks used %d keys: %v", len(seen), seen)
 	}

@@ -81,7 +81,7 @@ func (x *crossing) fill() {
 	}
 }
 
-// cross sends the requests of one kind and what crosses the quota to a server that stands
+// cross sends the requests of one kind and what crosses the quota to a server that is stopped,
 // still, so that it lets all of them in.
 func (x *crossing) cross(request func(i int) error) (errs [ops]error) {
 	x.Helper()
@@ -103,8 +103,8 @@ func (x *crossing) cross(request func(i int) error) (errs [ops]error) {
 	return errs
 }
 
-// judge compares what the callers were told with what is in the store, and counts.
-func (x *crossing) judge(kind string, errs [ops]error, done func(i int) bool) {
+// check compares what the callers were told with what is in the store, and counts.
+func (x *crossing) check(kind string, errs [ops]error, done func(i int) bool) {
 	x.Helper()
 	count := map[string]int{}
 	for i, err := range errs {
@@ -132,7 +132,7 @@ func (x *crossing) entry(name string) *driver.Entry {
 
 // etcd applies the requests that cross the quota, and says of them that there is no space, as
 // it does of those that it refuses. Whoever is told that it was refused must be right: a lock
-// that is held by nobody would be kept alive for as long as the client lives (L4).
+// without a holder would be kept alive for as long as the client lives (L4).
 func TestQuotaIsCrossed(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 				held[i], err = x.c.Mutex(x.name("lock", i)).Lock(ctx(x))
 				return err
 			})
-			x.judge("lock", errs, func(i int) bool { return x.entry(x.name("lock", i)) != nil })
+			x.check("lock", errs, func(i int) bool { return x.entry(x.name("lock", i)) != nil })
 			for _, l := range held {
 				if l != nil {
 					testkit.Release(x, l) // which needs no space
@@ -163,11 +163,11 @@ func TestQuotaIsCrossed(t *testing.T) {
 				}
 				return err
 			})
-			x.judge("try", errs, func(i int) bool {
+			x.check("try", errs, func(i int) bool {
 				if i%2 == 0 {
 					return x.entry(x.name("try", i)+"-free") != nil
 				}
-				return errs[i] == nil // it is busy whatever is said
+				return errs[i] == nil // it is busy with every answer
 			})
 			for i, l := range held {
 				if e := x.entry(l.Name()); e == nil || e.ID != l.ID() {
@@ -178,7 +178,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 		"downgrade": func(x *crossing) {
 			held := x.hold("down")
 			errs := x.cross(func(i int) error { return held[i].Downgrade(ctx(x)) })
-			x.judge("downgrade", errs, func(i int) bool { return x.entry(held[i].Name()).Units == 1 })
+			x.check("downgrade", errs, func(i int) bool { return x.entry(held[i].Name()).Units == 1 })
 		},
 		"import": func(x *crossing) {
 			held := x.hold("import")
@@ -190,7 +190,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 				_, err := x.c.Import(ctx(x), texts[i])
 				return err
 			})
-			x.judge("import", errs, func(i int) bool { return x.entry(held[i].Name()).ID != held[i].ID() })
+			x.check("import", errs, func(i int) bool { return x.entry(held[i].Name()).ID != held[i].ID() })
 		},
 		"evict": func(x *crossing) {
 			held := x.hold("evict")
@@ -200,7 +200,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 					x.Errorf("evict %d: %v", i, err)
 				}
 			}
-			x.judge("evict", errs, func(i int) bool { return x.entry(held[i].Name()) == nil })
+			x.check("evict", errs, func(i int) bool { return x.entry(held[i].Name()) == nil })
 		},
 		// A withdrawal puts the next epoch and deletes the entry in one.
 		"withdraw": func(x *crossing) {
@@ -210,7 +210,7 @@ func TestQuotaIsCrossed(t *testing.T) {
 			p.set(nil, puts("~withdraw~"))
 			for i := range tickets {
 				tickets[i] = s.Ticket(whole(x.name("withdraw", i), fmt.Sprint("~withdraw~", i)))
-				if _, err := tickets[i].Enqueue(ctx(x)); !errors.Is(err, errPost) {
+				if _, err := tickets[i].Enqueue(ctx(x)); !errors.Is(err, errIntercepted) {
 					x.Fatalf("enqueue: %v", err)
 				}
 			}

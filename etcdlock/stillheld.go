@@ -4,7 +4,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Held is what StillHeld needs to know of a lease. *hasp.Lease has it.
+// Held has what StillHeld needs to know of a lease. *hasp.Lease implements it.
 type Held interface {
 	Name() string
 	ID() string
@@ -26,7 +26,7 @@ type Held interface {
 // It is for exclusive locks: mutexes, writers and leaders. The comparison never holds for
 // readers' and semaphores' leases, whose very point is that others write as well, nor for a
 // writer's after its Downgrade. A lease that was handed on (hasp.Lease.Export) is the same
-// grant for the importer: comparisons that the exporter made hold as long as his.
+// grant for the importer: comparisons that the exporter made hold as long as the importer's.
 func (b *Backend) StillHeld(l Held) clientv3.Cmp {
 	q := b.queue(l.Name())
 	key := q.base // no entry's: what is not found is not held

@@ -32,7 +32,7 @@ func TestStillHeld(t *testing.T) {
 	if !write(first, "first") {
 		t.Error("the holder may not write")
 	}
-	remove(t, raw, "a%2f%47uard", first.ID())
+	remove(t, raw, "a%2f%53till%48eld", first.ID())
 	if write(first, "late") {
 		t.Error("a write after the loss was applied")
 	}

@@ -15,29 +15,29 @@ import (
 // travel. It speaks etcd's protocol itself: clientv3 keeps a goroutine and several
 // channels for each watch, which for ten thousand held locks is 50 MB.
 //
-// A watch begins "now", and the server says at which revision that was. Whoever has read
-// the key at an older revision must look once more. A watch that begins at the revision
+// A watch begins "now", and the server says at which revision that was. A waiter that has read
+// the key at an older revision must read once more. A watch that begins at the revision
 // behind the read would miss nothing by itself; but if any write of any client has come in
 // between, etcd serves it by a loop that runs every 100 ms, and a lock that changes hands
-// every millisecond would stand still for that time, as under etcd's own package. It is
-// right for those who will have to wait longer than that anyway: see ticket.follow.
+// every millisecond would stall for that time, as under etcd's own package. It is
+// right for waiters that will have to wait longer than that anyway: see ticket.follow.
 //
 // When the stream breaks, it is opened anew with every watch begun "now".
 type stream struct {
 	session *session
 
-	mu      sync.Mutex
-	watches map[int64]*watch
-	last    int64 // id given to a watch; never used again
-	running bool
-	up      context.CancelFunc // ends the stream that stands; nil if none does
-	began   time.Time          // when it was opened
-	broke   bool               // the last one did, or could not be opened
-	pending []*pb.WatchRequest // to be sent on it
-	asked   []int64            // ids of watches to be created on it that have not been answered, in order
-	send    chan struct{}      // signals pending; holds one signal, which says all
-	probed  time.Time          // when a sign of life was asked for, if it was
-	heard   bool               // something has come since
+	mu       sync.Mutex
+	watches  map[int64]*watch
+	last     int64 // id given to a watch; never used again
+	running  bool
+	up       context.CancelFunc // ends the open stream; nil if there is none
+	began    time.Time          // when it was opened
+	broken   bool               // the last one did, or could not be opened
+	pending  []*pb.WatchRequest // to be sent on it
+	asked    []int64            // ids of watches to be created on it that have not been answered, in order
+	send     chan struct{}      // signals pending; holds one signal, which says all
+	probed   time.Time          // when a sign of life was asked for, if it was
+	answered bool               // something has come since
 }
 
 // watch is for the deletion of one key, or for its changes too.
@@ -45,27 +45,27 @@ type watch struct {
 	id      int64
 	key     string
 	to      listener
-	from    int64 // asked to begin at this revision, and not standing yet; 0: now
+	from    int64 // asked to begin at this revision, and not established yet; 0: now
 	changes bool
 
 	broken   bool  // a stream has broken, before it was asked for or since
-	resting  bool  // refused, and not to be asked for at the moment; see refused.go
+	paused   bool  // refused, and not to be asked for at the moment; see watchrefused.go
 	refusals uint8 // in a row
 }
 
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the
 // stream's locks is held.
 type listener interface {
-	// standing says that deletions after this revision will be told. again says that a stream
-	// has broken, on which it stood or should have: the servers may have been down.
-	standing(w *watch, rev int64, again bool)
+	// established says that deletions after this revision will be reported. again says that a stream
+	// has broken, on which it was established or should have been: the servers may have been down.
+	established(w *watch, rev int64, again bool)
 	// deleted says that the key was deleted at this revision, which may be long ago: before
 	// the key was what it is now.
 	deleted(w *watch, rev int64)
 	// changed says what the key was at a revision, where that was asked for.
 	changed(w *watch, now *mvccpb.KeyValue)
-	// deaf says that an attempt to set up the watch has failed; there will be others.
-	deaf(w *watch)
+	// failed says that an attempt to set up the watch has failed; there will be others.
+	failed(w *watch)
 }
 
 func newStream(s *session) *stream {
@@ -77,7 +77,7 @@ func (st *stream) add(w *watch) *watch {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.begin(w)
-	if !st.running && st.session.busy() {
+	if !st.running && st.session.startWorker() {
 		st.running = true
 		go st.run()
 	}
@@ -92,7 +92,7 @@ func (st *stream) begin(w *watch) {
 	st.create(w)
 }
 
-// drop ends a watch. It is not told anything any more, but for what is being told now.
+// drop ends a watch. Its listener is not called any more, but for a call that is under way.
 func (st *stream) drop(w *watch) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -109,7 +109,7 @@ func (st *stream) forget(w *watch) {
 	}})
 }
 
-// enqueue has a request sent if a stream stands; a new one begins with all watches.
+// enqueue has a request sent if a stream is open; a new one begins with all watches.
 func (st *stream) enqueue(r *pb.WatchRequest) {
 	if st.up == nil {
 		return
@@ -121,7 +121,7 @@ func (st *stream) enqueue(r *pb.WatchRequest) {
 	}
 }
 
-// create asks for a watch on the stream that stands. The caller has st.mu.
+// create asks for a watch on the open stream. The caller has st.mu.
 func (st *stream) create(w *watch) {
 	if st.up == nil {
 		return
@@ -134,10 +134,10 @@ func (st *stream) create(w *watch) {
 	st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}})
 }
 
-// probe asks for a sign of life, and gives a stream up that has not given any since the
+// probe asks for a sign of life, and ends a stream that has not given any since the
 // last time. A member that hangs, or a connection that died silently, would otherwise
 // take as long as gRPC's pings, and a waiter would sleep through its turn meanwhile. It
-// is called with every renewal, and also ends a stream that nobody needs any more.
+// is called with every renewal, and also ends a stream without watches.
 func (st *stream) probe() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -145,11 +145,11 @@ func (st *stream) probe() {
 	case st.up == nil:
 	case len(st.watches) == 0:
 		st.up()
-	case !st.probed.IsZero() && !st.heard:
-		st.session.backend.lines.suspect(st.probed)
+	case !st.probed.IsZero() && !st.answered:
+		st.session.backend.connections.closeSilent(st.probed)
 		st.up()
 	default:
-		st.probed, st.heard = time.Now(), false
+		st.probed, st.answered = time.Now(), false
 		st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
 			ProgressRequest: &pb.WatchProgressRequest{},
 		}})
@@ -161,22 +161,22 @@ const longestPause = 2 * time.Second
 
 // run keeps a stream open as long as there are watches and the session lives.
 func (st *stream) run() {
-	defer st.session.closed.Done()
+	defer st.session.workers.Done()
 	var pause time.Duration
 	for st.needed() {
 		began := time.Now()
-		stood := st.serve()
+		watched := st.serve()
 		st.mu.Lock()
-		st.broke = len(st.watches) > 0 // else it was not needed any more
+		st.broken = len(st.watches) > 0 // else it was not needed any more
 		st.mu.Unlock()
-		if stood && time.Since(began) > longestPause {
-			pause = 0 // one that ends as soon as it stands shall not be opened all the time
+		if watched && time.Since(began) > longestPause {
+			pause = 0 // one that ends as soon as it is established shall not be opened all the time
 		}
-		if !stood {
-			// Watching may be what does not work while reading does: for as long as that
-			// lasts, those who wait look by themselves at this pace.
+		if !watched {
+			// Watching may fail while reading works: for as long as that
+			// lasts, the waiters read by themselves at this pace.
 			for _, w := range st.snapshot() {
-				w.to.deaf(w)
+				w.to.failed(w)
 			}
 		}
 		pause = min(max(2*pause, 20*time.Millisecond), longestPause)
@@ -202,9 +202,9 @@ func (st *stream) snapshot() []*watch {
 	return list
 }
 
-// serve opens one stream and reads it to its end. It returns whether any watch stood.
-func (st *stream) serve() (stood bool) {
-	// A member that lost its leader would keep the stream open and hear of nothing.
+// serve opens one stream and reads it to its end. It returns whether any watch was established.
+func (st *stream) serve() (watched bool) {
+	// A member that lost its leader would keep the stream open and be told of nothing.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(st.session.ctx))
 	defer cancel()
 	conn, err := st.session.backend.watch.Watch(ctx, st.session.backend.call...)
@@ -215,8 +215,8 @@ func (st *stream) serve() (stood bool) {
 	st.up, st.began, st.probed = cancel, time.Now(), time.Time{}
 	st.pending, st.asked = nil, nil
 	for _, w := range st.watches {
-		w.broken = w.broken || st.broke
-		if !w.resting {
+		w.broken = w.broken || st.broken
+		if !w.paused {
 			st.create(w)
 		}
 	}
@@ -225,7 +225,7 @@ func (st *stream) serve() (stood bool) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		defer cancel() // a stream that cannot be written to is of no use
+		defer cancel() // a stream that cannot be written to is useless
 		st.sendAll(ctx, conn)
 	}()
 	defer func() {
@@ -241,18 +241,18 @@ func (st *stream) serve() (stood bool) {
 	for {
 		resp, err := conn.Recv()
 		if err != nil {
-			return stood
+			return watched
 		}
 		ok, err := st.dispatch(resp)
-		stood = stood || ok
+		watched = watched || ok
 		if err != nil {
-			return stood
+			return watched
 		}
 	}
 }
 
 // sendAll writes what is pending. gRPC allows one writer, and a writer may have to wait
-// for the server's flow control, which nobody else should.
+// for the server's flow control, for which no other goroutine should wait.
 func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
 	for {
 		select {
@@ -272,11 +272,11 @@ func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
 	}
 }
 
-// dispatch tells the watch that a message is for. An error ends the stream.
-func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
+// dispatch passes a message on to the listener of its watch. An error ends the stream.
+func (st *stream) dispatch(resp *pb.WatchResponse) (watched bool, err error) {
 	st.mu.Lock()
-	st.heard = true
-	w := st.addressee(resp)
+	st.answered = true
+	w := st.watchOf(resp)
 	since := resp.GetHeader().GetRevision()
 	again := false
 	if w != nil && resp.Created && !resp.Canceled {
@@ -293,7 +293,7 @@ func (st *stream) dispatch(resp *pb.WatchResponse) (stood bool, err error) {
 		return false, nil // dropped meanwhile, or the answer to a probe
 	}
 	if resp.Created {
-		w.to.standing(w, since, again)
+		w.to.established(w, since, again)
 	}
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.Event_DELETE {

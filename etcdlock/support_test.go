@@ -26,7 +26,7 @@ import (
 // that long; a loaded machine does not.
 const patience = 2 * time.Minute
 
-// calm is a TTL for tests that are not about expiry: a machine that stands still for a
+// calm is a TTL for tests that are not about expiry: a machine that stalls for a
 // while must not fail them.
 const calm = 10 * time.Minute
 
@@ -106,7 +106,7 @@ func client(t testing.TB, addr string, opts ...grpc.DialOption) *clientv3.Client
 	return c
 }
 
-// request asks for units of a capacity, under an id of its own.
+// request asks for units of a capacity, under its own id.
 func request(name, id string, units, capacity int64) driver.Request {
 	return driver.Request{Name: name, ID: id, Units: units, Capacity: capacity, Owner: `{"program":"test"}`, Since: time.Now()}
 }
@@ -143,7 +143,7 @@ func keys(t testing.TB, c *clientv3.Client, prefix string) []string {
 	return list
 }
 
-// remove deletes what stands in a queue, as an operator would who has only etcdctl: the
+// remove deletes the entries of a queue, as an operator would who has only etcdctl: the
 // entry with this id.
 func remove(t testing.TB, c *clientv3.Client, name, id string) {
 	t.Helper()
@@ -190,7 +190,7 @@ func etcdctl(t testing.TB, addr string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// metrics reads a member's own, by name and labels as they stand there.
+// metrics reads a member's own, by name and labels as they are written there.
 func metrics(t testing.TB, addr string) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + addr + "/metrics")

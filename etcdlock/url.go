@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/driver/tlsfiles"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 func init() {
@@ -24,6 +24,13 @@ func init() {
 }
 
 const defaultPort = "2379"
+
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "etcd")
+}
 
 // openURL connects to
 //
@@ -35,7 +42,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	ls := &lines{}
+	ls := &connections{}
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(ls.dial))
 	client, err := connect(ctx, cfg)
 	if err != nil {
@@ -43,7 +50,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	b, err := New(client, o)
 	if err == nil {
-		b.own, b.lines = true, ls
+		b.own, b.connections = true, ls
 		_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})
 	}
 	if err != nil {
@@ -60,9 +67,9 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	if o.Prefix == "" {
 		o.NoPrefix = true
 	}
-	files := tlsfiles.Named(p, "")
-	secure := p.Bool("tls", files.Any())
+	secure := tlsparams.Take(p)
 	cfg := settings()
+	cfg.DialTimeout = p.Duration("connect_timeout", patience) // bounds the wait for the first token only
 	if err := p.Err(); err != nil {
 		return cfg, nil, err
 	}
@@ -74,17 +81,16 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	if (cfg.Username == "") != (cfg.Password == "") {
 		return cfg, nil, fmt.Errorf("%w: an etcd URL has both a user and a password, or neither", driver.ErrInvalid)
 	}
+	if secure.ServerName() != "" {
+		return cfg, nil, fmt.Errorf("%w: etcd's client takes no servername: it demands the address's, whatever is set", driver.ErrInvalid)
+	}
+	var err error
+	if cfg.TLS, err = secure.Config(false); err != nil {
+		return cfg, nil, err
+	}
 	scheme := "http://"
-	if secure {
+	if cfg.TLS != nil {
 		scheme = "https://"
-		var err error
-		// There is no parameter for the server's name: clientv3 demands that of the address,
-		// whatever the configuration says.
-		if cfg.TLS, err = files.Config(); err != nil {
-			return cfg, nil, err
-		}
-	} else if files.Any() {
-		return cfg, nil, fmt.Errorf("%w: ca, cert and key need tls=true", driver.ErrInvalid)
 	}
 	for host := range strings.SplitSeq(u.Host, ",") {
 		host, err := withPort(host)
@@ -113,7 +119,6 @@ func withPort(host string) (string, error) {
 // settings are those of every client that hasp makes.
 func settings() clientv3.Config {
 	return clientv3.Config{
-		DialTimeout: patience, // bounds the wait for the first token only
 		// Ten seconds is the least that gRPC sends. It is for connections on which nothing is
 		// asked, with a watch say; see lines for the others.
 		DialKeepAliveTime:    10 * time.Second,

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// view is what a waiter knows of those ahead of it. Since nobody is ever inserted ahead,
-// and nobody ahead ever grows, a view only says too much: whom it lacks is not there, if it
+// view is what a waiter knows of those ahead of it. Since no entry is ever inserted ahead,
+// and none ahead ever grows, a view only says too much: an entry that it lacks is not there, if it
 // was complete when it was read, and what was taken out of it is out for good.
 //
 // A view is put together from two sources, which may tell of the same thing in either order,
@@ -19,7 +19,7 @@ import (
 //   - Reads. They are linearizable, and say at which revision they were made. The answer may
 //     be on its way while messages overtake it.
 //   - Messages of watches. A message can be late for any time: a member that lags begins a
-//     watch at the revision that it has reached, and tells of all that it hears of from then
+//     watch at the revision that it has reached, and tells of all that it learns from then
 //     on, however long ago the others did it. Keys are used again, so that may be the deletion
 //     of an entry that had the key before the one that is in the view.
 //
@@ -27,47 +27,47 @@ import (
 // that the view was read at, or behind, says nothing new; a later one is remembered until a
 // read is as late as it is.
 type view struct {
-	rev      int64 // of the read; what happened up to it is in the view, what comes later is told by watches
-	ahead    []driver.Entry
-	keys     []string // of ahead
-	watched  int64    // the latest revision at which a watch began
-	depth    int32    // how many there were, where the read told, counted to longQueue+1; else 0
-	complete bool     // nobody else was ahead; else there may be, older than these
-	deaf     bool     // some watch does not stand
-	news     map[string]news
+	rev          int64 // of the read; what happened up to it is in the view, what comes later is told by watches
+	ahead        []driver.Entry
+	keys         []string // of ahead
+	watchedSince int64    // the latest revision at which a watch began
+	depth        int32    // how many there were, where the read told, counted to longQueue+1; else 0
+	complete     bool     // no other entry was ahead; else there may be, older than these
+	watchFailed  bool     // some watch is not established
+	updates      map[string]keyUpdate
 }
 
-// news is what messages have said of a key since the read.
-type news struct {
-	rev   int64 // of the latest message
-	gone  int64 // when it was deleted, the latest time
-	seq   uint64
-	units int64 // the least that the entry seq was said to have; 0: nothing was said
+// keyUpdate is what messages have said of a key since the read.
+type keyUpdate struct {
+	rev     int64 // of the latest message
+	deleted int64 // when it was deleted, the latest time
+	seq     uint64
+	units   int64 // the least that the entry seq was said to have; 0: nothing was said
 }
 
 // stale says that a deletion may have been missed: one between the read and the begin of
 // a watch, or while there was none.
-func (v *view) stale() bool { return v.watched > v.rev || v.deaf }
+func (v *view) stale() bool { return v.watchedSince > v.rev || v.watchFailed }
 
-// see replaces the view by an answer that lists deniers newest first. What messages have
+// replaceView replaces the view by an answer that lists deniers newest first. What messages have
 // told of later revisions is taken out of it: there will be no second message. (A key that
 // is made again, as etcd's own package does under a session, is behind us then.) The caller
 // has mu.
-func (t *ticket) see(r *pb.RangeResponse, rev int64) {
+func (t *ticket) replaceView(r *pb.RangeResponse, rev int64) {
 	old := &t.view
-	v := view{rev: rev, complete: !r.More, watched: old.watched, deaf: old.deaf}
+	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed}
 	for _, kv := range slices.Backward(r.Kvs) {
 		key := string(kv.Key)
 		e, ok := t.queue().entry(kv)
 		if !ok {
 			continue
 		}
-		if n, told := old.news[key]; told && !n.apply(&e) {
+		if n, told := old.updates[key]; told && !n.apply(&e) {
 			continue
 		}
 		v.ahead, v.keys = append(v.ahead, e), append(v.keys, key)
 	}
-	for key, n := range old.news {
+	for key, n := range old.updates {
 		if n.rev > rev {
 			v.note(key, n)
 		}
@@ -77,29 +77,29 @@ func (t *ticket) see(r *pb.RangeResponse, rev int64) {
 
 // apply takes what was told of the entry's key out of the entry, and returns whether it is
 // still there.
-func (n *news) apply(e *driver.Entry) bool {
+func (n *keyUpdate) apply(e *driver.Entry) bool {
 	if n.units > 0 && n.seq == e.Seq {
 		e.Units = min(e.Units, n.units)
 	}
-	return uint64(n.gone) <= e.Seq // deleted before this entry had the key, or never
+	return uint64(n.deleted) <= e.Seq // deleted before this entry had the key, or never
 }
 
-func (v *view) note(key string, n news) {
-	if v.news == nil {
-		v.news = map[string]news{}
+func (v *view) note(key string, n keyUpdate) {
+	if v.updates == nil {
+		v.updates = map[string]keyUpdate{}
 	}
-	v.news[key] = n
+	v.updates[key] = n
 }
 
-// hear takes note of a message about a blocker's key, unless it is none.
-func (t *ticket) hear(key string, rev int64, tell func(*news)) {
+// noteUpdate takes note of a message about a blocker's key, unless it is none.
+func (t *ticket) noteUpdate(key string, rev int64, tell func(*keyUpdate)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := &t.view
 	if t.left || rev <= v.rev {
 		return
 	}
-	n := v.news[key]
+	n := v.updates[key]
 	n.rev = max(n.rev, rev)
 	tell(&n)
 	v.note(key, n)
@@ -113,36 +113,36 @@ func (t *ticket) hear(key string, rev int64, tell func(*news)) {
 		v.keys = slices.Delete(v.keys, i, i+1)
 		v.ahead = slices.Delete(v.ahead, i, i+1)
 	case v.ahead[i].Units == was:
-		return // a publication, which nobody waits for
+		return // a publication, for which no one waits
 	}
-	t.bell.Ring()
+	t.signal.Ring()
 }
 
-// deleted hears of the end of a blocker, or of our own key. That one is ours since its
+// deleted is called at the end of a blocker, or of our own key. That one is ours since its
 // create revision: what was deleted before was another's. (To take that for a loss would be
-// worse than a lock lost: the key would stay, and keep everybody out for as long as the
+// worse than a lock lost: the key would stay, and keep all others out for as long as the
 // session is kept alive.)
 func (t *ticket) deleted(w *watch, rev int64) {
 	t.mu.Lock()
-	own := w == t.own
+	own := w == t.ownWatch
 	lost := own && !t.left && rev > t.rev
 	t.mu.Unlock()
 	switch {
 	case lost:
-		t.lost()
+		t.keyLost()
 	case !own:
-		t.hear(w.key, rev, func(n *news) { n.gone = max(n.gone, rev) })
+		t.noteUpdate(w.key, rev, func(n *keyUpdate) { n.deleted = max(n.deleted, rev) })
 	}
 }
 
-// changed hears of a blocker that has become smaller, or that has only published something.
+// changed is called when a blocker has become smaller, or has only published something.
 // Entries never grow, so the least that is said of one is true.
 func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
 	e, ok := t.queue().entry(now)
 	if !ok {
 		return
 	}
-	t.hear(w.key, now.ModRevision, func(n *news) {
+	t.noteUpdate(w.key, now.ModRevision, func(n *keyUpdate) {
 		if n.seq != e.Seq || n.units == 0 {
 			n.seq, n.units = e.Seq, e.Units
 		}

@@ -10,20 +10,20 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// backend is a directory. The store in it is attached as long as somebody uses it: the
+// backend is a directory. The store in it is attached as long as it is used: by the
 // backend itself, its sessions, a call under way. One that has failed (the directory was
 // replaced) is let go, and the next use attaches what is there then.
 type backend struct {
 	path    string
 	options Options
 
-	gate   chan struct{} // full while somebody is at the fields below; attaching may wait
+	mutex  chan struct{} // full while the fields below are in use; attaching may wait
 	store  *store
 	closed bool
 }
 
 func open(ctx context.Context, path string, o *Options) (driver.Backend, error) {
-	b := &backend{path: path, options: *o, gate: make(chan struct{}, 1)}
+	b := &backend{path: path, options: *o, mutex: make(chan struct{}, 1)}
 	s, err := b.use(ctx)
 	if err != nil {
 		return nil, refuse(err)
@@ -38,8 +38,8 @@ func (b *backend) use(ctx context.Context) (*store, error) {
 		return nil, err
 	}
 	select {
-	case b.gate <- struct{}{}:
-		defer func() { <-b.gate }()
+	case b.mutex <- struct{}{}:
+		defer func() { <-b.mutex }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -64,8 +64,8 @@ func (b *backend) use(ctx context.Context) (*store, error) {
 
 // Close lets the store go.
 func (b *backend) Close() error {
-	b.gate <- struct{}{}
-	defer func() { <-b.gate }()
+	b.mutex <- struct{}{}
+	defer func() { <-b.mutex }()
 	if b.store != nil {
 		b.store.leave()
 	}

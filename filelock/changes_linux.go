@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes tells of writes to queue files by inotify. A user may have 128 instances in all,
+// fileChanges reports writes to queue files by inotify. A user may have 128 instances in all,
 // so a store has one for all its watches, and none while nothing is watched; no wake-up of
 // a lock depends on it.
-type changes struct {
+type fileChanges struct {
 	fd    int
 	files map[int]int32 // watch descriptors by number of the file
 	users map[int32]map[*waiter]struct{}
 }
 
 // watchFile has the waiter signalled when a queue file is written to, until stop is
-// called. poll is not 0 if that cannot be had, and says how often to look instead.
-func (p *post) watchFile(w *waiter, n int) (poll time.Duration, stop func()) {
+// called. poll is not 0 if that is not possible, and says how often to look instead.
+func (p *notifier) watchFile(w *waiter, n int) (poll time.Duration, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.openChangesLocked(); err != nil {
@@ -29,7 +29,7 @@ func (p *post) watchFile(w *waiter, n int) (poll time.Duration, stop func()) {
 	c := p.changes
 	wd, ok := c.files[n]
 	if !ok {
-		d, err := unix.InotifyAddWatch(c.fd, fmt.Sprintf("%s/%s/%02x", p.store.path, queuesDir, n), unix.IN_MODIFY)
+		d, err := unix.InotifyAddWatch(c.fd, fmt.Sprintf("%s/%s/%02x", p.store.path, queuesDirName, n), unix.IN_MODIFY)
 		if err != nil {
 			p.closeChangesLocked()
 			return watchPoll, func() {}
@@ -51,7 +51,7 @@ func (p *post) watchFile(w *waiter, n int) (poll time.Duration, stop func()) {
 	}
 }
 
-func (p *post) openChangesLocked() error {
+func (p *notifier) openChangesLocked() error {
 	if p.changes != nil {
 		return nil
 	}
@@ -63,21 +63,21 @@ func (p *post) openChangesLocked() error {
 		_ = unix.Close(fd)
 		return err
 	}
-	p.changes = &changes{fd: fd, files: map[int]int32{}, users: map[int32]map[*waiter]struct{}{}}
+	p.changes = &fileChanges{fd: fd, files: map[int]int32{}, users: map[int32]map[*waiter]struct{}{}}
 	return nil
 }
 
-// closeChangesLocked gives the instance back if nobody needs it.
-func (p *post) closeChangesLocked() {
+// closeChangesLocked closes the instance if nothing is watched.
+func (p *notifier) closeChangesLocked() {
 	if c := p.changes; c != nil && len(c.users) == 0 {
 		_ = unix.Close(c.fd)
 		p.changes = nil
 	}
 }
 
-// read signals whom the pending events concern. Too many events for the kernel to keep
-// concern everybody.
-func (c *changes) read(buf []byte) {
+// read signals the waiters that the pending events concern. Too many events for the kernel to keep
+// concern all of them.
+func (c *fileChanges) read(buf []byte) {
 	for {
 		n, err := unix.Read(c.fd, buf)
 		if err == unix.EINTR {
@@ -91,7 +91,7 @@ func (c *changes) read(buf []byte) {
 			for d, users := range c.users {
 				if d == wd || mask&unix.IN_Q_OVERFLOW != 0 {
 					for w := range users {
-						w.bell.Ring()
+						w.signal.Ring()
 					}
 				}
 			}

@@ -76,22 +76,22 @@ func crashJob(j job) error {
 
 // A process is killed before each write of each operation, alone in the queue and between
 // others, with another name's queue in the same bucket. Afterwards the queue is as before
-// or as after the operation, without the dead; whoever waits for it proceeds; and the
+// or as after the operation, without the dead; a waiter behind it proceeds; and the
 // files go on working.
 func TestKilledAtEveryWrite(t *testing.T) {
 	names := colliding(3)
 	for _, op := range []string{"enter", "leave", "publish", "evict"} {
-		for _, crowd := range []string{"alone", "first", "middle", "last"} {
-			if op == "evict" && (crowd == "alone" || crowd == "last") {
-				continue // nobody behind to evict
+		for _, at := range []string{"alone", "first", "middle", "last"} {
+			if op == "evict" && (at == "alone" || at == "last") {
+				continue // no entry behind to evict
 			}
-			t.Run(op+" "+crowd, func(t *testing.T) {
+			t.Run(op+" "+at, func(t *testing.T) {
 				t.Parallel()
 				for step := 1; ; step++ {
 					if step > 20 {
 						t.Fatal("the operation does not end")
 					}
-					if killedAt(t, op, crowd, names, step) {
+					if killedAt(t, op, at, names, step) {
 						if step == 1 {
 							t.Error("the operation writes nothing")
 						}
@@ -125,18 +125,18 @@ func (c *scene) enter(name, id string, units int64) *ticket {
 }
 
 // killedAt does one of them, and returns whether the operation came to its end before.
-func killedAt(t *testing.T, op, crowd string, names []string, step int) (finished bool) {
+func killedAt(t *testing.T, op, at string, names []string, step int) (finished bool) {
 	t.Helper()
 	dir := storeDir(t)
 	c := &scene{t: t, s: openTestSession(t, dir), name: names[1]}
 	c.others = []*ticket{c.enter(names[0], "other-0", 1), c.enter(names[2], "other-2", 1)}
-	if crowd == "middle" || crowd == "last" {
+	if at == "middle" || at == "last" {
 		c.ahead = c.enter(c.name, "ahead", 1)
 	}
 	p := start(t, job{Do: "crash", Dir: dir, Name: c.name, File: op, Times: step})
 	if op != "enter" {
 		p.must("in")
-		if crowd == "first" || crowd == "middle" {
+		if at == "first" || at == "middle" {
 			c.behind = c.enter(c.name, "behind", driver.Whole)
 		}
 		fmt.Fprintln(p.in, "go")
@@ -155,9 +155,9 @@ func killedAt(t *testing.T, op, crowd string, names []string, step int) (finishe
 func (c *scene) noted(step int, finished bool) {
 	c.t.Helper()
 	got, err := openBackend(c.t, c.s.store.path).LastEviction(patient(c.t), c.name)
-	stands := slices.Contains(listIDs(c.t, c.s, c.name), "behind")
-	if err != nil || got != "" && (got != note || stands) || finished && got == "" {
-		c.t.Errorf("killed at write %d: note %q, %v; the entry stands: %t", step, got, err, stands)
+	inQueue := slices.Contains(listIDs(c.t, c.s, c.name), "behind")
+	if err != nil || got != "" && (got != note || inQueue) || finished && got == "" {
+		c.t.Errorf("killed at write %d: note %q, %v; the entry is in the queue: %t", step, got, err, inQueue)
 	}
 }
 

@@ -17,23 +17,23 @@ import (
 
 // attach opens the store in a directory, and makes one there if there is none.
 //
-// A flock on the directory says who uses it. Everybody has it shared, for as long as the
-// process may hold a lock; whoever gets it exclusively is alone, and may therefore make,
-// repair and tidy whatever is below: with no user there is no holder whose lock could be
-// given away. Whoever is not alone finds the store as it must be, or refuses: files that
-// are missing then were removed under somebody who may hold.
+// A flock on the directory says which processes use it. Each has it shared, for as long as the
+// process may hold a lock; a process that gets it exclusively is alone, and may therefore make,
+// repair and tidy all that is below: with no user there is no holder whose lock could be
+// granted to another. A process that is not alone finds the store as it must be, or refuses: files that
+// are missing then were removed under a process that may hold.
 //
-// The flock is on the directory and not on a file in it, because it outlives whatever
-// happens to the files: after rm -rf dir/* a newcomer still meets it.
+// The flock is on the directory and not on a file in it, because it outlives all that
+// happens to the files: after rm -rf dir/* a new process still meets it.
 func attach(ctx context.Context, path string, o *Options) (*store, error) {
 	root, err := openRoot(path, o)
 	if err != nil {
 		return nil, err
 	}
-	queues, lives, err := settle(ctx, root, path)
+	queues, lives, err := acquireShared(ctx, root, path)
 	if err == nil {
 		// The directory may have been moved while we waited; a lock on it says nothing
-		// about the one that stands there now.
+		// about the one that is there now.
 		err = sameDir(root, path)
 	}
 	if err != nil {
@@ -60,8 +60,8 @@ func openRoot(path string, o *Options) (fd int, err error) {
 }
 
 // checkFS refuses a file system that is not this machine's own: a named pipe connects no two
-// kernels, so each machine would take the other's holders for dead. One that nobody has heard
-// of is accepted, and Diagnose points at it.
+// kernels, so each machine would take the other's holders for dead. One that is not known
+// is accepted, and Diagnose points at it.
 func checkFS(fd int, path string, o *Options) error {
 	fs, err := fstype.Of(fd)
 	if err != nil {
@@ -82,7 +82,7 @@ func checkFS(fd int, path string, o *Options) error {
 		driver.ErrInvalid, path, fs.Name, hint)
 }
 
-// openDir opens a directory that nobody but us may change.
+// openDir opens a directory that only we may change.
 func openDir(dir int, name string) (int, error) {
 	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,20 +105,20 @@ func openDir(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// explain says in words what the usual errors mean here.
+// explain adds the meaning of the usual errors here.
 func explain(path string, err error) error {
 	what := ""
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EMLINK):
-		what = " (a store must be a directory of its own, and not a symbolic link to one)"
+		what = " (a store must be a directory, and not a symbolic link to one)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		what = " (the store's owner needs read, write and search permission)"
 	}
 	return fmt.Errorf("store directory %s: %w%s", path, err, what)
 }
 
-// settle gets the shared flock, by way of the exclusive one if nobody else has any.
-func settle(ctx context.Context, root int, path string) (queues, lives int, err error) {
+// acquireShared gets the shared flock, by way of the exclusive one if no other process has any.
+func acquireShared(ctx context.Context, root int, path string) (queues, lives int, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, fmt.Errorf("%w while waiting for another process that prepares the store in %s, or holds a flock on it", err, path)
@@ -132,13 +132,13 @@ func settle(ctx context.Context, root int, path string) (queues, lives int, err 
 		default:
 			return 0, 0, fmt.Errorf("flock on %s: %w", path, err)
 		}
-		// Turning the exclusive lock into a shared one lets go of it in between. If somebody
-		// gets in there, they prepare the store again, to the same end.
+		// Turning the exclusive lock into a shared one releases it in between. If another process
+		// gets it there, it prepares the store again, to the same end.
 		switch err := unix.Flock(root, unix.LOCK_SH|unix.LOCK_NB); err {
 		case nil:
 			return openParts(root, path)
 		case unix.EWOULDBLOCK, unix.EINTR:
-			nap(time.Millisecond)
+			sleepBriefly(time.Millisecond)
 		default:
 			return 0, 0, fmt.Errorf("flock on %s: %w", path, err)
 		}
@@ -155,8 +155,8 @@ func openParts(root int, path string) (queues, lives int, err error) {
 		err = checkFormat(path, found)
 	}
 	if err == nil {
-		if queues, err = openDir(root, queuesDir); err == nil {
-			if lives, err = openDir(root, livesDir); err == nil {
+		if queues, err = openDir(root, queuesDirName); err == nil {
+			if lives, err = openDir(root, sessionsDirName); err == nil {
 				return queues, lives, nil
 			}
 			_ = unix.Close(queues)

@@ -11,7 +11,7 @@
 //
 // # Caveats
 //
-// The store needs a directory of its own, on a local file system; network file systems
+// The store needs its own directory, on a local file system; network file systems
 // are refused, and FUSE is unless Options.AllowFUSE says that it is local.
 //
 // A child that is forked without exec (from C code, say) inherits the proof of life, and

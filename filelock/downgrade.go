@@ -10,24 +10,24 @@ import (
 )
 
 // Downgrade makes the held entry smaller: one write of its record, which is the commit.
-// Whoever its departure would concern is rung, which is everybody that a smaller entry
-// concerns and perhaps a few more, who look and go on waiting. Should we die before the
-// ringing, they are told of our death.
+// All entries that its removal would concern are signalled, which are all that a smaller entry
+// concerns and perhaps a few more, which look and go on waiting. Should we die before the
+// signals, they are told of our death.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	who, err := t.shrink(ctx, units)
 	if err != nil {
 		return err
 	}
 	for _, p := range who {
-		t.session.store.post.ring(p)
+		t.session.store.notifier.notify(p)
 	}
 	if len(who) > 0 {
-		giveWay()
+		yieldCPU()
 	}
 	return nil
 }
 
-func (t *ticket) shrink(ctx context.Context, units int64) (who []party, err error) {
+func (t *ticket) shrink(ctx context.Context, units int64) (who []wakeTarget, err error) {
 	q := t.file
 	if err := q.lock(ctx); err != nil {
 		return nil, refuse(err)
@@ -48,7 +48,7 @@ func (t *ticket) shrink(ctx context.Context, units int64) (who []party, err erro
 	if err != nil {
 		return nil, refuse(err)
 	}
-	if who, err = q.disturbed(t.slot, rec, tail); err != nil {
+	if who, err = q.affectedBy(t.slot, rec, tail); err != nil {
 		return nil, refuse(err)
 	}
 	if err := q.relink(t.slot, func(r *record) { r.units = uint32(units) }); err != nil {
@@ -59,4 +59,23 @@ func (t *ticket) shrink(ctx context.Context, units int64) (who []party, err erro
 	}
 	t.request.Units = units
 	return who, nil
+}
+
+// Publish replaces the value of the entry.
+func (t *ticket) Publish(ctx context.Context, value []byte) error {
+	if len(value) > maxValue {
+		return fmt.Errorf("%w: a value may have %d bytes", driver.ErrInvalid, maxValue)
+	}
+	if err := t.file.lock(ctx); err != nil {
+		return refuse(err)
+	}
+	defer t.file.unlock()
+	rec, here, err := t.present()
+	if err != nil {
+		return refuse(err)
+	}
+	if !here {
+		return driver.ErrGone
+	}
+	return refuse(t.file.setValue(t.slot, &rec, value))
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Evict removes somebody's entry and keeps no note of it.
+// Evict removes an entry and keeps no note of it.
 func (b *backend) Evict(ctx context.Context, name, id string) error {
 	return b.EvictFor(ctx, name, id, "")
 }
 
-// EvictFor removes somebody's entry. Its owner and those it concerns are rung before that,
-// while they cannot see the queue: were we to die in between, nobody would be told,
-// because nobody watches us.
+// EvictFor removes an entry. Its owner and those it concerns are signalled before that,
+// while they cannot see the queue: were we to die in between, they would not be told,
+// because they do not watch us.
 //
 // The note, if there is one, is all written before the removal, becomes the name's by a
-// rename after it, and both happen in one critical section, which everybody must wait for
-// who looks at the queue. If we are killed between the two, the entry has gone and an older
-// note stays; the other way round the killed would leave a note of what was never done. If
-// there is no space for it, say, or no file, the operator gets on without.
+// rename after it, and both happen in one critical section, for which every process must wait
+// that looks at the queue. If we are killed between the two, the entry has gone and an older
+// note stays; the other way round the killed process would leave a note of what was never done. If
+// there is no space for it, say, or no file, the eviction is done without.
 func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 	if len(note) > maxNote {
 		return fmt.Errorf("%w: a note may have %d bytes", driver.ErrInvalid, maxNote)
@@ -50,9 +50,9 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 		return fmt.Errorf("%w: no entry %s", driver.ErrGone, id)
 	}
 	unkept := writeNote(s.root, k, note)
-	_, err = q.expel(slot, r, k, func(who []party) {
-		for _, p := range append(who, party{r.session, r.ticket}) {
-			s.post.ring(p)
+	_, err = q.removeEntry(slot, r, k, func(who []wakeTarget) {
+		for _, p := range append(who, wakeTarget{r.session, r.ticket}) {
+			s.notifier.notify(p)
 		}
 	})
 	if err == nil && unkept == nil {

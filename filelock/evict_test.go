@@ -53,7 +53,7 @@ func gone(file string) bool {
 	return os.IsNotExist(err)
 }
 
-// Each name has a note of its own, however long the name and the note are.
+// Each name has a separate note, however long the name and the note are.
 func TestNotesOfLongNames(t *testing.T) {
 	t.Parallel()
 	dir := storeDir(t)
@@ -71,8 +71,8 @@ func TestNotesOfLongNames(t *testing.T) {
 	}
 }
 
-// A note is forgotten after a day, and its file is removed in passing, by whoever has the
-// store to himself or by a sweep; a younger one stays, also while nobody uses the store,
+// A note is forgotten after a day, and its file is removed in passing, by a process that has the
+// store to itself or by a sweep; a younger one stays, also while no process uses the store,
 // and so does what is not ours.
 func TestNotesAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -92,12 +92,12 @@ func TestNotesAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		age(t, noteFile(dir, "young"), remembered-time.Hour)
+		age(t, noteFile(dir, "young"), noteTTL-time.Hour)
 		for _, file := range []string{noteFile(dir, "old"), fresh, strange} {
-			age(t, file, remembered+time.Minute)
+			age(t, file, noteTTL+time.Minute)
 		}
 		if inUse {
-			wantNote(t, dir, "old", "") // nobody has swept yet
+			wantNote(t, dir, "old", "") // it is not swept yet
 			if _, err := os.Stat(noteFile(dir, "old")); err != nil {
 				t.Error(err)
 			}
@@ -121,21 +121,21 @@ func TestNotesAreForgotten(t *testing.T) {
 	}
 }
 
-// Between the look at an old note and its removal somebody evicts from the same name: the
+// Between the look at an old note and its removal another client evicts from the same name: the
 // new note stays. Without it the file goes.
 func TestForgettingSparesTheNewNote(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []bool{true, false} {
 		dir := storeDir(t)
 		evicts(t, dir, "name", "old")
-		age(t, noteFile(dir, "name"), remembered+time.Minute)
+		age(t, noteFile(dir, "name"), noteTTL+time.Minute)
 		s, err := openBackend(t, dir).use(patient(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.leave()
 		sections := 0
-		if err := forgetNotes(s.root, func(file int, do func()) error {
+		if err := removeOldNotes(s.root, func(file int, do func()) error {
 			sections++
 			if file != fileOf(newKey("name").hash) {
 				t.Errorf("in the critical section of file %d", file)

@@ -11,11 +11,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Identity is the device and the inode of the store's directory: the same by whatever path,
+// Identity is the device and the inode of the store's directory: the same by every path,
 // symbolic link above it or bind mount it is reached, in all containers of a kernel, and
 // another one for a copy. An id in a file of the store would be copied with it.
 //
-// Another machine's directory may have the same numbers. Nobody compares the two: whoever
+// Another machine's directory may have the same numbers. The two are never compared: a process that
 // uses both stores would be on both machines.
 func (b *backend) Identity(ctx context.Context) (string, error) {
 	s, err := b.use(ctx)

@@ -47,7 +47,7 @@ func TestIdentity(t *testing.T) {
 	if err := os.Mkdir(twin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{formatFile, queuesDir} {
+	for _, part := range []string{formatFile, queuesDirName} {
 		if err := copyTree(filepath.Join(dir, part), filepath.Join(twin, part)); err != nil {
 			t.Fatal(err)
 		}

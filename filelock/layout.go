@@ -17,14 +17,14 @@ import (
 
 // A queue file holds the entries of all names that hash to it:
 //
-//	page 0      header: last seq, free slots, where the file is at home, and for each
+//	page 0      header: last seq, free slots, the identity of the file, and for each
 //	            bucket the newest entry of the first name in it; behind it the first few
 //	            slots
 //	slots       512 bytes each: a record (fixed size, with all links) and the details
 //	overflow    4 KB for each slot, for details that do not fit; a hole in most files
 //
 // The entries of a name are linked from the newest back to the oldest (prev), which is
-// the truth about who stands in the queue, and forward (next), which is only believed
+// the truth about the queue, and forward (next), which is only believed
 // when prev agrees. The newest entries of the names in one bucket are linked by chain.
 //
 // Everything is little endian. Each write that matters stays inside one page of the file,
@@ -63,7 +63,7 @@ type sessionID [16]byte
 
 func (id sessionID) String() string { return string(id[:]) }
 
-// key is where a name lives: hash chooses file and bucket. Names are compared in full,
+// key is a name and its hash, which chooses file and bucket. Names are compared in full,
 // so that it need not be free of collisions.
 type key struct {
 	name string
@@ -80,8 +80,8 @@ func fileOf(hash uint64) int   { return int(hash / buckets % queueFiles) }
 
 // The states of a record that was ever written.
 const (
-	standing uint32 = 1 // in the queue
-	left     uint32 = 2 // not any more, although it may still be linked: whoever passes unlinks it
+	queued uint32 = 1 // in the queue
+	left   uint32 = 2 // not any more, although it may still be linked: the next operation that passes unlinks it
 )
 
 // record is the part of an entry that operations read and write.
@@ -91,7 +91,7 @@ type record struct {
 	units, capacity   uint32
 	size, sum         uint32 // of the details, without the value
 	seq, hash         uint64
-	ticket            uint64 // the owner's number for it, to be rung by
+	ticket            uint64 // the owner's number for it, in signals
 	session           sessionID
 }
 
@@ -117,13 +117,13 @@ func (r *record) decode(b []byte) bool {
 	}
 	r.seq, r.hash, r.ticket = le.Uint64(b[36:]), le.Uint64(b[44:]), le.Uint64(b[52:])
 	copy(r.session[:], b[60:76])
-	return (r.state == standing || r.state == left) && r.size >= detailsHead && r.size <= inlineSize+overflowSize
+	return (r.state == queued || r.state == left) && r.size >= detailsHead && r.size <= inlineSize+overflowSize
 }
 
 // Details are: since (8 bytes), the lengths of name, id and owner (2 each), those three.
-// Behind them stands the value, with a checksum and length of its own, since it alone
+// Behind them is the value, with a separate checksum and length, since it alone
 // changes: a publisher that dies while writing leaves a broken value of a dead entry,
-// which nobody reads.
+// which is never read.
 const (
 	detailsHead = 8 + 3*2
 	valueHead   = 4 + 2
@@ -177,17 +177,17 @@ func parseDetails(b []byte) (r driver.Request, ok bool) {
 	return r, true
 }
 
-// home is where a queue file was made: the inode numbers of the store's directory and of the
+// fileIdentity identifies a queue file: the inode numbers of the store's directory and of the
 // file itself. A copy of a queue file is whole, and its checksums are right, but it shows a
-// queue as it once was: what it lacks are the entries of those who hold. A copy that takes the
-// file's place, or is used in another store, is not at home.
+// queue as it once was: it lacks the entries of the holders. A copy that takes the
+// file's place, or is used in another store, has another identity than its header.
 //
-// A number is not used again while anybody has the file open, and whoever has an entry in it
+// A number is not used again while any process has the file open, and each that has an entry in it
 // has. Device numbers are left out: they may change when the machine starts again.
-type home struct{ dir, file uint64 }
+type fileIdentity struct{ dir, file uint64 }
 
-// homeOf tells where an open file would be at home.
-func homeOf(dir, file int) (h home, err error) {
+// fileIdentityOf returns the identity of an open file.
+func fileIdentityOf(dir, file int) (h fileIdentity, err error) {
 	if h.dir, err = inodeOf(dir); err == nil {
 		h.file, err = inodeOf(file)
 	}
@@ -209,17 +209,17 @@ func (h header) high() uint32              { return le.Uint32(h[24:]) } // slots
 func (h header) setHigh(v uint32)          { le.PutUint32(h[24:], v) }
 func (h header) free() uint32              { return le.Uint32(h[28:]) } // first slot of the free list
 func (h header) setFree(v uint32)          { le.PutUint32(h[28:], v) }
-func (h header) home() home                { return home{le.Uint64(h[32:]), le.Uint64(h[40:])} }
+func (h header) identity() fileIdentity    { return fileIdentity{le.Uint64(h[32:]), le.Uint64(h[40:])} }
 func (h header) bucket(i int) uint32       { return le.Uint32(h[bucketsAt+4*i:]) }
 func (h header) setBucket(i int, v uint32) { le.PutUint32(h[bucketsAt+4*i:], v) }
 
 var noBuckets [4 * buckets]byte
 
-// empty reports that no entry is linked, whatever the rest of the header says.
+// empty reports that no entry is linked, with any other content of the header.
 func (h header) empty() bool { return bytes.Equal(h[bucketsAt:headerSize], noBuckets[:]) }
 
 // init makes the header of an empty file.
-func (h header) init(file int, at home, seq uint64) {
+func (h header) init(file int, at fileIdentity, seq uint64) {
 	clear(h)
 	copy(h, magic)
 	le.PutUint32(h[12:], uint32(file))
@@ -231,14 +231,14 @@ func (h header) init(file int, at home, seq uint64) {
 
 func (h header) seal() { le.PutUint32(h[8:], crc32.Checksum(h[12:headerSize], checksum)) }
 
-const notAtHome = "it is a copy that was put in the place of the queue file"
+const isCopy = "it is a copy that was put in the place of the queue file"
 
 // maxSeq is far beyond every clock, and leaves room to count on from there.
 const maxSeq = 1 << 62
 
-// check says what is wrong with the header of a file that is open in some place, or "". The
-// place is looked at last: all other words are then true of a copy, too.
-func (h header) check(file int, at home) string {
+// check says what is wrong with the header of an open file, or "". The
+// identity is checked last: all other messages are then true of a copy, too.
+func (h header) check(file int, at fileIdentity) string {
 	switch {
 	case string(h[:8]) != magic:
 		return "it does not begin like a queue file"
@@ -248,8 +248,8 @@ func (h header) check(file int, at home) string {
 		return fmt.Sprintf("it is the file of number %d", le.Uint32(h[12:]))
 	case h.high() > maxSlots, h.free() > h.high(), h.seq() > maxSeq:
 		return "its header makes no sense"
-	case h.home() != at:
-		return notAtHome
+	case h.identity() != at:
+		return isCopy
 	}
 	return ""
 }

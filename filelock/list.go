@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// sight is an entry as read in a critical section, before it is known whether it lives.
-type sight struct {
+// listedEntry is an entry as read in a critical section, before it is known whether it lives.
+type listedEntry struct {
 	entry   driver.Entry
 	session sessionID
 }
@@ -29,7 +29,7 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 		return nil, err
 	}
 	tail, _, err := q.find(k)
-	var seen []sight
+	var seen []listedEntry
 	if err == nil {
 		seen, err = q.read(tail, limit)
 	}
@@ -42,12 +42,12 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 }
 
 // entries leaves out the dead, whose entries are only still to be removed.
-func (s *store) entries(seen []sight) ([]driver.Entry, error) {
+func (s *store) entries(seen []listedEntry) ([]driver.Entry, error) {
 	ids := make([]sessionID, len(seen))
 	for i := range seen {
 		ids[i] = seen[i].session
 	}
-	gone, err := s.living(ids)
+	gone, err := s.endedSessions(ids)
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +64,15 @@ func (s *store) entries(seen []sight) ([]driver.Entry, error) {
 // and perhaps some of the dead before them. The links lead from the newest to the oldest, so
 // that all records are passed; of those beyond the limit nothing else is read, neither what
 // their owners have written nor whether they live.
-func (q *queueFile) read(tail uint32, limit int) (seen []sight, err error) {
-	type place struct {
+func (q *queueFile) read(tail uint32, limit int) (seen []listedEntry, err error) {
+	type located struct {
 		slot uint32
 		rec  record
 	}
-	var queue []place
+	var queue []located
 	if err := q.walk(tail, func(slot uint32, r *record) bool {
-		if r.state == standing {
-			queue = append(queue, place{slot, *r})
+		if r.state == queued {
+			queue = append(queue, located{slot, *r})
 		}
 		return true
 	}); err != nil {
@@ -91,7 +91,7 @@ func (q *queueFile) read(tail uint32, limit int) (seen []sight, err error) {
 		if err != nil {
 			return nil, err
 		}
-		seen = append(seen, sight{e, p.rec.session})
+		seen = append(seen, listedEntry{e, p.rec.session})
 		if limit == 0 {
 			continue // whether it lives is found out outside of the critical section
 		}
@@ -141,7 +141,7 @@ func (q *queueFile) names(ctx context.Context) (names []string, err error) {
 	})
 	q.unlock()
 	for name, ids := range byName {
-		gone, unknown := q.store.living(ids)
+		gone, unknown := q.store.endedSessions(ids)
 		if unknown != nil {
 			err = unknown
 		}

@@ -171,7 +171,7 @@ func openBackend(t testing.TB, dir string) *backend {
 	return b.(*backend)
 }
 
-// openTestSession opens a session on a backend of its own, as another process would.
+// openTestSession opens a session on a separate backend, as another process would.
 func openTestSession(t testing.TB, dir string) *session {
 	t.Helper()
 	s, _, err := openBackend(t, dir).Open(patient(t), driver.SessionOptions{Gone: func(string, error) {}})

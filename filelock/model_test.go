@@ -18,31 +18,31 @@ import (
 // drives random histories through the files, in which sessions die between operations and
 // in the middle of them, at any write.
 type model struct {
-	t       *testing.T
-	rng     *rand.Rand
-	backend *backend
-	names   []string
-	players []*player
-	actor   *player // whose operation it is
-	queues  map[string][]*place
-	ids     int
-	last    map[string]uint64 // the highest seq ever seen of a name
+	t         *testing.T
+	rng       *rand.Rand
+	backend   *backend
+	names     []string
+	processes []*process
+	actor     *process // whose operation it is
+	queues    map[string][]*modelEntry
+	ids       int
+	last      map[string]uint64 // the highest seq ever seen of a name
 }
 
-// player is a session of a backend of its own, as a process has it.
-type player struct {
+// process is a session of a separate backend, as a process has it.
+type process struct {
 	backend driver.Backend
 	session *session
 }
 
-// place is an entry that its owner knows to stand in the queue.
-type place struct {
+// modelEntry is an entry that its owner knows to be in the queue.
+type modelEntry struct {
 	*ticket
-	player *player
-	held   bool // as its owner was told
+	process *process
+	held    bool // as its owner was told
 }
 
-// died is what an operation panics with that is killed.
+// died is the panic of an operation that is killed.
 type died struct{}
 
 // colliding returns names that share a bucket, so that the links between names are in use.
@@ -70,7 +70,7 @@ func TestModel(t *testing.T) {
 			defer b.Close()
 			m := &model{
 				t: t, rng: rand.New(rand.NewPCG(seed, 1)), backend: b.(*backend), names: names,
-				queues: map[string][]*place{}, last: map[string]uint64{},
+				queues: map[string][]*modelEntry{}, last: map[string]uint64{},
 			}
 			for range 4 {
 				m.join()
@@ -79,8 +79,8 @@ func TestModel(t *testing.T) {
 				m.step()
 				m.check()
 			}
-			for len(m.players) > 0 {
-				m.kill(m.players[0])
+			for len(m.processes) > 0 {
+				m.kill(m.processes[0])
 			}
 			m.empty()
 		})
@@ -96,11 +96,11 @@ func (m *model) join() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.players = append(m.players, &player{b, s.(*session)})
+	m.processes = append(m.processes, &process{b, s.(*session)})
 }
 
-// kill ends a player's life without its doing anything about it.
-func (m *model) kill(p *player) {
+// kill ends a process without its doing anything about it.
+func (m *model) kill(p *process) {
 	p.session.timer.Stop()
 	p.session.stop()
 	p.session.store.drop(p.session)
@@ -109,18 +109,18 @@ func (m *model) kill(p *player) {
 	if err := p.backend.Close(); err != nil {
 		m.t.Fatal(err)
 	}
-	m.players = slices.DeleteFunc(m.players, func(o *player) bool { return o == p })
+	m.processes = slices.DeleteFunc(m.processes, func(o *process) bool { return o == p })
 	for name, q := range m.queues {
-		m.queues[name] = slices.DeleteFunc(q, func(e *place) bool { return e.player == p })
+		m.queues[name] = slices.DeleteFunc(q, func(e *modelEntry) bool { return e.process == p })
 	}
 }
 
 func (m *model) step() {
 	m.ids++
-	p := m.players[m.rng.IntN(len(m.players))]
+	p := m.processes[m.rng.IntN(len(m.processes))]
 	name := m.names[m.rng.IntN(len(m.names))]
 	q := m.queues[name]
-	// A name has one capacity as long as anybody stands there.
+	// A name has one capacity as long as it has entries.
 	capacity := []int64{driver.Whole, driver.Whole, 3, 5}[m.rng.IntN(4)]
 	if len(q) > 0 {
 		capacity = q[0].request.Capacity
@@ -141,21 +141,21 @@ func (m *model) step() {
 			NoWait: m.rng.IntN(4) == 0, Since: time.Now(), Value: make([]byte, m.rng.IntN(maxValue)),
 		})
 	case n < 13 && len(q) > 0 && q[0].held && q[0].request.Units > 1:
-		m.actor = q[0].player
+		m.actor = q[0].process
 		if err := q[0].Downgrade(context.Background(), 1+m.rng.Int64N(q[0].request.Units)); err != nil {
 			m.t.Fatalf("downgrade: %v", err)
 		}
 	case len(q) > 0:
 		e := q[m.rng.IntN(len(q))]
-		m.actor = e.player
-		m.queues[name] = slices.DeleteFunc(slices.Clone(q), func(o *place) bool { return o == e })
+		m.actor = e.process
+		m.queues[name] = slices.DeleteFunc(slices.Clone(q), func(o *modelEntry) bool { return o == e })
 		if err := e.Leave(context.Background()); err != nil {
 			m.t.Fatalf("leave: %v", err)
 		}
 	}
 }
 
-// dieAt has some operations killed at one of their writes. The player dies with that, so
+// dieAt has some operations killed at one of their writes. The process dies with that, so
 // its other entries go too.
 func (m *model) dieAt() (clear func()) {
 	countdown := m.rng.IntN(20)
@@ -179,7 +179,7 @@ func (m *model) dieAt() (clear func()) {
 	}
 }
 
-func (m *model) enter(p *player, r driver.Request) {
+func (m *model) enter(p *process, r driver.Request) {
 	t := p.session.Ticket(r).(*ticket)
 	ahead := m.ahead(m.queues[r.Name])
 	v, err := t.Enqueue(context.Background())
@@ -188,7 +188,7 @@ func (m *model) enter(p *player, r driver.Request) {
 	}
 	held, _ := driver.Decide(ahead, r)
 	// A death that the kernel is just telling of may still be in the way of a waiter, who is
-	// woken then (see check). A try has nobody to wake it later, and must know.
+	// woken then (see check). A try is not woken later, and must know.
 	if v.Held && !held || held && !v.Held && r.NoWait {
 		m.t.Fatalf("%d of %d behind %v: held %t", r.Units, r.Capacity, units(ahead), v.Held)
 	}
@@ -199,10 +199,10 @@ func (m *model) enter(p *player, r driver.Request) {
 		m.t.Fatalf("seq %d after %d, token %d", t.seq, m.last[r.Name], v.Token)
 	}
 	m.last[r.Name] = t.seq
-	m.queues[r.Name] = append(m.queues[r.Name], &place{ticket: t, player: p, held: v.Held})
+	m.queues[r.Name] = append(m.queues[r.Name], &modelEntry{ticket: t, process: p, held: v.Held})
 }
 
-func (m *model) ahead(q []*place) []driver.Entry {
+func (m *model) ahead(q []*modelEntry) []driver.Entry {
 	entries := make([]driver.Entry, len(q))
 	for i, e := range q {
 		entries[i].Request = e.request
@@ -217,8 +217,8 @@ func units(entries []driver.Entry) (u []int64) {
 	return u
 }
 
-// check compares the files with the model, and then goes through the waiters: whoever
-// holds by now must have been rung, or be told of a death.
+// check compares the files with the model, and then goes through the waiters: one that
+// holds by now must have been signalled, or be told of a death.
 func (m *model) check() {
 	m.t.Helper()
 	for _, name := range m.names {
@@ -246,7 +246,7 @@ func (m *model) check() {
 	m.sound()
 }
 
-func (m *model) granted(e *place) {
+func (m *model) granted(e *modelEntry) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -311,7 +311,7 @@ func (m *model) empty() {
 	if err := s.sweep(context.Background()); err != nil {
 		m.t.Fatal(err)
 	}
-	names, err := readDir(s.lives)
+	names, err := readDir(s.sessionsDir)
 	if err != nil || len(names) > 0 {
 		m.t.Errorf("session files after a sweep: %v, %v", names, err)
 	}

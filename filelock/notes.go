@@ -15,7 +15,7 @@ import (
 )
 
 // Who evicted last and why is kept for a day, in a file for each name: evictions are rare,
-// and a note of up to 4 KB has no place in a queue file, where an entry is all there is of
+// and a note of up to 4 KB does not fit into a queue file, where an entry is all there is of
 // a name. Nothing depends on these files. Everything is done in the critical section of the
 // name's queue file, whose number its file's name begins with:
 //
@@ -23,7 +23,7 @@ import (
 //	NN+      one that is being written; its author may have died
 const (
 	notesDir    = "e" // made with the first note
-	remembered  = 24 * time.Hour
+	noteTTL     = 24 * time.Hour
 	maxNote     = 4096
 	maxNoteName = 200 // of the 255 bytes that a file's name may have
 )
@@ -35,8 +35,8 @@ func noteName(k key) string {
 
 func freshNote(k key) string { return fmt.Sprintf("%02x+", fileOf(k.hash)) }
 
-// noted says that a file belongs to the notes, and in whose critical section.
-func noted(name string) (file int, ok bool) {
+// parseNoteName says that a file belongs to the notes, and in which critical section.
+func parseNoteName(name string) (file int, ok bool) {
 	if len(name) < 3 || name[2] != '-' && name[2] != '+' {
 		return 0, false
 	}
@@ -124,12 +124,12 @@ func unlessMissing(err error) error {
 }
 
 // isOld goes by the wall clock. If that is set, a note stays for longer or shorter.
-func isOld(st *unix.Stat_t) bool { return time.Since(time.Unix(st.Mtim.Unix())) > remembered }
+func isOld(st *unix.Stat_t) bool { return time.Since(time.Unix(st.Mtim.Unix())) > noteTTL }
 
-// forgetNotes removes old notes, and what has never become one. section runs do in the
-// critical section of a queue file: whoever evicts may replace the old note at this moment,
+// removeOldNotes removes old notes, and what has never become one. section runs do in the
+// critical section of a queue file: an eviction may replace the old note at this moment,
 // and the new one must stay.
-func forgetNotes(root int, section func(file int, do func()) error) error {
+func removeOldNotes(root int, section func(file int, do func()) error) error {
 	dir, err := openDir(root, notesDir)
 	if err != nil {
 		return unlessMissing(err)
@@ -140,7 +140,7 @@ func forgetNotes(root int, section func(file int, do func()) error) error {
 		return err
 	}
 	for _, name := range names {
-		file, ok := noted(name)
+		file, ok := parseNoteName(name)
 		old := func() bool {
 			var st unix.Stat_t
 			return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isOld(&st)

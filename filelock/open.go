@@ -21,7 +21,7 @@ type Options struct {
 	AllowFUSE bool
 }
 
-// Open opens the store in a directory, and makes it, readable by its owner only, if there
+// New opens the store in a directory, and makes it, readable by its owner only, if there
 // is none. The directory must be the process's own and used for nothing else.
 //
 // ctx bounds the opening. It can take long only if another process was stopped while it
@@ -38,6 +38,13 @@ func New(ctx context.Context, dir string, o *Options) (driver.Backend, error) {
 		return nil, fmt.Errorf("store directory %s: %w", dir, err)
 	}
 	return open(ctx, path, o)
+}
+
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "file")
 }
 
 // openURL reads file:///absolute/dir. Its parameter is allowfuse.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func nap(d time.Duration) { time.Sleep(d) }
+func sleepBriefly(d time.Duration) { time.Sleep(d) }
 
 // touch sets a file's time to now.
 func touch(dir int, name string) error {
@@ -16,5 +16,5 @@ func touch(dir int, name string) error {
 	return unix.UtimesNanoAt(dir, name, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// giveWay has nobody to give way to: nobody was woken.
-func giveWay() {}
+// yieldCPU does nothing: no other process was woken.
+func yieldCPU() {}

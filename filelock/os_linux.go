@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nap sleeps for microseconds. Go's timers round up to a millisecond when a process is
+// sleepBriefly sleeps for microseconds. Go's timers round up to a millisecond when a process is
 // otherwise idle, which is a thousand critical sections.
-func nap(d time.Duration) {
+func sleepBriefly(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil) // waking early is as good
 }
@@ -20,7 +20,7 @@ func touch(dir int, name string) error {
 	}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// giveWay lets those run whom we have just woken. The kernel likes to put them on the
+// yieldCPU lets those run that we have just woken. The kernel tends to put them on the
 // waker's processor, where they would wait until we sleep; with others idle it costs
 // nothing. It took 40 % off the hand-over between two processes on two processors.
-func giveWay() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+func yieldCPU() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

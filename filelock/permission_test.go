@@ -100,7 +100,7 @@ func TestNoPermission(t *testing.T) {
 	}
 	defer os.Chmod(c.dir, 0o700)
 	c.refused(t, "permission")
-	time.Sleep(2 * tendEvery)
+	time.Sleep(2 * holderUpkeepEvery)
 	if !c.lease.Held() {
 		t.Error("the holder lost the lock for a chmod")
 	}

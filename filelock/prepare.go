@@ -16,9 +16,9 @@ import (
 
 // What is in a store directory, but for the notes (notes.go).
 const (
-	queuesDir  = "q"      // the queue files, 00 to 3f
-	livesDir   = "s"      // a file for each session
-	formatFile = "format" // says that this is a store, and of which format
+	queuesDirName   = "q"      // the queue files, 00 to 3f
+	sessionsDirName = "s"      // a file for each session
+	formatFile      = "format" // says that this is a store, and of which format
 
 	format = "hasp file store, format 1\n"
 )
@@ -34,19 +34,19 @@ func prepare(root int, path string) error {
 	if err := checkOwn(root, path); err != nil {
 		return err
 	}
-	for _, name := range []string{queuesDir, livesDir} {
+	for _, name := range []string{queuesDirName, sessionsDirName} {
 		if err := unix.Mkdirat(root, name, 0o700); err != nil && err != unix.EEXIST {
 			return fmt.Errorf("make %s/%s: %w", path, name, err)
 		}
 	}
-	queues, err := openDir(root, queuesDir)
+	queues, err := openDir(root, queuesDirName)
 	if err != nil {
-		return explain(path+"/"+queuesDir, err)
+		return explain(path+"/"+queuesDirName, err)
 	}
 	defer unix.Close(queues)
-	lives, err := openDir(root, livesDir)
+	lives, err := openDir(root, sessionsDirName)
 	if err != nil {
-		return explain(path+"/"+livesDir, err)
+		return explain(path+"/"+sessionsDirName, err)
 	}
 	defer unix.Close(lives)
 
@@ -55,18 +55,18 @@ func prepare(root int, path string) error {
 	}
 	names, err := readDir(lives)
 	if err != nil {
-		return fmt.Errorf("read %s/%s: %w", path, livesDir, err)
+		return fmt.Errorf("read %s/%s: %w", path, sessionsDirName, err)
 	}
 	for _, name := range names {
-		_ = unix.Unlinkat(lives, name, 0) // litter, at worst
+		_ = unix.Unlinkat(lives, name, 0) // an unused file, at worst
 	}
-	// Nobody else is in any critical section. Notes, too, are litter at worst.
-	_ = forgetNotes(root, func(_ int, do func()) error { do(); return nil })
+	// No other process is in a critical section. Notes, too, are unused files at worst.
+	_ = removeOldNotes(root, func(_ int, do func()) error { do(); return nil })
 	return writeFormat(root, path)
 }
 
 // checkOwn refuses a directory that is used for something else: a mistyped path must not
-// strew files into somebody's home.
+// put files into another directory.
 func checkOwn(root int, path string) error {
 	found, err := readFormat(root)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -80,9 +80,9 @@ func checkOwn(root int, path string) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	for _, name := range names {
-		// Our own are there if somebody died while making the store.
-		if name != queuesDir && name != livesDir && name != notesDir && name != formatFile {
-			return fmt.Errorf("%w: %s contains %q and is not a store; a store needs a directory of its own",
+		// Our own are there if a process died while making the store.
+		if name != queuesDirName && name != sessionsDirName && name != notesDir && name != formatFile {
+			return fmt.Errorf("%w: %s contains %q and is not a store; a store needs its own directory",
 				driver.ErrInvalid, path, name)
 		}
 	}
@@ -142,13 +142,13 @@ func prepareQueues(root, queues int, path string) error {
 		case errors.As(err, &d), errors.Is(err, unix.ENOENT):
 			broken = append(broken, n)
 		case err != nil:
-			return fmt.Errorf("queue file %s/%s/%02x: %w", path, queuesDir, n, err)
+			return fmt.Errorf("queue file %s/%s/%02x: %w", path, queuesDirName, n, err)
 		}
 		floor = max(floor, seq)
 	}
 	for _, n := range broken {
 		if err := makeQueue(root, queues, n, floor); err != nil {
-			return fmt.Errorf("make queue file %s/%s/%02x: %w", path, queuesDir, n, err)
+			return fmt.Errorf("make queue file %s/%s/%02x: %w", path, queuesDirName, n, err)
 		}
 	}
 	return nil
@@ -159,14 +159,14 @@ func prepareQueues(root, queues int, path string) error {
 func resetQueue(root, queues, n int) (uint64, error) {
 	fd, err := openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
 	if err != nil {
-		return 0, unfit(queues, n, err)
+		return 0, damagedIfWrongType(queues, n, err)
 	}
 	defer unix.Close(fd)
 	h := make(header, pageSize)
 	if _, err := pread(fd, h, 0); err != nil {
 		return 0, err
 	}
-	at, err := homeOf(root, fd)
+	at, err := fileIdentityOf(root, fd)
 	if err != nil {
 		return 0, err
 	}
@@ -174,7 +174,7 @@ func resetQueue(root, queues, n int) (uint64, error) {
 	switch wrong := h.check(n, at); wrong {
 	case "":
 		seq = h.seq()
-	case notAtHome:
+	case isCopy:
 		return h.seq(), &damageError{what: wrong}
 	default:
 		return 0, &damageError{what: wrong}
@@ -186,12 +186,12 @@ func resetQueue(root, queues, n int) (uint64, error) {
 	if err := writeHeader(fd, h); err != nil {
 		return 0, err
 	}
-	return seq, unix.Ftruncate(fd, pageSize) // gives the space of a busy day back
+	return seq, unix.Ftruncate(fd, pageSize) // returns the space of a long queue
 }
 
-// unfit makes damage of an error that opening a queue file ended with, if something is there
+// damagedIfWrongType makes damage of an error of opening a queue file, if something is there
 // that cannot be one: a link, a directory, a file of another user.
-func unfit(queues, n int, err error) error {
+func damagedIfWrongType(queues, n int, err error) error {
 	var st unix.Stat_t
 	if unix.Fstatat(queues, fmt.Sprintf("%02x", n), &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		(uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid()) {
@@ -216,7 +216,7 @@ func makeQueue(root, queues, n int, seq uint64) error {
 		return err
 	}
 	defer unix.Close(fd)
-	at, err := homeOf(root, fd)
+	at, err := fileIdentityOf(root, fd)
 	if err != nil {
 		return err
 	}

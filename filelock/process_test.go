@@ -125,7 +125,7 @@ func TestManyProcessesCount(t *testing.T) {
 	processesCount(t, 16, 50)
 }
 
-func TestCrowdOfProcessesCounts(t *testing.T) {
+func TestManyMoreProcessesCount(t *testing.T) {
 	testtier.Long(t)
 	processesCount(t, 64, 200)
 }
@@ -154,7 +154,7 @@ func processesCount(t *testing.T, processes, times int) {
 }
 
 // S1, S2, L1: the same while one is killed every 100 ms, wherever it happens to be. What a
-// killed one had in hand may or may not have been counted; nobody else's is lost, nobody
+// killed one had in hand may or may not have been counted; no other's is lost, nobody
 // gets stuck, and the next grant follows the kill at once.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
@@ -230,7 +230,7 @@ func stopJob(j job) error {
 	return l.Release(context.Background())
 }
 
-// L3: a process that stands still inside its critical section keeps everybody out of that
+// L3: a process that is stopped inside its critical section keeps all others out of that
 // file, but not in a call whose context has ended.
 func TestStoppedInside(t *testing.T) {
 	t.Parallel()
@@ -256,8 +256,9 @@ func TestStoppedInside(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want the context's error", what, err)
 		}
-		// 250 ms are promised; the rest is for a machine that does other things.
-		if took := time.Since(began); took > 2*time.Second {
+		// 250 ms are promised; the rest is for a machine that does other things. Who does not heed
+		// his context waits for as long as the other is stopped, which is for ever.
+		if took := time.Since(began); took > testkit.Patience {
 			t.Errorf("%s took %s to end with its context", what, took)
 		}
 	}
@@ -283,7 +284,7 @@ func TestPublishIsNeverLate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := e.Publish(ctx, []byte("old")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("publish beside a process that stands still: %v", err)
+		t.Errorf("publish beside a stopped process: %v", err)
 	}
 	if err := p.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestPublishIsNeverLate(t *testing.T) {
 	p.must("holds")
 }
 
-// awaitStopped waits until the kernel says that a process stands still.
+// awaitStopped waits until the kernel says that a process is stopped.
 func awaitStopped(t testing.TB, pid int) {
 	t.Helper()
 	var ws unix.WaitStatus
@@ -318,7 +319,7 @@ func awaitStopped(t testing.TB, pid int) {
 	}
 }
 
-// forkJob holds a name, and has a child of its own that outlives it.
+// forkJob holds a name, and has a child that outlives it.
 func forkJob(j job) error {
 	c, err := hasp.Open(context.Background(), "file://"+j.Dir)
 	if err != nil {

@@ -22,11 +22,11 @@ import (
 // A dead process's entries need no tidying: they no longer count whatever state they are
 // in. What can remain of one that died inside is a record that has left but is linked,
 // which the next to pass unlinks, and a slot in no list, which the file gets back when it
-// is empty. Neither admits or blocks anybody.
+// is empty. Neither admits or blocks any entry.
 
-// spot is where the pointer to the newest entry of a name is: in the chain field of
+// tailPointer is where the pointer to the newest entry of a name is: in the chain field of
 // another name's newest entry, or with slot 0 in the header's bucket.
-type spot struct {
+type tailPointer struct {
 	bucket int
 	slot   uint32
 }
@@ -52,7 +52,7 @@ func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 		if !same {
 			continue
 		}
-		if r.state == standing {
+		if r.state == queued {
 			return slot, r, nil
 		}
 		if err := q.mark(slot, &r); err != nil {
@@ -67,8 +67,8 @@ func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 }
 
 // pointerTo finds what points to the newest entry of a name.
-func (q *queueFile) pointerTo(hash uint64, slot uint32) (spot, error) {
-	at := spot{bucket: bucketOf(hash)}
+func (q *queueFile) pointerTo(hash uint64, slot uint32) (tailPointer, error) {
+	at := tailPointer{bucket: bucketOf(hash)}
 	next := q.head.bucket(at.bucket)
 	for steps := 0; next != 0 && next != slot && steps <= maxSlots; steps++ {
 		r, err := q.record(next)
@@ -86,14 +86,14 @@ func (q *queueFile) pointerTo(hash uint64, slot uint32) (spot, error) {
 // enter puts an entry behind tail, the newest of the name, or makes it the first (tail 0).
 func (q *queueFile) enter(k key, tail uint32, ask *driver.Request, session sessionID, ticket uint64) (uint32, record, error) {
 	r := record{
-		state: standing, prev: tail, hash: k.hash, session: session, ticket: ticket,
+		state: queued, prev: tail, hash: k.hash, session: session, ticket: ticket,
 		units: uint32(ask.Units), capacity: uint32(ask.Capacity),
 		// The clock carries the sequence on where the file was lost to a power cut or
 		// made anew; counting carries it on where the clock was set back. Neither needs
 		// an fsync. It decides nothing but this number.
 		seq: max(q.head.seq()+1, uint64(max(time.Now().UnixMicro(), 0))),
 	}
-	at := spot{bucket: bucketOf(k.hash)}
+	at := tailPointer{bucket: bucketOf(k.hash)}
 	r.chain = q.head.bucket(at.bucket) // a first entry goes in front of its bucket
 	if tail != 0 {
 		t, err := q.record(tail)
@@ -165,8 +165,8 @@ func (q *queueFile) relink(slot uint32, change func(*record)) error {
 }
 
 // remove takes an entry out; newer is the one directly behind it in the queue, 0 if it is
-// the newest. An error says that the entry still stands. What can go wrong after the
-// commit is left to whoever passes next, as if we had died there.
+// the newest. An error says that the entry is still in the queue. What can go wrong after the
+// commit is left to the next operation that passes, as if we had died there.
 func (q *queueFile) remove(slot uint32, r record, newer uint32) error {
 	if err := q.mark(slot, &r); err != nil {
 		return err
@@ -234,18 +234,18 @@ func (q *queueFile) unlinkNewest(slot uint32, r record) error {
 }
 
 // newerOf returns the entry directly behind a linked one, 0 if it is the newest. ok is
-// false if the entry is not linked. The forward link is right unless somebody died while
+// false if the entry is not linked. The forward link is right unless a process died while
 // changing it; only then is the queue walked from its end.
 func (q *queueFile) newerOf(slot uint32, r *record, tail uint32) (newer uint32, ok bool, err error) {
 	if slot == tail {
 		return 0, true, nil
 	}
-	if r.next != 0 && r.next <= q.head.high() && r.state == standing {
+	if r.next != 0 && r.next <= q.head.high() && r.state == queued {
 		n, err := q.record(r.next)
 		if err != nil {
 			return 0, false, err
 		}
-		if n.state == standing && n.prev == slot && n.hash == r.hash && n.seq > r.seq {
+		if n.state == queued && n.prev == slot && n.hash == r.hash && n.seq > r.seq {
 			return r.next, true, nil
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queueFile is this process's grip on one queue file. Its descriptor is opened once and
+// queueFile is one queue file, as this process has it open. Its descriptor is opened once and
 // kept: closing any descriptor would not hurt (flock belongs to the open file), but
 // opening costs more than everything else in a lock.
 //
@@ -24,40 +24,40 @@ type queueFile struct {
 	store *store
 	n     int
 	name  string        // for messages
-	gate  chan struct{} // full while locked: flock does not tell the goroutines of a process apart
-	fd    int           // -1 before the first use and after close; guarded by gate
+	mutex chan struct{} // full while locked: flock does not tell the goroutines of a process apart
+	fd    int           // -1 before the first use and after close; guarded by mutex
 
 	// zero is page 0 and page the last other page that was looked at, both of which hold
 	// only until unlock. They are two pages of one allocation of that size, which Go
 	// aligns: see layout.go on why a write must not come from two pages.
-	zero  []byte
-	head  header // the first part of zero
-	dirty int    // up to where zero is ahead of the file; 0 is not at all
-	page  []byte
-	paged int // the number of that page; 0 is none
-	slot  []byte
+	firstPage []byte
+	head      header // the first part of zero
+	dirty     int    // up to where zero is ahead of the file; 0 is not at all
+	page      []byte
+	paged     int // the number of that page; 0 is none
+	slot      []byte
 
-	home home      // of what fd is
-	seen time.Time // when the file was last found to be intact
+	identity   fileIdentity // of what fd is
+	lastIntact time.Time    // when the file was last found to be intact
 
 	last atomic.Uint64 // the highest seq that this process has seen in it
 }
 
 func newQueueFile(s *store, n int) *queueFile {
-	return &queueFile{store: s, n: n, name: fmt.Sprintf("%s/q/%02x", s.path, n), gate: make(chan struct{}, 1), fd: -1}
+	return &queueFile{store: s, n: n, name: fmt.Sprintf("%s/q/%02x", s.path, n), mutex: make(chan struct{}, 1), fd: -1}
 }
 
 // lock begins a critical section. A process that was stopped inside its own cannot be
-// told from a slow one, and everybody must wait for it; but not beyond ctx (L3).
+// told from a slow one, and all must wait for it; but not beyond ctx (L3).
 func (q *queueFile) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	select {
-	case q.gate <- struct{}{}:
+	case q.mutex <- struct{}{}:
 	default:
 		select {
-		case q.gate <- struct{}{}:
+		case q.mutex <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -67,13 +67,13 @@ func (q *queueFile) lock(ctx context.Context) error {
 		return nil
 	}
 	var d *damageError
-	if !errors.As(err, &d) || !d.undone {
-		<-q.gate
+	if !errors.As(err, &d) || !d.restored {
+		<-q.mutex
 		return err
 	}
-	held := q.store.heldIn(q) // before anybody can be granted something in what is there now
-	<-q.gate
-	q.store.undone(q, held, err)
+	held := q.store.heldIn(q) // before any process can be granted something in what is there now
+	<-q.mutex
+	q.store.dropRestored(q, held, err)
 	return err
 }
 
@@ -95,7 +95,7 @@ func (q *queueFile) begin(ctx context.Context) error {
 
 func (q *queueFile) unlock() {
 	q.release()
-	<-q.gate
+	<-q.mutex
 }
 
 func (q *queueFile) release() {
@@ -103,7 +103,7 @@ func (q *queueFile) release() {
 }
 
 // flock waits for a lock on an open file. It asks instead of blocking: a blocked flock
-// keeps a thread and cannot be called off. A critical section takes a few microseconds, so
+// keeps a thread and cannot be cancelled. A critical section takes a few microseconds, so
 // asking some more times is mostly enough; then pauses, short ones first, since Go's own
 // timers are a thousand times coarser.
 func flock(ctx context.Context, fd int, how int) error {
@@ -119,7 +119,7 @@ func flock(ctx context.Context, fd int, how int) error {
 		switch {
 		case tries < 20:
 		case pause < time.Millisecond:
-			nap(pause)
+			sleepBriefly(pause)
 			pause *= 2
 		default:
 			time.Sleep(pause)
@@ -133,73 +133,73 @@ func (q *queueFile) open() error {
 	if q.store.closed.Load() {
 		return errStoreClosed
 	}
-	fd, err := openFile(q.store.queues, fmt.Sprintf("%02x", q.n), unix.O_RDWR)
+	fd, err := openFile(q.store.queuesDir, fmt.Sprintf("%02x", q.n), unix.O_RDWR)
 	if errors.Is(err, unix.ENOENT) {
 		return &damageError{file: q.name, what: "it was removed"}
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", q.name, err)
 	}
-	at, err := homeOf(q.store.root, fd)
+	at, err := fileIdentityOf(q.store.root, fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return fmt.Errorf("stat %s: %w", q.name, err)
 	}
 	pages := make([]byte, 2*pageSize)
-	q.zero, q.page, q.slot = pages[:pageSize:pageSize], pages[pageSize:], make([]byte, 0, slotSize)
-	q.head = header(q.zero[:headerSize])
-	q.fd, q.home, q.seen = fd, at, time.Time{}
+	q.firstPage, q.page, q.slot = pages[:pageSize:pageSize], pages[pageSize:], make([]byte, 0, slotSize)
+	q.head = header(q.firstPage[:headerSize])
+	q.fd, q.identity, q.lastIntact = fd, at, time.Time{}
 	q.last.Store(0)
 	return nil
 }
 
-// close waits for nobody but goroutines in a critical section of this file.
+// close waits only for goroutines in a critical section of this file.
 func (q *queueFile) close() {
-	q.gate <- struct{}{}
+	q.mutex <- struct{}{}
 	if q.fd >= 0 {
 		_ = unix.Close(q.fd) // nothing is buffered
 		q.fd = -1
 	}
-	<-q.gate
+	<-q.mutex
 }
 
 // intact refuses to go on in a file that has lost its name: processes that come later
-// could not see what is in it. Those who hold go on holding, since nobody else gets in:
-// no file is made anew while anybody uses the store, and a copy under the name is not at
-// home. For the same reason it is enough to look every now and then. Other names of the file,
+// could not see what is in it. The holders go on holding, since no other process gets in:
+// no file is made anew while any process uses the store, and a copy under the name does not
+// have the identity. For the same reason it is enough to look every now and then. Other names of the file,
 // as backups by hard links make them, do no harm.
 func (q *queueFile) intact() error {
 	now := time.Now()
-	if now.Sub(q.seen) < upkeepEvery {
+	if now.Sub(q.lastIntact) < upkeepEvery {
 		return nil
 	}
 	var st unix.Stat_t
-	err := unix.Fstatat(q.store.queues, fmt.Sprintf("%02x", q.n), &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Fstatat(q.store.queuesDir, fmt.Sprintf("%02x", q.n), &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return &damageError{file: q.name, what: "it was removed"}
-	case err == nil && uint64(st.Ino) != q.home.file:
+	case err == nil && uint64(st.Ino) != q.identity.file:
 		return &damageError{file: q.name, what: "it was replaced by another file"}
 	}
 	// Any other error says that the directory was closed to us, which opens no other file.
-	q.seen = now
+	q.lastIntact = now
 	return nil
 }
 
-// load reads page 0, as left by the last critical section of whatever process.
+// load reads page 0, as left by the last critical section of any process.
 func (q *queueFile) load() error {
 	q.paged, q.dirty = 0, 0
-	if err := q.readAt(q.zero, 0); err != nil {
+	if err := q.readAt(q.firstPage, 0); err != nil {
 		return err
 	}
-	if wrong := q.head.check(q.n, q.home); wrong != "" {
+	if wrong := q.head.check(q.n, q.identity); wrong != "" {
 		return &damageError{file: q.name, what: wrong}
 	}
-	// What was written into the file itself is at home. It shows by its seq, as long as
-	// nobody new, who cannot know, has counted on beyond what we have seen: session.review
+	// A copy that was written into the file itself has its identity. It shows by its seq, as long as
+	// no new process, which cannot know, has counted on beyond what we have seen: session.review
 	// is for that. Any entry that was ever granted and is not in such a copy is younger.
 	if q.head.seq() < q.last.Load() {
-		return &damageError{file: q.name, what: "an older copy was written into it", undone: true}
+		return &damageError{file: q.name, what: "an older copy was written into it", restored: true}
 	}
 	q.last.Store(q.head.seq())
 	return nil
@@ -208,7 +208,7 @@ func (q *queueFile) load() error {
 // save writes the header, and the slots beside it that have changed.
 func (q *queueFile) save() error {
 	q.head.seal()
-	if err := q.write(q.zero[:max(q.dirty, headerSize)], 0); err != nil {
+	if err := q.write(q.firstPage[:max(q.dirty, headerSize)], 0); err != nil {
 		return err
 	}
 	q.dirty = 0
@@ -282,13 +282,8 @@ func pread(fd int, b []byte, at int64) (int, error) {
 	}
 }
 
-// foreignError says that a file in our directory belongs to another user.
-type foreignError struct{ uid uint32 }
-
-func (e *foreignError) Error() string { return fmt.Sprintf("it belongs to uid %d, not to us", e.uid) }
-
 // openFile opens a regular file of ours below a directory of ours. Everything else with
-// its name is somebody's trap or mistake.
+// its name is a trap or a mistake.
 func openFile(dir int, name string, flags int) (int, error) {
 	fd, err := openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {

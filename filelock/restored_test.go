@@ -36,7 +36,7 @@ func beforeHeld(t *testing.T) (*contenders, []byte) {
 	return heldIn(t, dir), backup
 }
 
-// S1: an older copy that takes the place of a queue file shows nobody in it. Whoever opens
+// S1: an older copy that takes the place of a queue file shows an empty queue. A process that opens
 // it must see that it is not the file in which the others hold.
 func TestQueueFileRestored(t *testing.T) {
 	for what, restore := range map[string]func(path string, backup []byte) error{
@@ -62,13 +62,13 @@ func TestQueueFileRestored(t *testing.T) {
 			}
 			c.refused(t, c.queueFile())
 			if !c.lease.Held() {
-				t.Error("the holder lost what nobody else could get")
+				t.Error("the holder lost what no other could get")
 			}
 			token := c.lease.Token()
 			c.holder.Close()
 			c.old.Close()
 			if again := usable(t, c.dir); again <= token {
-				t.Errorf("mended, with token %d after %d", again, token)
+				t.Errorf("repaired, with token %d after %d", again, token)
 			}
 		})
 	}
@@ -84,8 +84,8 @@ func private(dir string) error {
 	})
 }
 
-// An older copy that is written into the file itself cannot be told from it by whoever is
-// new. Whoever knew the file refuses it, and the holder is told before long, also if somebody
+// An older copy that is written into the file itself cannot be told from it by a process that is
+// new. One that knew the file refuses it, and the holder is told before long, also if another
 // new has carried the file on by then.
 func TestQueueFileRestoredInPlace(t *testing.T) {
 	for _, newcomer := range []bool{false, true} {
@@ -94,7 +94,7 @@ func TestQueueFileRestoredInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.old.Mutex("name").TryLock(patient(t)); err == nil || !strings.Contains(err.Error(), "older copy") {
-			t.Errorf("whoever knew the file: %v", err)
+			t.Errorf("the client that knew the file: %v", err)
 		}
 		if newcomer {
 			if token := usable(t, c.dir); token <= c.lease.Token() {
@@ -109,10 +109,10 @@ func TestQueueFileRestoredInPlace(t *testing.T) {
 		if err := c.lease.Release(patient(t)); !errors.Is(err, hasp.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
-		for _, client := range []*hasp.Client{c.holder, c.old} { // nobody needs to be ended for it
+		for _, client := range []*hasp.Client{c.holder, c.old} { // no process needs to be ended for it
 			l, err := client.Mutex("name").Lock(patient(t))
 			for err != nil && strings.Contains(err.Error(), "older copy") && t.Context().Err() == nil {
-				l, err = client.Mutex("name").Lock(patient(t)) // until everybody in this process is told
+				l, err = client.Mutex("name").Lock(patient(t)) // until all in this process are told
 			}
 			if err != nil || l.Token() <= c.lease.Token() {
 				t.Fatalf("afterwards: %v", err)
@@ -170,8 +170,8 @@ func linked(t *testing.T, store, dir string) {
 	}
 }
 
-// Hard links to the files of a store, by which some backups are made, disturb nobody in it;
-// and the copy is a store of its own as soon as it is used as one.
+// Hard links to the files of a store, by which some backups are made, disturb no lock in it;
+// and the copy is another store as soon as it is used as one.
 func TestHardLinks(t *testing.T) {
 	c := held(t)
 	if err := c.holder.Evict(patient(t), "nobody", "nothing", "no note is made"); !errors.Is(err, hasp.ErrNotHeld) {
@@ -179,7 +179,7 @@ func TestHardLinks(t *testing.T) {
 	}
 	twin := c.dir + ".twin"
 	linked(t, c.dir, twin)
-	time.Sleep(upkeepEvery + upkeepEvery/2) // until then nobody looks
+	time.Sleep(upkeepEvery + upkeepEvery/2) // until then no process looks
 	if _, err := c.old.Mutex("name").TryLock(patient(t)); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("in the store: %v", err)
 	}
@@ -208,17 +208,17 @@ func TestHardLinks(t *testing.T) {
 		closes.Close()
 	}
 	linked(t, c.dir, c.dir+".third")
-	usable(t, c.dir) // nobody was in it when the links were made
+	usable(t, c.dir) // it was empty when the links were made
 }
 
-// A copy of the directory is a store of its own, with tokens above those of the original.
+// A copy of the directory is another store, with tokens above those of the original.
 func TestCopied(t *testing.T) {
 	c := held(t)
 	twin := c.dir + ".twin"
 	if err := os.Mkdir(twin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{formatFile, queuesDir} {
+	for _, part := range []string{formatFile, queuesDirName} {
 		if err := copyTree(filepath.Join(c.dir, part), filepath.Join(twin, part)); err != nil {
 			t.Fatal(err)
 		}
@@ -243,9 +243,9 @@ func copyTree(from, to string) error {
 	return errors.Join(err, os.WriteFile(to, b, 0o600))
 }
 
-// Whatever has taken the place of a file that the store needs is put right by the first to
+// A file that another thing has replaced is made anew by the first to
 // have the store to itself, with tokens that go on.
-func TestPrepareMends(t *testing.T) {
+func TestPrepareRepairs(t *testing.T) {
 	for what, damage := range map[string]func(path string) error{
 		"removed":         os.Remove,
 		"truncated":       func(p string) error { return os.Truncate(p, 100) },
@@ -276,7 +276,7 @@ func TestPrepareMends(t *testing.T) {
 func TestSessionFileRemovedWithLink(t *testing.T) {
 	c := held(t)
 	linked(t, c.dir, c.dir+".twin")
-	files, err := filepath.Glob(c.dir + "/" + livesDir + "/*")
+	files, err := filepath.Glob(c.dir + "/" + sessionsDirName + "/*")
 	if err != nil || len(files) < 2 {
 		t.Fatal(files, err)
 	}
@@ -288,7 +288,7 @@ func TestSessionFileRemovedWithLink(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		after, _ := filepath.Glob(c.dir + "/" + livesDir + "/*")
+		after, _ := filepath.Glob(c.dir + "/" + sessionsDirName + "/*")
 		if len(after) > 0 {
 			break
 		}
@@ -340,7 +340,7 @@ func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range others {
-		o.mu.Lock() // whoever looks through them stops there
+		o.mu.Lock() // a call that looks through them stops there
 	}
 	found, entered := make(chan error, 1), make(chan error, 1)
 	go func() { found <- q.lock(patient(t)) }()
@@ -352,7 +352,7 @@ func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
 		o.mu.Unlock()
 	}
 	if err := <-found; err == nil || !strings.Contains(err.Error(), "older copy") {
-		t.Fatalf("whoever knew the file: %v", err)
+		t.Fatalf("the client that knew the file: %v", err)
 	}
 	if err := <-entered; err != nil {
 		t.Fatalf("the newcomer: %v", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// crowd is a queue of n exclusive entries.
-func crowd(t *testing.T, s *session, name string, n int) []*ticket {
+// enqueueMany makes a queue of n exclusive entries.
+func enqueueMany(t *testing.T, s *session, name string, n int) []*ticket {
 	t.Helper()
 	all := make([]*ticket, n)
 	for i := range all {
@@ -32,7 +32,7 @@ func crowd(t *testing.T, s *session, name string, n int) []*ticket {
 func setProbe(f func(write bool)) { probe.Store(&f) }
 
 // accesses counts what an operation reads and writes. What a session does by itself in the
-// meantime (a bell from before has a grant looked at) counts as well.
+// meantime (a signal from before has a grant looked at) counts as well.
 func accesses(do func()) (reads, writes int64) {
 	var r, w atomic.Int64
 	setProbe(func(write bool) {
@@ -52,7 +52,7 @@ func accesses(do func()) (reads, writes int64) {
 func TestTenThousandWaiters(t *testing.T) {
 	for _, n := range []int{20, 10_000} {
 		s := openTestSession(t, storeDir(t))
-		all := crowd(t, s, "name", n)
+		all := enqueueMany(t, s, "name", n)
 		last := s.Ticket(mutexRequest("name", "last")).(*ticket)
 		try := mutexRequest("name", "try")
 		try.NoWait = true
@@ -68,7 +68,7 @@ func TestTenThousandWaiters(t *testing.T) {
 			{"give up", 10, 5, func() error { return all[n/2].Leave(patient(t)) }},
 			{"give up at the end", 6, 5, func() error { return last.Leave(patient(t)) }},
 			// A try also looks for the holder, a little way.
-			{"try", 3 + holderReach, 0, func() error { _, err := s.Ticket(try).Enqueue(patient(t)); return err }},
+			{"try", 3 + holderSearchLimit, 0, func() error { _, err := s.Ticket(try).Enqueue(patient(t)); return err }},
 		} {
 			var err error
 			reads, writes := accesses(func() { err = op.do() })
@@ -93,12 +93,12 @@ func TestListLimit(t *testing.T) {
 	const n = 200
 	for i := range n {
 		r := mutexRequest("name", fmt.Sprint("id-", i))
-		r.Value = make([]byte, maxValue) // stands apart from the record: another read
+		r.Value = make([]byte, maxValue) // apart from the record: another read
 		if _, err := s.Ticket(r).Enqueue(patient(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.kill() // its entry stands in front until somebody removes it
+	p.kill() // its entry is in front until another process removes it
 	for limit, want := range map[int]int{0: n, 1: 1, 2: 2, n - 1: n - 1, n: n, n + 1: n, 10 * n: n} {
 		var list []driver.Entry
 		var err error
@@ -134,9 +134,9 @@ func TestFreeLockAccesses(t *testing.T) {
 	}
 }
 
-// L5: whom a departure concerns is rung and nobody else: those whose blockers, as
+// L5: a release signals the entries that it concerns and no others: those whose blockers, as
 // driver.Decide has them, do not deny any more without the one that left.
-func TestDisturbed(t *testing.T) {
+func TestAffectedBy(t *testing.T) {
 	const W = driver.Whole
 	rng := rand.New(rand.NewPCG(1, 2))
 	queues := [][]int64{
@@ -164,17 +164,17 @@ func TestDisturbed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			who, err := all[leaves].depart(patient(t))
+			who, err := all[leaves].removeEntry(patient(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			rung := []string{}
+			signalled := []string{}
 			for _, p := range who {
 				i := slices.IndexFunc(all, func(e *ticket) bool { return e.number == p.ticket })
-				rung = append(rung, all[i].request.ID)
+				signalled = append(signalled, all[i].request.ID)
 			}
-			if want := concerned(entries, leaves); !slices.Equal(rung, want) {
-				t.Errorf("%v of %d: %d leaves and rings %v, want %v", q[1:], q[0], leaves, rung, want)
+			if want := concerned(entries, leaves); !slices.Equal(signalled, want) {
+				t.Errorf("%v of %d: %d leaves and signals %v, want %v", q[1:], q[0], leaves, signalled, want)
 			}
 		}
 	}
@@ -261,10 +261,10 @@ func manyNames(t *testing.T, names int) {
 			t.Fatal(err)
 		}
 		if i == 2000 {
-			files, fds = countFiles(t, dir+"/"+queuesDir), countFiles(t, "/dev/fd")
+			files, fds = countFiles(t, dir+"/"+queuesDirName), countFiles(t, "/dev/fd")
 		}
 	}
-	if n := countFiles(t, dir+"/"+queuesDir); n != files || n != queueFiles {
+	if n := countFiles(t, dir+"/"+queuesDirName); n != files || n != queueFiles {
 		t.Errorf("%d queue files after %d names, %d before", n, names, files)
 	}
 	if n := countFiles(t, "/dev/fd"); n > fds {

@@ -28,7 +28,7 @@ func (q *queueFile) slotBytes(slot uint32) ([]byte, error) {
 	}
 	in := slotAt(slot) % pageSize
 	if slot <= firstSlots {
-		return q.zero[in : in+slotSize], nil
+		return q.firstPage[in : in+slotSize], nil
 	}
 	page := int(slotAt(slot) / pageSize)
 	if q.paged != page {
@@ -74,7 +74,7 @@ func (q *queueFile) put(slot uint32, r *record) error {
 	return q.changed(slot, b, 0, recordSize)
 }
 
-// fill writes a slot as a whole: record, details, value. The slot is in nobody's queue
+// fill writes a slot as a whole: record, details, value. The slot is in no queue
 // yet, so it does not matter where this is cut off.
 func (q *queueFile) fill(slot uint32, r *record, ask *driver.Request) error {
 	b := appendDetails(q.slot[:recordSize], ask)
@@ -89,14 +89,14 @@ func (q *queueFile) fill(slot uint32, r *record, ask *driver.Request) error {
 		b = b[:slotSize]
 	}
 	if slot <= firstSlots {
-		copy(q.zero[slotAt(slot):], b)
+		copy(q.firstPage[slotAt(slot):], b)
 	} else {
 		q.paged = 0
 	}
 	return q.changed(slot, b, 0, len(b))
 }
 
-// tail reads n bytes that stand off bytes behind the record. They are valid until the
+// tail reads n bytes that are off bytes behind the record. They are valid until the
 // next look at another slot.
 func (q *queueFile) tail(slot uint32, off, n int) ([]byte, error) {
 	b, err := q.slotBytes(slot)
@@ -135,7 +135,7 @@ func (q *queueFile) details(slot uint32, r *record) (driver.Request, error) {
 
 // isNamed compares the full name of an entry whose hash agrees. It checks the details'
 // sum before it says no: a name that was overwritten must not open a second queue beside
-// the one in which somebody holds.
+// the one that has the holder.
 func (q *queueFile) isNamed(slot uint32, r *record, name string) (bool, error) {
 	b, err := q.tail(slot, 0, int(r.size))
 	if err != nil {

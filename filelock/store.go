@@ -3,8 +3,6 @@
 package filelock
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -14,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is this process's hold on a store directory. It keeps a shared flock on the
+// store is an open store directory. It keeps a shared flock on the
 // directory itself for as long as it exists, and so does every process that uses the
-// store: whoever gets the exclusive one knows that nobody holds anything (see dir.go).
+// store: a process that gets the exclusive one knows that no lock is held (see dir.go).
 type store struct {
-	path                string
-	root, queues, lives int // directories
-	files               [queueFiles]*queueFile
-	post                *post
-	uses                atomic.Int32 // by the backend, sessions and calls under way
-	closed              atomic.Bool
+	path                         string
+	root, queuesDir, sessionsDir int // directories
+	files                        [queueFiles]*queueFile
+	notifier                     *notifier
+	uses                         atomic.Int32 // by the backend, sessions and calls under way
+	closed                       atomic.Bool
 
 	began time.Time
 
@@ -32,16 +30,14 @@ type store struct {
 	failed   error // set once: the directory is no longer the one at path
 }
 
-var errStoreClosed = errors.New("the store was closed")
-
 // newStore takes over the descriptors.
 func newStore(path string, root, queues, lives int) (*store, error) {
-	s := &store{path: path, root: root, queues: queues, lives: lives, began: time.Now(), sessions: map[sessionID]*session{}}
+	s := &store{path: path, root: root, queuesDir: queues, sessionsDir: lives, began: time.Now(), sessions: map[sessionID]*session{}}
 	for n := range s.files {
 		s.files[n] = newQueueFile(s, n)
 	}
 	var err error
-	if s.post, err = newPost(s); err != nil {
+	if s.notifier, err = newNotifier(s); err != nil {
 		s.closeDirs()
 		return nil, err
 	}
@@ -56,7 +52,7 @@ func (s *store) leave() {
 		return
 	}
 	s.closed.Store(true)
-	s.post.close()
+	s.notifier.close()
 	for _, q := range s.files {
 		q.close()
 	}
@@ -65,7 +61,7 @@ func (s *store) leave() {
 
 // closeDirs also gives up the flock on root.
 func (s *store) closeDirs() {
-	for _, fd := range []int{s.lives, s.queues, s.root} {
+	for _, fd := range []int{s.sessionsDir, s.queuesDir, s.root} {
 		_ = unix.Close(fd)
 	}
 }
@@ -86,8 +82,8 @@ func (s *store) failure() error {
 	return s.failed
 }
 
-// fail tells all sessions and then gives up the claim to be using the directory, in this
-// order: as long as one of ours believes to hold, nobody may find the store unused.
+// fail tells all sessions and then releases the shared flock on the directory, in this
+// order: as long as one of ours believes to hold, no process may find the store unused.
 func (s *store) fail(err error) {
 	s.mu.Lock()
 	if s.failed != nil {
@@ -136,24 +132,24 @@ func (s *store) session(id sessionID) *session {
 	return s.sessions[id]
 }
 
-// living reports which of the sessions have ended. An error says that for some it could
+// endedSessions reports which of the sessions have ended. An error says that for some it could
 // not be found out.
-func (s *store) living(ids []sessionID) (gone dead, err error) {
-	seen := dead{}
+func (s *store) endedSessions(ids []sessionID) (gone deadSessions, err error) {
+	seen := deadSessions{}
 	for _, id := range ids {
 		if seen[id] || s.session(id) != nil {
 			continue
 		}
 		seen[id] = true
-		fd, l, e := knock(s.lives, id)
+		fd, l, e := openSessionFile(s.sessionsDir, id)
 		switch {
 		case e != nil:
 			err = e
 		case l == alive:
-			hangUp(fd)
+			closeFD(fd)
 		case l == ended:
 			if gone == nil {
-				gone = dead{}
+				gone = deadSessions{}
 			}
 			gone[id] = true
 		}
@@ -161,27 +157,15 @@ func (s *store) living(ids []sessionID) (gone dead, err error) {
 	return gone, err
 }
 
-// hangUp closes a descriptor that knock returned.
-func hangUp(fd int) {
+// closeFD closes a descriptor that openSessionFile returned.
+func closeFD(fd int) {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
 }
 
-// missingError is what a waiter gets when it cannot be known whether somebody in front of
-// it lives.
-type missingError struct {
-	store string
-	id    sessionID
-}
-
-func (e *missingError) Error() string {
-	return fmt.Sprintf("the session file s/%s in %s was removed while an entry in the way depends on it; "+
-		"if its process is gone, evict the entry", e.id, e.store)
-}
-
 // hasEnded reports that a session is known to be dead.
 func (s *store) hasEnded(id sessionID) bool {
-	gone, _ := s.living([]sessionID{id})
+	gone, _ := s.endedSessions([]sessionID{id})
 	return gone[id]
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The dead leave entries and a session file. Whoever meets an entry removes it, and the
+// Dead sessions leave entries and a file. A process that meets an entry removes it, and the
 // first to have the store to itself removes everything (prepare). What is left is a store
-// in use for months, with names that nobody asks for again: sweep is for that. So it is with
+// in use for months, with names that are never used again: sweep is for that. So it is with
 // notes of evictions.
 
 const (
@@ -20,7 +20,7 @@ const (
 	sweepBound = 250 * time.Millisecond
 )
 
-// sweepSometimes sweeps if nobody has for a while, going by the time of the format file.
+// sweepSometimes sweeps if no process has for a while, going by the time of the format file.
 // It is done in passing by some session's opening: no daemon, no goroutine.
 func (s *store) sweepSometimes(ctx context.Context) {
 	var st unix.Stat_t
@@ -31,7 +31,7 @@ func (s *store) sweepSometimes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepBound)
 	defer cancel()
 	_ = s.sweep(ctx) // the next one goes on
-	_ = forgetNotes(s.root, func(file int, do func()) error {
+	_ = removeOldNotes(s.root, func(file int, do func()) error {
 		q := s.files[file]
 		if err := q.lock(ctx); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (s *store) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone, err := s.living(ids)
+	gone, err := s.endedSessions(ids)
 	if err != nil || len(gone) == 0 {
 		return err
 	}
@@ -59,14 +59,14 @@ func (s *store) sweep(ctx context.Context) error {
 		}
 	}
 	for id := range gone {
-		_ = unix.Unlinkat(s.lives, id.String(), 0)
+		_ = unix.Unlinkat(s.sessionsDir, id.String(), 0)
 	}
 	return nil
 }
 
 // sessionFiles lists the sessions that have a file. One that is being made is none yet.
 func (s *store) sessionFiles() (ids []sessionID, err error) {
-	names, err := readDir(s.lives)
+	names, err := readDir(s.sessionsDir)
 	for _, name := range names {
 		if id := (sessionID{}); len(name) == len(id) && !strings.HasPrefix(name, freshPrefix) {
 			copy(id[:], name)
@@ -76,7 +76,7 @@ func (s *store) sessionFiles() (ids []sessionID, err error) {
 	return ids, err
 }
 
-func (q *queueFile) sweep(ctx context.Context, gone dead) error {
+func (q *queueFile) sweep(ctx context.Context, gone deadSessions) error {
 	if err := q.lock(ctx); err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (q *queueFile) sweep(ctx context.Context, gone dead) error {
 	if q.head.empty() {
 		return nil
 	}
-	// Burying changes the lists that tails walks along: collect first. A queue's newest
-	// entry may be buried, but that does not move the newest of another.
+	// Removing changes the lists that tails walks along: collect first. A queue's newest
+	// entry may be removed, but that does not move the newest of another.
 	var tails []uint32
 	if err := q.tails(func(tail uint32, _ *record) error {
 		tails = append(tails, tail)
@@ -94,7 +94,7 @@ func (q *queueFile) sweep(ctx context.Context, gone dead) error {
 		return err
 	}
 	for _, tail := range tails {
-		if err := q.bury(tail, gone); err != nil {
+		if err := q.removeDead(tail, gone); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // The entries and files of the dead are swept in passing by a later session, also of names
-// nobody asks for again, and those of the living stay.
+// are never used again, and those of the living stay.
 func TestSweep(t *testing.T) {
 	dir := storeDir(t)
 	living := openTestSession(t, dir)
@@ -34,7 +34,7 @@ func TestSweep(t *testing.T) {
 		p.kill()
 	}
 	q := living.store.file(newKey("forgotten"))
-	stands := func() bool {
+	inQueue := func() bool {
 		t.Helper()
 		if err := q.lock(patient(t)); err != nil {
 			t.Fatal(err)
@@ -47,8 +47,8 @@ func TestSweep(t *testing.T) {
 		return tail != 0
 	}
 	openTestSession(t, dir)
-	if !stands() || countFiles(t, dir+"/"+livesDir) < 5 {
-		t.Error("swept although somebody had swept a moment ago")
+	if !inQueue() || countFiles(t, dir+"/"+sessionsDirName) < 5 {
+		t.Error("swept although another had swept a moment ago")
 	}
 	// A sweep has a quarter of a second; on a busy machine the next one goes on.
 	sessions, files := 2, 0
@@ -56,12 +56,12 @@ func TestSweep(t *testing.T) {
 		age(t, filepath.Join(dir, formatFile), sweepEvery+time.Minute)
 		openTestSession(t, dir)
 		sessions++
-		if files = countFiles(t, dir+"/"+livesDir); files == sessions {
+		if files = countFiles(t, dir+"/"+sessionsDirName); files == sessions {
 			break
 		}
 	}
-	if stands() {
-		t.Error("an entry of the dead stands after a sweep")
+	if inQueue() {
+		t.Error("an entry of a dead session is left after a sweep")
 	}
 	if files != sessions {
 		t.Errorf("%d session files of %d sessions", files, sessions)
@@ -70,7 +70,7 @@ func TestSweep(t *testing.T) {
 }
 
 // The first to be alone in the store finds it as after an orderly end, whatever was left,
-// with the numbers going on; and whoever is not alone leaves all as it is.
+// with the numbers going on; and a process that is not alone leaves all as it is.
 func TestPrepare(t *testing.T) {
 	dir := storeDir(t)
 	p := start(t, job{Do: "hold", Dir: dir, Name: "name"})
@@ -83,8 +83,8 @@ func TestPrepare(t *testing.T) {
 	b.Close()
 	p.kill()
 	b = openBackend(t, dir)
-	if n := countFiles(t, dir+"/"+livesDir); n != 0 {
-		t.Errorf("%d session files in a store that nobody uses", n)
+	if n := countFiles(t, dir+"/"+sessionsDirName); n != 0 {
+		t.Errorf("%d session files in a store that is not in use", n)
 	}
 	s, err := b.use(patient(t))
 	if err != nil {
@@ -96,7 +96,7 @@ func TestPrepare(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !q.head.empty() || q.head.high() != 0 {
-			t.Errorf("%s is not empty in a store that nobody uses", q.name)
+			t.Errorf("%s is not empty in a store that is not in use", q.name)
 		}
 		q.unlock()
 	}
@@ -135,7 +135,7 @@ func TestTokensSurviveTheClock(t *testing.T) {
 		t.Errorf("the diagnosis of a clock that is behind: %v, %v", findings, err)
 	}
 	b.Close()
-	name := filepath.Join(dir, queuesDir, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
+	name := filepath.Join(dir, queuesDirName, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestTokensSurviveTheClock(t *testing.T) {
 
 // A process that dies while it makes the store leaves it to the next, at any step.
 func TestKilledWhilePreparing(t *testing.T) {
-	for _, left := range [][]string{{queuesDir}, {queuesDir, livesDir}, {queuesDir, livesDir, formatFile}} {
+	for _, left := range [][]string{{queuesDirName}, {queuesDirName, sessionsDirName}, {queuesDirName, sessionsDirName, formatFile}} {
 		dir := storeDir(t)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestKilledWhilePreparing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, queuesDir, "00"), []byte(magic), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, queuesDirName, "00"), []byte(magic), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		usable(t, dir)
@@ -178,7 +178,7 @@ func TestOpenIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hangUp(fd)
+	defer closeFD(fd)
 	if err := flock(patient(t), fd, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestWatch(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("not told: ", what)
 		}
-		for rest := time.After(10 * watchRest); ; { // one change may be told of twice
+		for rest := time.After(10 * watchMinInterval); ; { // one change may be told of twice
 			select {
 			case <-told:
 			case <-rest:
@@ -238,7 +238,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	next("that the watch stands")
+	next("that the watch has begun")
 	s := openTestSession(t, dir)
 	e := s.Ticket(mutexRequest("name", "id")).(*ticket)
 	if _, err := e.Enqueue(patient(t)); err != nil {
@@ -262,7 +262,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Whoever was told of an entry that is gone by the next look must be told of that, too: he
+// A watcher that was told of an entry that is gone by the next look must be told of that, too: it
 // has seen it, though the two looks found the same.
 func TestWatchTellsOfWhatHasGoneAgain(t *testing.T) {
 	t.Parallel()
@@ -312,7 +312,7 @@ func TestDiagnose(t *testing.T) {
 	if bad := worst(); bad != nil {
 		t.Errorf("a new store is bad: %v", bad)
 	}
-	if err := os.Remove(filepath.Join(dir, queuesDir, "07")); err != nil {
+	if err := os.Remove(filepath.Join(dir, queuesDirName, "07")); err != nil {
 		t.Fatal(err)
 	}
 	if bad := worst(); len(bad) != 1 || !strings.Contains(bad[0], "q/07") {

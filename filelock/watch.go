@@ -13,13 +13,13 @@ const (
 	watchPoll = 100 * time.Millisecond
 	// watchRest keeps a busy queue file from making its watchers as busy: changes that
 	// come closer together are folded.
-	watchRest = 5 * time.Millisecond
+	watchMinInterval = 5 * time.Millisecond
 )
 
 // Watch calls changed whenever the name's file is written to or one of the name's owners
 // dies. Other names share the file, so some calls are about nothing. To compare what is read
 // here with what was read before would not do: an entry that came and went between two
-// readings may have been seen by whom we serve, who then waits for its end.
+// readings may have been seen by our caller, which then waits for its end.
 func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
 	s, err := b.use(ctx)
 	if err != nil {
@@ -27,15 +27,15 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	}
 	defer s.leave()
 	var w waiter
-	poll, stop := s.post.watchFile(&w, fileOf(newKey(name).hash))
+	poll, stop := s.notifier.watchFile(&w, fileOf(newKey(name).hash))
 	defer stop()
-	defer s.post.unwatch(&w)
+	defer s.notifier.unwatch(&w)
 	for {
 		ids, err := s.owners(ctx, newKey(name))
 		if err != nil {
 			return err
 		}
-		gone, retry, _ := s.post.watch(&w, ids) // a reason not to hear is answered by looking
+		gone, retry, _ := s.notifier.watch(&w, ids) // if it cannot be watched, retry says when to look
 		changed()
 		if len(gone) > 0 {
 			continue // died since we have read
@@ -64,13 +64,13 @@ func (s *store) owners(ctx context.Context, k key) ([]sessionID, error) {
 	if err != nil {
 		return nil, err
 	}
-	gone, err := s.living(ids)
+	gone, err := s.endedSessions(ids)
 	return slices.DeleteFunc(ids, func(id sessionID) bool { return gone[id] }), err
 }
 
 // next waits until it is time to look again.
 func (w *waiter) next(ctx context.Context, poll, retry time.Duration) error {
-	rest := time.NewTimer(watchRest)
+	rest := time.NewTimer(watchMinInterval)
 	defer rest.Stop()
 	select {
 	case <-rest.C:
@@ -87,7 +87,7 @@ func (w *waiter) next(ctx context.Context, poll, retry time.Duration) error {
 	late := time.NewTimer(every)
 	defer late.Stop()
 	select {
-	case <-w.bell.Rings():
+	case <-w.signal.Rings():
 	case <-late.C:
 	case <-ctx.Done():
 	}

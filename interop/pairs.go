@@ -53,11 +53,11 @@ func (p pair) title() string {
 // Ours. What takes a server a minute to answer is a busy machine's business, not the locks'.
 const (
 	zkURL       = "zookeeper://%s/locks?connect_timeout=1m"
-	setnxURL    = "redis://%s?strategy=setnx&dial_timeout=1m"
-	redissonURL = "redis://%s?strategy=redisson&dial_timeout=1m"
-	redlockURL  = "redlock://%s?dial_timeout=1m"
+	setnxURL    = "redis://%s?strategy=setnx&connect_timeout=1m"
+	redissonURL = "redis://%s?strategy=redisson&connect_timeout=1m"
+	redlockURL  = "redlock://%s?connect_timeout=1m"
 	postgresURL = "%s&strategy=advisory&fence=off&connect_timeout=60"
-	mariadbURL  = "%s?strategy=getlock&names=plain&fence=off&tls=false&dial_timeout=1m"
+	mariadbURL  = "%s?strategy=getlock&names=plain&fence=off&tls=false&connect_timeout=1m"
 )
 
 var pairs = []pair{

@@ -92,7 +92,7 @@ func (s *Store) Lose(name string) int {
 func (s *Store) Forget() {
 	s.mu.Lock()
 	sessions := slices.Collect(maps.Keys(s.open))
-	clear(s.queues) // all at once: nobody is granted what another has just lost
+	clear(s.queues) // all at once: no waiter is granted what another has just lost
 	for _, open := range sessions {
 		open.endLocked()
 	}
@@ -102,7 +102,7 @@ func (s *Store) Forget() {
 	}
 }
 
-// arrive is what a request passes before the store sees it.
+// arrive delays or refuses a request before the store sees it.
 func (s *Store) arrive(ctx context.Context) error {
 	for s.faults.slow.Load() {
 		s.mu.Lock()

@@ -23,6 +23,12 @@ var (
 	named   = map[string]*Store{}
 )
 
+// Open returns a backend of the store that mem://NAME names, which is one for the whole process. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "mem")
+}
+
 func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
 	if u.User != nil || u.Port() != "" || u.Path != "" && u.Path != "/" || u.Opaque != "" {
 		return nil, fmt.Errorf("%w: a mem URL has a name and nothing else: mem://NAME", driver.ErrInvalid)

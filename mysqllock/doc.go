@@ -3,7 +3,7 @@
 //	import _ "github.com/hasplock/hasp/mysqllock"
 //	c, err := hasp.Open(ctx, "mysql://user@127.0.0.1/app") // the password from MYSQL_PWD
 //
-// [Open] uses a *sql.DB that the program has already.
+// [New] uses a *sql.DB that the program has already.
 //
 // # Strategies
 //

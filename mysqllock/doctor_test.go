@@ -103,13 +103,13 @@ func TestGalera(t *testing.T) {
 	if !told(findings(t, base), driver.Warn, "galera", "undo each other") {
 		t.Error("the doctor does not warn of Galera")
 	}
-	if !told(findings(t, param(base, "strategy="+mysqllock.StrategyGetLock)), driver.Bad, "galera", "two clients can hold") {
+	if !told(findings(t, param(base, "strategy="+string(mysqllock.StrategyGetLock))), driver.Bad, "galera", "two clients can hold") {
 		t.Error("the doctor does not warn of GET_LOCK on Galera")
 	}
-	if _, err := client(t, param(base, "strategy="+mysqllock.StrategyGetLock)).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrUnsupported) {
+	if _, err := client(t, param(base, "strategy="+string(mysqllock.StrategyGetLock))).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("GET_LOCK on Galera: %v", err)
 	}
-	alone := param(storeURL(t, backends.SharedMariaDB(t)), "strategy="+mysqllock.StrategyGetLock)
+	alone := param(storeURL(t, backends.SharedMariaDB(t)), "strategy="+string(mysqllock.StrategyGetLock))
 	testkit.Release(t, testkit.Lock(t, client(t, alone), "galera"))
 	if told(findings(t, alone), driver.Bad, "galera", "") {
 		t.Error("the doctor takes every server for a node")

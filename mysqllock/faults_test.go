@@ -64,7 +64,7 @@ func TestKillIsNoticed(t *testing.T) {
 		case <-time.After(slack):
 			t.Errorf("%s: the holder was never told", strategy)
 		}
-		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: strategy})
+		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestTableDropped(t *testing.T) {
 	exec(t, admin(t, m), "DROP TABLE dropped.by_hand")
 	base := param(storeURL(t, m), "prefix=dropped_")
 	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
-		c := client(t, base, hasp.WithTTL(lasting))
+		c := client(t, base, hasp.WithTTL(calm))
 		l := testkit.Lock(t, c, "a")
 		db := admin(t, m)
 		exec(t, db, "DROP TABLE locks."+tables)

@@ -38,7 +38,7 @@ func TestHostileRole(t *testing.T) {
 			t.Logf("not even in its own database: %v", err)
 		}
 	}
-	c := client(t, base, hasp.WithTTL(T))
+	c := client(t, base, hasp.WithTTL(calm))
 	l, err := c.RWMutex("a").Lock(ctx(t))
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func (t *table) Identity(ctx context.Context) (string, error) {
 	if err := t.fit(ctx); err != nil {
 		return "", err
 	}
-	return t.drawn(ctx, StrategyTable, true)
+	return t.drawn(ctx, string(StrategyTable), true)
 }
 
 // Identity of locks that are the server's own. Rows are in tables, and so the number tells them
@@ -34,17 +34,17 @@ func (b *bound) Identity(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if b.opts.Strategy == StrategyRow {
-		return b.drawn(ctx, StrategyRow, false)
+		return b.drawn(ctx, string(StrategyRow), false)
 	}
 	w, err := b.whereabouts(ctx, false)
 	if err != nil {
 		return "", err
 	}
 	if b.opts.PlainNames {
-		return "mysql " + StrategyGetLock + " plain " + digest(w.server), nil
+		return "mysql " + string(StrategyGetLock) + " plain " + digest(w.server), nil
 	}
 	// As it is in the locks' names: there the case counts even where a database has none.
-	return "mysql " + StrategyGetLock + " " + digest(w.server) + " " + digest(w.database, b.opts.Prefix), nil
+	return "mysql " + string(StrategyGetLock) + " " + digest(w.server) + " " + digest(w.database, b.opts.Prefix), nil
 }
 
 // drawn is for a strategy with tables.

@@ -43,7 +43,7 @@ func TestLateRenewalTakesNothingBack(t *testing.T) {
 		for i := range more {
 			more[i] = new(sql.RawBytes)
 		}
-		if err := row(ctx, c, b.named("CALL {p}renew_3(?, ?)", id, s.opts.TTL.Microseconds()), append([]any{&there}, more[:]...)...); err != nil {
+		if err := row(ctx, c, b.named("CALL {p}renew_3(?, ?)", id, s.Options.TTL.Microseconds()), append([]any{&there}, more[:]...)...); err != nil {
 			t.Fatal(err)
 		}
 		return there
@@ -153,7 +153,7 @@ func TestFrozenRenewals(t *testing.T) {
 		if err := row(ctx, f.b.work, f.b.named("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires) FROM {p}sessions WHERE id = ?", s.id), &expires); err != nil {
 			t.Fatal(err)
 		}
-		if missing := sent + s.opts.TTL.Microseconds() - expires; missing > 0 {
+		if missing := sent + s.Options.TTL.Microseconds() - expires; missing > 0 {
 			t.Fatalf("a renewal that was given up took %d us of what a later one was granted", missing)
 		}
 	}

@@ -3,11 +3,8 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // listenMost bounds one call of listen. It is how long a connection that its client has left
@@ -29,10 +26,10 @@ type listener struct {
 	still int64
 }
 
-// listenLocked starts the listening; the caller has session.mu and knows that an entry
+// listenLocked starts the listening; the caller has the session's lock and knows that an entry
 // waits. There is one for all waiters of a session, and it ends when nothing waits any more.
 func (s *session) listenLocked() {
-	if s.listening || s.closed {
+	if s.listening || s.Closed() {
 		return
 	}
 	s.listening = true
@@ -42,14 +39,14 @@ func (s *session) listenLocked() {
 		defer s.listeners.Done()
 		pause := firstPause
 		for s.waits() {
-			if err := s.listen(s.done); err == nil {
+			if err := s.listen(s.Done); err == nil {
 				pause = firstPause
 				continue
 			}
 			// Why is told by the requests of the waiters themselves, who ask now and then.
 			timer := time.NewTimer(pause/2 + rand.N(pause/2))
 			select {
-			case <-s.done.Done():
+			case <-s.Done.Done():
 				timer.Stop()
 			case <-timer.C:
 			}
@@ -62,11 +59,11 @@ func (s *session) listenLocked() {
 // ended from here on, under the same lock under which the next waiter would start it, and
 // its connection is lent to others.
 func (s *session) waits() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		for _, t := range s.tickets {
-			if t.confirmed && !t.held && !t.left {
+	s.Lock()
+	defer s.Unlock()
+	if !s.Closed() {
+		for t := range s.Tickets() {
+			if t.Waits() {
 				return true
 			}
 		}
@@ -80,8 +77,8 @@ func (s *session) waits() bool {
 // time is given up with its connection.
 func (s *session) listen(ctx context.Context) error {
 	l := &s.ear
-	most := min(listenMost, s.opts.TTL)
-	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.opts.TTL/2), errSilent)
+	most := min(listenMost, s.Options.TTL)
+	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
 	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.bell, l.place, l.still, most.Microseconds())
 	bell, stale, found, whole := l.bell, false, false, false
@@ -105,7 +102,9 @@ func (s *session) listen(ctx context.Context) error {
 		}
 		return err
 	})
-	s.grant(granted)
+	for id, seq := range granted {
+		s.Granted(id, seq) // kept where the answer "wait" is still under way: no bell rings twice
+	}
 	if whole && found {
 		l.bell = bell // of an answer that was cut short, the rest is still to be told
 	}
@@ -113,27 +112,7 @@ func (s *session) listen(ctx context.Context) error {
 		l.place = -1 // whatever still waits, it is something else
 	}
 	if err == nil && !found {
-		s.opts.Gone("", fmt.Errorf("%w: the session has expired", driver.ErrGone))
-		err = driver.ErrGone // and not again at once
+		err = s.Dead() // and not again at once
 	}
 	return err
-}
-
-// grant hands out what the bell told of. Seq guards against an id's earlier entry.
-func (s *session) grant(granted map[string]uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, seq := range granted {
-		t := s.tickets[id]
-		if t == nil {
-			continue
-		}
-		// Kept for one that is not confirmed yet: its own answer may have been on its way since
-		// before the grant, and no bell rings twice.
-		t.granted = seq
-		if t.confirmed && t.seq == seq {
-			t.held = true
-			t.bell.Ring()
-		}
-	}
 }

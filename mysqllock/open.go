@@ -10,17 +10,19 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// The strategies: how locks are kept at the server.
+// Strategy is how locks are kept at the server.
+type Strategy string
+
 const (
-	StrategyTable   = "table"   // first come, first served; all primitives
-	StrategyGetLock = "getlock" // GET_LOCK: mutexes, as long as their connections
-	StrategyRow     = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
+	StrategyTable   Strategy = "table"   // first come, first served; all primitives
+	StrategyGetLock Strategy = "getlock" // GET_LOCK: mutexes, as long as their connections
+	StrategyRow     Strategy = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
 type Options struct {
-	// Strategy is Table, GetLock or Row. Default: Table.
-	Strategy string
+	// Strategy is how locks are kept at the server. Default: StrategyTable.
+	Strategy Strategy
 
 	// Prefix begins the names of all tables and procedures: a-z, 0-9 and _, at most 32,
 	// beginning with no digit. All clients of a lock must agree on it. Default: "hasp_".
@@ -98,7 +100,7 @@ func (o *Options) withDefaults() (Options, error) {
 	return r, nil
 }
 
-// Open makes a Backend on a pool of yours, which closing the Backend does not close. It must
+// New makes a Backend on a pool of yours, which closing the Backend does not close. It must
 // be in autocommit mode, as it is unless its DSN says otherwise, and have a database chosen.
 //
 // A session keeps one connection of the pool for renewals, and one more while it waits. If

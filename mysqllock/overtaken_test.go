@@ -60,7 +60,7 @@ func mutex(s *session, name, id string) *ticket {
 func enter(ctx context.Context, t *testing.T, k *ticket, held bool) {
 	t.Helper()
 	if v, err := k.Enqueue(ctx); err != nil || v.Held != held {
-		t.Fatalf("%s: %+v, %v; want held %t", k.request.ID, v, err, held)
+		t.Fatalf("%s: %+v, %v; want held %t", k.Request.ID, v, err, held)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestGrantsCutShort(t *testing.T) {
 	defer cancel()
 	for _, k := range waits {
 		if v, err := k.Wait(short); err != nil || !v.Held {
-			t.Errorf("%s: %+v, %v", k.request.ID, v, err)
+			t.Errorf("%s: %+v, %v", k.Request.ID, v, err)
 		}
 	}
 }

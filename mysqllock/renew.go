@@ -3,17 +3,10 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
-	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 )
-
-// sum says which entries a session has, without listing them.
-type sum struct {
-	count int64
-	seqs  uint64 // folded by exclusive or
-}
 
 // KeepAlive renews the session on a connection of its own. The answer also tells whether the
 // store has those entries that we know of and no others: entries are removed by operators
@@ -22,24 +15,24 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return 0, errSessionClosed
+	known, err := s.Known()
+	if err != nil {
+		return 0, err
 	}
 	var there, stale, untidy bool
-	var has sum
-	var server uint64
-	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		text := s.table.named("CALL {p}renew_3(?, ?)", s.id, s.opts.TTL.Microseconds())
-		err := row(ctx, c, text, &there, &has.count, &has.seqs, &stale, &untidy, &server)
+	var entries int64
+	var seqs, server uint64
+	err = s.renewal.do(ctx, func(c *sql.Conn) error {
+		text := s.table.named("CALL {p}renew_3(?, ?)", s.id, s.Options.TTL.Microseconds())
+		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server)
 		if err != nil || !there {
 			return err
 		}
 		// What follows may fail without harm: the next renewal finds the same.
-		if !s.agrees(has, server) {
-			_ = s.compare(ctx, c, server)
+		if known.Agrees(entries, seqs) {
+			s.Renewed(known, origin(server), nil)
+		} else {
+			_ = s.compare(ctx, c, known, server)
 		}
 		if stale {
 			_ = s.table.reap(ctx, c)
@@ -53,44 +46,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	case err != nil:
 		return 0, s.table.gone(err)
 	case !there:
-		return 0, fmt.Errorf("%w: the session has expired", driver.ErrGone)
+		return 0, s.Dead()
 	}
-	return s.opts.TTL, nil
+	return s.Options.TTL, nil
 }
 
-// agrees reports whether the store has what it should. Requests under way make it differ for a
-// moment, at the price of a list. If it has, it is this server that has it: the number changes
-// under the lock, so that a ticket which is to leave has either the number from before or an
-// entry that was seen since.
-func (s *session) agrees(has sum, server uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var known sum
-	for _, t := range s.tickets {
-		if t.confirmed {
-			known.count++
-			known.seqs ^= t.seq
-		}
-	}
-	if known != has {
-		return false
-	}
-	s.server = server
-	return true
-}
-
-// compare reads which entries the store has. One that we knew before we asked and that is
-// not there has gone. One that belongs to no ticket came too late, and leaves again; there
-// is a ticket for whatever is under way, also for what is just leaving.
-func (s *session) compare(ctx context.Context, q querier, server uint64) error {
-	s.mu.Lock()
-	expected := map[string]*ticket{}
-	for id, t := range s.tickets {
-		if t.confirmed {
-			expected[id] = t
-		}
-	}
-	s.mu.Unlock()
+// compare reads which entries the store has, and removes those that came too late.
+func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[extra], server uint64) error {
 	names := map[string]string{} // by ID
 	err := each(ctx, q, s.table.named("SELECT id, name FROM {p}entries WHERE session = ?", s.id), func(r *sql.Rows) error {
 		var id, name string
@@ -101,23 +63,7 @@ func (s *session) compare(ctx context.Context, q querier, server uint64) error {
 	if err != nil {
 		return err
 	}
-	var gone []string
-	s.mu.Lock()
-	for id, t := range expected {
-		if _, there := names[id]; !there && !t.left && s.tickets[id] == t {
-			s.goneLocked(t)
-			gone = append(gone, id)
-		}
-	}
-	for id := range s.tickets {
-		delete(names, id)
-	}
-	s.server = server // what is still known was seen there, or is about to leave and has the old number
-	s.mu.Unlock()
-	for _, id := range gone {
-		s.opts.Gone(id, fmt.Errorf("%w: no such entry at the renewal", driver.ErrGone))
-	}
-	for id, name := range names {
+	for id, name := range s.Renewed(known, origin(server), names) {
 		if _, _, err := s.table.leave(ctx, q, name, id); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ import (
 const (
 	T       = 2 * time.Second
 	lasting = 6 * time.Second
-	calm    = 12 * time.Second
+	calm    = 20 * time.Second
 	slack   = testkit.Patience
 )
 

@@ -2,12 +2,10 @@ package mysqllock
 
 import (
 	"context"
-	cryptorand "crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -25,7 +23,7 @@ const minTTL = 200 * time.Millisecond
 //
 // Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
 // was lost is confirmed by asking again. Where it may have forgotten, since another server or
-// another run of it answers, Leave does not say ErrGone (see ticket.Leave).
+// another run of it answers, Leave does not say ErrGone (see session.Leave).
 func (t *table) Traits() driver.Traits {
 	return driver.Traits{
 		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true,
@@ -39,13 +37,10 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := t.fit(ctx); err != nil {
 		return nil, 0, err
 	}
-	s := &session{
-		table: t, id: strings.ToLower(cryptorand.Text()), opts: o,
-		renewal: newLine(t.kept), ear: listener{line: newLine(t.kept), place: -1}, tickets: map[string]*ticket{},
-	}
-	s.done, s.finish = context.WithCancel(context.Background())
+	s := newSession(t, o)
+	var server uint64
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		err := row(ctx, c, t.named("CALL {p}open_3(?, ?)", s.id, o.TTL.Microseconds()), &s.server)
+		err := row(ctx, c, t.named("CALL {p}open_3(?, ?)", s.id, o.TTL.Microseconds()), &server)
 		if err == nil && rand.N(sweepFirst) == 0 {
 			t.sweep(ctx, c)
 		}
@@ -53,10 +48,11 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	})
 	if err != nil {
 		t.lookAgain(err)
-		s.finish()
+		s.End()
 		s.renewal.rest()
 		return nil, 0, err
 	}
+	s.Begun(origin(server))
 	return s, o.TTL, nil
 }
 
@@ -166,13 +162,6 @@ func (t *table) leave(ctx context.Context, q querier, name, id string) (there bo
 	err = row(ctx, q, t.named("CALL {p}leave_3(?, ?)", name, id), &there, &server)
 	return there, server, err
 }
-
-// mismatch is the error for a name in use with another capacity.
-func mismatch(r driver.Request, found int64) error {
-	return &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: found}
-}
-
-var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
 
 // errSilent ends a call that the server should have answered by itself.
 var errSilent = errors.New("no answer")

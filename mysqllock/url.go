@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/driver/tlsfiles"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 func init() {
@@ -23,13 +23,20 @@ func init() {
 }
 
 const (
-	defaultPort        = "3306"
-	defaultDialTimeout = 5 * time.Second
+	defaultPort           = "3306"
+	defaultConnectTimeout = 5 * time.Second
 
 	// restMost is for how long a connection is left open that nobody uses. Fewer at rest than
 	// are used at a time would have a burst dial all the while.
 	restMost = time.Minute
 )
+
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "mysql", "mariadb")
+}
 
 // openURL connects to
 //
@@ -58,15 +65,14 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 func parse(u *url.URL) (*mysql.Config, Options, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy: p.OneOf("strategy", StrategyTable, StrategyGetLock, StrategyRow), Prefix: p.String("prefix", defaultPrefix),
+		Strategy: driver.OneOf(p, "strategy", StrategyTable, StrategyGetLock, StrategyRow), Prefix: p.String("prefix", defaultPrefix),
 		NoMigrate: !p.Bool("migrate", true), Retention: p.Duration("retention", defaultRetention),
-		NoFence: p.OneOf("fence", "on", "off") == "off", PlainNames: p.OneOf("names", "hashed", "plain") == "plain",
+		NoFence: driver.OneOf(p, "fence", "on", "off") == "off", PlainNames: driver.OneOf(p, "names", "encoded", "plain") == "plain",
 		Connections: p.Int("connections", 0, 1, mostConnections),
 	}
-	files := tlsfiles.Named(p, "")
-	secure := p.OneOf("tls", "auto", "true", "false")
+	secure := tlsparams.Take(p)
 	passwordFile := p.String("password_file", "")
-	timeout := p.Duration("dial_timeout", defaultDialTimeout)
+	timeout := p.Duration("connect_timeout", defaultConnectTimeout)
 	if err := p.Err(); err != nil {
 		return nil, o, err
 	}
@@ -83,7 +89,7 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	if cfg.User, cfg.Passwd, err = credentials(u, passwordFile); err != nil {
 		return nil, o, err
 	}
-	if err := encrypt(cfg, files, secure); err != nil {
+	if err := encrypt(cfg, secure); err != nil {
 		return nil, o, err
 	}
 	return cfg, o, nil
@@ -133,20 +139,15 @@ func credentials(u *url.URL, file string) (user, password string, err error) {
 
 // encrypt decides about TLS. It is on for every host but this one, unless the URL says
 // tls=false: what travels are names, owners and, with an old server, the password.
-func encrypt(cfg *mysql.Config, files tlsfiles.Files, secure string) error {
+func encrypt(cfg *mysql.Config, secure tlsparams.Params) error {
 	host, _, _ := net.SplitHostPort(cfg.Addr)
-	on := secure == "true" || files.Any() || secure == "auto" && !loopback(host)
-	if !on {
-		return nil
-	}
-	if secure == "false" {
-		return fmt.Errorf("%w: ca, cert and key need tls=true", driver.ErrInvalid)
-	}
-	c, err := files.Config()
-	if err != nil {
+	c, err := secure.Config(!loopback(host))
+	if err != nil || c == nil {
 		return err
 	}
-	c.ServerName = host
+	if c.ServerName == "" {
+		c.ServerName = host
+	}
 	cfg.TLS = c
 	return nil
 }

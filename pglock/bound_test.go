@@ -23,31 +23,45 @@ func TestTerminatedHolder(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, strategy := range boundStrategies {
-		storeURL := with(server.URL(), "strategy="+strategy)
-		held := testkit.Lock(t, client(t, storeURL), "a")
-		next := queued(t, storeURL, "a")
-		var holder hasp.Entry
-		for _, e := range testkit.Entries(t, client(t, storeURL), "a") {
-			holder = e
+		// 50 ms are promised, and a renewal comes every four seconds: who hears it by that hears it
+		// late each time, and a busy machine is late now and then.
+		took := terminated(t, server, strategy)
+		for tries := 1; took > 3*time.Second && tries < 4; tries++ {
+			t.Logf("%s: told after %s", strategy, took)
+			took = terminated(t, server, strategy)
 		}
-		if holder.ID != held.ID() || holder.Token != held.Token() {
-			t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
+		if took > 3*time.Second {
+			t.Errorf("%s: told after %s, and not sooner in any of four times", strategy, took)
 		}
-		began := time.Now()
-		do(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
-			"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots: whoever waits has one
-			"row":      "hasp_holders WHERE name = 'a'",
-		}[strategy])
-		testkit.Lost(t, held, hasp.ReasonDenied)
-		if took := time.Since(began); took > 3*time.Second { // 50 ms are promised; a renewal comes every 4 s
-			t.Errorf("%s: told after %s", strategy, took)
-		}
-		got := testkit.Granted(t, next)
-		if got.Token() <= held.Token() {
-			t.Errorf("%s: token %d after %d", strategy, got.Token(), held.Token())
-		}
-		testkit.Release(t, got)
 	}
+}
+
+// terminated has the server end a holder's connection and returns after how long he was told.
+func terminated(t *testing.T, server *backends.Postgres, strategy string) time.Duration {
+	t.Helper()
+	storeURL := with(server.URL(), "strategy="+strategy)
+	held := testkit.Lock(t, client(t, storeURL), "a")
+	next := queued(t, storeURL, "a")
+	var holder hasp.Entry
+	for _, e := range testkit.Entries(t, client(t, storeURL), "a") {
+		holder = e
+	}
+	if holder.ID != held.ID() || holder.Token != held.Token() {
+		t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
+	}
+	began := time.Now()
+	do(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
+		"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots: whoever waits has one
+		"row":      "hasp_holders WHERE name = 'a'",
+	}[strategy])
+	testkit.Lost(t, held, hasp.ReasonDenied)
+	took := time.Since(began)
+	got := testkit.Granted(t, next)
+	if got.Token() <= held.Token() {
+		t.Errorf("%s: token %d after %d", strategy, got.Token(), held.Token())
+	}
+	testkit.Release(t, got)
+	return took
 }
 
 // S5: the network is cut without a word. Nothing is to be heard, so the deadline tells; the

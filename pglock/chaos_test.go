@@ -123,11 +123,12 @@ func TestRestart(t *testing.T) {
 	control := with(server.URL(), "prefix=unlogged_")
 	testkit.Release(t, testkit.Lock(t, client(t, control), "first use"))
 	do(t, server.URL(), "ALTER TABLE unlogged_entries SET UNLOGGED; ALTER TABLE unlogged_sessions SET UNLOGGED")
-	forgotten := testkit.Lock(t, client(t, control), "crash")
+	restarts := hasp.WithTTL(10 * time.Minute) // as long as it takes
+	forgotten := testkit.Lock(t, client(t, control, restarts), "crash")
 	for how, end := range map[string]func() error{"crash": server.Kill, "clean": server.Stop} {
-		c := client(t, server.URL())
+		c := client(t, server.URL(), restarts)
 		held := testkit.Lock(t, c, how)
-		next := queued(t, server.URL(), how)
+		next := queued(t, server.URL(), how, restarts)
 		if err := end(); err != nil {
 			t.Fatal(err)
 		}

@@ -62,9 +62,11 @@ func TestUncontendedCosts(t *testing.T) {
 		testkit.Release(t, testkit.Lock(t, c, "warm"))
 		before, enter, leave := statements(t, server, "%"), statements(t, server, x.enter), statements(t, server, x.leave)
 		const n = 50
+		began := time.Now()
 		for range n {
 			testkit.Release(t, testkit.Lock(t, c, "warm"))
 		}
+		renewals := int64(time.Since(began) / (hasp.DefaultTTL / 3))
 		e, l, counted := statements(t, server, x.enter)-enter, statements(t, server, x.leave)-leave, int64(2*n)
 		if x.enter == "" {
 			counted = n
@@ -74,12 +76,12 @@ func TestUncontendedCosts(t *testing.T) {
 			calls(t, server, "hasp_obtain", n+1)
 			e = n
 		}
-		if e != n || l < n || l > n+2 {
+		if e != n || l < n || l > n+2+renewals {
 			t.Errorf("%s: %d statements to acquire and %d to release %d times", x.params, e, l, n)
 		}
 		// A renewal that met a request and a release may look after what is gone already.
 		// Beside them: renewals, and the looking of this test itself.
-		if rest > 20 {
+		if rest > 20+2*renewals {
 			t.Errorf("%s: %d other statements", x.params, rest)
 		}
 	}

@@ -3,7 +3,7 @@
 //	import _ "github.com/hasplock/hasp/pglock"
 //	c, err := hasp.Open(ctx, "postgres://app:secret@db.example.org/app")
 //
-// [Open] uses a pgx pool that the program has already, [OpenDB] a *sql.DB.
+// [New] uses a pgx pool that the program has already, [NewDB] a *sql.DB.
 //
 // # Strategies
 //

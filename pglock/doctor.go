@@ -25,7 +25,7 @@ func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 // Diagnose is the same for the strategies that connections hold.
 func (b *bound) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{ctx: ctx, tables: b.tables}
-	x.add(driver.Info, "store", b.String()+", strategy "+b.opts.Strategy, "")
+	x.add(driver.Info, "store", b.String()+", strategy "+string(b.opts.Strategy), "")
 	x.way(b.dialer)
 	return x.examine()
 }

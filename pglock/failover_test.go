@@ -116,31 +116,42 @@ func TestTokensAfterCrash(t *testing.T) {
 	t.Parallel()
 	server := private(t, "wal_writer_delay = 10s") // so that it has not written them
 	for _, strategy := range boundStrategies {
-		c := client(t, with(server.URL(), "strategy="+strategy))
-		testkit.Release(t, testkit.Lock(t, c, strategy))
-		do(t, server.URL(), "CHECKPOINT")
-		testkit.Release(t, testkit.Lock(t, c, strategy))
-		held := testkit.Lock(t, c, strategy) // row's release would wait for the disk
-		last := held.Token()
-		if err := server.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		if lost := ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy); uint64(lost) >= last {
-			t.Errorf("%s: the crash has forgotten nothing: this has tested nothing", strategy)
-		}
-		testkit.Lost(t, held, hasp.ReasonDenied)
-		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
-		for range 3 {
-			l := testkit.Lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
-			if l.Token() <= last {
-				t.Errorf("%s: token %d after %d", strategy, l.Token(), last)
+		for tries := 1; !tokensAfterCrash(t, server, strategy); tries++ {
+			if tries == 5 {
+				t.Errorf("%s: no crash has forgotten anything: this has tested nothing", strategy)
+				break
 			}
-			last = l.Token()
-			testkit.Release(t, l)
 		}
-		do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 	}
+}
+
+// tokensAfterCrash returns false if the server had written everything when it crashed: on a busy
+// machine it has the time to, for a reason of its own.
+func tokensAfterCrash(t *testing.T, server *backends.Postgres, strategy string) bool {
+	t.Helper()
+	c := client(t, with(server.URL(), "strategy="+strategy))
+	testkit.Release(t, testkit.Lock(t, c, strategy))
+	do(t, server.URL(), "CHECKPOINT")
+	testkit.Release(t, testkit.Lock(t, c, strategy))
+	held := testkit.Lock(t, c, strategy) // row's release would wait for the disk
+	last := held.Token()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	forgotten := uint64(ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy)) < last
+	testkit.Lost(t, held, hasp.ReasonDenied)
+	do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
+	for range 3 {
+		l := testkit.Lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
+		if l.Token() <= last {
+			t.Errorf("%s: token %d after %d", strategy, l.Token(), last)
+		}
+		last = l.Token()
+		testkit.Release(t, l)
+	}
+	do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+	return forgotten
 }

@@ -123,7 +123,7 @@ func TestPoolExhausted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := testkit.ClientOn(t, b, hasp.WithTTL(T))
+	c := testkit.ClientOn(t, b, hasp.WithTTL(lasting))
 	l := testkit.Lock(t, c, "exhausted")
 	taken, err := pool.Acquire(t.Context())
 	if err != nil {
@@ -135,7 +135,7 @@ func TestPoolExhausted(t *testing.T) {
 	if _, err := pool.Acquire(short); err == nil {
 		t.Fatal("the pool is not exhausted")
 	}
-	lasts(t, l, T)
+	lasts(t, l, lasting)
 	short, cancel = context.WithTimeout(t.Context(), T/4)
 	defer cancel()
 	if _, err := c.Mutex("another").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
@@ -151,7 +151,7 @@ func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	server := private(t, "max_connections = 20")
 	do(t, server.URL(), "CREATE ROLE crowd LOGIN")
-	c := client(t, server.URL(), hasp.WithTTL(T))
+	c := client(t, server.URL(), hasp.WithTTL(lasting))
 	l := testkit.Lock(t, c, "crowded")
 	var last error
 	for range 25 {
@@ -167,7 +167,7 @@ func TestMaxConnections(t *testing.T) {
 	if _, err := hasp.Open(t.Context(), as(server.URL(), "crowd")); err == nil {
 		t.Error("a full server let another client in")
 	}
-	lasts(t, l, T)
+	lasts(t, l, lasting)
 	testkit.Release(t, l)
 }
 

@@ -68,7 +68,7 @@ func TestHostileRole(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		b, err := pglock.New(t.Context(), pool, &pglock.Options{Strategy: strategy})
+		b, err := pglock.New(t.Context(), pool, &pglock.Options{Strategy: pglock.Strategy(strategy)})
 		if err != nil {
 			t.Fatal(err)
 		}

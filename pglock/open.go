@@ -12,17 +12,19 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// The strategies: how locks are kept at the server.
+// Strategy is how locks are kept at the server.
+type Strategy string
+
 const (
-	StrategyTable    = "table"    // queues in tables: first come, first served; all primitives; leases
-	StrategyAdvisory = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
-	StrategyRow      = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
+	StrategyTable    Strategy = "table"    // queues in tables: first come, first served; all primitives; leases
+	StrategyAdvisory Strategy = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
+	StrategyRow      Strategy = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
 type Options struct {
-	// Strategy is Table, Advisory or Row. Default: Table.
-	Strategy string
+	// Strategy is how locks are kept at the server. Default: StrategyTable.
+	Strategy Strategy
 
 	// Schema has hasp's tables. It is created if it is missing and the role may.
 	// Default: "public". Never what search_path says: roles with different paths would
@@ -116,7 +118,7 @@ func set[T comparable](field *T, def T) {
 	}
 }
 
-// Open makes a backend on a pool of yours, which the backend does not close. Requests
+// New makes a backend on a pool of yours, which the backend does not close. Requests
 // share it with yours; renewals, notifications and the locks of Advisory and Row have
 // connections of their own, made with the pool's settings, so that a pool that is
 // exhausted never loses a lock. ctx bounds the looking at the server.
@@ -133,7 +135,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, e
 	return newBackend(d, d.runner(pool), func() {}, opts), nil
 }
 
-// OpenDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
+// NewDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
 // does not close. There are no notifications then: waiters ask every Options.Poll. One of
 // its connections is taken for the life of each session, so it must be allowed at least
 // two. Table only. ctx bounds the looking at the server.

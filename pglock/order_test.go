@@ -159,9 +159,9 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 // nothing happens for a TTL, and then by a release.
 func notifications(t *testing.T, prefix string) (renewals, released int) {
 	storeURL := storeURL(t, "prefix="+prefix)
-	held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(T)), "notified")
+	held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(lasting)), "notified")
 	for range 3 {
-		queued(t, storeURL, "notified", hasp.WithTTL(T))
+		queued(t, storeURL, "notified", hasp.WithTTL(lasting))
 	}
 	serverURL := backends.SharedPostgres(t).URL()
 	spy, err := pgx.Connect(t.Context(), serverURL)
@@ -175,7 +175,7 @@ func notifications(t *testing.T, prefix string) (renewals, released int) {
 		}
 	}
 	before := ask[int64](t, serverURL, "SELECT max(expires) FROM locks."+prefix+"sessions")
-	renewals = heard(t, spy, T)
+	renewals = heard(t, spy, lasting)
 	if ask[int64](t, serverURL, "SELECT max(expires) FROM locks."+prefix+"sessions") == before {
 		t.Fatal("nothing was renewed meanwhile")
 	}

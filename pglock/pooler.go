@@ -57,7 +57,7 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 		d.seen.listens = false
 	}
 	if d.seen.pooler == transactionPooler && o.Strategy != StrategyTable {
-		return refusePooler(o.Strategy)
+		return refusePooler(string(o.Strategy))
 	}
 	return nil
 }

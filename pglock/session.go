@@ -2,10 +2,13 @@ package pglock
 
 import (
 	"context"
-	"fmt"
-	"sync"
+	"crypto/rand"
+	mathrand "math/rand/v2"
+	"strings"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
 // session is a client's entries in the queues, and the row that they live with.
@@ -15,117 +18,49 @@ import (
 // its sending; because an entry lives as long as the row, whenever it was entered; and
 // because the row dies only by whoever finds it expired, under its lock.
 type session struct {
+	*pushqueue.Session[extra]
+
 	table *table
 	id    string
-	opts  driver.SessionOptions
 	line  *line
-
-	done   context.Context // ended by Close
-	finish context.CancelFunc
-
-	mu      sync.Mutex
-	closed  bool
-	tickets map[string]*ticket // those that may have an entry, by ID
-	leaving map[string]*ticket // those whose Leave has not been answered
-
-	// where is the server, and its timeline, that has answered last on the session's own
-	// connection; "" where that is not to be learnt. See ticket.missing.
-	where string
 }
 
-var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
+// ticket is the grip on one entry. Nothing is kept with it.
+type (
+	ticket = pushqueue.Ticket[extra]
+	extra  struct{}
+)
 
-// register notes that a request for the ticket is about to be sent.
-func (s *session) register(t *ticket) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errSessionClosed
-	}
-	if t.left {
-		return fmt.Errorf("%w: it has left", driver.ErrGone)
-	}
-	s.tickets[t.request.ID] = t
-	return nil
-}
+var errSessionClosed = pushqueue.ErrClosed
 
-// message handles what arrived on the session's channel: "ID SEQ" is a grant, "ID -SEQ" an
-// eviction. Seq guards against a message that an earlier entry of the same ID left on its
-// way: after a lost answer and an expiry, an ID can have a second entry.
-func (s *session) message(text string) {
-	var id string
-	var seq int64
-	if _, err := fmt.Sscan(text, &id, &seq); err != nil {
-		return // not ours; anybody can notify
+func newSession(t *table, o driver.SessionOptions) *session {
+	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
+	s.Session = pushqueue.New[extra](s, o)
+	s.line = &line{to: t.links, heard: s.Message, stands: s.lookUp}
+	if t.links.hears() {
+		s.line.channel = "hasp_s_" + s.id
 	}
-	s.mu.Lock()
-	t := s.tickets[id]
-	if t == nil {
-		s.mu.Unlock()
-		return
-	}
-	if seq > 0 {
-		t.granted = seq
-		t.bell.Ring()
-		s.mu.Unlock()
-		return
-	}
-	mine := t.seq == -seq
-	if mine {
-		s.goneLocked(t)
-	}
-	s.mu.Unlock()
-	if mine {
-		s.opts.Gone(id, fmt.Errorf("%w: evicted", driver.ErrGone))
-	}
-}
-
-// goneLocked drops a ticket whose entry the store does not have.
-func (s *session) goneLocked(t *ticket) {
-	t.gone, t.sent = true, false
-	delete(s.tickets, t.request.ID)
-	t.bell.Ring()
+	return s
 }
 
 // lookUp has every waiter ask, because the connection has been down and with it whatever
-// was notified meanwhile.
+// was notified meanwhile. They do not all ask at once.
 func (s *session) lookUp() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tickets {
-		if t.confirmed && !t.held {
-			t.missed = true
-			t.bell.Ring()
+	s.Lock()
+	defer s.Unlock()
+	for t := range s.Tickets() {
+		if t.Waits() {
+			t.AskAfter(time.Millisecond + mathrand.N(50*time.Millisecond))
 		}
 	}
 }
 
-// dead tells the core that the session's row is gone, and returns the error for the call
-// that found out.
-func (s *session) dead() error {
-	err := fmt.Errorf("%w: the session has expired", driver.ErrGone)
-	s.opts.Gone("", err)
-	return err
-}
-
 // Close removes all entries and the session's row, in one transaction.
 func (s *session) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	for _, t := range s.tickets {
-		t.bell.Ring()
-	}
-	clear(s.tickets)
-	s.mu.Unlock()
-	s.finish() // ends the line, and every Wait
+	s.End()
 	err := s.table.ask(ctx, "SELECT hasp_finish(hasp_level($1::pg_catalog.text))::pg_catalog.text", []any{s.id}, new(string))
 	if noSchema(err) {
 		return nil // whoever dropped the tables has removed the entries as well
 	}
 	return err
-}
-
-// Ticket prepares an entry.
-func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return &ticket{session: s, request: r}
 }

@@ -1,7 +1,10 @@
 package pglock_test
 
 import (
+	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,17 +22,26 @@ func TestSliceEndsAsItsTurnComes(t *testing.T) {
 		t.Run(params, func(t *testing.T) {
 			storeURL := with(server.URL(), params)
 			testkit.Release(t, testkit.Lock(t, client(t, storeURL), params)) // the tables are made
-			ctx := testkit.Context(t)
+			// What ends the test is that nobody has got the lock for so long: with slices as short as
+			// these, a turn may take a busy machine a tenth of a second.
+			ctx, giveUp := context.WithCancelCause(t.Context())
+			defer giveUp(nil)
+			stuck := time.AfterFunc(testkit.Patience, func() { giveUp(fmt.Errorf("nobody got the lock for %s", testkit.Patience)) })
+			defer stuck.Stop()
+			enough := time.Now().Add(testkit.Patience / 2)
 			var turns sync.WaitGroup
+			var taken atomic.Int64
 			for i := range 4 {
 				c := sliced(t, storeURL, time.Duration(1+i%2)*time.Millisecond)
 				turns.Go(func() {
-					for range 150 {
+					for n := 0; n < 150 && time.Now().Before(enough); n++ {
 						l, err := c.Mutex(params).Lock(ctx)
 						if err != nil {
-							t.Error(err)
+							t.Errorf("%v (%v)", err, context.Cause(ctx))
 							return
 						}
+						stuck.Reset(testkit.Patience)
+						taken.Add(1)
 						time.Sleep(time.Millisecond) // about a slice
 						if err := l.Release(ctx); err != nil {
 							t.Error(err)
@@ -38,6 +50,7 @@ func TestSliceEndsAsItsTurnComes(t *testing.T) {
 				})
 			}
 			turns.Wait()
+			t.Logf("%d turns", taken.Load())
 		})
 	}
 }

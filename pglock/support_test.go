@@ -15,12 +15,14 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// T is the TTL of clients whose leases are to expire, calm of those whose leases are to
-// last whatever else the machine does, and slack how long is waited for what must come.
+// T is the TTL of clients whose leases are to expire, lasting of those that must be renewed to
+// last through a test, calm of those whose leases are to last whatever else the machine does, and
+// slack how long is waited for what must come.
 const (
-	T     = 2 * time.Second
-	calm  = 20 * time.Second
-	slack = testkit.Patience
+	T       = 2 * time.Second
+	lasting = 6 * time.Second
+	calm    = 20 * time.Second
+	slack   = testkit.Patience
 )
 
 func client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {

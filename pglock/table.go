@@ -2,9 +2,7 @@ package pglock
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -143,27 +141,21 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := t.ensure(ctx); err != nil {
 		return nil, 0, err
 	}
-	s := &session{
-		table: t, opts: o, id: strings.ToLower(rand.Text()[:16]), // 80 random bits
-		tickets: map[string]*ticket{}, leaving: map[string]*ticket{},
-	}
-	s.done, s.finish = context.WithCancel(context.Background())
-	s.line = &line{to: t.links, heard: s.message, stands: s.lookUp}
-	if t.links.hears() {
-		s.line.channel = "hasp_s_" + s.id
-	}
-	err := s.line.start(ctx, s.done)
+	s := newSession(t, o)
+	var where string
+	err := s.line.start(ctx, s.Done)
 	if err == nil {
 		err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
 			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint)::pg_catalog.text, hasp_where()"),
-				[]any{s.id, o.TTL.Microseconds()}, new(string), &s.where)
+				[]any{s.id, o.TTL.Microseconds()}, new(string), &where)
 		})
 	}
 	if err != nil {
-		s.finish()
+		s.End()
 		return nil, 0, explain(ctx, err)
 	}
-	go t.sweep(s.done)
+	s.Begun(where)
+	go t.sweep(s.Done)
 	return s, o.TTL, nil
 }
 

@@ -30,6 +30,13 @@ var passedOn = []string{
 	"connect_timeout", "target_session_attrs", "application_name", "channel_binding",
 }
 
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "postgres", "postgresql")
+}
+
 // openURL opens
 //
 //	postgres://[USER[:PASSWORD]@][HOST[:PORT][,HOST[:PORT]...]]/[DATABASE][?parameters]
@@ -39,7 +46,7 @@ var passedOn = []string{
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
-		Strategy:    p.OneOf("strategy", StrategyTable, StrategyAdvisory, StrategyRow),
+		Strategy:    driver.OneOf(p, "strategy", StrategyTable, StrategyAdvisory, StrategyRow),
 		Schema:      p.String("schema", ""),
 		Prefix:      p.String("prefix", ""),
 		NoMigrate:   !p.Bool("migrate", true),
@@ -48,7 +55,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		NoListen:    !p.Bool("listen", true),
 		Retention:   p.Duration("retention", 0),
 		Key:         p.String("key", ""),
-		NoFence:     p.OneOf("fence", "on", "off") == "off",
+		NoFence:     driver.OneOf(p, "fence", "on", "off") == "off",
 	}
 	cfg, err := connConfig(u, p)
 	if err == nil {

@@ -182,6 +182,7 @@ func TestManyGaveUp(t *testing.T) {
 			}
 			cancel()
 		}
+		testkit.Eventually(t, "all have given up", func() bool { return ask[int](t, server.URL(), waiting) == 0 })
 		next := waits(t, server.URL(), c, strategy)
 		testkit.Eventually(t, "the gaps counted as served", func() bool {
 			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = $1", strategy) <= 9

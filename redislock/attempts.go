@@ -30,7 +30,7 @@ func newAttempts(conn redisconn.Conn, o Options, d *dialect) *attempts {
 func (a *attempts) String() string { return a.conn.String() }
 
 func (a *attempts) Traits() driver.Traits {
-	return driver.Traits{Fencing: a.opts.Fence != FenceOff, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
+	return driver.Traits{Fencing: !a.opts.NoFence, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
 }
 
 func (a *attempts) Close() error {
@@ -45,12 +45,12 @@ func (a *attempts) keys(name string) ([]string, error) {
 	key := a.opts.Prefix + name
 	braced, ok := setnx.Tag(key)
 	switch {
-	case strings.HasPrefix(key, a.opts.Fence) && a.opts.Fence != FenceOff, strings.HasPrefix(key, setnx.CompanionPrefix):
+	case strings.HasPrefix(key, a.opts.FencePrefix) && !a.opts.NoFence, strings.HasPrefix(key, setnx.CompanionPrefix):
 		return nil, fmt.Errorf("%w: keys that begin with %q are taken by this strategy", driver.ErrUnsupported, setnx.CompanionPrefix)
 	case !ok && a.conn.Topology() == redisconn.Cluster:
 		return nil, fmt.Errorf("%w: with '}' in the name its keys cannot share a slot of the cluster", driver.ErrUnsupported)
 	}
-	return []string{key, a.opts.Fence + braced, setnx.WaitersPrefix + braced}, nil
+	return []string{key, a.opts.FencePrefix + braced, setnx.WaitersPrefix + braced}, nil
 }
 
 // mostWoken bounds how many waiters are woken in a row because nobody seems to listen. A
@@ -77,7 +77,7 @@ func (a *attempts) Open(ctx context.Context, o driver.SessionOptions) (driver.Se
 		store: a, opts: o, keep: keep, counter: keep, id: strings.ToLower(crand.Text()[:16]), uuid: newUUID(),
 		tickets: map[string]*attempt{}, names: map[string]*nameWaiters{},
 	}
-	if a.opts.Fence == FenceOff {
+	if a.opts.NoFence {
 		s.counter = "0"
 	}
 	s.done, s.finish = context.WithCancel(context.Background())

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // One script call to acquire and one to release, and no message, where nobody contends.
@@ -28,12 +29,13 @@ func TestUncontendedCosts(t *testing.T) {
 		}
 	}
 	cycle() // loads the scripts
-	before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
+	before, messages, dialed := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish"), connections(t, server)
 	const n = 50
 	for range n {
 		cycle()
 	}
-	if got := server.Calls(t, "evalsha|eval") - before; got != 2*n {
+	dialed = connections(t, server) - dialed - 1 // each repeats a request, or looks for what was not heard
+	if got := server.Calls(t, "evalsha|eval") - before; got < 2*n || got > 2*n+dialed {
 		t.Errorf("%d script calls for %d locks and releases", got, n)
 	}
 	if got := server.Calls(t, "publish") - messages; got != 0 {
@@ -45,14 +47,24 @@ func TestUncontendedCosts(t *testing.T) {
 // that hands over, and one message.
 func TestContendedCosts(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{8, 64, 512} {
+	contendedCosts(t, 8, 64)
+}
+
+func TestContendedCostsOfMany(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	contendedCosts(t, 512)
+}
+
+func contendedCosts(t *testing.T, sizes ...int) {
+	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			server := backends.StartRedis(t, backends.RedisOptions{})
-			first := client(t, server.URL(), hasp.WithTTL(10*time.Minute))
+			first := client(t, server.URL(), hasp.WithTTL(time.Hour))
 			l := testkit.Lock(t, first, "a")
 			var clients []*hasp.Client
 			for range n {
-				c := client(t, server.URL()+"?dial_timeout=1m", hasp.WithTTL(10*time.Minute))
+				c := client(t, server.URL()+"?connect_timeout=1m", hasp.WithTTL(time.Hour)) // no renewal falls into this
 				// One after the other: a thousand connections at once are another test.
 				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
@@ -60,6 +72,7 @@ func TestContendedCosts(t *testing.T) {
 				clients = append(clients, c)
 			}
 			before, messages := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish")
+			dialed := connections(t, server)
 			var wg sync.WaitGroup
 			for _, c := range clients {
 				wg.Go(func() {
@@ -79,16 +92,31 @@ func TestContendedCosts(t *testing.T) {
 				t.Error(err)
 			}
 			wg.Wait()
-			scripts := float64(server.Calls(t, "evalsha|eval")-before) / float64(2*n)
+			dialed = connections(t, server) - dialed - 1 // that which asks
+			calls := server.Calls(t, "evalsha|eval") - before
+			scripts := float64(calls) / float64(2*n)
 			published := float64(server.Calls(t, "publish")-messages) / float64(2*n)
-			// Those who were close to the front and waited long have asked once; renewals of
-			// a minute's TTL do not fall into this time.
-			if scripts > 2.2 || published > 1.05 {
-				t.Errorf("%.2f script calls and %.2f messages an acquisition", scripts, published)
+			t.Logf("%.2f script calls and %.2f messages an acquisition, %d connections made anew", scripts, published, dialed)
+			// Those who were close to the front and waited long have asked once. On a machine where
+			// an answer takes seconds a client gives a connection up for another, on which a request is
+			// repeated, or looked for what was not heard: that is one call.
+			if most := 2.2*float64(2*n) + float64(dialed); float64(calls) > most || published > 1.05 {
+				t.Errorf("%d script calls and %.2f messages an acquisition; %.0f calls are allowed", calls, published, most)
 			}
-			t.Logf("%.2f script calls and %.2f messages an acquisition", scripts, published)
 		})
 	}
+}
+
+// connections is how many the server has accepted so far, that of this question among them.
+func connections(t *testing.T, server *backends.Redis) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(do(t, server, "INFO", "stats"), "total_connections_received:")
+	text, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // All entries of a client, waiters included, are renewed by one call for up to 256 entries.

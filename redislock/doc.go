@@ -4,7 +4,7 @@
 //	import _ "github.com/hasplock/hasp/redislock"
 //	c, err := hasp.Open(ctx, "redis://127.0.0.1:6379")
 //
-// [Open] and redislock/goredis use a client that the program has already.
+// [New] and redislock/goredis use a client that the program has already.
 //
 // # Strategies
 //

@@ -39,7 +39,7 @@ type identity struct {
 }
 
 func newIdentity(conn redisconn.Conn, o Options) *identity {
-	id := &identity{conn: conn, key: setnx.IdentityKey, text: o.Strategy}
+	id := &identity{conn: conn, key: setnx.IdentityKey, text: string(o.Strategy)}
 	if o.Strategy == StrategyQueue {
 		id.key = o.Prefix + "identity"
 	} else {

@@ -44,7 +44,7 @@ func TestIdentity(t *testing.T) {
 		"queue":                   {"", "/0", "?strategy=queue", "?prefix=hasp:", "?retention=2h"},
 		"another prefix":          {"?prefix=shop:", "/0?prefix=shop:"},
 		"another database":        {"/1", "/1?prefix=hasp:"},
-		"setnx":                   {"?strategy=setnx", "?strategy=setnx&fence=off", "?strategy=setnx&fence=shop:"},
+		"setnx":                   {"?strategy=setnx", "?strategy=setnx&fence=off", "?strategy=setnx&fence_prefix=shop:"},
 		"setnx, a prefix":         {"?strategy=setnx&prefix=shop:"},
 		"setnx, another database": {"/2?strategy=setnx"},
 		"redisson":                {"?strategy=redisson", "?strategy=redisson&fence=off"},
@@ -188,8 +188,8 @@ func TestIdentityEndsWithClose(t *testing.T) {
 		stacks := make([]byte, 4<<20)
 		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).remind.func")
 	}
-	for _, strategy := range []string{redislock.StrategyQueue, redislock.StrategySetNX} {
-		b, err := redislock.New(client, &redislock.Options{Strategy: strategy})
+	for _, strategy := range []redislock.Strategy{redislock.StrategyQueue, redislock.StrategySetNX} {
+		b, err := redislock.New(client, &redislock.Options{Strategy: redislock.Strategy(strategy)})
 		must(t, err)
 		testkit.Identity(t, b)
 		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})

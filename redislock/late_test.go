@@ -40,7 +40,7 @@ func TestLatePublish(t *testing.T) {
 	must(t, err)
 	t.Cleanup(own.Close)
 	conn := &tardy{Conn: redisconn.FromRueidis(own)}
-	b, err := redislock.OpenConn(conn, nil)
+	b, err := redisconn.NewBackend(conn, (*redislock.Options)(nil))
 	must(t, err)
 	s := session(t, b, calm)
 	r := testkit.Request("a")

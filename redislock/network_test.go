@@ -103,7 +103,7 @@ func TestPartition(t *testing.T) {
 func TestCancelWhileServerHangs(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	c := client(t, server.URL(), hasp.WithTTL(20*time.Second))
+	c := client(t, server.URL(), hasp.WithTTL(time.Hour))
 	testkit.Lock(t, c, "warm")
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestCancelWhileServerHangs(t *testing.T) {
 		err := <-done
 		// 250 ms are promised; the rest is for a machine that does other things. Without the
 		// promise it is the TTL.
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); took > slack {
 			t.Errorf("cancelling took %s", took)
 		}
 		if !errors.Is(err, context.Canceled) {

@@ -3,8 +3,10 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,30 +20,34 @@ func init() {
 	for scheme := range redisconn.Schemes {
 		driver.Register(scheme, openURL)
 	}
+	redisconn.NewBackend = func(conn redisconn.Conn, o any) (driver.Backend, error) { return newBackend(conn, o.(*Options)) }
 }
 
-// The strategies: how locks are kept at the server.
-const (
-	StrategyQueue    = "queue"    // first come, first served; all primitives; hasp's own format
-	StrategySetNX    = "setnx"    // SET NX PX: shares mutexes with redsync, redislock, node-redlock, redis-py
-	StrategyRedisson = "redisson" // a hash: shares mutexes with Redisson's RLock
-)
+// Strategy is how locks are kept at the server.
+type Strategy string
 
-// FenceOff is the Options.Fence that keeps no counters: the locks then have no tokens.
-const FenceOff = "off"
+const (
+	StrategyQueue    Strategy = "queue"    // first come, first served; all primitives; hasp's own format
+	StrategySetNX    Strategy = "setnx"    // SET NX PX: shares mutexes with redsync, redislock, node-redlock, redis-py
+	StrategyRedisson Strategy = "redisson" // a hash: shares mutexes with Redisson's RLock
+)
 
 // Options are the settings of a store. nil or the zero value means the defaults.
 type Options struct {
-	// Strategy is Queue, SetNX or Redisson. Default: Queue.
-	Strategy string
+	// Strategy is how locks are kept at the server. Default: StrategyQueue.
+	Strategy Strategy
 
-	// Prefix begins every key. Default: "hasp:" for Queue, nothing for the others, which
-	// share their keys with other libraries.
+	// Prefix begins every key. Default: "hasp:" for StrategyQueue, nothing for the others,
+	// which share their keys with other libraries.
 	Prefix string
 
-	// Fence begins the keys of the counters that tokens are drawn from, for SetNX and
-	// Redisson, or is FenceOff. Default: "hasp:lock:t:".
-	Fence string
+	// FencePrefix begins the keys of the counters that tokens are drawn from, for
+	// StrategySetNX and StrategyRedisson. Default: "hasp:lock:t:".
+	FencePrefix string
+
+	// NoFence keeps no counters: the locks of StrategySetNX and StrategyRedisson then have no
+	// tokens. Default: tokens are drawn.
+	NoFence bool
 
 	// Replicas that must have an acquisition before it counts (WAIT). It makes losing a lock by a failover
 	// unlikely, not impossible. Default: 0, nobody is waited for.
@@ -53,9 +59,9 @@ type Options struct {
 }
 
 const (
-	defaultPrefix    = "hasp:"
-	defaultFence     = setnx.CompanionPrefix + "t:"
-	defaultRetention = 24 * time.Hour
+	defaultPrefix      = "hasp:"
+	defaultFencePrefix = setnx.CompanionPrefix + "t:"
+	defaultRetention   = 24 * time.Hour
 )
 
 // plainPrefix has no braces, which would move the hash tag, and nothing that means
@@ -73,8 +79,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Prefix == "" && r.Strategy == StrategyQueue {
 		r.Prefix = defaultPrefix
 	}
-	if r.Fence == "" {
-		r.Fence = defaultFence
+	if r.FencePrefix == "" {
+		r.FencePrefix = defaultFencePrefix
 	}
 	if r.Retention == 0 {
 		r.Retention = defaultRetention
@@ -82,10 +88,10 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case r.Strategy != StrategyQueue && r.Strategy != StrategySetNX && r.Strategy != StrategyRedisson:
 		return r, fmt.Errorf("%w: the strategy must be queue, setnx or redisson", driver.ErrInvalid)
-	case r.Strategy == StrategyQueue && r.Fence != defaultFence:
+	case r.Strategy == StrategyQueue && (r.NoFence || r.FencePrefix != defaultFencePrefix):
 		return r, fmt.Errorf("%w: fence is for the strategies setnx and redisson; a queue has its own tokens", driver.ErrInvalid)
-	case !plainPrefix.MatchString(r.Fence):
-		return r, fmt.Errorf("%w: fence has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
+	case !plainPrefix.MatchString(r.FencePrefix):
+		return r, fmt.Errorf("%w: the fence prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case r.Prefix != "" && !plainPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case r.Replicas < 0:
@@ -115,14 +121,13 @@ func (o *Options) keep(ttl time.Duration) (string, error) {
 	return millis(max(o.Retention, ttl+keepMargin)), nil
 }
 
-// Open makes a backend on a client of yours, which the backend does not close. Its
-// requests run beside yours.
+// New makes a backend on a client of yours, which the backend does not close. Its requests run
+// beside yours. For a client of go-redis see package goredis.
 func New(client rueidis.Client, o *Options) (driver.Backend, error) {
-	return OpenConn(redisconn.FromRueidis(client), o)
+	return newBackend(redisconn.FromRueidis(client), o)
 }
 
-// OpenConn is for adapters to other client libraries; see redislock/goredis.
-func OpenConn(conn redisconn.Conn, o *Options) (driver.Backend, error) {
+func newBackend(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 	opts, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -136,14 +141,22 @@ func OpenConn(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 	return newQueue(conn, opts), nil
 }
 
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, slices.Collect(maps.Keys(redisconn.Schemes))...)
+}
+
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy:  p.OneOf("strategy", StrategyQueue, StrategySetNX, StrategyRedisson),
-		Prefix:    p.String("prefix", ""),
-		Fence:     fence(p),
-		Replicas:  p.Int("wait", 0, 0, 100),
-		Retention: p.Duration("retention", defaultRetention),
+		Strategy:    driver.OneOf(p, "strategy", StrategyQueue, StrategySetNX, StrategyRedisson),
+		Prefix:      p.String("prefix", ""),
+		FencePrefix: p.String("fence_prefix", ""),
+		NoFence:     driver.OneOf(p, "fence", "on", "off") == "off",
+		Replicas:    p.Int("wait", 0, 0, 100),
+		Retention:   p.Duration("retention", defaultRetention),
 	}
 	cfg, err := redisconn.Parse(u, p, redisconn.Schemes[u.Scheme])
 	if err == nil {
@@ -163,20 +176,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		conn.Close()
 		return nil, err
 	}
-	return OpenConn(conn, &o)
-}
-
-// fence reads what other stores spell fence=on and fence=off, and here may be a prefix as well.
-// A word that looks like one of the two must not become the beginning of a key.
-func fence(p *driver.Params) string {
-	switch v := p.String("fence", ""); v {
-	case "on":
-		return defaultFence
-	case "true", "false", "yes", "no", "1", "0":
-		return p.OneOf("fence", "on", FenceOff, "PREFIX") // refused
-	default:
-		return v
-	}
+	return newBackend(conn, &o)
 }
 
 // refuseReplica is for URLs that name a replica: locks there would be refused, or, where it

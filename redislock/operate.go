@@ -33,7 +33,7 @@ func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driv
 		me, _ = parts[2].(string)
 	}
 	e.Request = driver.Request{Name: name, ID: holder, Units: driver.Whole, Capacity: driver.Whole, Owner: holder}
-	if a.opts.Fence != FenceOff {
+	if !a.opts.NoFence {
 		e.Seq, _ = strconv.ParseUint(counter, 10, 64)
 	}
 	if ownValue.MatchString(holder) {
@@ -78,11 +78,11 @@ func (a *attempts) Evict(ctx context.Context, name, id string) error {
 // those that hasp has taken within the retention have one. Whoever holds such a name now may
 // be anybody.
 func (a *attempts) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	if a.opts.Fence == FenceOff {
+	if a.opts.NoFence {
 		return fmt.Errorf("%w: with fence=off nothing tells a lock from another key", driver.ErrUnsupported)
 	}
-	return scan(ctx, a.conn, a.opts.Fence+"{*", "string", func(counter string) (more bool, err error) {
-		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.Fence))
+	return scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", func(counter string) (more bool, err error) {
+		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
 		name, ours := strings.CutPrefix(key, a.opts.Prefix)
 		if !ours || !strings.HasPrefix(name, prefix) || name == "" || !utf8.ValidString(name) {
 			return true, nil

@@ -2,14 +2,12 @@ package redislock
 
 import (
 	"context"
-	"crypto/rand"
 	"embed"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
@@ -71,14 +69,10 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{
-		queue: q, opts: o, ttl: micros(o.TTL), keep: keep, tickets: map[string]*ticket{},
-		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
-	}
-	s.done, s.finish = context.WithCancel(context.Background())
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.message, Stands: s.lookUp}
-	if err := l.Start(ctx, s.done); err != nil {
-		s.finish()
+	s := newSession(q, o, keep)
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Stands: s.lookUp}
+	if err := l.Start(ctx, s.Done); err != nil {
+		s.End()
 		return nil, 0, err
 	}
 	return s, o.TTL, nil
@@ -123,23 +117,14 @@ func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err er
 	return r.Value == int64(1), r.Err
 }
 
-// answer is what the entering script says.
-type answer struct {
-	held, busy bool
-	refused    bool // with an error: the store has answered, and has no entry
-	again      bool // busy, but dead holders may be in the way: to be asked again at once
-	seq        uint64
-	retry      time.Duration
-	holder     string
-}
-
-func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) {
+// answer reads what the entering script says. again: it is busy, but dead holders may be in the
+// way; to be asked again at once.
+func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again bool, err error) {
 	if reply.Err != nil {
-		err := wrongType(r.Name, reply.Err)
-		return answer{refused: errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrRefused)}, err
+		return a, false, wrongType(r.Name, reply.Err)
 	}
 	if seq, ok := reply.Value.(int64); ok {
-		return answer{held: true, seq: uint64(seq)}, nil
+		return pushqueue.Answer{State: pushqueue.Held, Seq: uint64(seq)}, false, nil
 	}
 	parts, _ := reply.Value.([]any)
 	field := func(i int) any {
@@ -152,17 +137,18 @@ func (q *queue) answer(r driver.Request, reply redisconn.Reply) (answer, error) 
 	text := func(i int) string { s, _ := field(i).(string); return s }
 	switch text(0) {
 	case "wait":
-		return answer{seq: uint64(number(1)), retry: time.Duration(number(2)) * time.Microsecond}, nil
+		retry := time.Duration(number(2)) * time.Microsecond
+		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry}, false, nil
 	case "busy":
-		return answer{busy: true, again: number(2) == 1, holder: parseRest(text(1)).owner}, nil
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseRest(text(1)).owner}, number(2) == 1, nil
 	case "gone":
-		return answer{refused: true}, fmt.Errorf("%w: no such entry", driver.ErrGone)
+		return pushqueue.Answer{State: pushqueue.Gone}, false, nil
 	case "mismatch":
-		return answer{refused: true}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: number(1)}
+		return a, false, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: number(1)}
 	case "other":
-		return answer{refused: true}, fmt.Errorf("%w: another name has the same hash", driver.ErrMismatch)
+		return a, false, fmt.Errorf("%w: another name has the same hash", driver.ErrMismatch)
 	case "foreign":
-		return answer{refused: true}, foreign(r.Name)
+		return a, false, foreign(r.Name)
 	}
-	return answer{}, fmt.Errorf("unexpected answer %v", reply.Value)
+	return a, false, fmt.Errorf("unexpected answer %v", reply.Value)
 }

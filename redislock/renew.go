@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/keepalive"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
@@ -19,7 +18,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.queue.identity.remind(s.opts.TTL)
+	s.queue.identity.remind(s.Options.TTL)
 	return s.renew(ctx, func(*ticket) bool { return true })
 }
 
@@ -30,13 +29,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 // later, and give them a whole TTL.
 func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Duration, error) {
 	began := time.Now()
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	s.Lock()
+	if s.Closed() {
+		s.Unlock()
 		return 0, errSessionClosed
 	}
-	all := make([]*ticket, 0, len(s.tickets))
-	for _, t := range s.tickets {
+	var all []*ticket
+	for t := range s.Tickets() {
 		if which(t) {
 			all = append(all, t)
 		}
@@ -44,29 +43,29 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 	// By name where the age is the same, which it is for those renewed together: each name
 	// costs the server something by itself.
 	slices.SortFunc(all, func(a, b *ticket) int {
-		if c := a.renewed.Compare(b.renewed); c != 0 {
+		if c := a.Extra.renewed.Compare(b.Extra.renewed); c != 0 {
 			return c
 		}
-		return strings.Compare(a.key, b.key)
+		return strings.Compare(a.Extra.key, b.Extra.key)
 	})
-	s.mu.Unlock()
+	s.Unlock()
 	if len(all) == 0 {
-		return s.opts.TTL, nil
+		return s.Options.TTL, nil
 	}
-	sw := inSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.key }, s.renewSlice)
+	sw := inSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
 
-	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
-	s.mu.Lock()
+	tally := keepalive.Tally{TTL: s.Options.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
+	s.Lock()
 	for _, t := range all {
-		if s.tickets[t.request.ID] != t {
+		if !s.Has(t) {
 			continue // it has left, or is gone
 		}
 		tally.All++
-		if t.renewed.Before(began) {
-			tally.Late[t.request.ID] = keepalive.Left(s.opts.TTL, t.renewed, began)
+		if t.Extra.renewed.Before(began) {
+			tally.Late[t.Request.ID] = keepalive.Left(s.Options.TTL, t.Extra.renewed, began)
 		}
 	}
-	s.mu.Unlock()
+	s.Unlock()
 	return tally.Answer(ctx)
 }
 
@@ -110,14 +109,14 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 }
 
 func (s *session) batches(slice []*ticket) []*batch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	oneName := s.queue.conn.Topology() == redisconn.Cluster
-	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return s.tickets[t.request.ID] != t })
+	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return !s.Has(t) })
 	var all []*batch
 	for i := 0; i < len(slice); {
 		of := i + 1 // the name of the first
-		for of < len(slice) && slice[of].key == slice[i].key {
+		for of < len(slice) && slice[of].Extra.key == slice[i].Extra.key {
 			of++
 		}
 		if len(all) == 0 || oneName {
@@ -129,17 +128,17 @@ func (s *session) batches(slice []*ticket) []*batch {
 	return all
 }
 
-// add adds a name with its tickets. The caller has session.mu.
+// add adds a name with its tickets. The caller has the session's lock.
 func (b *batch) add(tickets []*ticket) {
-	b.call.Keys = append(b.call.Keys, tickets[0].key)
+	b.call.Keys = append(b.call.Keys, tickets[0].Extra.key)
 	b.call.Args = append(b.call.Args, strconv.Itoa(len(tickets)))
 	for _, t := range tickets {
 		believed := "w"
-		if t.held {
+		if t.Held() {
 			believed = "h"
 		}
-		b.call.Args = append(b.call.Args, believed+t.request.ID)
-		b.tickets = append(b.tickets, known{t, t.confirmed})
+		b.call.Args = append(b.call.Args, believed+t.Request.ID)
+		b.tickets = append(b.tickets, known{t, t.Confirmed()})
 	}
 }
 
@@ -149,12 +148,12 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 	if !ok || len(news)%2 != 0 {
 		return fmt.Errorf("renewal: unexpected answer %T", reply)
 	}
-	var gone []string
-	s.mu.Lock()
+	var gone []*ticket
+	s.Lock()
 	for _, k := range b.tickets {
 		// Also one that is not there, of which we had no answer yet: see below.
-		if k.renewed.Before(sent) {
-			k.renewed = sent
+		if k.Extra.renewed.Before(sent) {
+			k.Extra.renewed = sent
 		}
 	}
 	for i := 0; i < len(news); i += 2 {
@@ -164,25 +163,20 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 			continue
 		}
 		k := b.tickets[at-1]
-		t := k.ticket
 		switch {
-		case t.left || t.gone:
+		case !s.Has(k.ticket): // it has left, or is gone
 		case what > 0:
-			t.granted = uint64(what)
-			t.bell.Ring()
-		case what < 0 && !t.watching:
-			t.watching, t.retry = true, time.Duration(-what)*time.Microsecond
-			t.bell.Ring()
+			k.Grant(uint64(what))
+		case what < 0 && !k.Extra.watching:
+			k.Extra.watching = true
+			k.AskAfter(time.Duration(-what) * time.Microsecond)
 		case what == 0 && k.confirmed:
 			// One whose request had not been answered when this was sent may simply not have
 			// arrived yet: then it gets its whole TTL when it does.
-			s.goneLocked(t)
-			gone = append(gone, t.request.ID)
+			gone = append(gone, k.ticket)
 		}
 	}
-	s.mu.Unlock()
-	for _, id := range gone {
-		s.opts.Gone(id, fmt.Errorf("%w: no such entry at the renewal", driver.ErrGone))
-	}
+	s.Unlock()
+	s.Missing(gone)
 	return nil
 }

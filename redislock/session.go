@@ -2,13 +2,13 @@ package redislock
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
@@ -23,92 +23,55 @@ import (
 // reached every entry says what is left of those it has not: each ticket knows when the
 // last request was sent that is known to have given it its TTL.
 type session struct {
+	*pushqueue.Session[extra]
+
 	queue *queue
 	id    string
-	opts  driver.SessionOptions
-	ttl   string // in microseconds, as the scripts want it
-	keep  string // how long a name is remembered that we use, in milliseconds
-
-	done   context.Context // ended by Close
-	finish context.CancelFunc
-
-	mu      sync.Mutex
-	closed  bool
-	tickets map[string]*ticket // those that may have an entry, by ID
-	left    []redisconn.Call   // what Close still has to remove
+	ttl   string           // in microseconds, as the scripts want it
+	keep  string           // how long a name is remembered that we use, in milliseconds
+	left  []redisconn.Call // what Close still has to remove; guarded by the session's lock
 }
 
-var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
+// ticket is the grip on one entry.
+type ticket = pushqueue.Ticket[extra]
 
-// register notes that a request for the ticket is about to be sent.
-func (s *session) register(t *ticket) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errSessionClosed
-	}
-	if t.left {
-		return fmt.Errorf("%w: it has left", driver.ErrGone)
-	}
-	if s.tickets[t.request.ID] == nil {
-		t.renewed = time.Now() // before anything is sent
-	}
-	t.sent = true
-	s.tickets[t.request.ID] = t
-	return nil
+// extra is what is kept with a ticket. But for the key it is guarded by the session's lock.
+type extra struct {
+	key      string
+	renewed  time.Time // when the last request was sent that gave the entry its TTL
+	watching bool      // the core has been asked to ask: it keeps the time
 }
 
-// message handles what arrived on the session's channel: "ID SEQ" is a grant, "ID -SEQ"
-// an eviction. Seq guards against a message that an earlier entry of the same ID left on
-// its way: after a lost answer and an expiry, an ID can have a second entry.
-func (s *session) message(text string) {
-	id, number, _ := strings.Cut(text, " ")
-	seq, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return // not ours; anybody can publish
+var errSessionClosed = pushqueue.ErrClosed
+
+func newSession(q *queue, o driver.SessionOptions, keep string) *session {
+	s := &session{
+		queue: q, ttl: micros(o.TTL), keep: keep,
+		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
 	}
-	s.mu.Lock()
-	t := s.tickets[id]
-	if t == nil {
-		s.mu.Unlock()
-		return
-	}
-	if seq > 0 {
-		t.granted = uint64(seq)
-		t.bell.Ring()
-		s.mu.Unlock()
-		return
-	}
-	mine := t.seq == uint64(-seq)
-	if mine {
-		s.goneLocked(t)
-	}
-	s.mu.Unlock()
-	if mine {
-		s.opts.Gone(id, fmt.Errorf("%w: evicted", driver.ErrGone))
-	}
+	s.Session = pushqueue.New[extra](s, o)
+	// The release that grants does not wait for the replicas: each who is granted asks for them.
+	s.Confirm = q.opts.Replicas > 0
+	s.Entering = func(t *ticket) { t.Extra.renewed = time.Now() }
+	return s
 }
 
-// goneLocked drops a ticket whose entry the store does not have.
-func (s *session) goneLocked(t *ticket) {
-	t.gone, t.sent = true, false
-	delete(s.tickets, t.request.ID)
-	t.bell.Ring()
+// Ticket prepares an entry.
+func (s *session) Ticket(r driver.Request) driver.Ticket {
+	t := s.Prepare(r)
+	t.Extra.key = s.queue.key(r.Name)
+	return t
 }
 
 // Close removes all entries. It goes on where it failed when it is called again.
 func (s *session) Close(ctx context.Context) error {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		for id, t := range s.tickets {
-			s.left = append(s.left, s.queue.leaveCall(t.key, id))
-		}
-		clear(s.tickets)
-		s.finish() // ends the listening, and every Wait
+	last := s.End()
+	s.Lock()
+	for _, t := range last {
+		s.left = append(s.left, s.queue.leaveCall(t.Extra.key, t.Request.ID))
 	}
 	left := s.left
-	s.mu.Unlock()
+	s.Unlock()
 	if len(left) == 0 {
 		return ctx.Err()
 	}
@@ -119,15 +82,10 @@ func (s *session) Close(ctx context.Context) error {
 			failed, err = append(failed, left[i]), r.Err
 		}
 	}
-	s.mu.Lock()
+	s.Lock()
 	s.left = failed
-	s.mu.Unlock()
+	s.Unlock()
 	return err
-}
-
-// Ticket prepares an entry.
-func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return &ticket{session: s, request: r, key: s.queue.key(r.Name)}
 }
 
 // micros writes a duration as the scripts want it.
@@ -136,7 +94,7 @@ func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(),
 // lookUp renews what waits, which tells what holds by now. If it fails, the next KeepAlive
 // does it. In a new session nothing waits, and nothing is sent.
 func (s *session) lookUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.TTL/2)
+	ctx, cancel := context.WithTimeout(ctx, s.Options.TTL/2)
 	defer cancel()
-	_, _ = s.renew(ctx, func(t *ticket) bool { return !t.held })
+	_, _ = s.renew(ctx, func(t *ticket) bool { return !t.Held() })
 }

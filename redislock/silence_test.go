@@ -48,14 +48,15 @@ func TestServerStopsBriefly(t *testing.T) {
 func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped func(*hasp.Lease)) (held *hasp.Lease) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	held = testkit.Lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(T)), "a")
+	const ttl = 3 * T // who waits must be renewed until the server stands still, on a busy machine too
+	held = testkit.Lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(ttl)), "a")
 	rec := history.New()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
 	defer cancel()
 	var waiters sync.WaitGroup
 	const n = 3
 	for i := range n {
-		turn := witness.Turn{Client: client(t, server.URL(), hasp.WithTTL(T)), Who: fmt.Sprint("waiter ", i), Name: "a", Hold: T / 100, TTL: slack}
+		turn := witness.Turn{Client: client(t, server.URL(), hasp.WithTTL(ttl)), Who: fmt.Sprint("waiter ", i), Name: "a", Hold: ttl / 100, TTL: slack}
 		waiters.Go(func() {
 			if err := turn.Take(ctx, rec); err != nil {
 				t.Errorf("a waiter gave up: %v", err)
@@ -69,7 +70,7 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 	}
 	must(t, server.Pause())
 	// A TTL from here nothing that was confirmed before can have time left.
-	time.Sleep(T)
+	time.Sleep(ttl)
 	stopped(held)
 	must(t, server.Resume())
 	waiters.Wait()

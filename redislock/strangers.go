@@ -35,12 +35,12 @@ func (q *queue) strangers(ctx context.Context) ([]driver.Finding, error) {
 // strangers is the same for a strategy whose keys look like any others: the names that hasp
 // has taken are known by their counters.
 func (a *attempts) strangers(ctx context.Context) ([]driver.Finding, error) {
-	if a.opts.Fence == FenceOff {
+	if a.opts.NoFence {
 		return nil, nil
 	}
 	s := &stranger{conn: a.conn, own: a.opts.Strategy}
-	err := scan(ctx, a.conn, a.opts.Fence+"{*", "string", func(counter string) (bool, error) {
-		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.Fence))
+	err := scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", func(counter string) (bool, error) {
+		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
 		name, ours := strings.CutPrefix(key, a.opts.Prefix)
 		if !ours {
 			return true, nil
@@ -53,7 +53,7 @@ func (a *attempts) strangers(ctx context.Context) ([]driver.Finding, error) {
 // stranger collects findings.
 type stranger struct {
 	conn  redisconn.Conn
-	own   string
+	own   Strategy
 	seen  int
 	found []driver.Finding
 }
@@ -66,7 +66,7 @@ func (s *stranger) look(ctx context.Context, name, key string) (more bool, err e
 		return false, r.Err
 	}
 	what, shared := setnx.Describe(r.Value)
-	if what != "" && !strings.HasPrefix(shared, "strategy="+s.own) {
+	if what != "" && !strings.HasPrefix(shared, "strategy="+string(s.own)) {
 		f := driver.Finding{
 			Level: driver.Warn, Subject: "dialects", Text: fmt.Sprintf("the key %q of the lock %q has %s; this client uses strategy=%s", key, name, what, s.own),
 			Cure: "one format for each name: choose another name or prefix",

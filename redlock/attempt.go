@@ -13,7 +13,7 @@ import (
 )
 
 // try makes one attempt: every server is asked at the same time, a majority decides, and
-// what a failed attempt was granted is given back. established says that somebody holds a
+// what a failed attempt was granted is given back. established says that another client holds a
 // majority, whose release will wake us.
 func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _ error) {
 	s := t.session
@@ -27,8 +27,8 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 		return driver.Verdict{Held: true}, true, nil
 	}
 	t.attempt++
-	t.me, t.over = me(t.request, t.attempt), false
-	t.wake.begin()
+	t.me, t.attemptOver = me(t.request, t.attempt), false
+	t.announced.begin()
 	began := time.Now() // for the pace of attempts, not for trust
 	for {
 		renewals, sent := s.renewals, time.Now()
@@ -38,21 +38,21 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 
 		s.mu.Lock()
 		switch {
-		case t.left || t.over:
-			t.giveUpLocked(true)
+		case t.left || t.attemptOver:
+			t.abandonLocked(true)
 			s.mu.Unlock()
 			return driver.Verdict{}, false, errSessionClosed
 		case c.granted < s.store.quorum:
-			// Whoever may have seen us on a majority waits for our release.
-			t.giveUpLocked(t.count(asked, mine, maybe) >= s.store.quorum)
-			v, established, err := t.judgeLocked(c, time.Since(began))
+			// A waiter that may have seen us on a majority waits for our release.
+			t.abandonLocked(t.count(asked, mine, maybe) >= s.store.quorum)
+			v, established, err := t.verdictLocked(c, time.Since(began))
 			s.mu.Unlock()
 			if ctx.Err() != nil {
 				return driver.Verdict{}, false, ctx.Err()
 			}
-			return v, established, s.identify(ctx, c, t.keys, err)
+			return v, established, s.describeForeign(ctx, c, t.keys, err)
 		case renewals == s.renewals:
-			t.held, t.was, t.collisions, t.renewed = true, true, 0, sent
+			t.held, t.everHeld, t.collisions, t.renewed = true, true, 0, sent
 			s.mu.Unlock()
 			return driver.Verdict{Held: true}, true, nil
 		}
@@ -69,16 +69,16 @@ func (t *ticket) askLocked(me string) *votes {
 		yield = "yield"
 	}
 	t.tried = true
-	v := &votes{c: make(chan ballot, len(s.store.nodes))} // one place for each: nobody may be left to read
-	f := s.flight()
+	v := &votes{c: make(chan ballot, len(s.store.nodes))} // one slot for each: the reader may have gone
+	f := s.requestGroup()
 	defer f.done()
 	for i, n := range s.store.nodes {
-		if t.claims[i] == asked || n.silent(s.patience) {
+		if t.claims[i] == asked || n.silent(s.nodeTimeout) {
 			continue
 		}
 		t.claims[i] = asked
-		t.noted[i] = t.noted[i] || !t.request.NoWait
-		s.debts[i].open++
+		t.waiterAt[i] = t.waiterAt[i] || !t.request.NoWait
+		s.pending[i].open++
 		v.asked++
 		call := t.takeCall(me, t.member(), t.since[i], yield)
 		f.do(func(ctx context.Context) {
@@ -86,7 +86,7 @@ func (t *ticket) askLocked(me string) *votes {
 			back := t.answered(me, b)
 			v.c <- b
 			if back {
-				s.giveBack(ctx, t, b, me)
+				s.releaseLate(ctx, t, b, me)
 			}
 			s.endedRequests(i, 1)
 		})
@@ -94,7 +94,7 @@ func (t *ticket) askLocked(me string) *votes {
 	return v
 }
 
-// takeCall asks for the key, or for a place among those who wait for it. A server orders them by
+// takeCall asks for the key, or to be listed among its waiters. A server orders them by
 // its own clock, and is told what it has said before: by the clients' clocks one that is slow
 // would be the longest waiting each time, and all others would wait for ever.
 func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
@@ -103,12 +103,12 @@ func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
 	}}
 }
 
-// claimOf is what a vote makes of a request.
+// claimOf is the claim that follows from a vote.
 var claimOf = [...]claim{none: free, denied: free, granted: mine, unclear: maybe}
 
 // answered notes a vote and reports that it comes too late: the attempt is over, or the
-// lock was left, and what was granted must be given back. So must the place among the
-// waiters that a refusal came with, if we have left: a release would wake nobody by it, and
+// lock was left, and what was granted must be given back. So must the entry among the
+// waiters that a refusal came with, if we have left: a release would wake no one by it, and
 // newcomers leave a free lock to it.
 func (t *ticket) answered(me string, b ballot) (back bool) {
 	t.session.mu.Lock()
@@ -117,27 +117,27 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	if b.since != "" {
 		t.since[b.node] = b.since
 	}
-	place := t.left && t.noted[b.node] && b.vote == denied
-	if b.vote == granted || place {
-		t.noted[b.node] = false
+	listed := t.left && t.waiterAt[b.node] && b.vote == denied
+	if b.vote == granted || listed {
+		t.waiterAt[b.node] = false
 	}
-	if t.me != me || t.over {
-		return now != free || place
+	if t.me != me || t.attemptOver {
+		return now != free || listed
 	}
 	if now != free && t.left {
 		t.claims[b.node] = leaving
 		return true
 	}
 	t.claims[b.node] = now
-	return place
+	return listed
 }
 
-// giveBack returns a late grant, or a place among the waiters. What is not certain, or is
-// not answered either, is owed. A server whose key was ours until we left has not woken
-// anybody yet for that, and does it now.
-func (s *session) giveBack(ctx context.Context, t *ticket, b ballot, me string) {
+// releaseLate returns a late grant, or an entry among the waiters. What is not certain, or is
+// not answered either, becomes a pending release. A server whose key was ours until we left has not woken
+// a waiter yet for that, and does it now.
+func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me string) {
 	s.mu.Lock()
-	key := t.debtLocked(me, t.was && t.me == me)
+	key := t.pendingLocked(me, t.everHeld && t.me == me)
 	s.mu.Unlock()
 	var r redisconn.Reply
 	if b.vote != unclear {
@@ -147,30 +147,30 @@ func (s *session) giveBack(ctx context.Context, t *ticket, b ballot, me string) 
 	defer s.mu.Unlock()
 	switch {
 	case b.vote == unclear:
-		key.doubts = mostDoubts
-		s.oweLocked(b.node, key)
+		key.absentRetries = maxAbsentRetries
+		s.addPendingLocked(b.node, key)
 	case r.Err != nil && redisconn.Answered(r.Err) == "":
-		s.oweLocked(b.node, key)
+		s.addPendingLocked(b.node, key)
 	default:
-		t.gaveBackLocked(b.node, me, r)
+		t.noteReleasedLocked(b.node, me, r)
 	}
 }
 
-// giveUpLocked ends an attempt, or the holding of a lock that is lost: what may be ours is
-// owed from here on, and what is still under way is when it has been answered.
-func (t *ticket) giveUpLocked(wake bool) {
+// abandonLocked ends an attempt, or the holding of a lock that is lost: what may be ours is
+// a pending release from here on, and what is still under way is when it has been answered.
+func (t *ticket) abandonLocked(wake bool) {
 	for i, c := range t.claims {
-		key := t.debtLocked(t.me, wake)
+		key := t.pendingLocked(t.me, wake)
 		switch c {
 		case mine:
-			t.session.oweLocked(i, key)
+			t.session.addPendingLocked(i, key)
 		case maybe:
-			key.doubts = mostDoubts
-			t.session.oweLocked(i, key)
+			key.absentRetries = maxAbsentRetries
+			t.session.addPendingLocked(i, key)
 		}
 		t.claims[i] = free
 	}
-	t.over, t.held = true, false
+	t.attemptOver, t.held = true, false
 }
 
 // votes are where the answers of one round arrive.
@@ -179,20 +179,20 @@ type votes struct {
 	asked int
 }
 
-// count is what has been heard of a round.
+// count has the answers of a round.
 type count struct {
 	granted int
 	denied  []ballot
 	own     int // of those denied, by keys of an earlier attempt of ours
 	errs    []ballot
-	open    int // asked, and not heard from
+	open    int // asked, and not answered
 }
 
-// collect returns as soon as the outcome is known, and otherwise after patience or with the
-// end of ctx. An answer that comes later is for those who asked.
+// collect returns as soon as the outcome is known, and otherwise after nodeTimeout or with the
+// end of ctx. An answer that comes later is for ticket.answered.
 func (s *session) collect(ctx context.Context, v *votes, id string) count {
 	c := count{open: v.asked}
-	timer := time.NewTimer(s.patience)
+	timer := time.NewTimer(s.nodeTimeout)
 	defer timer.Stop()
 	for c.open > 0 && !c.decided(s.store.quorum) {
 		select {
@@ -220,7 +220,7 @@ func (s *session) collect(ctx context.Context, v *votes, id string) count {
 }
 
 // decided says that more answers would change nothing: a majority is ours, or it cannot be
-// any more and is known to be somebody's.
+// any more and is known to be another client's.
 func (c *count) decided(quorum int) bool {
 	if c.granted >= quorum {
 		return true
@@ -229,7 +229,7 @@ func (c *count) decided(quorum int) bool {
 	return n >= quorum
 }
 
-// leader returns a value of who is at most servers, and at how many: somebody else.
+// leader returns the value that is at most servers, and at how many; it is another client's.
 func (c *count) leader() (value string, most int) {
 	for i, b := range c.denied {
 		n := 0
@@ -245,15 +245,15 @@ func (c *count) leader() (value string, most int) {
 	return value, most
 }
 
-// judgeLocked makes the answer of an attempt that failed.
-func (t *ticket) judgeLocked(c count, took time.Duration) (_ driver.Verdict, established bool, _ error) {
+// verdictLocked makes the answer of an attempt that failed.
+func (t *ticket) verdictLocked(c count, took time.Duration) (_ driver.Verdict, established bool, _ error) {
 	s := t.session
 	if c.foreign() > len(s.store.nodes)-s.store.quorum {
 		return driver.Verdict{}, false, fmt.Errorf("%w: most servers have something else than a lock at the key of %q; choose a prefix or remove it",
 			driver.ErrMismatch, t.request.Name)
 	}
 	if c.granted+len(c.denied) < s.store.quorum {
-		return driver.Verdict{}, false, s.unheard(c)
+		return driver.Verdict{}, false, s.tooFewAnswers(c)
 	}
 	value, most := c.leader()
 	if most >= s.store.quorum {
@@ -262,15 +262,15 @@ func (t *ticket) judgeLocked(c count, took time.Duration) (_ driver.Verdict, est
 		return driver.Verdict{Holder: h.entry.Owner, Retry: c.untilFree(s.store.quorum, ours)}, true, nil
 	}
 	if c.own > 0 && t.request.NoWait {
-		// Nobody else is known to hold: that is no reason to say "busy".
+		// No other client is known to hold: that is no reason to say "busy".
 		return driver.Verdict{}, false, fmt.Errorf("%d of %d servers still have the key of an attempt before, which is being given back", c.own, len(s.store.nodes))
 	}
 	return driver.Verdict{Retry: t.pause(c, took)}, false, nil
 }
 
-// identify names in an error about foreign keys what one of the servers has there, which
+// describeForeign names in an error about foreign keys what one of the servers has there, which
 // takes one request more.
-func (s *session) identify(ctx context.Context, c count, keys []string, err error) error {
+func (s *session) describeForeign(ctx context.Context, c count, keys []string, err error) error {
 	if !errors.Is(err, driver.ErrMismatch) {
 		return err
 	}
@@ -278,7 +278,7 @@ func (s *session) identify(ctx context.Context, c count, keys []string, err erro
 		if redisconn.Answered(b.err) != "WRONGTYPE" {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, s.patience)
+		ctx, cancel := context.WithTimeout(ctx, s.nodeTimeout)
 		defer cancel()
 		n := s.store.nodes[b.node]
 		if what, _ := setnx.Describe(n.eval(ctx, setnx.Format, redisconn.Call{Keys: keys[:1]}).Value); what != "" {
@@ -300,8 +300,8 @@ func (c *count) foreign() int {
 	return n
 }
 
-// unheard is the error of an attempt that too few servers have answered.
-func (s *session) unheard(c count) error {
+// tooFewAnswers is the error of an attempt that too few servers have answered.
+func (s *session) tooFewAnswers(c count) error {
 	all := len(s.store.nodes)
 	for _, b := range c.errs {
 		if b.err != nil {
@@ -309,5 +309,5 @@ func (s *session) unheard(c count) error {
 				c.granted+len(c.denied), all, s.store.quorum, s.store.nodes[b.node].named(b.err))
 		}
 	}
-	return fmt.Errorf("%d of %d servers have answered within %s, and %d are needed", c.granted+len(c.denied), all, s.patience, s.store.quorum)
+	return fmt.Errorf("%d of %d servers have answered within %s, and %d are needed", c.granted+len(c.denied), all, s.nodeTimeout, s.store.quorum)
 }

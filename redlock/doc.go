@@ -4,14 +4,14 @@
 //	import _ "github.com/hasplock/hasp/redlock"
 //	c, err := hasp.Open(ctx, "redlock://h1:6379,h2:6379,h3:6379,h4:6379,h5:6379")
 //
-// [Open] uses clients that the program has already. The keys are those of redsync,
+// [New] uses clients that the program has already. The keys are those of redsync,
 // node-redlock and others who do SET NX PX on the same servers: they and hasp exclude each
 // other.
 //
 // # What it gives, and what it does not
 //
 // Any minority of the servers may be down, hang or be cut off, without a failover and
-// without a loss. There is no queue: every server sees requests in an order of its own, so
+// without a loss. There is no queue: every server sees requests in another order, so
 // that no order is the true one. There are no read-write locks and no semaphores, because
 // the shared format has one value at a key; and no fencing tokens, because counters of
 // independent servers do not make one that grows. Where the resource must be able to refuse

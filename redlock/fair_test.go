@@ -36,7 +36,7 @@ func (s behindSession) Ticket(r driver.Request) driver.Ticket {
 }
 
 // Two clients whose clocks are slow by an hour, and one whose clock is right, take turns like
-// any three. (Who waits was ordered by his own clock: the two had 603 and 602 turns, and the
+// any three. (Waiters were ordered by their own clocks: the two had 603 and 602 turns, and the
 // third 4.)
 func TestSlowClocks(t *testing.T) {
 	t.Parallel()
@@ -74,11 +74,11 @@ func TestSlowClocks(t *testing.T) {
 	}
 }
 
-// L2: as in redislock: who waits is woken by a release although another waiter, or he himself,
-// has a TTL much shorter than the time for which he sleeps.
+// L2: as in redislock: a waiter is woken by a release although another waiter, or it itself,
+// has a TTL much shorter than the time for which it sleeps.
 func TestSleepersAreRemembered(t *testing.T) {
 	t.Parallel()
-	const endless = 10 * time.Minute // the holder's TTL: nobody is woken by the end of his key
+	const endless = 10 * time.Minute // the holder's TTL: no waiter is woken by the end of its key
 	for what, ttls := range map[string][]time.Duration{
 		"another with a shorter TTL":      {endless, 500 * time.Millisecond},
 		"a TTL shorter than the holder's": {500 * time.Millisecond},
@@ -87,7 +87,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 			t.Parallel()
 			nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
 			take := func(ttl time.Duration) driver.Ticket {
-				return session(t, testkit.Open(t, urlOf(nodes)), ttl, nobody).Ticket(testkit.Request("a"))
+				return session(t, testkit.Open(t, urlOf(nodes)), ttl, noGone).Ticket(testkit.Request("a"))
 			}
 			holder := take(endless)
 			if v, err := holder.Enqueue(t.Context()); err != nil || !v.Held {
@@ -114,7 +114,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 					t.Errorf("who waits is known for %s, and sleeps for %s", left, endless)
 				}
 			}
-			// Asleep, and not about to look for a reason of his own.
+			// Asleep, and not about to look for another reason.
 			for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
 				ctx, cancel := context.WithTimeout(t.Context(), 750*time.Millisecond)
 				if _, err := sleeper.Wait(ctx); err == nil {

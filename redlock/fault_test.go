@@ -156,12 +156,12 @@ func TestClockJumps(t *testing.T) {
 		t.Fatal(l.Err())
 	}
 	for _, n := range nodes[:3] {
-		do(t, n, "SET", "a", "somebody else's", "PX", "60000") // before a renewal can come
+		do(t, n, "SET", "a", "another client's", "PX", "60000") // before a renewal can come
 	}
 	testkit.Lost(t, l, hasp.ReasonDenied)
 	testkit.Eventually(t, "what was left on the others is given back", func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
 	for _, n := range nodes[:3] {
-		if got := do(t, n, "GET", "a"); got != "somebody else's" {
+		if got := do(t, n, "GET", "a"); got != "another client's" {
 			t.Errorf("the other's key has become %q", got)
 		}
 	}
@@ -172,10 +172,12 @@ func TestClockJumps(t *testing.T) {
 func TestCancelWhileServersHang(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
-	c := client(t, urlOf(nodes), hasp.WithTTL(20*time.Second))
+	c := client(t, urlOf(nodes), hasp.WithTTL(time.Hour))
 	warm(t, c, nodes)
 	each(t, nodes, pause)
-	for i := range 20 {
+	slow := 0
+	const times = 20
+	for i := range times {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { _, err := c.Mutex("a").Lock(ctx); done <- err }()
@@ -183,16 +185,20 @@ func TestCancelWhileServersHang(t *testing.T) {
 		began := time.Now()
 		cancel()
 		err := <-done
-		// 250 ms are promised; the rest is for a machine that does other things.
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("cancelling took %s", took)
+		// 250 ms are promised; the rest is for a machine that does other things. What does not heed
+		// its context ends when the connections are given up, after three seconds, each time.
+		if time.Since(began) > 2*time.Second {
+			slow++
 		}
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 	}
+	if slow > times/2 {
+		t.Errorf("cancelling took seconds, %d times of %d", slow, times)
+	}
 	each(t, nodes, resume)
-	// Much sooner than the TTL of 20 s, after which it would be gone anyway.
+	// Much sooner than the TTL, after which it would be gone anyway.
 	testkit.Eventually(t, "nothing left behind", func() bool {
 		for _, n := range nodes {
 			if do(t, n, "EXISTS", "a") != "0" {
@@ -204,13 +210,13 @@ func TestCancelWhileServersHang(t *testing.T) {
 }
 
 // An attempt that fails gives back what some servers have granted, at once and not when its
-// TTL of a minute is over; and it touches nobody else's key. The control is that there was
+// TTL of a minute is over; and it changes no other client's key. The control is that there was
 // something to give back.
 func TestFailedAttempt(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	for _, n := range nodes[:3] {
-		do(t, n, "SET", "a", "somebody else's", "PX", "60000")
+		do(t, n, "SET", "a", "another client's", "PX", "60000")
 	}
 	before := calls(t, nodes[3:], "set")
 	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
@@ -222,7 +228,7 @@ func TestFailedAttempt(t *testing.T) {
 		return do(t, nodes[3], "EXISTS", "a") == "0" && do(t, nodes[4], "EXISTS", "a") == "0"
 	})
 	for _, n := range nodes[:3] {
-		if got := do(t, n, "GET", "a"); got != "somebody else's" {
+		if got := do(t, n, "GET", "a"); got != "another client's" {
 			t.Errorf("the other's key has become %q", got)
 		}
 	}
@@ -253,8 +259,8 @@ func TestClientKill(t *testing.T) {
 }
 
 // L2, L4: two servers refuse an attempt that the others grant, and their answers arrive when
-// the lock has been released. That somebody waits, which they have noted, is taken back then:
-// a release would wake nobody by it, and newcomers leave a free lock to it. Left alone it
+// the lock has been released. The waiter that they have noted is taken back then:
+// a release would wake no one by it, and new clients leave a free lock to it. Left alone it
 // would stay for two minutes.
 func TestLatePlace(t *testing.T) {
 	t.Parallel()
@@ -262,7 +268,7 @@ func TestLatePlace(t *testing.T) {
 	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
 	warm(t, c, n.nodes)
 	for i, p := range n.proxies[3:] {
-		do(t, n.nodes[3+i], "SET", "a", "somebody else's", "PX", "60000")
+		do(t, n.nodes[3+i], "SET", "a", "another client's", "PX", "60000")
 		p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	}
 	l := testkit.Lock(t, c, "a")

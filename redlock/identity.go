@@ -16,43 +16,43 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// identity is what a set of servers is called, however and in whatever order they are named.
+// identity is the name of a set of servers, in every spelling and order of their addresses.
 //
 // Each server has a name, a random text in a key, as with strategy=setnx. The set's is made of
-// all their names, once, and noted on every server: from then on it is what a majority has
+// all their names, once, and noted on every server: from then on it is the name that a majority has
 // noted, so that a minority may be away. To make it all must answer. What is made of the same
-// names is the same, so that two who make it at once agree.
+// names is the same, so that two clients that make it at once agree.
 //
-// A server that forgets its data forgets what it has noted. It is told again by whoever knows
-// the set's name, with his renewals. Should a majority forget before that, the servers get new
-// names and so does the set; who has been told the old one, keeps it.
+// A server that forgets its data forgets what it has noted. A client that knows the set's name
+// notes it again, with its renewals. Should a majority forget before that, the servers get new
+// names and so does the set; a client that knows the old one, keeps it.
 type identity struct {
 	store *store
 
-	mu        sync.Mutex
-	told      string // the set's name, if anybody has asked
-	reminding bool
+	mu     sync.Mutex
+	known  string // the set's name, if Identity was called
+	noting bool
 }
 
 // Identity implements driver.Identifier.
 func (b *store) Identity(ctx context.Context) (string, error) {
 	id := &b.identity
 	id.mu.Lock()
-	told := id.told
+	known := id.known
 	id.mu.Unlock()
-	if told == "" {
+	if known == "" {
 		var err error
-		if told, err = id.find(ctx); err != nil {
+		if known, err = id.find(ctx); err != nil {
 			return "", err
 		}
 		id.mu.Lock()
-		if id.told == "" {
-			id.told = told
+		if id.known == "" {
+			id.known = known
 		}
-		told = id.told
+		known = id.known
 		id.mu.Unlock()
 	}
-	return "redlock/" + told + "/" + b.opts.Prefix, nil
+	return "redlock/" + known + "/" + b.opts.Prefix, nil
 }
 
 // find asks all servers, and has them note a name for their set if a majority has none.
@@ -66,7 +66,7 @@ func (id *identity) find(ctx context.Context) (string, error) {
 		return set, nil
 	}
 	if named.answered < len(b.nodes) {
-		return "", fmt.Errorf("%d of %d servers answer (%w): to be told from others the set needs a name, which is made when all of them do, once",
+		return "", fmt.Errorf("%d of %d servers answer (%w): to be distinguished from others the set needs a name, which is made when all of them do, once",
 			named.answered, len(b.nodes), b.first(named.errs))
 	}
 	set := nameOf(named.own)
@@ -85,7 +85,7 @@ func nameOf(own []string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// names is what the servers have answered.
+// names are the servers' answers.
 type names struct {
 	own, set []string
 	errs     []error
@@ -112,8 +112,8 @@ func (id *identity) ask(ctx context.Context, own, set, how string) (*names, erro
 		redisconn.Reply
 	}
 	call := redisconn.Call{Keys: []string{setnx.IdentityKey, setnx.IdentityKey + ":set"}, Args: []string{own, set, how}}
-	answers := make(chan answer, len(b.nodes)) // one place for each: nobody may be left to read
-	f := newFlight(b.done, readBound)
+	answers := make(chan answer, len(b.nodes)) // one slot for each: the reader may have gone
+	f := newRequestGroup(b.done, readBound)
 	for i, n := range b.nodes {
 		f.do(func(ctx context.Context) {
 			r := n.eval(ctx, setnx.Member, call)
@@ -146,17 +146,17 @@ func (id *identity) ask(ctx context.Context, own, set, how string) (*names, erro
 	return all, nil
 }
 
-// remind has the name noted where it is missing. It is called with each renewal, and does
-// nothing in a client that has never been asked. Nobody waits for it.
-func (id *identity) remind(bound time.Duration) {
+// noteAgain has the name noted where it is missing. It is called with each renewal, and does
+// nothing in a client that was never asked. No caller waits for it.
+func (id *identity) noteAgain(bound time.Duration) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.told == "" || id.reminding {
+	if id.known == "" || id.noting {
 		return
 	}
-	id.reminding = true
-	call := redisconn.Call{Keys: []string{setnx.IdentityKey, setnx.IdentityKey + ":set"}, Args: []string{"", id.told, ""}}
-	f := newFlight(id.store.done, bound)
+	id.noting = true
+	call := redisconn.Call{Keys: []string{setnx.IdentityKey, setnx.IdentityKey + ":set"}, Args: []string{"", id.known, ""}}
+	f := newRequestGroup(id.store.done, bound)
 	for _, n := range id.store.nodes {
 		f.do(func(ctx context.Context) { n.eval(ctx, setnx.Member, call) })
 	}
@@ -164,7 +164,7 @@ func (id *identity) remind(bound time.Duration) {
 		f.done()
 		<-f.ctx.Done()
 		id.mu.Lock()
-		id.reminding = false
+		id.noting = false
 		id.mu.Unlock()
 	}()
 }

@@ -30,7 +30,7 @@ func identityOf(t *testing.T, storeURL string) string {
 	return text
 }
 
-// A set of servers is one store in whatever order and by whatever names they are given. Other
+// A set of servers is one store in every order and by every name that they are given. Other
 // sets, prefixes and databases are others.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
@@ -57,8 +57,8 @@ func TestIdentity(t *testing.T) {
 }
 
 // A set's name is made when all servers answer. From then on any minority may be away. Servers
-// that are restarted one after the other, each without its data, are told by whoever knows it,
-// with his renewals.
+// that are restarted one after the other, each without its data, are told by a client that knows it,
+// with its renewals.
 func TestIdentityWithServersAway(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -69,7 +69,7 @@ func TestIdentityWithServersAway(t *testing.T) {
 	}
 	each(t, nodes[:1], restart)
 	b := testkit.Open(t, storeURL)
-	s := session(t, b, calm, nobody)
+	s := session(t, b, calm, noGone)
 	want, err := b.(driver.Identifier).Identity(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// List shows who is on a majority, or may be with the servers that do not answer; whatever
-// wrote the key. Who waits is nowhere to be seen.
+// List shows the value that is on a majority, or may be with the servers that do not answer; whichever library
+// wrote the key. Waiters are not listed.
 func (b *store) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func (b *store) List(ctx context.Context, name string, limit int) ([]driver.Entr
 // How long a reader waits for the servers that a majority can do without, and for the
 // majority.
 const (
-	readPatience = 500 * time.Millisecond
-	readBound    = 5 * time.Second
+	minorityTimeout = 500 * time.Millisecond
+	readBound       = 5 * time.Second
 )
 
 var errSilent = errors.New("no answer")
@@ -69,8 +69,8 @@ func (b *store) read(ctx context.Context, call redisconn.Call) (values []string,
 		node int
 		redisconn.Reply
 	}
-	answers := make(chan answer, len(b.nodes)) // one place for each: nobody may be left to read
-	f := newFlight(b.done, readBound)
+	answers := make(chan answer, len(b.nodes)) // one slot for each: the reader may have gone
+	f := newRequestGroup(b.done, readBound)
 	for i, n := range b.nodes {
 		f.do(func(ctx context.Context) {
 			r := n.eval(ctx, setnx.Peek, call)
@@ -82,8 +82,8 @@ func (b *store) read(ctx context.Context, call redisconn.Call) (values []string,
 	}
 	f.done()
 	values, errs = make([]string, len(b.nodes)), slices.Repeat([]error{errSilent}, len(b.nodes))
-	patience := time.NewTimer(readPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(minorityTimeout)
+	defer timer.Stop()
 	for waited, open := false, len(b.nodes); open > 0 && !(waited && b.enough(errs) == nil); {
 		select {
 		case a := <-answers: // all come: the requests have an end
@@ -95,7 +95,7 @@ func (b *store) read(ctx context.Context, call redisconn.Call) (values []string,
 			if errs[a.node] = a.Err; redisconn.Answered(a.Err) == "WRONGTYPE" {
 				errs[a.node] = nil // that is no lock
 			}
-		case <-patience.C:
+		case <-timer.C:
 			waited = true
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()

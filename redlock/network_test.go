@@ -60,7 +60,7 @@ func TestAnswersLost(t *testing.T) {
 	c := client(t, n.URL(), hasp.WithTTL(time.Minute)) // what is left behind is there to be seen
 	warm(t, c, n.nodes)                                // so that the scripts are known, and a request is one chunk
 	for i, from := range []int{1, 2, 3, 5, 1, 2, 3, 5} {
-		try := i >= 4 // must not take for somebody else's what its own first request has set
+		try := i >= 4 // must not take for another client's what its own first request has set
 		t.Run(fmt.Sprintf("%d try=%t", from, try), func(t *testing.T) {
 			name := fmt.Sprintf("lost%d%t", from, try)
 			lose := func() {
@@ -99,9 +99,9 @@ func TestAnswersLost(t *testing.T) {
 	}
 }
 
-// L4: two servers are asked for a key and do not hear of it before the attempt has failed
-// and been given up: the network has kept the request. What they then grant is given back,
-// although nobody waits for it any more, and long before its TTL of a minute. The control
+// L4: two servers are asked for a key and do not receive it before the attempt has failed
+// and been abandoned: the network has kept the request. What they then grant is given back,
+// although no caller waits for it any more, and long before its TTL of a minute. The control
 // is a client that sends the same and forgets: its key stays, so that the late delivery is
 // a fact and giving back makes the difference.
 func TestLateGrant(t *testing.T) {
@@ -110,7 +110,7 @@ func TestLateGrant(t *testing.T) {
 	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
 	warm(t, c, n.nodes)
 	for _, node := range n.nodes[:3] {
-		do(t, node, "SET", "a", "somebody else's", "PX", "60000")
+		do(t, node, "SET", "a", "another client's", "PX", "60000")
 	}
 	forgetful := make([]net.Conn, 2)
 	for i, p := range n.proxies[3:] {
@@ -161,7 +161,7 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
-// L4: the same with servers that stand still for so long that the connection is given up:
+// L4: the same with servers that are stopped for so long that the connection is closed:
 // when they go on, they find the request in what they had already received, beside others
 // that came over a new connection, in any order.
 func TestLateGrantOfBrokenConnection(t *testing.T) {
@@ -176,12 +176,12 @@ func TestLateGrantOfBrokenConnection(t *testing.T) {
 }
 
 // lateGrantOfBrokenConnection returns false if the requests never reached the servers: on a
-// busy machine a connection is given up before the client has written to it.
+// busy machine a connection is closed before the client has written to it.
 func lateGrantOfBrokenConnection(t *testing.T, nodes []*backends.Redis, name, control string) bool {
 	c := client(t, urlOf(nodes), hasp.WithTTL(time.Minute))
 	warm(t, c, nodes)
 	for _, node := range nodes[:3] {
-		do(t, node, "SET", name, "somebody else's", "PX", "600000")
+		do(t, node, "SET", name, "another client's", "PX", "600000")
 	}
 	before := calls(t, nodes[3:], "set")
 	each(t, nodes[3:], pause)
@@ -222,7 +222,7 @@ func TestAttemptBesideRenewal(t *testing.T) {
 	n := behindProxies(t)
 	const ttl, aged = 40 * time.Second, time.Second // rueidis waits three for an answer
 	b := testkit.Open(t, n.URL()+"?node_timeout=10s")
-	s := session(t, b, ttl, nobody)
+	s := session(t, b, ttl, noGone)
 	first := s.Ticket(testkit.Request("warm"))
 	if v, err := first.Enqueue(t.Context()); err != nil || !v.Held {
 		t.Fatalf("%+v, %v", v, err)
@@ -282,7 +282,7 @@ func TestAttemptBesideRenewal(t *testing.T) {
 }
 
 // A network that takes 10 ms for each way makes attempts long against the time between
-// them, so that they meet. They come apart again, everybody is served, and what it costs
+// them, so that they meet. They come apart again, all are served, and what it costs
 // stays bounded.
 func TestNoLivelock(t *testing.T) {
 	t.Parallel()

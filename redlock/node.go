@@ -18,7 +18,7 @@ type node struct {
 
 	mu      sync.Mutex
 	pending int       // requests without an answer yet
-	since   time.Time // nothing has been heard from it, while something was pending
+	since   time.Time // since when it has not answered, while something was pending
 }
 
 func (n *node) String() string { return strings.TrimPrefix(n.conn.String(), "redis://") }
@@ -31,7 +31,7 @@ func (n *node) named(err error) error {
 	return fmt.Errorf("%s: %w", n, err)
 }
 
-// eval makes a request and waits for its end, which may be long after anybody cares.
+// eval makes a request and waits for its end, which may be long after the call that made it.
 func (n *node) eval(ctx context.Context, s *redisconn.Script, c redisconn.Call) redisconn.Reply {
 	n.begin()
 	r := n.conn.Eval(ctx, s, c, 0)
@@ -62,18 +62,18 @@ func (n *node) finish() {
 	n.since = time.Now()
 }
 
-// silent reports that the server has owed an answer for longer than patience. Nobody asks
-// it for its vote until it has answered, or the request has come to an end in another way:
+// silent reports that the server has not answered for longer than the timeout. It is not asked
+// for its vote until it has answered, or the request has come to an end in another way:
 // a server that hangs would otherwise collect requests without number, each to be undone
 // when it goes on. It is a guess about the network, and nothing that is held depends on it.
-func (n *node) silent(patience time.Duration) bool {
+func (n *node) silent(timeout time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pending > 0 && time.Since(n.since) > patience
+	return n.pending > 0 && time.Since(n.since) > timeout
 }
 
 // meet connects, checks that the server can vote, and returns its run_id, by which a server
-// is known however it is called; "" if it does not tell.
+// is known at every address; "" if it does not tell.
 func (n *node) meet(ctx context.Context) (runID string, err error) {
 	if err := redisconn.Connect(ctx, n.conn); err != nil {
 		return "", redisconn.Refusal(err)
@@ -98,13 +98,13 @@ func (n *node) meet(ctx context.Context) (runID string, err error) {
 	return runID, err
 }
 
-// vote is what a server says to a request for the lock.
+// vote is a server's answer to a request for the lock.
 type vote int
 
 const (
 	none    vote = iota // nothing has been sent, or nothing can have been done
 	granted             // the key is ours
-	denied              // the key is somebody else's, or left to somebody
+	denied              // the key is another client's, or reserved for a waiter
 	unclear             // the answer is lost: the key may be ours
 )
 
@@ -112,8 +112,8 @@ const (
 type ballot struct {
 	node   int
 	vote   vote
-	value  string        // at the key; "" if it was left to those who wait
-	holder string        // the part of value that says who holds
+	value  string        // at the key; "" if it is reserved for a waiter
+	holder string        // the part of value that identifies the holder
 	id     string        // of the holder
 	left   time.Duration // until the key expires; negative: never
 	since  string        // of a refusal: when the server has first refused us

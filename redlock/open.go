@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -73,7 +74,7 @@ func checkCount(n int) error {
 	return nil
 }
 
-// Open makes a backend on clients of yours, one for each server, which it does not close.
+// New makes a backend on clients of yours, one for each server, which it does not close.
 // Their number is odd and at least three. A client of a cluster or of a Sentinel set is
 // refused, and so are two clients of one server. A minority of the servers may be away.
 func New(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Backend, error) {
@@ -82,6 +83,13 @@ func New(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Back
 		conns[i] = redisconn.FromRueidis(c)
 	}
 	return open(ctx, conns, o)
+}
+
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, slices.Collect(maps.Keys(schemes))...)
 }
 
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {

@@ -22,7 +22,7 @@ func TestRenewalGoesOn(t *testing.T) {
 	net := behindProxies(t)
 	const n, ttl, bound = 3000, 10 * time.Minute, 500 * time.Millisecond
 	gone := make(chan string, n)
-	s := session(t, testkit.Open(t, net.URL()), ttl, func(id string, _ error) { gone <- id })
+	s := session(t, testkit.Open(t, net.URL()+"?node_timeout=10s"), ttl, func(id string, _ error) { gone <- id }) // a busy machine takes its turns
 	for i := range n {
 		if v, err := s.Ticket(testkit.Request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
@@ -63,7 +63,7 @@ func TestRenewalGoesOn(t *testing.T) {
 	}
 }
 
-// A lock that is on few servers, one of which stands still, keeps no other from being renewed:
+// A lock that is on few servers, one of which is stopped, keeps no other from being renewed:
 // the renewal says that it is late, and what it has left. (All locks of the client were lost.)
 // When the server goes on in time, nothing is.
 func TestRenewalOfTheOthers(t *testing.T) {
@@ -80,9 +80,9 @@ func TestRenewalOfTheOthers(t *testing.T) {
 		return r.ID
 	}
 	take("first")
-	// At two servers somebody else is in the way of one lock: it is on three.
+	// At two servers another client blocks one lock: it is on three.
 	for _, n := range nodes[3:] {
-		do(t, n, "SET", "few", "somebody else's", "PX", "600000")
+		do(t, n, "SET", "few", "another client's", "PX", "600000")
 	}
 	few := take("few")
 	for i := range 300 {

@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/internal/keepalive"
 )
 
-// keysPerCall bounds how long one renewal keeps a server from everybody else, and how much of it
+// keysPerCall bounds how long one renewal keeps a server from all others, and how much of it
 // is lost when its time is over: each slice of so many locks is a renewal by itself.
 const (
 	keysPerCall  = 256
@@ -20,7 +20,7 @@ const (
 
 // KeepAlive extends what is held, on every server, first what was extended longest ago, and is
 // good if each lock has been extended on a majority. Without locks there is nothing to send:
-// who waits has nothing at the servers that a renewal would keep.
+// a waiter has nothing at the servers that a renewal would keep.
 //
 // A lock that a majority cannot extend, because it is on few servers and one of them is away,
 // keeps no other from being renewed. Nor does the end of ctx take back what is done.
@@ -28,7 +28,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.store.identity.remind(s.opts.TTL)
+	s.store.identity.noteAgain(s.opts.TTL)
 	r, err := s.renewal()
 	if err != nil || len(r.all) == 0 {
 		return s.opts.TTL, err
@@ -37,8 +37,8 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	return r.answer(ctx)
 }
 
-// kept is a lock that was held when its renewal began.
-type kept struct {
+// renewedLock is a lock that was held when its renewal began.
+type renewedLock struct {
 	*ticket
 	me       string
 	extended int
@@ -51,11 +51,11 @@ type renewal struct {
 	began   time.Time
 	all     []*ticket // held when it began, the longest not renewed first
 
-	mu    sync.Mutex
-	tardy []bool // servers that a slice has waited for in vain, which the next ones do not
-	heard []bool // servers that have answered anything
-	apart bool   // a lock could not be renewed, although a majority has answered
-	err   error
+	mu       sync.Mutex
+	slow     []bool // servers that did not answer a slice in time, for which the next ones do not wait
+	answered []bool // servers that have answered anything
+	apart    bool   // a lock could not be renewed, although a majority has answered
+	err      error
 }
 
 func (s *session) renewal() (*renewal, error) {
@@ -65,7 +65,7 @@ func (s *session) renewal() (*renewal, error) {
 		return nil, errSessionClosed
 	}
 	s.renewals++ // before anything is sent: see session
-	r := &renewal{session: s, began: time.Now(), tardy: make([]bool, len(s.store.nodes)), heard: make([]bool, len(s.store.nodes))}
+	r := &renewal{session: s, began: time.Now(), slow: make([]bool, len(s.store.nodes)), answered: make([]bool, len(s.store.nodes))}
 	for _, t := range s.tickets {
 		if t.held {
 			r.all = append(r.all, t)
@@ -87,17 +87,17 @@ func (r *renewal) run(ctx context.Context) {
 		x.run(ctx)
 		return x.conclude()
 	})
-	// Connections that have not answered anything by the end of the time are given up: the next
+	// Connections without any answer by the end of the time are redialled: the next
 	// renewal must not hang on them, too. Not if the session is at its end: it is giving back
 	// over them.
 	for i, n := range r.session.store.nodes {
-		if r.tardy[i] && !r.heard[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if r.slow[i] && !r.answered[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			n.conn.Redial("")
 		}
 	}
 }
 
-// answer is what KeepAlive returns.
+// answer makes the result of KeepAlive.
 func (r *renewal) answer(ctx context.Context) (time.Duration, error) {
 	s := r.session
 	err := r.err

@@ -19,25 +19,25 @@ type repair struct {
 // makes up for the vote, so that other servers may fail.
 //
 // It is safe because it never counts for the renewal that finds it missing, only for the
-// next. Between the two the majority that was just confirmed has our key, and nobody else
-// can have one: so whoever finds our key on a majority the next time, with the repaired
+// next. Between the two the majority that was just confirmed has our key, and no other client
+// can have one: so a renewal that finds our key on a majority the next time, with the repaired
 // among it, looks back on a majority without a gap. Had it counted at once, a lock that was
 // lost and taken and given back by another meanwhile would have come to life again (S6).
-// And it is a request like any other for the key: it gets no key that somebody else has,
+// And it is a request like any other for the key: it gets no key that another client has,
 // and what it gets too late, after the lock was left, is given back.
 func (t *ticket) repairLocked(missing []int, repairs [][]repair) {
 	for _, i := range missing {
-		if t.claims[i] == free && !t.session.store.nodes[i].silent(t.session.patience) {
+		if t.claims[i] == free && !t.session.store.nodes[i].silent(t.session.nodeTimeout) {
 			t.claims[i] = asked
-			t.session.debts[i].open++
+			t.session.pending[i].open++
 			repairs[i] = append(repairs[i], repair{t, t.me, t.takeCall(t.me, "", "", "")})
 		}
 	}
 }
 
-// repair sends the requests, one flight for each server, and waits for none.
+// repair sends the requests, one pipeline for each server, and waits for none.
 func (s *session) repair(repairs [][]repair) {
-	f := s.flight()
+	f := s.requestGroup()
 	defer f.done()
 	for i, list := range repairs {
 		if len(list) == 0 {
@@ -51,7 +51,7 @@ func (s *session) repair(repairs [][]repair) {
 			for k, r := range s.store.nodes[i].evalAll(ctx, setnx.Take, calls) {
 				b := readBallot(i, r)
 				if x := list[k]; x.answered(x.me, b) {
-					s.giveBack(ctx, x.ticket, b, x.me)
+					s.releaseLate(ctx, x.ticket, b, x.me)
 				}
 			}
 			s.endedRequests(i, len(list))

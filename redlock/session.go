@@ -18,7 +18,7 @@ import (
 // The core trusts an entry until s + T - 1 % - margin, s being the moment before the last
 // good KeepAlive (or Open) was sent. Of the published algorithm's validity time, T - elapsed
 // - drift, the core thus subtracts the elapsed time, by counting from s, and the drift: 1 %
-// and at least 50 ms, where the paper has 1 % and 2 ms. This package owes it the rest, and
+// and at least 50 ms, where the paper has 1 % and 2 ms. This package must ensure the rest, and
 // subtracts nothing again:
 //
 //	A: At any time, each held ticket's key is on a majority of servers, on each for at
@@ -33,27 +33,27 @@ import (
 // what it finds to be ours. Both happen under mu. So every KeepAlive either began before the
 // keys were sent (A holds: they last longer than its s + T) or sees the ticket.
 //
-// No clock is asked for this, on purpose: a process that stands still between any two of
+// No clock is asked for this, on purpose: a process that is stopped between any two of
 // these steps finds its count unchanged and its keys as old as its trust, or the count
 // changed.
 type session struct {
-	store    *store
-	opts     driver.SessionOptions
-	patience time.Duration
-	id       string
+	store       *store
+	opts        driver.SessionOptions
+	nodeTimeout time.Duration
+	id          string
 
 	done   context.Context // ended when nothing is left to do for the session
 	finish context.CancelFunc
 	open   context.Context // ended by Close
 	close  context.CancelFunc
 
-	settled chan struct{} // a signal that debts have become fewer; one pending says all
+	settled chan struct{} // a signal that there are fewer pending releases; one signal says all
 
 	mu       sync.Mutex
 	closed   bool
 	renewals uint64             // KeepAlives that have begun
 	tickets  map[string]*ticket // those that hold, try or wait, by ID
-	debts    []debts            // by server
+	pending  []pendingReleases  // by server
 }
 
 var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
@@ -62,7 +62,7 @@ var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
 func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{
 		session: s, request: r, value: r.Value, version: 1,
-		claims: make([]claim, len(s.store.nodes)), noted: make([]bool, len(s.store.nodes)),
+		claims: make([]claim, len(s.store.nodes)), waiterAt: make([]bool, len(s.store.nodes)),
 		since: make([]string, len(s.store.nodes)),
 	}
 }
@@ -71,25 +71,25 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 // has been decided long before; this is for cleaning up after it.
 func (s *session) requestBound() time.Duration { return min(s.opts.TTL, 5*time.Second) }
 
-// flight is requests that are under way together. Its context is not that of the call which
-// makes them: what has been sent must be followed to its end, whoever has lost interest.
-type flight struct {
+// requestGroup is requests that are under way together. Its context is not that of the call which
+// makes them: what has been sent must be followed to its end, also after the call has returned.
+type requestGroup struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	under  atomic.Int32
 }
 
-// newFlight begins one; whoever begins it calls done when all its requests are made.
-func newFlight(until context.Context, bound time.Duration) *flight {
-	f := &flight{}
+// newRequestGroup begins one; its caller calls done when all its requests are made.
+func newRequestGroup(until context.Context, bound time.Duration) *requestGroup {
+	f := &requestGroup{}
 	f.ctx, f.cancel = context.WithTimeout(until, bound)
 	f.under.Store(1)
 	return f
 }
 
-func (s *session) flight() *flight { return newFlight(s.done, s.requestBound()) }
+func (s *session) requestGroup() *requestGroup { return newRequestGroup(s.done, s.requestBound()) }
 
-func (f *flight) do(request func(context.Context)) {
+func (f *requestGroup) do(request func(context.Context)) {
 	f.under.Add(1)
 	go func() {
 		defer f.done()
@@ -97,14 +97,14 @@ func (f *flight) do(request func(context.Context)) {
 	}()
 }
 
-func (f *flight) done() {
+func (f *requestGroup) done() {
 	if f.under.Add(-1) == 0 {
 		f.cancel()
 	}
 }
 
 // Close gives everything back. It returns nil when each lock is free on a majority and the
-// others have had their time to answer: what is left on a minority keeps nobody out, and
+// others have had their time to answer: what is left on a minority keeps no one out, and
 // expires. Called again, it goes on where it failed.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -112,13 +112,13 @@ func (s *session) Close(ctx context.Context) error {
 		s.closed = true
 		s.close()
 		for _, t := range s.tickets {
-			t.giveUpLocked(true)
+			t.abandonLocked(true)
 			t.leftLocked()
 		}
 		clear(s.tickets)
 	}
 	s.mu.Unlock()
-	if err := s.settle(ctx); err != nil {
+	if err := s.waitSettled(ctx); err != nil {
 		return err
 	}
 	s.finish()

@@ -19,7 +19,7 @@ import (
 // last whatever else the machine does. slack is what a loaded machine may take longer.
 const (
 	T     = 2 * time.Second
-	calm  = 4 * T
+	calm  = 6 * T
 	slack = 10 * time.Second
 )
 
@@ -27,10 +27,10 @@ func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	if !strings.Contains(storeURL, "?") {
 		// As long as T allows: it is for the fault to make an attempt fail, and not for a
-		// slow machine. The default has its turn in the conformance tests and in TestStorm.
+		// slow machine. The default has its turn in the conformance tests and in TestRandomFaults.
 		storeURL += "?node_timeout=500ms"
 	}
-	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(T)}, opts...)...)
+	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
 }
 
 // waiting starts to lock and returns when the client waits.
@@ -63,7 +63,7 @@ func outlives(t *testing.T, l *hasp.Lease) {
 	})
 }
 
-// everywhere and nowhere ask whether the servers have the key, whoever's it is.
+// everywhere and nowhere ask whether the servers have the key, whichever client's it is.
 func everywhere(t *testing.T, nodes []*backends.Redis, key string) func() bool {
 	return func() bool { return having(t, nodes, key) == len(nodes) }
 }
@@ -117,7 +117,7 @@ func resume(n *backends.Redis) error  { return n.Resume() }
 func kill(n *backends.Redis) error    { return n.Kill() }
 func restart(n *backends.Redis) error { return n.Restart() }
 
-// network is five servers, each behind a bad network of its own.
+// network is five servers, each behind a separate bad network.
 type network struct {
 	nodes   []*backends.Redis
 	proxies []*faultnet.Proxy
@@ -144,7 +144,7 @@ func (n *network) URL() string {
 
 func (n *network) direct() string { return urlOf(n.nodes) }
 
-// session opens a session below the core, which nobody renews.
+// session opens a session below the core, which is not renewed.
 func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string, error)) driver.Session {
 	t.Helper()
 	s, granted, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: gone})
@@ -164,7 +164,7 @@ func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string
 	return s
 }
 
-func nobody(string, error) {}
+func noGone(string, error) {}
 
 // calls is how many commands the servers have served whose names match.
 func calls(t testing.TB, nodes []*backends.Redis, names string) (n int) {

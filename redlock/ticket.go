@@ -12,33 +12,33 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// ticket is the grip on one lock: its attempts, and the keys it may have.
+// ticket is one entry: its attempts, and the keys it may have.
 type ticket struct {
 	session *session
 	request driver.Request
-	bell    bell.Bell // try again
+	signal  bell.Bell // try again
 
 	// Guarded by session.mu.
-	keys    []string  // set by the first Enqueue
-	attempt uint64    // numbers the attempts; see value.go
-	me      string    // of the last attempt, whose keys claims are about
-	over    bool      // that attempt has come to nothing: late answers are not its
-	value   []byte    // published
-	version uint64    // of value
-	claims  []claim   // what may be at each server under me
-	since   []string  // since when it waits by each server's own clock, as that one has told
-	renewed time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
-	noted   []bool    // each server that may have us among its waiters
-	held    bool
-	was     bool // it has been held
-	left    bool // a late Enqueue must not take anything
-	gone    bool // it was held, and is no more on a majority
-	had     int  // servers that had the key when they were asked to remove it, after Leave
-	freed   bool // Leave has had an answer
+	keys          []string  // set by the first Enqueue
+	attempt       uint64    // numbers the attempts; see value.go
+	me            string    // of the last attempt, whose keys claims are about
+	attemptOver   bool      // that attempt has come to nothing: late answers are not its
+	value         []byte    // published
+	version       uint64    // of value
+	claims        []claim   // what may be at each server under me
+	since         []string  // since when it waits by each server's own clock, as that one has known
+	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
+	waiterAt      []bool    // each server that may have us among its waiters
+	held          bool
+	everHeld      bool // it has been held
+	left          bool // a late Enqueue must not take anything
+	gone          bool // it was held, and is no more on a majority
+	hadKey        int  // servers that had the key when they were asked to remove it, after Leave
+	leaveAnswered bool // Leave has had an answer
 
 	tried      bool // it has had one attempt, and is no newcomer any more
 	collisions int  // attempts in a row that met other attempts
-	wake       waking
+	announced  announcements
 }
 
 // claim is what is known of our key at one server.
@@ -73,8 +73,8 @@ func (t *ticket) member() string {
 	return t.session.id + " " + t.request.ID
 }
 
-// Enqueue makes an attempt. A refused try that has met nobody but other attempts makes a
-// few more: with N servers all who try at the same moment can fail.
+// Enqueue makes an attempt. A refused try that has met only other attempts makes a
+// few more: with N servers all that try at the same moment can fail.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -127,7 +127,7 @@ func (t *ticket) register(keys []string) error {
 	return nil
 }
 
-// forget drops a refused try, which has left nothing but debts.
+// forget drops a refused try, which has left nothing but pending releases.
 func (t *ticket) forget() {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *ticket) forget() {
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.bell.Rings():
+	case <-t.signal.Rings():
 	case <-s.open.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():
@@ -147,8 +147,8 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.Enqueue(ctx)
 }
 
-// Publish replaces the value on a majority. Each copy has a version, and whoever reads a
-// majority takes the newest, so that a value whose publication was confirmed is what is
+// Publish replaces the value on a majority. Each copy has a version, and a reader of a
+// majority takes the newest, so that a value whose publication was confirmed is the one that is
 // read from then on. One that was not may be read, and then not, until it is.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	if err := ctx.Err(); err != nil {
@@ -173,7 +173,7 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	}
 	s.mu.Unlock()
 
-	done, open := s.tell(ctx, setnx.Publish, call, at, nil)
+	done, open := s.broadcast(ctx, setnx.Publish, call, at, nil)
 	switch quorum := s.store.quorum; {
 	case done >= quorum:
 		return nil

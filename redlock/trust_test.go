@@ -45,7 +45,7 @@ func TestValidity(t *testing.T) {
 }
 
 // A release reaches every server that has the key, and not the majority alone that the
-// caller waits for; one that stands still when it is asked, as soon as it goes on. Long
+// caller waits for; one that is stopped when it is asked, as soon as it goes on. Long
 // before the TTL of a minute. That each had the key is the control.
 func TestReleaseEverywhere(t *testing.T) {
 	t.Parallel()
@@ -65,12 +65,12 @@ func TestReleaseEverywhere(t *testing.T) {
 	testkit.Eventually(t, "the key on none", nowhere(t, nodes, "a"))
 }
 
-// L4: a minority hears of a lock only after it was released: what they then grant is given
+// L4: a minority receives a request only after the lock was released: what they then grant is given
 // back as well, long before its TTL of a minute. That they do grant it is the control.
 func TestGrantAfterRelease(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
-	// Servers that owe an answer are not asked again for as long.
+	// Servers that have not answered are not asked again for as long.
 	c := client(t, n.URL()+"?node_timeout=10s", hasp.WithTTL(time.Minute))
 	warm(t, c, n.nodes)
 	var before []int64

@@ -9,19 +9,19 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A key's value is "ID SINCE.ATTEMPT VERSION:DATA OWNER". The first two parts are who holds:
+// A key's value is "ID SINCE.ATTEMPT VERSION:DATA OWNER". The first two parts identify the holder:
 // scripts compare them, and other libraries take all of it for random text. DATA is the
 // published value in base64, VERSION tells its newest copy.
 //
-// ATTEMPT numbers the tries of one ID. Each has a value of its own, so that a request to
+// ATTEMPT numbers the tries of one ID. Each has a distinct value, so that a request to
 // give one back, however late it arrives, cannot take what a later one was granted.
 
-// me is who holds by an attempt.
+// me identifies the holder by an attempt.
 func me(r driver.Request, attempt uint64) string {
 	return r.ID + " " + strconv.FormatInt(r.Since.UnixMicro(), 10) + "." + strconv.FormatUint(attempt, 36) + " "
 }
 
-// rest is what stands behind it.
+// rest is the part behind it.
 func rest(r driver.Request, version uint64, value []byte) string {
 	return strconv.FormatUint(version, 10) + ":" + base64.RawStdEncoding.EncodeToString(value) + " " + r.Owner
 }

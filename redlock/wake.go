@@ -9,32 +9,32 @@ import (
 
 // A release wakes the waiter that its server finds to be the longest waiting. Each server goes
 // by its own clock, and has seen them come in the same order as the others, mostly, so that all
-// choose the same one: it is no promise, and none depends on it. Who is woken tries when all servers have told it,
+// choose the same one: it is no promise, and none depends on it. The woken waiter tries when all servers have announced it,
 // for the lock is free at a server when that one tells and not before; when a majority has,
-// after a moment for the others; and after a longer moment whoever has.
+// after waitAfterMajority for the others; and after waitAfterFirst in any case.
 const (
-	momentOfMajority = time.Millisecond
-	momentOfFirst    = 10 * time.Millisecond
+	waitAfterMajority = time.Millisecond
+	waitAfterFirst    = 10 * time.Millisecond
 )
 
-// waking counts the servers that have told of one release.
-type waking struct {
-	told  uint64 // one bit for each server
-	round uint64 // of timers: those of an earlier one do nothing
-	later bool   // a look is due already
+// announcements counts the servers that have announced one release.
+type announcements struct {
+	servers uint64 // one bit for each server
+	round   uint64 // of timers: those of an earlier one do nothing
+	later   bool   // a look is due already
 }
 
-// begin is called when an attempt is made. Who tells from now on, tells of what the attempt
-// may have come too early for: it may have found the lock free at the server that told first,
-// and taken at all others. So it counts anew. What is told of a release that the attempt has
+// begin is called when an attempt is made. A server that announces from now on, announces what the attempt
+// may have come too early for: it may have found the lock free at the server that announced first,
+// and taken at all others. So it counts anew. An announcement of a release that the attempt has
 // seen everywhere costs one attempt more, unless this one has won.
-func (w *waking) begin() {
-	w.told = 0
+func (w *announcements) begin() {
+	w.servers = 0
 	w.round++
 }
 
-// told is told "ID", the waiter whose turn it is, or "ID later", the one behind it.
-func (s *session) told(i int, text string) {
+// releaseAnnounced gets "ID", the waiter whose turn it is, or "ID later", the one behind it.
+func (s *session) releaseAnnounced(i int, text string) {
 	id, how, _ := strings.Cut(text, " ")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,40 +44,40 @@ func (s *session) told(i int, text string) {
 	case how != "":
 		t.lookLaterLocked()
 	default:
-		t.toldLocked(i)
+		t.announcedLocked(i)
 	}
 }
 
-func (t *ticket) toldLocked(i int) {
-	w, s := &t.wake, t.session
+func (t *ticket) announcedLocked(i int) {
+	w, s := &t.announced, t.session
 	bit := uint64(1) << i
-	if w.told&bit != 0 { // of another release
-		w.told = 0
+	if w.servers&bit != 0 { // of another release
+		w.servers = 0
 		w.round++
 	}
-	w.told |= bit
+	w.servers |= bit
 	n := 0
 	for j := range s.store.nodes {
-		n += int(w.told >> j & 1)
+		n += int(w.servers >> j & 1)
 	}
 	switch round := w.round; n {
 	case len(s.store.nodes):
 		w.round++ // the timers are of no more use
-		t.bell.Ring()
+		t.signal.Ring()
 	case s.store.quorum:
-		time.AfterFunc(momentOfMajority, func() { t.ringIf(round) })
+		time.AfterFunc(waitAfterMajority, func() { t.signalIf(round) })
 	case 1:
-		time.AfterFunc(momentOfFirst, func() { t.ringIf(round) })
+		time.AfterFunc(waitAfterFirst, func() { t.signalIf(round) })
 	}
 }
 
-// ringIf rings if no attempt has been made and no ring been heard since the round began.
-func (t *ticket) ringIf(round uint64) {
+// signalIf signals if no attempt has been made and no signal received since the round began.
+func (t *ticket) signalIf(round uint64) {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
-	if t.wake.round == round {
-		t.wake.round++
-		t.bell.Ring()
+	if t.announced.round == round {
+		t.announced.round++
+		t.signal.Ring()
 	}
 }
 
@@ -86,21 +86,21 @@ func (t *ticket) ringIf(round uint64) {
 const later = 250 * time.Millisecond
 
 func (t *ticket) lookLaterLocked() {
-	if t.wake.later {
+	if t.announced.later {
 		return
 	}
-	t.wake.later = true
+	t.announced.later = true
 	time.AfterFunc(later+rand.N(later/4), func() {
 		t.session.mu.Lock()
-		t.wake.later = false
+		t.announced.later = false
 		t.session.mu.Unlock()
-		t.bell.Ring()
+		t.signal.Ring()
 	})
 }
 
-// missed is called when a subscription stands, again perhaps: what was published meanwhile
+// subscribed is called when a subscription is established, again perhaps: what was published meanwhile
 // was missed, and the other servers may not have made up for it.
-func (s *session) missed() {
+func (s *session) subscribed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
@@ -110,7 +110,7 @@ func (s *session) missed() {
 	}
 }
 
-// How long a waiter waits for a lock whose release nobody announces, at the most, for one
+// How long a waiter waits for a lock whose release is not announced, at the most, for one
 // without expiry, and between attempts that meet other attempts.
 const (
 	foreignPoll = 500 * time.Millisecond
@@ -137,9 +137,9 @@ func (c *count) untilFree(quorum int, ours bool) time.Duration {
 	return until + rand.N(until/8+10*time.Millisecond)
 }
 
-// pause is for attempts after which nobody is known to hold. If the lock was left to those
-// who wait, we are one of them now, and woken in our turn. Otherwise attempts have met, and
-// all of them failed, or a server's answer was missing that would have told who holds. They
+// pause is for attempts after which no holder is known. If the lock was left to the waiters,
+// we are one of them now, and woken in our turn. Otherwise attempts have met, and
+// all of them failed, or a server's answer was missing that would have shown the holder. They
 // come apart by chance, over a time that is long against an attempt and grows: the longer
 // the network takes, the longer too. So that no delay makes them meet for ever.
 func (t *ticket) pause(c count, took time.Duration) time.Duration {

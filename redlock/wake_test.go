@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// L2: a waiter looks for a reason of its own between the first server that tells it of a
+// L2: a waiter looks for another reason between the first server that announces a
 // release and the others. It finds the lock taken there, is noted again, and woken: it must
 // try again, however few they are. (It once took them for the rest of what it knew.)
 func TestToldWhileTrying(t *testing.T) {
@@ -15,23 +15,23 @@ func TestToldWhileTrying(t *testing.T) {
 			w := &ticket{}
 			s := &session{store: &store{nodes: make([]*node, 5), quorum: 3}, tickets: map[string]*ticket{"w": w}}
 			w.session = s
-			s.told(0, "w")
+			s.releaseAnnounced(0, "w")
 			s.mu.Lock()
-			w.wake.begin()
+			w.announced.begin()
 			s.mu.Unlock()
-			time.Sleep(2 * momentOfFirst) // the first one's timer is that of an attempt that is over
+			time.Sleep(2 * waitAfterFirst) // the first one's timer is that of an attempt that is over
 			select {
-			case <-w.bell.Rings():
+			case <-w.signal.Rings():
 				t.Fatal("woken by what the attempt has seen")
 			default:
 			}
 			for i := range rest {
-				s.told(1+i, "w")
+				s.releaseAnnounced(1+i, "w")
 			}
-			time.Sleep(momentOfFirst)
+			time.Sleep(waitAfterFirst)
 			synctest.Wait()
 			select {
-			case <-w.bell.Rings():
+			case <-w.signal.Rings():
 			default:
 				t.Errorf("told by %d servers after the attempt, and asleep", rest)
 			}

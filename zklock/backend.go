@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// backend knows the servers. It makes a conn for each session; requests outside of
-// sessions travel on whichever conn there is, or on one of its own.
+// backend knows the servers. It makes a conn for each session. A request outside of a
+// session uses any live conn, or one that is made for such requests.
 type backend struct {
 	opts    *Options
 	servers []string
@@ -85,12 +85,12 @@ func (b *backend) remove(c *conn) {
 	b.conns = slices.DeleteFunc(b.conns, func(o *conn) bool { return o == c })
 }
 
-// any returns a live conn for a request that belongs to no session.
-func (b *backend) any(ctx context.Context) (*conn, error) {
+// anyConn returns a live conn for a request that belongs to no session.
+func (b *backend) anyConn(ctx context.Context) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if c, err := b.live(); c != nil || err != nil {
+	if c, err := b.liveConn(); c != nil || err != nil {
 		return c, err
 	}
 	select {
@@ -99,8 +99,8 @@ func (b *backend) any(ctx context.Context) (*conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if c, err := b.live(); c != nil || err != nil {
-		return c, err // somebody else has opened it meanwhile
+	if c, err := b.liveConn(); c != nil || err != nil {
+		return c, err // another call has opened it meanwhile
 	}
 	c, err := openConn(ctx, b.opts, b.servers, ownTimeout, nil)
 	if err != nil {
@@ -117,12 +117,12 @@ func (b *backend) any(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// through makes a request that belongs to no session, by fn, on some live conn. A session
-// that ends meanwhile is not the caller's: its end must not be told as the answer, where
+// onAnyConn makes a request that belongs to no session, by fn, on any live conn. A session
+// that ends meanwhile is not the caller's: its end must not be returned as the answer, where
 // ErrGone would mean that there is no such entry, and the request is made on another.
-func through[T any](ctx context.Context, b *backend, fn func(*conn) (T, error)) (T, error) {
+func onAnyConn[T any](ctx context.Context, b *backend, fn func(*conn) (T, error)) (T, error) {
 	for {
-		c, err := b.any(ctx)
+		c, err := b.anyConn(ctx)
 		if err != nil {
 			var none T
 			return none, err
@@ -134,7 +134,7 @@ func through[T any](ctx context.Context, b *backend, fn func(*conn) (T, error)) 
 	}
 }
 
-func (b *backend) live() (*conn, error) {
+func (b *backend) liveConn() (*conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

@@ -20,54 +20,54 @@ import (
 //   - After an expiry it opens another session by itself, and everything still queued
 //     would be done in that. Here a conn ends with its session: the dialer refuses to
 //     connect again.
-//   - Its event channel drops what nobody reads in time; its callback does not.
-//   - It cannot remove a watch; see watches.go.
+//   - Its event channel drops what is not read in time; its callback does not.
+//   - It cannot remove a watch; see watchtable.go.
 type conn struct {
 	zk    *zk.Conn
 	dial  *dialer
 	asked time.Duration
-	lost  func(error) // told once when the session has expired; may be nil
+	lost  func(error) // called once when the session has expired; may be nil
 
 	identity digest // of this session alone; see nodeACL
 
 	ended  chan struct{} // closed with the session; endErr is set before
 	failed chan struct{} // closed when each server was tried and there has been no connection
 
-	watches watches
+	watches watchTable
 
-	mu       sync.Mutex
-	endErr   error
-	ready    chan struct{} // closed while there is a connection
-	up       bool
-	born     bool // there has been one
-	vain     bool // failed is closed
-	net      *tap // the current TCP connection; nil before the first
-	resuming *tap // it has the session, and the library has still to set its watches again
+	mu            sync.Mutex
+	endErr        error
+	ready         chan struct{} // closed while there is a connection
+	up            bool
+	everConnected bool         // there has been one
+	unreachable   bool         // failed is closed
+	monitor       *connMonitor // the current TCP connection; nil before the first
+	resuming      *connMonitor // it has the session, and the library has still to set its watches again
 
 	continued time.Time // when the connection that is up was about to ask for the session
 
-	granted time.Duration // the least so far
-	shorter func(asked time.Time, granted time.Duration)
-	flights map[string]*flight // creates the tap looks out for, by path
+	granted        time.Duration // the least so far
+	shorter        func(asked time.Time, granted time.Duration)
+	pendingCreates map[string]*pendingCreate // creates whose request and answer the monitor looks for, by path
 }
 
 // sendBuffer is what the library keeps to write requests in: ours have a few KB, its own
 // list of watches after a reconnection up to 128 KB in one. Its default is 1.5 MB a client.
 const sendBuffer = 256 << 10
 
-// openConn returns when there is a session, when each server has been tried in vain, or
+// openConn returns when there is a session, when each server has been tried without success, or
 // with ctx.
 func openConn(ctx context.Context, o *Options, servers []string, ttl time.Duration, lost func(error)) (*conn, error) {
 	c := &conn{
 		asked: ttl, lost: lost,
 		ended: make(chan struct{}), ready: make(chan struct{}), failed: make(chan struct{}),
-		flights: map[string]*flight{},
+		pendingCreates: map[string]*pendingCreate{},
 	}
 	c.watches.init()
 	c.dial = newDialer(o, servers, c)
 	client, _, err := zk.Connect(servers, ttl,
 		zk.WithDialer(c.dial.dial), zk.WithHostProvider(c.dial), zk.WithEventCallback(c.event),
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
+		zk.WithLogger(discardLogger{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
@@ -75,7 +75,7 @@ func openConn(ctx context.Context, o *Options, servers []string, ttl time.Durati
 	c.zk = client
 	c.mu.Unlock()
 	select {
-	case <-c.standing():
+	case <-c.whenReady():
 	case <-c.failed:
 		_, last := c.dial.tried()
 		err = fmt.Errorf("cannot connect to any server; the last one: %w", last)
@@ -108,22 +108,22 @@ func (c *conn) authenticate(ctx context.Context, d digest) error {
 	return explain("authenticate", err)
 }
 
-// noteRound ends the wait for the first connection when all servers have been tried.
-func (c *conn) noteRound() {
+// noteUnreachable ends the wait for the first connection when all servers have been tried.
+func (c *conn) noteUnreachable() {
 	all, _ := c.dial.tried()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if all && !c.born && !c.vain {
-		c.vain = true
+	if all && !c.everConnected && !c.unreachable {
+		c.unreachable = true
 		close(c.failed)
 	}
 }
 
 // attach makes a connection the current one, unless the session is over.
-func (c *conn) attach(t *tap) bool {
+func (c *conn) attach(t *connMonitor) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.net = t
+	c.monitor = t
 	return c.endErr == nil
 }
 
@@ -141,33 +141,33 @@ func (c *conn) connectedAt() time.Time {
 	return c.continued
 }
 
-// expect has the tap look out for the create of a path that nobody else creates.
-func (c *conn) expect(path string) *flight {
-	f := &flight{sent: make(chan struct{})}
+// trackCreate has the monitor look for the create of a path that only this session creates.
+func (c *conn) trackCreate(path string) *pendingCreate {
+	f := &pendingCreate{sent: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.flights[path] = f
+	c.pendingCreates[path] = f
 	return f
 }
 
-func (c *conn) forget(path string) {
+func (c *conn) untrackCreate(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.flights, path)
+	delete(c.pendingCreates, path)
 }
 
-func (c *conn) flightOf(path string) *flight {
+func (c *conn) pendingCreateOf(path string) *pendingCreate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.flights[path]
+	return c.pendingCreates[path]
 }
 
-// bounce breaks the current connection, so that the library tries the next server. For a
+// breakConnection closes the current connection, so that the library tries the next server. For a
 // connection that is up and does not answer: the library would give it two thirds of the
 // session timeout, and too little would be left.
-func (c *conn) bounce() {
+func (c *conn) breakConnection() {
 	c.mu.Lock()
-	t := c.net
+	t := c.monitor
 	c.mu.Unlock()
 	if t != nil {
 		_ = t.Close() // it is the library that will meet the error
@@ -198,19 +198,19 @@ func (c *conn) over() error {
 // alive on the server and can be reached, it is closed there, which removes its nodes.
 //
 // confirmed says that the server has answered. The library waits a second for that and does
-// not tell; but it goes on reading, so that the tap hears the answer of a slow server, or
-// the end of the connection. After the session's timeout nothing is left to be told.
+// not report it; but it goes on reading, so that the monitor sees the answer of a slow server, or
+// the end of the connection. After the session's timeout no answer can come any more.
 func (c *conn) shut() (confirmed bool) {
 	c.mu.Lock()
-	client, t, up := c.zk, c.net, c.up
+	client, t, up := c.zk, c.monitor, c.up
 	c.mu.Unlock()
 	if !up {
 		c.dial.cancel() // nothing is worth connecting for
 	}
 	client.Close()
 	if up {
-		patience := time.NewTimer(c.timeout())
-		defer patience.Stop()
+		timer := time.NewTimer(c.timeout())
+		defer timer.Stop()
 		select {
 		case <-t.closed:
 			confirmed = true
@@ -220,18 +220,18 @@ func (c *conn) shut() (confirmed bool) {
 				confirmed = true
 			default:
 			}
-		case <-patience.C:
+		case <-timer.C:
 		}
 	}
 	c.dial.cancel()
-	c.bounce()
+	c.breakConnection()
 	return confirmed
 }
 
 // drop ends the library and its connection, and leaves the session to the servers.
 func (c *conn) drop() {
 	c.dial.cancel()
-	c.bounce() // first: the library asks for a close where it can
+	c.breakConnection() // first: the library asks for a close where it can
 	c.mu.Lock()
 	client := c.zk
 	c.mu.Unlock()
@@ -249,7 +249,7 @@ func (c *conn) abandon() {
 // is none: nodes that go with a close are gone at once, else only after the timeout.
 func (c *conn) close(ctx context.Context) error {
 	select {
-	case <-c.standing():
+	case <-c.whenReady():
 	case <-c.ended:
 		return nil // it has expired, or was closed before
 	case <-ctx.Done():
@@ -257,7 +257,7 @@ func (c *conn) close(ctx context.Context) error {
 	if !c.end(fmt.Errorf("%w: the session was closed", driver.ErrGone)) {
 		return nil
 	}
-	done := make(chan bool, 1) // one slot: nobody may be waiting any more
+	done := make(chan bool, 1) // one slot: the caller may have stopped waiting
 	go func() { done <- c.shut() }()
 	select {
 	case confirmed := <-done:
@@ -270,14 +270,14 @@ func (c *conn) close(ctx context.Context) error {
 	}
 }
 
-// standing is closed while there is a connection.
-func (c *conn) standing() <-chan struct{} {
+// whenReady is closed while there is a connection.
+func (c *conn) whenReady() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ready
 }
 
-// silent is the library's logger: a library does not write to standard error.
-type silent struct{}
+// discardLogger is the library's logger: a library does not write to standard error.
+type discardLogger struct{}
 
-func (silent) Printf(string, ...any) {}
+func (discardLogger) Printf(string, ...any) {}

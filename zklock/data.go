@@ -44,8 +44,8 @@ func fill(e *driver.Entry, data []byte, stat *zk.Stat) {
 	e.Session = sessionName(stat.EphemeralOwner)
 }
 
-// ownerOf reads who has a node, for the message of a refused try; "" if it has gone or
-// keeps that to itself.
+// ownerOf reads the owner of a node, for the message of a refused try; "" if the node has gone or
+// may not be read.
 func (c *conn) ownerOf(ctx context.Context, node string) string {
 	e, err := call(ctx, c, func() (driver.Entry, error) {
 		var e driver.Entry

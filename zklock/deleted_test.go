@@ -20,9 +20,9 @@ func TestDeletedByAdministrator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/hasp-node"}} {
-		s, name := newSite(t, 30*time.Second, o, z), uniqueName(t)
+		s, name := newSite(t, calm, o, z), uniqueName(t)
 		held := s.lock(t, name)
-		time.Sleep(2 * vigilHeld) // the watch stands, or the deletion shows when it is set
+		time.Sleep(2 * selfWatchHeld) // the watch stands, or the deletion shows when it is set
 		a := admin(t, z)
 		path, _ := s.b.opts.path(name)
 		if o == nil {
@@ -31,9 +31,7 @@ func TestDeletedByAdministrator(t *testing.T) {
 		if err := a.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
-		if took := lost(t, held, hasp.ReasonDenied); took > 5*time.Second { // renewals come every 7.5 s
-			t.Errorf("told after %s", took)
-		}
+		lost(t, held, hasp.ReasonDenied) // within patience: renewals come every few minutes
 		testkit.Release(t, s.lock(t, name))
 	}
 }
@@ -59,7 +57,7 @@ func TestParentDeleted(t *testing.T) {
 // The same with the holder's node first: the waiter may hear that its blocker has left
 // before it hears, of the same transaction, that its own node has. It is granted then for
 // that moment, with the token of its old node, and told of the loss; it must not go on to
-// believe, and whoever comes next has a higher token. See ticket.dropDeparted.
+// believe, and the next holder has a higher token. See ticket.dropDeleted.
 func TestParentDeletedHolderFirst(t *testing.T) {
 	t.Parallel()
 	s, name, next := deleteLock(t, slices.All[[]child])
@@ -80,7 +78,7 @@ func TestParentDeletedHolderFirst(t *testing.T) {
 func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site, string, *hasp.Lease) {
 	t.Helper()
 	z := backends.SharedZooKeeper(t)
-	s, other, name := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, other, name := newSite(t, calm, nil, z), newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	a := admin(t, z)
@@ -104,11 +102,11 @@ func deleteLock(t *testing.T, order func([]child) iter.Seq2[int, child]) (*site,
 	return s, name, next
 }
 
-// Children that are nobody's entry neither block a lock nor break it, nor do they show.
+// Children that are no entries neither block a lock nor break it, nor do they show.
 func TestGarbageChildren(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	a := admin(t, z)
 	parent, _ := s.b.opts.path(name)
@@ -127,28 +125,25 @@ func TestGarbageChildren(t *testing.T) {
 	}
 }
 
-// An evicted waiter that has not heard of it must not be granted by the event that its
+// An evicted waiter that has not been told must not be granted by the event that its
 // blocker has left: it is not in the queue.
 func TestEvictedWaiterNotGranted(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	b, err := open([]string{z.Addr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, nil, z.Addr)
 	name := uniqueName(t)
-	holder := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder"))
+	holder := openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder"))
 	if _, err := holder.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, guarded := range []bool{false, true} {
-		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
+		k := openSession(t, b, calm).Ticket(testkit.RequestAs(name, []string{"w0", "w1"}[i])).(*ticket)
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if !guarded {
 			k.mu.Lock()
-			k.vigilant = true // and so no watch is set
+			k.selfWatched = true // and so no watch is set
 			k.mu.Unlock()
 		}
 		got := make(chan error, 1)
@@ -175,7 +170,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 		if err := <-got; !errors.Is(err, driver.ErrGone) {
 			t.Errorf("an evicted waiter that was not told: %v", err)
 		}
-		holder = openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "holder2"))
+		holder = openSession(t, b, calm).Ticket(testkit.RequestAs(name, "holder2"))
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func (d *dialer) Init([]string) error { return nil }
 // Len is the number of servers.
 func (d *dialer) Len() int { return len(d.hosts) }
 
-// Connected is no news: the conn hears of it by its event.
+// Connected does nothing: the conn is told by its event.
 func (d *dialer) Connected() {}
 
 // Next returns the next server. The second result makes the library look whether it was
@@ -59,18 +59,18 @@ func (d *dialer) Next() (string, bool) {
 }
 
 const (
-	// stood is how long a connection must last to count as a success. A server that lets
-	// us in and throws us out again must not be dialed without a pause.
-	stood      = time.Second
-	pauseFirst = 100 * time.Millisecond
-	pauseMost  = time.Second
+	// stableAfter is how long a connection must last to count as a success. A server that accepts
+	// us and closes the connection again must not be dialed without a pause.
+	stableAfter = time.Second
+	pauseFirst  = 100 * time.Millisecond
+	pauseMost   = time.Second
 )
 
 // pause waits before a dial: not at all in the first round through the servers, then
 // doubling, with a random half taken off (L7).
 func (d *dialer) pause() error {
 	d.mu.Lock()
-	if !d.upSince.IsZero() && time.Since(d.upSince) > stood {
+	if !d.upSince.IsZero() && time.Since(d.upSince) > stableAfter {
 		d.attempts = 0
 	}
 	d.upSince = time.Time{}
@@ -109,11 +109,11 @@ func (d *dialer) tried() (all bool, last error) {
 // dial is what the library calls, from one goroutine, with a server from Next. It ends
 // with the conn.
 func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error) {
-	d.conn.noteRound() // dialing again is the only sign that the server before was of no use
+	d.conn.noteUnreachable() // dialing again is the only sign that the server before did not serve
 	if err := d.pause(); err != nil {
 		return nil, err
 	}
-	greetBy := time.Now().Add(d.timeout)
+	answerBy := time.Now().Add(d.timeout)
 	c, err := d.connect(network, address)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", address, err)
@@ -126,7 +126,7 @@ func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error
 	if c == nil {
 		return nil, err
 	}
-	t := newTap(c, d.conn, greetBy)
+	t := newConnMonitor(c, d.conn, answerBy)
 	if !d.conn.attach(t) {
 		return nil, errors.Join(context.Canceled, c.Close())
 	}

@@ -12,22 +12,22 @@
 //
 // An entry is an ephemeral sequential node under the lock's node, in the session of its
 // client. Names of nodes say everything that decides: one list of the children tells the
-// order, units and capacity. A waiter watches those who stand in its way and nobody else,
+// order, units and capacity. A waiter watches the entries that block it and no others,
 // and is granted by the event that they have gone. The czxid of the node is the fencing
-// token. Create and list travel in one flight: a free lock costs one round trip, its
+// token. Create and list are pipelined: a free lock costs one round trip, its
 // release another.
 //
 // The names are Apache Curator's (InterProcessMutex, InterProcessReadWriteLock), kazoo's
 // on request, so that services in other languages share these locks at the same path.
 //
-// # What will hurt you
+// # Limits
 //
-// A session is no proof against a pause: whoever writes to a resource under a lock must
+// A session is no proof against a pause: a program that writes to a resource under a lock must
 // look at Held right before, or have the token checked by the resource.
 //
 // Servers bound the session timeout (from 2 to 20 ticks, which are 4 to 40 s unless
 // configured), and grant another than was asked without an error. What a renewal is worth
-// is less than the timeout, three quarters of it: see touches.go for the reason, which is
+// is less than the timeout, three quarters of it: see renew.go for the reason, which is
 // what a follower may answer that has lost its leader.
 //
 // An ensemble that is rebuilt from nothing starts its tokens again.

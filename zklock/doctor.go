@@ -18,13 +18,13 @@ import (
 // mntr and conf if 4lw.commands.whitelist says so), and the session and the root by the
 // usual protocol.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	fs, err := through(ctx, b, func(c *conn) ([]driver.Finding, error) { return b.ofStore(ctx, c) })
+	fs, err := onAnyConn(ctx, b, func(c *conn) ([]driver.Finding, error) { return b.diagnoseStore(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
 	serving := 0
 	for _, server := range b.servers {
-		of, ok := b.ofServer(ctx, server)
+		of, ok := b.diagnoseServer(ctx, server)
 		if fs = append(fs, of...); ok {
 			serving++
 		}
@@ -46,10 +46,10 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return fs, nil
 }
 
-// ofStore looks at what every server would say the same of.
-func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error) {
-	fs := b.ofSession(c)
-	root, err := b.ofRoot(ctx, c)
+// diagnoseStore looks at what every server would report alike.
+func (b *backend) diagnoseStore(ctx context.Context, c *conn) ([]driver.Finding, error) {
+	fs := b.diagnoseSession(c)
+	root, err := b.diagnoseRoot(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error
 		if err != nil {
 			return nil, err
 		}
-		fs = append(fs, ofWaiters(longest))
-		mixed, err := b.ofDialects(ctx, c, used)
+		fs = append(fs, diagnoseWaiters(longest))
+		mixed, err := b.diagnoseDialects(ctx, c, used)
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func (b *backend) ofStore(ctx context.Context, c *conn) ([]driver.Finding, error
 	return fs, nil
 }
 
-// ofSession compares the session timeout with what was asked.
-func (b *backend) ofSession(c *conn) []driver.Finding {
+// diagnoseSession compares the session timeout with what was asked.
+func (b *backend) diagnoseSession(c *conn) []driver.Finding {
 	granted := c.timeout()
 	f := driver.Finding{Level: driver.Info, Subject: "session timeout", Text: fmt.Sprintf("%s, as asked", granted)}
 	if granted != c.asked {
@@ -81,8 +81,8 @@ func (b *backend) ofSession(c *conn) []driver.Finding {
 	return []driver.Finding{f}
 }
 
-// ofRoot looks at who may change the nodes.
-func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error) {
+// diagnoseRoot looks at who may change the nodes.
+func (b *backend) diagnoseRoot(ctx context.Context, c *conn) ([]driver.Finding, error) {
 	acl, err := call(ctx, c, func() ([]zk.ACL, error) {
 		acl, _, err := c.zk.GetACL(b.opts.Root)
 		return acl, err
@@ -101,7 +101,7 @@ func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error)
 	for _, a := range acl {
 		if a.Scheme == "world" && a.Perms&(zk.PermCreate|zk.PermDelete|zk.PermWrite) != 0 {
 			return []driver.Finding{{
-				Level: driver.Warn, Subject: "acl", Text: b.opts.Root + " is open to the world: whoever reaches a server can take, break and forge locks",
+				Level: driver.Warn, Subject: "acl", Text: b.opts.Root + " is open to the world: everyone who reaches a server can take, break and forge locks",
 				Cure: "give a user and a password, so that nodes are made for that identity only, and setAcl on the root",
 			}}, nil
 		}
@@ -109,14 +109,14 @@ func (b *backend) ofRoot(ctx context.Context, c *conn) ([]driver.Finding, error)
 	return []driver.Finding{{Level: driver.Info, Subject: "acl", Text: b.opts.Root + " can be changed by its identities only"}}, nil
 }
 
-// longest is how many stand under the busiest of the root's locks, and used the nodes of
+// longest is how many entries the busiest of the root's locks has, and used the nodes of
 // those that are in use: of all, or of the first thousand the server names.
 func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []string, _ error) {
 	names, err := call(ctx, c, func() ([]string, error) {
 		names, _, err := c.zk.Children(b.opts.Root)
 		return names, err
 	})
-	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // ofRoot has told
+	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // diagnoseRoot has reported it
 		return 0, nil, nil
 	}
 	if err != nil {
@@ -143,8 +143,8 @@ func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []s
 	return slices.Max(append(counts, 0)), used, err
 }
 
-// ofDialects looks for locks at which somebody queues in another dialect than this client's.
-func (b *backend) ofDialects(ctx context.Context, c *conn, used []string) ([]driver.Finding, error) {
+// diagnoseDialects looks for locks with entries in another dialect than this client's.
+func (b *backend) diagnoseDialects(ctx context.Context, c *conn, used []string) ([]driver.Finding, error) {
 	found := make([]*driver.Finding, min(len(used), mostListed))
 	err := each(ctx, len(found), func(i int) error {
 		names, err := call(ctx, c, func() ([]string, error) {
@@ -154,7 +154,7 @@ func (b *backend) ofDialects(ctx context.Context, c *conn, used []string) ([]dri
 		if err != nil && err != zk.ErrNoNode {
 			return explain("list "+used[i], err)
 		}
-		if node, writer := b.opts.Dialect.strangers(names); node != "" {
+		if node, writer := b.opts.Dialect.foreignEntry(names); node != "" {
 			found[i] = &driver.Finding{
 				Level: driver.Warn, Subject: "dialects",
 				Text: fmt.Sprintf("under %s stands %s, in %s; this client has dialect=%s, and neither sees the other", used[i], node, writer, b.opts.Dialect),
@@ -172,30 +172,30 @@ func (b *backend) ofDialects(ctx context.Context, c *conn, used []string) ([]dri
 	return fs, err
 }
 
-// ofWaiters judges the longest queue. A list of its entries, of about 60 bytes each, must
-// fit into jute.maxbuffer (1 MB unless set), else nobody who comes can be told who is in
+// diagnoseWaiters checks the longest queue. A list of its entries, of about 60 bytes each, must
+// fit into jute.maxbuffer (1 MB unless set), else no new client can be told who is in
 // front.
-func ofWaiters(longest int32) driver.Finding {
+func diagnoseWaiters(longest int32) driver.Finding {
 	f := driver.Finding{Level: driver.Info, Subject: "waiters", Text: fmt.Sprintf("the longest queue has %d entries", longest)}
 	if longest > manyWaiters {
 		f.Level = driver.Warn
-		f.Text += "; some 15,000 meet the limit of jute.maxbuffer, 1 MB unless set, and then nobody can enter"
+		f.Text += "; some 15,000 meet the limit of jute.maxbuffer, 1 MB unless set, and then no client can enter"
 		f.Cure = "have fewer waiters per name, or raise jute.maxbuffer on the servers"
 	}
 	return f
 }
 
-// ofServer asks one server. serves is false if it does not answer or has no quorum.
-func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Finding, serves bool) {
+// diagnoseServer asks one server. serves is false if it does not answer or has no quorum.
+func (b *backend) diagnoseServer(ctx context.Context, server string) (fs []driver.Finding, serves bool) {
 	add := func(level driver.Level, subject, text, cure string) {
 		fs = append(fs, driver.Finding{Level: level, Subject: server + " " + subject, Text: text, Cure: cure})
 	}
-	reply, err := b.ask(ctx, server, "srvr")
+	reply, err := b.fourLetterWord(ctx, server, "srvr")
 	if err != nil {
 		add(driver.Bad, "reach", err.Error(), "see that it runs and that this machine may connect")
 		return fs, false
 	}
-	facts := table(reply, ": ")
+	facts := parseTable(reply, ": ")
 	if v := facts["Zookeeper version"]; v != "" {
 		version, _, _ := strings.Cut(v, ",")
 		add(driver.Info, "version", version+", "+facts["Mode"], "")
@@ -204,7 +204,7 @@ func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Find
 		}
 	}
 	switch {
-	case refused(reply):
+	case notAllowed(reply):
 		add(driver.Info, "commands", "srvr is not allowed", "allow srvr, mntr and conf in 4lw.commands.whitelist, for a fuller report")
 		return fs, true
 	case facts["Mode"] == "":
@@ -215,11 +215,11 @@ func (b *backend) ofServer(ctx context.Context, server string) (fs []driver.Find
 		add(driver.Warn, "load", fmt.Sprintf("%d requests wait to be answered", n), "give it a faster disk for its log, or less to do")
 	}
 	for _, more := range []string{"conf", "mntr"} {
-		if reply, err := b.ask(ctx, server, more); err == nil && !refused(reply) {
+		if reply, err := b.fourLetterWord(ctx, server, more); err == nil && !notAllowed(reply) {
 			if more == "conf" {
-				b.ofSettings(table(reply, "="), add)
+				b.diagnoseSettings(parseTable(reply, "="), add)
 			} else {
-				ofNumbers(table(reply, "\t"), add)
+				diagnoseMetrics(parseTable(reply, "\t"), add)
 			}
 		}
 	}
@@ -236,8 +236,8 @@ const (
 	rareTicks       = 3 * time.Second
 )
 
-// ofSettings judges what conf says.
-func (b *backend) ofSettings(conf map[string]string, add func(driver.Level, string, string, string)) {
+// diagnoseSettings checks the settings in conf's reply.
+func (b *backend) diagnoseSettings(conf map[string]string, add func(driver.Level, string, string, string)) {
 	if tick, err := strconv.Atoi(conf["tickTime"]); err == nil {
 		level, cure := driver.Info, ""
 		if time.Duration(tick)*time.Millisecond > rareTicks {
@@ -251,14 +251,14 @@ func (b *backend) ofSettings(conf map[string]string, add func(driver.Level, stri
 	}
 }
 
-// ofNumbers judges what mntr says.
-func ofNumbers(mntr map[string]string, add func(driver.Level, string, string, string)) {
+// diagnoseMetrics checks the numbers in mntr's reply.
+func diagnoseMetrics(mntr map[string]string, add func(driver.Level, string, string, string)) {
 	ms, err := strconv.ParseFloat(mntr["zk_avg_fsynctime"], 64)
 	if err == nil {
 		d := time.Duration(ms * float64(time.Millisecond))
 		level, cure := driver.Info, ""
 		if d > slowSync {
-			level, cure = driver.Warn, "give the transaction log (dataLogDir) a disk of its own; every acquisition waits for it twice"
+			level, cure = driver.Warn, "give the transaction log (dataLogDir) a separate disk; every acquisition waits for it twice"
 		}
 		add(level, "disk", fmt.Sprintf("syncing the log takes %s on average", d.Round(10*time.Microsecond)), cure)
 	}
@@ -269,8 +269,8 @@ func ofNumbers(mntr map[string]string, add func(driver.Level, string, string, st
 	}
 }
 
-// table reads lines of key and value.
-func table(reply, sep string) map[string]string {
+// parseTable reads lines of key and value.
+func parseTable(reply, sep string) map[string]string {
 	t := map[string]string{}
 	for line := range strings.Lines(reply) {
 		if k, v, ok := strings.Cut(strings.TrimRight(line, "\r\n"), sep); ok {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -25,10 +24,10 @@ func TestDoctor(t *testing.T) {
 		return fs[i]
 	}
 	e := backends.SharedZooKeeperEnsemble(t)
-	s := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...)
+	s := newSite(t, calm, &Options{Root: "/doctor"}, e.Members...)
 	testkit.Release(t, s.lock(t, "a"))
 	held := s.lock(t, "b")
-	waiting := newSite(t, 10*time.Second, &Options{Root: "/doctor"}, e.Members...).queue(t, "b")
+	waiting := newSite(t, calm, &Options{Root: "/doctor"}, e.Members...).queue(t, "b")
 	fs, err := s.b.Diagnose(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +93,7 @@ func TestDoctorReadsWhatIsThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		have := table(reply, map[string]string{"srvr": ": ", "conf": "=", "mntr": "\t"}[command])
+		have := parseTable(reply, map[string]string{"srvr": ": ", "conf": "=", "mntr": "\t"}[command])
 		for _, key := range keys {
 			if have[key] == "" {
 				t.Errorf("%s has no %q", command, key)
@@ -108,9 +107,9 @@ func TestDoctorJudges(t *testing.T) {
 	t.Parallel()
 	type reply = map[string]string
 	type adder = func(level driver.Level, subject, text, cure string)
-	conf, mntr := (&backend{opts: &Options{}}).ofSettings, ofNumbers
+	conf, mntr := (&backend{opts: &Options{}}).diagnoseSettings, diagnoseMetrics
 	for _, c := range []struct {
-		judge func(reply, adder)
+		check func(reply, adder)
 		reply reply
 		want  map[string]driver.Level
 	}{
@@ -122,7 +121,7 @@ func TestDoctorJudges(t *testing.T) {
 		{mntr, reply{"zk_max_client_response_size": "524288"}, map[string]driver.Level{}},
 	} {
 		got := map[string]driver.Level{}
-		c.judge(c.reply, func(level driver.Level, subject, text, cure string) {
+		c.check(c.reply, func(level driver.Level, subject, text, cure string) {
 			got[subject] = level
 			if level != driver.Info && cure == "" {
 				t.Errorf("%s: %s, and what to do?", subject, text)
@@ -132,7 +131,7 @@ func TestDoctorJudges(t *testing.T) {
 			t.Errorf("found %v, want %v", got, c.want)
 		}
 	}
-	if few, many := ofWaiters(manyWaiters), ofWaiters(manyWaiters+1); few.Level != driver.Info || many.Level != driver.Warn || many.Cure == "" {
+	if few, many := diagnoseWaiters(manyWaiters), diagnoseWaiters(manyWaiters+1); few.Level != driver.Info || many.Level != driver.Warn || many.Cure == "" {
 		t.Errorf("%+v, %+v", few, many)
 	}
 	for version, old := range map[string]bool{"3.4.14-abc": true, "3.5.3": false, "3.8.0-5a02": false, "4.0": false, "x": false} {

@@ -28,7 +28,7 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 		return err
 	}
 	asked := false
-	_, err = through(ctx, b, func(c *conn) (struct{}, error) {
+	_, err = onAnyConn(ctx, b, func(c *conn) (struct{}, error) {
 		none := struct{}{}
 		if err := c.catchUp(ctx, node); err != nil {
 			return none, err
@@ -46,7 +46,7 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 		if asked { // by a conn that ended before the answer came
 			return none, nil
 		}
-		return none, errNobody
+		return none, errNoEntry
 	})
 	return err
 }
@@ -60,8 +60,8 @@ func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, e
 		}
 		return node, nil
 	}
-	standing, err := b.entries(ctx, c, node)
-	for _, e := range standing {
+	queued, err := b.entries(ctx, c, node)
+	for _, e := range queued {
 		if e.guid == guidOf(id) || e.guid.uuid() == id {
 			return path.Join(node, e.name), nil
 		}
@@ -70,19 +70,19 @@ func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, e
 }
 
 // queueBackend is a backend with strategy Queue, which has a place for a note about the last
-// eviction: the data of the lock's node, which nobody else uses (Curator and kazoo's locks
+// eviction: the data of the lock's node, which no other library uses (Curator and kazoo's locks
 // leave it empty; a semaphore of kazoo's writes a number there, which stays). The note
 // vanishes with the node. With strategy Node all there is of a lock goes with its holder.
 type queueBackend struct{ *backend }
 
-// noted is that data.
-type noted struct {
+// evictionNote is that data.
+type evictionNote struct {
 	Evicted string `json:"evicted"` // the note
 }
 
 // noteOf reads the data of a lock's node. free says that it is ours to write.
 func noteOf(data []byte) (note string, free bool) {
-	var n noted
+	var n evictionNote
 	if len(data) == 0 {
 		return "", true
 	}
@@ -92,10 +92,10 @@ func noteOf(data []byte) (note string, free bool) {
 
 // EvictFor deletes the node of an entry and sets the note in one transaction: if the answer
 // is lost both were done, or neither. The note replaces the data as it was read, so that
-// what somebody else puts there meanwhile stays; entries come and go without changing its
+// what another client puts there meanwhile stays; entries come and go without changing its
 // version. Where the data is not ours to write, or we may not, the eviction is done without.
 func (q queueBackend) EvictFor(ctx context.Context, name, id, note string) error {
-	data, err := json.Marshal(noted{note})
+	data, err := json.Marshal(evictionNote{note})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (q queueBackend) LastEviction(ctx context.Context, name string) (string, er
 	if err != nil {
 		return "", err
 	}
-	return through(ctx, q.backend, func(c *conn) (string, error) {
+	return onAnyConn(ctx, q.backend, func(c *conn) (string, error) {
 		if err := c.catchUp(ctx, node); err != nil {
 			return "", err
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -52,11 +51,11 @@ func (e evicted) stay(t *testing.T, a *zk.Conn) {
 }
 
 // Whoever may not write the lock's node, or finds there what is not hasp's, evicts without a
-// note; whoever may not delete evicts nobody, and leaves no note of it.
+// note; a client that may not delete evicts nothing, and leaves no note of it.
 func TestEvictWithoutNote(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, a := newSite(t, 10*time.Second, nil, z), admin(t, z)
+	s, a := newSite(t, calm, nil, z), admin(t, z)
 	const most = zk.PermRead | zk.PermCreate | zk.PermAdmin
 	for _, c := range []struct {
 		what string
@@ -106,10 +105,10 @@ func TestEvictWithoutNote(t *testing.T) {
 func TestEvictTogether(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s := newSite(t, 10*time.Second, nil, z)
+	s := newSite(t, calm, nil, z)
 	e := toEvict(t, s)
 	defer testkit.Release(t, e.Lease) // it stands all the time, and the container with it
-	d := openSession(t, s.b, 10*time.Second)
+	d := openSession(t, s.b, calm)
 	var ids []string
 	for i := range 8 {
 		ids = append(ids, fmt.Sprintf("%s-%d", strings.ToLower(e.name), i))

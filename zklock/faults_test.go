@@ -17,14 +17,12 @@ import (
 func TestSessionExpiredElsewhere(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
-	waiting := newSite(t, 10*time.Second, nil, z).queue(t, name)
+	waiting := newSite(t, calm, nil, z).queue(t, name)
 	old := s.conn(t)
 	expire(t, z, old)
-	if took := lost(t, held, hasp.ReasonSessionGone); took > 6*time.Second { // the session would have lasted for ten
-		t.Errorf("told after %s", took)
-	}
+	lost(t, held, hasp.ReasonSessionGone) // within patience: the session would have lasted for minutes
 	next := testkit.Granted(t, waiting)
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
@@ -42,7 +40,7 @@ func TestSessionExpiredElsewhere(t *testing.T) {
 func TestChainRepair(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	a, b, c := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
+	a, b, c := newSite(t, calm, nil, z), newSite(t, calm, nil, z), newSite(t, calm, nil, z)
 	name := uniqueName(t)
 	held := a.lock(t, name)
 	middle := b.queue(t, name)
@@ -68,9 +66,9 @@ func TestChainRepair(t *testing.T) {
 func TestServerStopped(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	s, name := newSite(t, ttl, nil, z), uniqueName(t)
-	other := newSite(t, 10*time.Second, nil, z) // its session outlives the standstill
+	other := newSite(t, calm, nil, z) // its session outlives the standstill
 	held := s.lock(t, name)
 	waiting := other.queue(t, name)
 	if err := z.Pause(); err != nil {

@@ -15,7 +15,7 @@ import (
 // identityNode is the node under the root that tells the store from every other: its data is a
 // random text, written once and never changed. No encoded name looks like it.
 //
-// Nothing that is there already would do. An ensemble has no id of its own; its addresses are
+// Nothing that is there already would do. An ensemble has no id; its addresses are
 // many; what a root's stat says (czxid, ctime) needs no node of ours, but two ensembles set up
 // side by side by one script may well agree in it, and "/" has none.
 const identityNode = ".hasp"
@@ -24,7 +24,7 @@ const identityNode = ".hasp"
 // Curator's two dialects see each other's entries, and so are one; kazoo's are another, which
 // is told by an error where they meet.
 func (b *backend) Identity(ctx context.Context) (string, error) {
-	id, err := through(ctx, b, func(c *conn) (string, error) { return b.identity(ctx, c) })
+	id, err := onAnyConn(ctx, b, func(c *conn) (string, error) { return b.identity(ctx, c) })
 	if err != nil {
 		return "", err
 	}
@@ -38,18 +38,18 @@ func (b *backend) Identity(ctx context.Context) (string, error) {
 	return "zookeeper/" + id + "/" + kind, nil
 }
 
-// identity reads the node, and makes it if there is none. Whoever comes first with the
+// identity reads the node, and makes it if there is none. The first client with the
 // permission to make nodes under the root does that, be it with other settings of ours: the
-// servers let one of several who try at once have it, and everybody returns what was read. A
-// create whose answer is lost is no trouble for the same reason.
+// servers let one of several who try at once have it, and each returns what was read. A
+// create whose answer is lost does no harm for the same reason.
 //
-// Everybody may read it, since clients with and without an identity may share a root, and
-// nobody may change it. It can be removed by whoever may remove nodes under the root: from a
+// Every client may read it, since clients with and without an identity may share a root, and
+// none may change it. It can be removed by a client that may remove nodes under the root: from a
 // copy of an ensemble's data, which would be taken for the original.
 func (b *backend) identity(ctx context.Context, c *conn) (string, error) {
 	node := b.opts.child(identityNode)
 	for {
-		// Our server may be behind; who may not make it must be able to rely on what he sees.
+		// Our server may be behind; a client that may not make it must be able to rely on what it sees.
 		if err := c.catchUp(ctx, b.opts.Root); err != nil {
 			return "", err
 		}
@@ -78,7 +78,7 @@ func (b *backend) identity(ctx context.Context, c *conn) (string, error) {
 		case err == nil || answered(err):
 			err = explain("make "+node+", which tells this store from others, once", err)
 		case c.over() == nil:
-			c.rest() // the answer is lost; the node tells
+			c.backOff() // the answer is lost; the next read shows whether it was made
 			err = nil
 		}
 		if err != nil {

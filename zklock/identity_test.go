@@ -30,7 +30,7 @@ func identityOf(t testing.TB, o *Options, hosts ...string) (string, error) {
 	return id, err
 }
 
-// One store has one identity however it is addressed and whoever asks first; what is another
+// One store has one identity however it is addressed and whichever client asks first; what is another
 // queue has another.
 func TestStoreIdentity(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestStoreIdentity(t *testing.T) {
 		"another host name":        {Root: root},
 		"two servers":              {Root: root},
 		"with a user":              {Root: root, User: "ana", Password: "s3cret"},
-		"who lets everybody read":  {Root: root, User: "ana", Password: "s3cret", ACL: ACLCreatorReadable},
+		"readable by every client": {Root: root, User: "ana", Password: "s3cret", ACL: ACLCreatorReadable},
 		"Curator's other dialect":  {Root: root, Dialect: DialectCuratorRW},
 		"another connect time-out": {Root: root, ConnectTimeout: 9 * time.Second},
 	}
@@ -96,10 +96,7 @@ func TestStoreIdentity(t *testing.T) {
 	}
 
 	// It is no lock.
-	b, err := open([]string{z.Addr}, &Options{Root: root, PlainNames: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := patient(t, &Options{Root: root, PlainNames: true}, z.Addr)
 	defer b.Close()
 	if err := b.Names(t.Context(), "", func(name string) bool { t.Errorf("listed %q", name); return true }); err != nil {
 		t.Error(err)
@@ -109,8 +106,8 @@ func TestStoreIdentity(t *testing.T) {
 	}
 }
 
-// Whoever may not make nodes reads the identity that somebody else has made, and is told why
-// there is none before that; so is whoever may not make the root.
+// A client that may not make nodes reads the identity that another client has made, and is told why
+// there is none before that; so is a client that may not make the root.
 func TestStoreIdentityOfReader(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -154,7 +151,7 @@ func TestRootNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, strategy := range []Strategy{StrategyQueue, StrategyNode} {
-		s := newSite(t, 10*time.Second, &Options{Root: root + "/a/b", Strategy: strategy}, z)
+		s := newSite(t, calm, &Options{Root: root + "/a/b", Strategy: strategy}, z)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if _, err := s.Mutex("m").Lock(ctx); !errors.Is(err, driver.ErrRefused) {
 			t.Errorf("strategy %s: %v", strategy, err)

@@ -23,7 +23,7 @@ func TestLibraryLock(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s := newSite(t, 10*time.Second, &Options{Root: "/"}, z)
+	s := newSite(t, calm, &Options{Root: "/"}, z)
 	name := strings.ToLower(uniqueName(t)) // the node /<name>
 	a := admin(t, z)
 	theirs := func() *zk.Lock { return zk.NewLock(a, "/"+name, zk.WorldACL(zk.PermAll)) }
@@ -70,7 +70,7 @@ func TestLibraryLockRace(t *testing.T) {
 	var wg sync.WaitGroup
 	const rounds = 30
 	for range 3 {
-		s, a := newSite(t, 10*time.Second, &Options{Root: "/"}, z), admin(t, z)
+		s, a := newSite(t, calm, &Options{Root: "/"}, z), admin(t, z)
 		wg.Go(func() {
 			for range rounds {
 				l, err := s.Mutex(name).Lock(t.Context())
@@ -121,7 +121,7 @@ func TestForeignNodes(t *testing.T) {
 		{DialectKazoo, bare + "__lock__", bare + "__rlock__", "__lock__", "__rlock__"},
 	} {
 		t.Run(string(c.dialect), func(t *testing.T) {
-			s := newSite(t, 10*time.Second, &Options{Dialect: c.dialect}, z)
+			s := newSite(t, calm, &Options{Dialect: c.dialect}, z)
 			name := uniqueName(t)
 			parent, _ := s.b.opts.path(name)
 			testkit.Release(t, s.lock(t, name))
@@ -199,8 +199,8 @@ func TestDialectsOfCurator(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	name := uniqueName(t)
-	a := newSite(t, 10*time.Second, &Options{Dialect: DialectCurator}, z)
-	b := newSite(t, 10*time.Second, &Options{Dialect: DialectCuratorRW}, z)
+	a := newSite(t, calm, &Options{Dialect: DialectCurator}, z)
+	b := newSite(t, calm, &Options{Dialect: DialectCuratorRW}, z)
 	held := a.lock(t, name)
 	waiting := b.queue(t, name)
 	testkit.Release(t, held)
@@ -215,11 +215,8 @@ func TestKindsListed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, d := range []Dialect{DialectCurator, DialectCuratorRW, DialectKazoo} {
-		b, err := open([]string{z.Addr}, &Options{Dialect: d})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := openSession(t, b, 10*time.Second)
+		b := patient(t, &Options{Dialect: d}, z.Addr)
+		s := openSession(t, b, calm)
 		for _, c := range [][2]int64{{driver.Whole, driver.Whole}, {1, driver.Whole}, {7, driver.Whole}, {1, 1}, {3, 1000}, {driver.Whole - 1, driver.Whole - 1}} {
 			r := testkit.RequestAs(uniqueName(t), fmt.Sprint("id-", c))
 			r.Units, r.Capacity = c[0], c[1]

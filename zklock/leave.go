@@ -8,21 +8,21 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// removal is the one goroutine that removes a grip's node. It goes on when the callers
+// removal is the one goroutine that removes a ticket's node. It goes on when the callers
 // of Leave have gone, until the server has confirmed it or the session ends: a node left
 // behind would block its queue for as long as this client lives.
 type removal struct {
 	done chan struct{}
 	err  error // valid when done is closed
-	told bool  // some Leave has returned nil; guarded by grip.mu
+	told bool  // some Leave has returned nil; guarded by ephemeralNode.mu
 }
 
 // Leave removes the node.
-func (g *grip) Leave(ctx context.Context) error {
+func (n *ephemeralNode) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := g.startLeaving()
+	r := n.startLeaving()
 	if r == nil {
 		return errLeft
 	}
@@ -34,8 +34,8 @@ func (g *grip) Leave(ctx context.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if r.told {
 		return errLeft // confirmed once, to one caller
 	}
@@ -45,55 +45,55 @@ func (g *grip) Leave(ctx context.Context) error {
 
 // startLeaving returns the removal under way or starts it; nil if there is nothing to
 // remove.
-func (g *grip) startLeaving() *removal {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.left = true // from here on no create begins, and our own deletion is no loss
-	if g.vigil != nil {
-		g.vigil.Stop()
+func (n *ephemeralNode) startLeaving() *removal {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left = true // from here on no create begins, and our own deletion is no loss
+	if n.selfWatchTimer != nil {
+		n.selfWatchTimer.Stop()
 	}
-	if g.gone != nil || g.leaving == nil && g.creating == nil && g.node == "" {
+	if n.gone != nil || n.leaving == nil && n.creating == nil && n.node == "" {
 		return nil
 	}
-	if g.leaving == nil {
+	if n.leaving == nil {
 		r := &removal{done: make(chan struct{})}
-		g.leaving = r
+		n.leaving = r
 		go func() {
-			r.err = g.remove()
-			g.mu.Lock()
+			r.err = n.remove()
+			n.mu.Lock()
 			if answered(r.err) && r.err != nil {
-				g.leaving = nil // the server refused it; another Leave may try again
+				n.leaving = nil // the server refused it; another Leave may try again
 				r.err = explain("delete the entry", r.err)
 			} else {
-				g.uncountLocked()
+				n.uncountLocked()
 			}
-			g.mu.Unlock()
+			n.mu.Unlock()
 			close(r.done)
 		}()
 	}
-	return g.leaving
+	return n.leaving
 }
 
-// remove deletes the node, whatever it takes. A create that is still under way is waited
+// remove deletes the node, however many attempts it takes. A create that is still under way is waited
 // for: its node must not appear after we have looked.
-func (g *grip) remove() error {
-	s := g.session
+func (n *ephemeralNode) remove() error {
+	s := n.session
 	ctx := context.Background() // the session's end ends every call
-	g.mu.Lock()
-	c := g.creating
-	g.mu.Unlock()
+	n.mu.Lock()
+	c := n.creating
+	n.mu.Unlock()
 	for c != nil {
-		if err := g.resolve(ctx, c); err == nil {
+		if err := n.resolve(ctx, c); err == nil {
 			break
 		}
 		if err := s.over(); err != nil {
 			return err
 		}
-		s.rest()
+		s.backOff()
 	}
-	g.mu.Lock()
-	node := g.node
-	g.mu.Unlock()
+	n.mu.Lock()
+	node := n.node
+	n.mu.Unlock()
 	if node == "" {
 		return errLeft
 	}
@@ -101,10 +101,10 @@ func (g *grip) remove() error {
 		if err := s.connected(ctx); err != nil {
 			return err
 		}
-		err := g.erase(node) // not by call: there is nobody who could lose patience
+		err := n.erase(node) // not by call: there is no context to return with
 		switch {
 		case err == zk.ErrNoNode && asked:
-			// While the session lives nobody but us removes its nodes, an administrator apart:
+			// While the session lives only we remove its nodes, an administrator apart:
 			// the attempt without an answer has done it.
 			return nil
 		case err == zk.ErrNoNode:
@@ -115,12 +115,12 @@ func (g *grip) remove() error {
 		if err := s.over(); err != nil {
 			return err
 		}
-		s.rest()
+		s.backOff()
 	}
 }
 
-// rest spaces attempts that fail although there is a connection.
-func (c *conn) rest() {
+// backOff spaces attempts that fail although there is a connection.
+func (c *conn) backOff() {
 	timer := time.NewTimer(20*time.Millisecond + rand.N(30*time.Millisecond))
 	defer timer.Stop()
 	select {

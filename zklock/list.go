@@ -13,7 +13,7 @@ import (
 )
 
 // atOnce is how many reads of a listing are under way together.
-const atOnce = 32
+const listConcurrency = 32
 
 // List reads the children and then the data of the first: for people, not for deciding.
 func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
@@ -21,7 +21,7 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 	if err != nil {
 		return nil, err
 	}
-	return through(ctx, b, func(c *conn) ([]driver.Entry, error) {
+	return onAnyConn(ctx, b, func(c *conn) ([]driver.Entry, error) {
 		if err := c.catchUp(ctx, node); err != nil {
 			return nil, err
 		}
@@ -30,47 +30,47 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 }
 
 // catchUp has the server that we are connected to learn what the leader has decided so far.
-// It may be behind, and would not show an entry that its owner has been told of. Whoever
-// decides from a list has no need of it: his own node is in there, and all that came before.
+// It may be behind, and would not show an entry that its owner has been told of. A client that
+// decides from a list does not need it: its own node is in there, and all that came before.
 func (c *conn) catchUp(ctx context.Context, node string) error {
 	_, err := call(ctx, c, func() (string, error) { return c.zk.Sync(node) })
 	return explain("sync", err)
 }
 
 func (b *backend) list(ctx context.Context, c *conn, name, node string, limit int) (_ []driver.Entry, err error) {
-	var standing []child
+	var queued []child
 	if b.opts.Strategy == StrategyNode {
-		standing = []child{{units: driver.Whole, capacity: driver.Whole}}
-	} else if standing, err = b.entries(ctx, c, node); err != nil {
+		queued = []child{{units: driver.Whole, capacity: driver.Whole}}
+	} else if queued, err = b.entries(ctx, c, node); err != nil {
 		return nil, err
 	}
 	if limit == 0 {
-		limit = len(standing)
+		limit = len(queued)
 	}
-	// Who has left since the children were listed has no data any more, and the next take
-	// the place.
+	// An entry that has left since the children were listed has no data any more, and the next take
+	// its place.
 	var entries []driver.Entry
-	for len(entries) < limit && len(standing) > 0 {
-		n := min(limit-len(entries), len(standing))
-		read, err := b.readAll(ctx, c, name, node, standing[:n])
+	for len(entries) < limit && len(queued) > 0 {
+		n := min(limit-len(entries), len(queued))
+		read, err := b.readAll(ctx, c, name, node, queued[:n])
 		if err != nil {
 			return nil, err
 		}
-		entries, standing = append(entries, read...), standing[n:]
+		entries, queued = append(entries, read...), queued[n:]
 	}
 	return entries, nil
 }
 
 // readAll reads the entries of a lock, without those that have left.
-func (b *backend) readAll(ctx context.Context, c *conn, name, node string, standing []child) ([]driver.Entry, error) {
-	entries := make([]driver.Entry, len(standing))
-	err := each(ctx, len(standing), func(i int) error {
+func (b *backend) readAll(ctx context.Context, c *conn, name, node string, queued []child) ([]driver.Entry, error) {
+	entries := make([]driver.Entry, len(queued))
+	err := each(ctx, len(queued), func(i int) error {
 		var err error
-		entries[i], err = b.read(ctx, c, path.Join(node, standing[i].name))
+		entries[i], err = b.read(ctx, c, path.Join(node, queued[i].name))
 		e := &entries[i]
-		e.Name, e.Units, e.Capacity = name, standing[i].units, standing[i].capacity
+		e.Name, e.Units, e.Capacity = name, queued[i].units, queued[i].capacity
 		if e.ID == "" {
-			e.ID = standing[i].guid.uuid() // another library's
+			e.ID = queued[i].guid.uuid() // another library's
 		}
 		return err
 	})
@@ -111,7 +111,7 @@ func each(ctx context.Context, n int, fn func(i int) error) error {
 	defer cancel(nil)
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range min(n, atOnce) {
+	for range min(n, listConcurrency) {
 		wg.Go(func() {
 			for i := range next {
 				if err := fn(i); err != nil {
@@ -131,7 +131,7 @@ func each(ctx context.Context, n int, fn func(i int) error) error {
 // Names lists the children of the root that have entries. An empty one is only waiting for
 // the servers to remove it.
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	nodes, err := through(ctx, b, func(c *conn) ([]string, error) {
+	nodes, err := onAnyConn(ctx, b, func(c *conn) ([]string, error) {
 		if err := c.catchUp(ctx, b.opts.Root); err != nil {
 			return nil, err
 		}
@@ -152,11 +152,11 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 			names = append(names, name)
 		}
 	}
-	// In pieces, so that who has seen enough need not wait for the rest.
-	for piece := range slices.Chunk(names, 8*atOnce) {
+	// In pieces, so that a caller that has seen enough need not wait for the rest.
+	for piece := range slices.Chunk(names, 8*listConcurrency) {
 		used := make([]bool, len(piece))
 		if err := each(ctx, len(piece), func(i int) (err error) {
-			used[i], err = through(ctx, b, func(c *conn) (bool, error) { return b.used(ctx, c, piece[i]) })
+			used[i], err = onAnyConn(ctx, b, func(c *conn) (bool, error) { return b.used(ctx, c, piece[i]) })
 			return err
 		}); err != nil {
 			return err
@@ -180,6 +180,6 @@ func (b *backend) used(ctx context.Context, c *conn, name string) (bool, error) 
 		e, err := b.read(ctx, c, node)
 		return e.Seq != 0, err
 	}
-	standing, err := b.entries(ctx, c, node)
-	return len(standing) > 0, err
+	queued, err := b.entries(ctx, c, node)
+	return len(queued) > 0, err
 }

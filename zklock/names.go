@@ -27,10 +27,10 @@ import (
 // a permit as a full lock in front of them and wait for it, which is the safe mistake.
 
 // maxEncoded is longer than any encoded name can be, so that none becomes a hash: a node
-// name has no limit of its own.
+// name has no other limit.
 const maxEncoded = 3 * 512
 
-// guid is what a node's name says of the request: 128 bits made from its ID, so that a
+// guid identifies the request in a node's name: 128 bits made from its ID, so that a
 // node whose making was never confirmed can be found by the ID alone. IDs are unique, and
 // the core never uses one in two sessions.
 type guid [16]byte
@@ -99,8 +99,8 @@ type child struct {
 	units, capacity int64
 }
 
-// parse reads a node's name. Whatever is not in the dialect is not an entry: somebody
-// else's child under our path must neither block a lock nor break it.
+// parse reads a node's name. A name that is not in the dialect is not an entry: another
+// program's child under our path must neither block a lock nor break it.
 func (d Dialect) parse(name string) (c child, ok bool) {
 	rest, seq, ok := cutSeq(name)
 	if !ok {
@@ -176,9 +176,9 @@ func cutSeq(name string) (rest string, seq int32, ok bool) {
 }
 
 // before compares numbers of a counter that may wrap around: the smaller is the one from
-// which the other is reached by the shorter way. Entries that stand in a queue at the
+// which the other is reached by the shorter way. Entries that are in a queue at the
 // same time are never two billion apart. (The servers of today stop at the largest number;
-// see ticket.usedUp. Those that ever go on are read right.)
+// see ticket.counterExhausted. Those that ever go on are read right.)
 func before(a, b int32) bool { return b-a > 0 }
 
 // parseAll returns the entries among names, oldest first.
@@ -193,8 +193,8 @@ func (d Dialect) parseAll(names []string) []child {
 	return all
 }
 
-// ahead returns those among names that stand before one of them, oldest first, and whether
-// that one is there. Who stands behind is not even parsed: the first of a thousand has
+// ahead returns the entries among names that are before one of them, oldest first, and whether
+// that one is there. The entries behind are not even parsed: the first of a thousand has
 // nothing to do.
 func (d Dialect) ahead(names []string, mine string) (ahead []child, found bool) {
 	_, seq, _ := cutSeq(mine)
@@ -211,10 +211,10 @@ func (d Dialect) ahead(names []string, mine string) (ahead []child, found bool) 
 	return ahead, found
 }
 
-// strangers returns the first of names that is an entry in a dialect whose clients do not
+// foreignEntry returns the first of names that is an entry in a dialect whose clients do not
 // see ours, and who writes it. Their nodes and ours under one parent are two queues: two
 // would hold.
-func (d Dialect) strangers(names []string) (node, writer string) {
+func (d Dialect) foreignEntry(names []string) (node, writer string) {
 	for _, n := range names {
 		// The beginning tells the dialects apart, so that a name is hardly ever parsed twice.
 		if strings.HasPrefix(n, "_c_") == (d != DialectKazoo) {

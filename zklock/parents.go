@@ -8,7 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// parents makes the nodes that entries stand under.
+// parents makes the nodes under which the entries are.
 type parents struct {
 	mu    sync.Mutex
 	known map[string]bool // seen to exist; some may have vanished since
@@ -36,7 +36,7 @@ func (p *parents) note(path string, there bool) {
 	p.known[path] = true
 }
 
-// make makes the node that a lock's entries stand under, and the root. The former is a
+// make makes the node under which a lock's entries are, and the root. The former is a
 // container: the servers remove it some time after its last child has gone (they look once
 // a minute), and a create that meets that moment has it made again. The root stays.
 func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) error {
@@ -97,7 +97,7 @@ func makeRoot(ctx context.Context, c *conn, o *Options) error {
 		return found, err
 	})
 	if err == nil && !found {
-		err = denied // else whoever asked for the root would find it missing and ask again
+		err = denied // else a caller that needs the root would find it missing and ask again
 	}
 	return explain("create the root "+path, err)
 }

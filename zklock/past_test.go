@@ -73,14 +73,14 @@ func TestPathWithPast(t *testing.T) {
 
 			// It goes on while its server stands still; and so does one that moves between two of
 			// them with its watches.
-			time.Sleep(2 * vigilHeld)
+			time.Sleep(2 * selfWatchHeld)
 			pause(t, followers[0])
 			time.Sleep(20 * time.Millisecond)
 			resume(t, followers[0])
 			testkit.Release(t, next)
 			l := moves.lock(t, name)
 			turn(l)
-			time.Sleep(2 * vigilHeld)
+			time.Sleep(2 * selfWatchHeld)
 			pause(t, followers[round%2])
 			for _, p := range moves.net {
 				p.Cut()

@@ -10,51 +10,51 @@ import (
 
 // Publish replaces the value in the node's data, at the version that we know of.
 //
-// An attempt that its caller has given up may be carried out at any later time: its goroutine
+// An attempt whose caller's context has ended may be carried out at any later time: its goroutine
 // may not have handed it to the library, and a server that stood still may deliver it when the
 // session has long moved to another. By then a later value may have been confirmed, and the
 // older one must not replace it. Each write changes the version, so that of the attempts made
 // at one version a single one is applied: once the later one is, the older one is refused.
-func (g *grip) Publish(ctx context.Context, value []byte) error {
+func (n *ephemeralNode) Publish(ctx context.Context, value []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for {
-		node, err := g.standing()
+		node, err := n.ownPath()
 		if err != nil {
 			return err
 		}
-		g.mu.Lock()
-		version := g.version
-		g.mu.Unlock()
-		now, err := call(ctx, g.session.conn, func() (int32, error) {
-			stat, err := g.session.zk.Set(node, encodeRecord(&g.request, value), version)
+		n.mu.Lock()
+		version := n.version
+		n.mu.Unlock()
+		now, err := call(ctx, n.session.conn, func() (int32, error) {
+			stat, err := n.session.zk.Set(node, encodeRecord(&n.request, value), version)
 			if err != nil {
 				return 0, err
 			}
 			return stat.Version, nil
 		})
-		if err == zk.ErrBadVersion { // an older attempt was applied, or somebody else has written
-			now, err = g.versionOf(ctx, node)
+		if err == zk.ErrBadVersion { // an older attempt was applied, or another client has written
+			now, err = n.versionOf(ctx, node)
 			if err != nil {
 				return err
 			}
-			g.noteVersion(now)
+			n.noteVersion(now)
 			continue
 		}
 		if err == zk.ErrNoNode {
-			return g.vanished()
+			return n.nodeDeleted()
 		}
 		if err == nil {
-			g.noteVersion(now)
+			n.noteVersion(now)
 		}
 		return explain("publish", err)
 	}
 }
 
 // versionOf asks for the version of the node's data.
-func (g *grip) versionOf(ctx context.Context, node string) (int32, error) {
-	s := g.session
+func (n *ephemeralNode) versionOf(ctx context.Context, node string) (int32, error) {
+	s := n.session
 	if err := s.catchUp(ctx, node); err != nil { // else the answer might be the version just refused
 		return 0, err
 	}
@@ -69,15 +69,15 @@ func (g *grip) versionOf(ctx context.Context, node string) (int32, error) {
 		return stat.Version, nil
 	})
 	if err == zk.ErrNoNode {
-		return 0, g.vanished()
+		return 0, n.nodeDeleted()
 	}
 	return version, explain("publish", err)
 }
 
-func (g *grip) noteVersion(version int32) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.version = max(g.version, version) // answers may be read in another order
+func (n *ephemeralNode) noteVersion(version int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.version = max(n.version, version) // answers may be read in another order
 }
 
-var _ driver.Publisher = (*grip)(nil)
+var _ driver.Publisher = (*ephemeralNode)(nil)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -48,12 +47,9 @@ func TestLatePublish(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	for _, o := range []*Options{nil, {Strategy: StrategyNode, Root: "/late-node"}} {
-		b, err := open([]string{z.Addr}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := patient(t, o, z.Addr)
 		name := uniqueName(t)
-		k := openSession(t, b, 10*time.Second).Ticket(testkit.RequestAs(name, "leader"))
+		k := openSession(t, b, calm).Ticket(testkit.RequestAs(name, "leader"))
 		if _, err := k.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +78,8 @@ func TestLatePublish(t *testing.T) {
 func TestPublishAfterUnknown(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
-	d := openSession(t, s.b, 10*time.Second)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
+	d := openSession(t, s.b, calm)
 	k := d.Ticket(testkit.RequestAs(name, "leader")).(*ticket)
 	if _, err := k.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)

@@ -46,13 +46,13 @@ func (s *site) requests() chan int32 {
 	return all
 }
 
-// On a new connection nobody asks anything before the library has sent the watches that it sets
+// On a new connection no request is sent before the library has sent the watches that it sets
 // again. It says with them up to which change it knows everything, and would say too much by
 // what others have been answered meanwhile, which is also a data race.
 func TestWatchesAreSetAgainFirst(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
-	s, name := newSite(t, 10*time.Second, nil, z), uniqueName(t)
+	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	c := s.conn(t)
 	plant(t, c, 20)
@@ -64,7 +64,7 @@ func TestWatchesAreSetAgainFirst(t *testing.T) {
 		s.net[0].Cut()
 		testkit.Eventually(t, "the end of the connection", func() bool {
 			select {
-			case <-c.standing():
+			case <-c.whenReady():
 				return false
 			default:
 				return true
@@ -107,12 +107,12 @@ func TestMarginAfterReconnection(t *testing.T) {
 	a := admin(t, z)
 	for round := range 5 {
 		name := uniqueName(t)
-		holds, s := newSite(t, 30*time.Second, nil, z), newSite(t, 30*time.Second, nil, z)
-		holder := openSession(t, holds.b, 30*time.Second).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
+		holds, s := newSite(t, calm, nil, z), newSite(t, calm, nil, z)
+		holder := openSession(t, holds.b, calm).Ticket(testkit.RequestAs(name, "holder")).(*ticket)
 		if _, err := holder.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d := openSession(t, s.b, 30*time.Second)
+		d := openSession(t, s.b, calm)
 		waits := d.Ticket(testkit.RequestAs(name, "waits")).(*ticket)
 		if _, err := waits.Enqueue(t.Context()); err != nil {
 			t.Fatal(err)
@@ -127,12 +127,12 @@ func TestMarginAfterReconnection(t *testing.T) {
 			got <- answer{v, err}
 		}()
 		own, blocker := watchKey{waits.node, children}, watchKey{holder.node, children}
-		testkit.Eventually(t, "the watch on its own node", func() bool { return d.watches.standing(own) })
+		testkit.Eventually(t, "the watch on its own node", func() bool { return d.watches.confirmed(own) })
 		plant(t, d.conn, 1500) // 6 MB, in fifty requests, one after the other
 		s.net[0].Set(faultnet.Down, faultnet.Rule{Delay: 50 * time.Millisecond})
 		s.net[0].Cut()
 		testkit.Eventually(t, "a new connection", func() bool { return d.watches.current() == 2 })
-		testkit.Eventually(t, "the watch on its blocker", func() bool { return d.watches.standing(blocker) })
+		testkit.Eventually(t, "the watch on its blocker", func() bool { return d.watches.confirmed(blocker) })
 		for _, node := range []string{waits.node, holder.node} {
 			if err := a.Delete(node, -1); err != nil {
 				t.Fatal(err)

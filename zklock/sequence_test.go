@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -58,7 +57,7 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := table(conf, "=")["dataDir"]
+	dir := parseTable(conf, "=")["dataDir"]
 	if err := z.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +87,14 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	}
 }
 
-// The last numbers before 2^31: the counter stops there, and without care everybody after
+// The last numbers before 2^31: the counter stops there, and without care every client after
 // would hold at once.
 func TestNumbersUsedUp(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	withCounter(t, z, "/hasp/a", math.MaxInt32-3)
-	s, other := newSite(t, 10*time.Second, nil, z), newSite(t, 10*time.Second, nil, z)
+	s, other := newSite(t, calm, nil, z), newSite(t, calm, nil, z)
 	last := uint64(0)
 	grown := func(l *hasp.Lease) *hasp.Lease {
 		t.Helper()
@@ -109,7 +108,7 @@ func TestNumbersUsedUp(t *testing.T) {
 	held := grown(s.lock(t, "a"))             // ...45
 	waiting := other.queue(t, "a")            // ...46
 	for range 2 {                             // ...47, and again
-		c := newSite(t, 10*time.Second, nil, z)
+		c := newSite(t, calm, nil, z)
 		if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) {
 			t.Fatalf("with a number that is not one: %v", err)
 		}

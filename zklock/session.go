@@ -2,13 +2,10 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -17,9 +14,9 @@ import (
 // of it is ever found by another, since names of nodes come from IDs that are used once.
 type session struct {
 	*conn
-	backend *backend
-	opts    driver.SessionOptions
-	touches *touches
+	backend  *backend
+	opts     driver.SessionOptions
+	renewals *renewalTimes
 
 	// entries counts those that may be in the store. Each is counted before the request that
 	// makes it is sent, until it is known to be gone.
@@ -30,16 +27,16 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	opened := touch{sent: time.Now()}
+	opened := renewal{sent: time.Now()}
 	c, err := openConn(ctx, b.opts, b.servers, o.TTL, func(err error) { o.Gone("", err) })
 	if err != nil {
 		return nil, 0, explain("open a session", err)
 	}
 	opened.answered = time.Now()
 	s := &session{conn: c, backend: b, opts: o}
-	s.touches = newTouches(c.timeout(), opened)
+	s.renewals = newRenewalTimes(c.timeout(), opened)
 	granted := c.whenShorter(s.shorter)
-	s.touches.shorten(opened.sent, granted) // it may be less since the line before last
+	s.renewals.shorten(opened.sent, granted) // it may be less since the line before last
 	b.add(c)
 	return s, granted, nil
 }
@@ -47,12 +44,12 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 // shorter is told that the session was continued with less than it had. Renewals are worth
 // less from here on. What the core was told by the last one stands, and cannot be taken back
 // in part: if that is more than the servers will now wait for us, the session is over, and
-// its locks are lost while nobody can have been given them yet.
+// its locks are lost before another can have been given them.
 //
-// The session is not closed, so that whoever acts at this moment on what Held said just
-// before has the time that every other loss leaves him.
+// The session is not closed, so that a program that acts at this moment on what Held said just
+// before has the time that every other loss leaves it.
 func (s *session) shorter(asked time.Time, granted time.Duration) {
-	if !s.touches.shorten(asked, granted) {
+	if !s.renewals.shorten(asked, granted) {
 		return
 	}
 	err := fmt.Errorf("%w: the server that continues the session keeps it for %s, less than was granted before and promised", driver.ErrGone, granted)
@@ -60,42 +57,6 @@ func (s *session) shorter(asked time.Time, granted time.Duration) {
 		s.opts.Gone("", err)
 		go s.conn.drop() // it is the library that has brought us here
 	}
-}
-
-// KeepAlive renews by a request that a majority answers, if there is an entry to lose.
-//
-// Without one it only asks the server it is connected to, which costs the ensemble
-// nothing. That is honest: an entry holds only after its own create was answered by a
-// majority, which comes later than this, and so proves the same as a renewal would.
-func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	var now touch
-	var connected time.Time
-	_, err := call(ctx, s.conn, func() (struct{}, error) {
-		// Before the entries are looked at: what is entered later is sent later.
-		now.sent, connected = time.Now(), s.connectedAt()
-		if s.entries.Load() == 0 {
-			_, _, err := s.zk.Exists("/")
-			return struct{}{}, err
-		}
-		_, err := s.zk.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1})
-		return struct{}{}, err
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.bounce() // perhaps another server answers
-	}
-	if errors.Is(err, zk.ErrNoAuth) {
-		err = nil // "/" is not for us to see; that, too, is a majority's answer
-	}
-	if err != nil {
-		return 0, explain("renew", err)
-	}
-	now.answered = time.Now()
-	granted := s.touches.renewed(began, now, connected)
-	if granted <= 0 {
-		return 0, errors.New("renew: the one before is too long ago; renewing again")
-	}
-	return granted, nil
 }
 
 func (s *session) Ticket(r driver.Request) driver.Ticket {

@@ -18,7 +18,7 @@ func grantAtMost(t *testing.T, z *backends.ZooKeeper, most time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := os.OpenFile(filepath.Join(table(conf, "=")["dataDir"], "../../zoo.cfg"), os.O_APPEND|os.O_WRONLY, 0)
+	cfg, err := os.OpenFile(filepath.Join(parseTable(conf, "=")["dataDir"], "../../zoo.cfg"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func grantAtMost(t *testing.T, z *backends.ZooKeeper, most time.Duration) {
 func TestShorterOnReconnection(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	const ttl, shorter = 10 * time.Second, 2 * time.Second
+	const ttl, shorter = calm, 2 * time.Second // the server's start is nothing beside the first
 	s, name := newSite(t, ttl, nil, z), uniqueName(t)
 	held, c := s.lock(t, name), s.conn(t)
 	if got := c.timeout(); got != ttl {
@@ -68,12 +68,8 @@ func TestShorterOnReconnection(t *testing.T) {
 func TestSlightlyShorterOnReconnection(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	const ttl, shorter = 10 * time.Second, 9 * time.Second
-	b, err := open([]string{z.Addr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := openSession(t, b, ttl)
+	const ttl, shorter = calm, calm - time.Second
+	s := openSession(t, patient(t, nil, z.Addr), ttl)
 	k := s.Ticket(testkit.RequestAs(uniqueName(t), "a"))
 	if _, err := k.Enqueue(t.Context()); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,28 @@ import (
 
 const patience = testkit.Patience // for what must come
 
-// site is a client of hasp on a network of its own.
+// calm is a session that neither a busy machine ends nor pings or renewals of which fall into a
+// count: the library pings in a third of it.
+const calm = 10 * time.Minute
+
+// patient opens a store whose server may greet late: there is no other, on a busy machine.
+func patient(t testing.TB, o *Options, servers ...string) *backend {
+	t.Helper()
+	var with Options
+	if o != nil {
+		with = *o
+	}
+	if with.ConnectTimeout == 0 && len(servers) == 1 {
+		with.ConnectTimeout = 5 * defaultConnectTimeout
+	}
+	b, err := open(servers, &with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// site is a client of hasp on its own network.
 type site struct {
 	*hasp.Client
 	b   *backend
@@ -39,17 +60,8 @@ func newSite(t testing.TB, ttl time.Duration, o *Options, servers ...*backends.Z
 		s.net = append(s.net, p)
 		hosts = append(hosts, p.Addr())
 	}
-	patient := Options{}
-	if o != nil {
-		patient = *o
-	}
-	if patient.ConnectTimeout == 0 && len(servers) == 1 { // there is no other, and a busy machine's greets late
-		patient.ConnectTimeout = 5 * defaultConnectTimeout
-	}
+	s.b = patient(t, o, hosts...)
 	var err error
-	if s.b, err = open(hosts, &patient); err != nil {
-		t.Fatal(err)
-	}
 	if s.Client, err = hasp.New(s.b, hasp.WithTTL(ttl)); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +74,7 @@ func (s *site) lock(t testing.TB, name string) *hasp.Lease {
 	return testkit.Lock(t, s.Client, name)
 }
 
-// queue begins to wait and returns when the entry stands.
+// queue begins to wait and returns when the entry is in the queue.
 func (s *site) queue(t testing.TB, name string) <-chan *hasp.Lease {
 	t.Helper()
 	n := len(s.entries(t, name))
@@ -116,7 +128,7 @@ func admin(t testing.TB, z *backends.ZooKeeper) *zk.Conn {
 
 func connect(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
-	c, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}))
+	c, events, err := zk.Connect([]string{addr}, calm, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +177,7 @@ func number(t testing.TB, z *backends.ZooKeeper, key string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := strconv.ParseFloat(table(reply, "\t")[key], 64)
+	f, err := strconv.ParseFloat(parseTable(reply, "\t")[key], 64)
 	if err != nil {
 		t.Fatalf("%s: %v", key, err)
 	}

@@ -12,55 +12,55 @@ import (
 
 // ticket is a place in a queue: an ephemeral sequential node under the lock's node.
 type ticket struct {
-	grip
+	ephemeralNode
 	parent string // the lock's node
 
-	// Guarded by grip.mu.
-	ahead    []driver.Entry // enough of the last list; the IDs are names of nodes
-	departed []string       // of those, found to be gone since
-	hidden   []string       // of those, that we may not read; nearly always none
+	// Guarded by ephemeralNode.mu.
+	ahead           []driver.Entry // enough of the last list; the IDs are names of nodes
+	deletedBlockers []string       // of those, found to be gone since
+	unreadable      []string       // of those, that we may not read; nearly always none
 }
 
 func newTicket(s *session, r driver.Request) *ticket {
 	o := s.backend.opts
 	parent, err := o.path(r.Name)
 	t := &ticket{parent: parent}
-	t.grip = grip{
-		session: s, request: r, bad: err,
+	t.ephemeralNode = ephemeralNode{
+		session: s, request: r, invalid: err,
 		path: parent + "/" + o.Dialect.prefix(&r), flags: zk.FlagEphemeralSequential, acl: o.acl(),
 		look: t.lookAt, find: t.search,
-		// The name of the node is ours alone for ever: whatever is deleted is ours.
+		// The name of the node is ours alone for ever: what is deleted is ours.
 		erase: func(node string) error { return s.zk.Delete(node, -1) },
 	}
 	return t
 }
 
-// Enqueue makes the node and judges by the list that came with the answer, or by a new one
-// if the node stands already.
+// Enqueue makes the node and decides by the list that came with the answer, or by a new one
+// if the node exists already.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
-	if t.bad != nil {
-		return driver.Verdict{}, t.bad
+	if t.invalid != nil {
+		return driver.Verdict{}, t.invalid
 	}
 	if t.request.NoWait {
 		if v, refused, err := t.peek(ctx); refused || err != nil {
 			return v, err
 		}
 	}
-	names, err := t.enter(ctx)
+	names, err := t.enqueue(ctx)
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	return t.judge(ctx, names)
+	return t.decide(ctx, names)
 }
 
-// peek spares the store the node of a try that would be refused anyhow, and those who wait
-// from standing behind it for a moment. It costs a successful try one read.
+// peek spares the store the node of a try that would be refused anyhow, and the waiters
+// from being queued behind it for a moment. It costs a successful try one read.
 //
-// Our server may be behind, and show a holder who has long been told that he has left. That
-// is found out only where it would have us refuse: what stands in our way is looked at again
+// Our server may be behind, and show a holder that has been told long ago that it has left. That
+// is found out only where it would have us refuse: what blocks us is looked at again
 // when the server has caught up. A lock that looks free is tried in any case.
 func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ error) {
 	t.mu.Lock()
@@ -73,7 +73,7 @@ func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ er
 	if err != nil {
 		return driver.Verdict{}, false, err
 	}
-	if holder, err := t.inTheWay(names); holder == "" && err == nil {
+	if holder, err := t.firstBlocker(names); holder == "" && err == nil {
 		return driver.Verdict{}, false, nil
 	}
 	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
@@ -82,17 +82,17 @@ func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ er
 	if names, err = t.list(ctx); err != nil {
 		return driver.Verdict{}, false, err
 	}
-	holder, err := t.inTheWay(names)
+	holder, err := t.firstBlocker(names)
 	if holder == "" || err != nil {
 		return driver.Verdict{}, false, err
 	}
 	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+holder)}, true, nil
 }
 
-// inTheWay returns the first node of a queue behind which we would not hold, "" if there is
+// firstBlocker returns the first node of a queue behind which we would not hold, "" if there is
 // none, or why we may not enter it at all.
-func (t *ticket) inTheWay(names []string) (node string, err error) {
-	if err := t.checkStrangers(names); err != nil {
+func (t *ticket) firstBlocker(names []string) (node string, err error) {
+	if err := t.checkForeign(names); err != nil {
 		return "", err
 	}
 	ahead := entries(t.dialect().parseAll(names))
@@ -119,11 +119,11 @@ func (t *ticket) list(ctx context.Context) ([]string, error) {
 	return names, explain("list", err)
 }
 
-// checkStrangers refuses a lock under whose node somebody queues in another dialect. It
+// checkForeign refuses a lock under whose node another client queues in another dialect. It
 // comes too late if the other one comes later than we: then there are two queues, and the
-// doctor is who tells.
-func (t *ticket) checkStrangers(names []string) error {
-	node, writer := t.dialect().strangers(names)
+// doctor reports it.
+func (t *ticket) checkForeign(names []string) error {
+	node, writer := t.dialect().foreignEntry(names)
 	if node == "" {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (t *ticket) checkStrangers(names []string) error {
 		driver.ErrMismatch, t.parent, node, writer, t.dialect())
 }
 
-// entries is what Decide is given: the ID is the name of the node.
+// entries makes the entries for Decide: the ID is the name of the node.
 func entries(cs []child) []driver.Entry {
 	es := make([]driver.Entry, len(cs))
 	for i, c := range cs {
@@ -140,20 +140,20 @@ func entries(cs []child) []driver.Entry {
 	return es
 }
 
-// judge decides by a list that was made when our node stood. It has every entry with a
+// decide decides by a list that was made when our node existed. It has every entry with a
 // smaller number that had not left: numbers are given out in the order of creation, and a
 // session never reads a state older than what it has been told of.
-func (t *ticket) judge(ctx context.Context, names []string) (driver.Verdict, error) {
-	node, err := t.standing()
+func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, error) {
+	node, err := t.ownPath()
 	if err != nil {
 		return driver.Verdict{}, err
 	}
 	before, found := t.dialect().ahead(names, path.Base(node))
 	if !found {
-		return driver.Verdict{}, t.vanished()
+		return driver.Verdict{}, t.nodeDeleted()
 	}
 	ahead := entries(before)
-	err = t.checkStrangers(names)
+	err = t.checkForeign(names)
 	if err == nil {
 		err = driver.CheckKind(ahead, t.request)
 	}
@@ -162,7 +162,7 @@ func (t *ticket) judge(ctx context.Context, names []string) (driver.Verdict, err
 		return driver.Verdict{}, err
 	}
 	t.mu.Lock()
-	t.ahead, t.departed = enough(ahead, t.request), nil
+	t.ahead, t.deletedBlockers = relevantAhead(ahead, t.request), nil
 	t.mu.Unlock()
 	held, _ := driver.Decide(ahead, t.request)
 	if !held && t.request.NoWait {

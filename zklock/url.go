@@ -7,11 +7,18 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/driver/tlsfiles"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 func init() {
 	driver.Register("zookeeper", openURL)
+}
+
+// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
+// and takes the core's parameters (ttl, margin) as well.
+func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
+	return driver.Open(ctx, storeURL, "zookeeper")
 }
 
 // openURL connects to
@@ -40,17 +47,15 @@ func parse(u *url.URL) (*Options, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
 		Root:           u.Path,
-		Strategy:       Strategy(p.OneOf("strategy", string(StrategyQueue), string(StrategyNode))),
-		Dialect:        Dialect(p.OneOf("dialect", string(DialectCurator), string(DialectCuratorRW), string(DialectKazoo))),
-		PlainNames:     p.OneOf("names", "encoded", "plain") == "plain",
+		Strategy:       driver.OneOf(p, "strategy", StrategyQueue, StrategyNode),
+		Dialect:        driver.OneOf(p, "dialect", DialectCurator, DialectCuratorRW, DialectKazoo),
+		PlainNames:     driver.OneOf(p, "names", "encoded", "plain") == "plain",
 		ConnectTimeout: p.Duration("connect_timeout", defaultConnectTimeout),
 	}
 	if p.Has("acl") {
-		o.ACL = ACL(p.OneOf("acl", string(ACLCreatorOnly), string(ACLCreatorReadable), string(ACLWorldOpen)))
+		o.ACL = driver.OneOf(p, "acl", ACLCreatorOnly, ACLCreatorReadable, ACLWorldOpen)
 	}
-	files, serverName := tlsfiles.Named(p, ""), p.String("servername", "")
-	given := files.Any() || serverName != ""
-	secure := p.Bool("tls", given)
+	secure := tlsparams.Take(p)
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -62,15 +67,9 @@ func parse(u *url.URL) (*Options, error) {
 	if (o.User == "") != (o.Password == "") {
 		return nil, fmt.Errorf("%w: a zookeeper URL has both a user and a password, or neither", driver.ErrInvalid)
 	}
-	if !secure && given {
-		return nil, fmt.Errorf("%w: ca, cert, key and servername need tls=true", driver.ErrInvalid)
-	}
-	if secure {
-		var err error
-		if o.TLS, err = files.Config(); err != nil {
-			return nil, err
-		}
-		o.TLS.ServerName = serverName
+	var err error
+	if o.TLS, err = secure.Config(false); err != nil {
+		return nil, err
 	}
 	return o, nil
 }

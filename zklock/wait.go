@@ -14,16 +14,16 @@ import (
 // Wait watches the blockers. When one is gone it is taken off the list ahead, which is a
 // superset of who is there and so never admits too early: the first waiter behind a holder
 // is granted by the event itself, without asking. If that is not enough (others were ahead
-// when the list was made, and nobody has told whether they still are) it is read again.
+// when the list was made, and no event says whether they still are) it is read again.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
-		if _, err := t.standing(); err != nil {
+		if _, err := t.ownPath(); err != nil {
 			return driver.Verdict{}, err
 		}
 		t.mu.Lock()
 		held, blockers := driver.Decide(t.ahead, t.request)
-		if !held && t.nextLocked(blockers[0]) {
-			t.startVigilLocked(0)
+		if !held && t.onlyBlockerLocked(blockers[0]) {
+			t.startSelfWatchLocked(0)
 		}
 		t.mu.Unlock()
 		if held {
@@ -32,14 +32,14 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 		if err := t.await(ctx, blockers); err != nil {
 			return driver.Verdict{}, err
 		}
-		if t.dropDeparted() {
+		if t.dropDeleted() {
 			return t.held(ctx)
 		}
 		names, err := t.list(ctx)
 		if err != nil {
 			return driver.Verdict{}, err
 		}
-		if v, err := t.judge(ctx, names); err != nil || v.Held {
+		if v, err := t.decide(ctx, names); err != nil || v.Held {
 			return v, err
 		}
 	}
@@ -52,7 +52,7 @@ func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
 	errs := make(chan error, len(blockers)) // one slot each
 	for _, b := range blockers {
 		node := t.parent + "/" + b.ID
-		l := &listener{wake: func(deleted bool) { t.noted(b.ID, deleted) }}
+		l := &listener{wake: func(deleted bool) { t.blockerChanged(b.ID, deleted) }}
 		defer watches.remove(node, l)
 		defer watches.remove(t.parent, l)
 		set := func() {
@@ -72,55 +72,55 @@ func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
 		return err
 	default:
 	}
-	return t.rung(ctx)
+	return t.waitSignal(ctx)
 }
 
-// watch watches a blocker, or all of the queue if the blocker is not for us to read.
+// watch watches a blocker, or all of the queue if we may not read the blocker.
 func (t *ticket) watch(ctx context.Context, name string, l *listener) error {
 	t.mu.Lock()
-	hidden := slices.Contains(t.hidden, name)
+	hidden := slices.Contains(t.unreadable, name)
 	t.mu.Unlock()
 	if hidden {
 		names, err := t.session.watchAll(ctx, t.parent, l)
 		if err == nil && !slices.Contains(names, name) {
-			t.noted(name, true)
+			t.blockerChanged(name, true)
 		}
 		return err
 	}
 	exists, err := t.session.watch(ctx, t.parent+"/"+name, l)
 	if errors.Is(err, zk.ErrNoAuth) { // l has been woken; the next look knows
 		t.mu.Lock()
-		t.hidden = append(t.hidden, name)
+		t.unreadable = append(t.unreadable, name)
 		t.mu.Unlock()
 		return nil
 	}
 	if err == nil && !exists {
-		t.noted(name, true)
+		t.blockerChanged(name, true)
 	}
 	return err
 }
 
-// noted wakes the waiter about a blocker.
-func (t *ticket) noted(name string, deleted bool) {
+// blockerChanged wakes the waiter about a blocker.
+func (t *ticket) blockerChanged(name string, deleted bool) {
 	if deleted {
 		t.mu.Lock()
-		t.departed = append(t.departed, name)
+		t.deletedBlockers = append(t.deletedBlockers, name)
 		t.mu.Unlock()
 	}
-	t.bell.Ring()
+	t.signal.Ring()
 }
 
-// nextLocked reports whether the leaving of this blocker is all that is waited for.
-func (t *ticket) nextLocked(b driver.Entry) bool {
+// onlyBlockerLocked reports whether we hold when this blocker has left.
+func (t *ticket) onlyBlockerLocked(b driver.Entry) bool {
 	held, _ := driver.Decide(without(t.ahead, []string{b.ID}), t.request)
 	return held
 }
 
-// enough is what a waiter keeps of those ahead. Whoever takes the whole capacity is denied by
+// relevantAhead is what a waiter keeps of those ahead. An entry that takes the whole capacity is denied by
 // any of them: the nearest is watched, and when it has left, the oldest says that the list must
 // be read again. With all of them, a queue of 2,400 entries took 270 KB for each. Where several
 // hold side by side, all count.
-func enough(ahead []driver.Entry, me driver.Request) []driver.Entry {
+func relevantAhead(ahead []driver.Entry, me driver.Request) []driver.Entry {
 	if me.Units < me.Capacity || len(ahead) <= 2 {
 		return ahead
 	}
@@ -131,23 +131,23 @@ func without(ahead []driver.Entry, gone []string) []driver.Entry {
 	return slices.DeleteFunc(slices.Clone(ahead), func(e driver.Entry) bool { return slices.Contains(gone, e.ID) })
 }
 
-// dropDeparted takes those who are known to have gone off the list, and reports whether
+// dropDeleted takes those that are known to have gone off the list, and reports whether
 // that is enough to hold. It is not if our own node is not watched: it may have been
-// deleted before the blocker's (an operator evicts a waiter), and nobody would have told.
-// With the watch its news would have come first, since events come in the order of what
+// deleted before the blocker's (an operator evicts a waiter), and no event would have told.
+// With the watch its event would have come first, since events come in the order of what
 // they tell.
 //
 // One case is left, and only an administrator makes it: both nodes deleted in a single
 // transaction, the blocker's first. Its events come in that order and no gap can be seen
 // between them, so that the waiter is granted what it loses with the next packet, like a
-// holder who is evicted. To ask before every grant whether there is a next packet would
+// holder that is evicted. To ask before every grant whether there is a next packet would
 // cost every hand-over a round trip.
-func (t *ticket) dropDeparted() bool {
+func (t *ticket) dropDeleted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	departed := t.departed
-	t.departed = nil
-	if t.gone != nil || len(departed) == 0 || !t.guardedLocked() {
+	departed := t.deletedBlockers
+	t.deletedBlockers = nil
+	if t.gone != nil || len(departed) == 0 || !t.selfWatchConfirmedLocked() {
 		return false // and the list stays as it is, for another Wait to find the same
 	}
 	t.ahead = without(t.ahead, departed)

@@ -3,13 +3,10 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 
 	"github.com/hasplock/hasp/driver"
 )
-
-var errNobody = fmt.Errorf("%w: there is no such entry", driver.ErrGone)
 
 // Watch follows a name: its list of children, and the data of the first entry if it has
 // the lock for itself, since only an elected leader publishes.
@@ -18,19 +15,19 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	if err != nil {
 		return err
 	}
-	c, err := b.any(ctx)
+	c, err := b.anyConn(ctx)
 	if err != nil {
 		return err
 	}
 	wake := make(chan struct{}, 1) // one pending change says all
-	ring := func(bool) {
+	notify := func(bool) {
 		select {
 		case wake <- struct{}{}:
 		default:
 		}
 	}
 	for {
-		remove, err := b.follow(ctx, c, node, ring)
+		remove, err := b.follow(ctx, c, node, notify)
 		if err != nil {
 			remove()
 			return err
@@ -51,7 +48,7 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 
 // follow sets the watches that tell of the next change, and returns what takes their
 // listeners away.
-func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bool)) (remove func(), err error) {
+func (b *backend) follow(ctx context.Context, c *conn, node string, notify func(bool)) (remove func(), err error) {
 	var set []func()
 	remove = func() {
 		for _, r := range set {
@@ -59,7 +56,7 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bo
 		}
 	}
 	add := func(node string, kind watchKind, request func() error) (bool, error) {
-		l := &listener{wake: ring}
+		l := &listener{wake: notify}
 		set = append(set, func() { c.watches.remove(node, l) })
 		return c.set(ctx, watchKey{node, kind}, l, request)
 	}
@@ -75,7 +72,7 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bo
 		if exists {
 			break
 		}
-		// Nobody has used the name, or not for a while: then its making is the next change.
+		// The name was never used, or not for a while: then its making is the next change.
 		// Unlike an entry's node it can come again, so a watch left behind is used again.
 		created := false
 		if _, err := add(node, contents, func() error {
@@ -87,11 +84,11 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, ring func(bo
 		}
 	}
 	// Listed under the watch, so that the first is that of the state being watched.
-	standing, err := b.entries(ctx, c, node)
-	if err != nil || len(standing) == 0 || standing[0].units != driver.Whole {
+	queued, err := b.entries(ctx, c, node)
+	if err != nil || len(queued) == 0 || queued[0].units != driver.Whole {
 		return remove, err
 	}
-	first := path.Join(node, standing[0].name)
+	first := path.Join(node, queued[0].name)
 	_, err = add(first, contents, func() error { _, _, _, err := c.zk.GetW(first); return err })
 	return remove, err
 }

@@ -50,7 +50,7 @@ var reasons = map[string]string{
 // held to its own line.
 var mayImport = map[string][]string{
 	// Whoever imports hasp gets no client library that they did not ask for.
-	".":       {"./driver"},
+	".":         {"./driver"},
 	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
 	// A fence is written for one client and links no other's. Those whose resource has
@@ -66,26 +66,28 @@ var mayImport = map[string][]string{
 	"./fencing/internal/fencetest": {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
-	"./driver/tlsfiles":     {"./driver"}, // its own, so that only stores with TLS link that
+	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that
 	"./drivertest":          {".", "./driver", "./drivertest/programs", "./internal/rulecases"},
 	"./drivertest/programs": {".", "./driver", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
 	"./memlock":   {"./driver"},
 	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
-	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock": {"./driver", "./internal/bell", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
 	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./pglock":    {"./driver", "./internal/bell", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "./internal/bell", "./driver/tlsfiles", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake whoever waits.
 	"./internal/bell": {},
+	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
+	"./internal/pushqueue": {"./driver", "./internal/bell"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
-	"./internal/redisconn": {"./driver", "./driver/tlsfiles", "github.com/redis/rueidis"},
+	"./internal/redisconn": {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
 	"./internal/keepalive": {"./driver"},             // what a renewal says that has not reached every entry, for both
 	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},

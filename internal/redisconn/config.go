@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/driver/tlsfiles"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 // Config is how to reach Redis.
@@ -27,13 +27,13 @@ type Config struct {
 	Sentinel                       string // the master's name; Addrs are then the sentinels
 	SentinelUser, SentinelPassword string
 
-	DialTimeout time.Duration
+	ConnectTimeout time.Duration
 }
 
 // Schemes are the URL schemes of Redis and Valkey, and whether they mean TLS.
 var Schemes = map[string]bool{"redis": false, "rediss": true, "valkey": false, "valkeys": true}
 
-const defaultDialTimeout = 2 * time.Second
+const defaultConnectTimeout = 2 * time.Second
 
 // Parse reads the parts of a URL that say how to connect, with TLS if it is secure. Errors
 // name no value that could be a secret.
@@ -42,7 +42,7 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 		Sentinel:         p.String("sentinel", ""),
 		SentinelUser:     p.String("sentinel_user", ""),
 		SentinelPassword: p.String("sentinel_password", ""),
-		DialTimeout:      p.Duration("dial_timeout", defaultDialTimeout),
+		ConnectTimeout:   p.Duration("connect_timeout", defaultConnectTimeout),
 	}
 	if u.User != nil {
 		cfg.User = u.User.Username()
@@ -65,7 +65,7 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 	if u.Opaque != "" {
 		return cfg, fmt.Errorf("%w: write %s://HOST", driver.ErrInvalid, u.Scheme)
 	}
-	cfg.TLS, err = tlsConfig(p, secure)
+	cfg.TLS, err = tlsConfig(p, u.Scheme, secure)
 	return cfg, err
 }
 
@@ -91,26 +91,20 @@ func addresses(hosts string) ([]string, error) {
 	return addrs, nil
 }
 
-func tlsConfig(p *driver.Params, on bool) (*tls.Config, error) {
-	files, name := tlsfiles.Named(p, "tls_"), p.String("tls_server_name", "")
-	if !on {
-		if files.Any() || name != "" {
-			return nil, fmt.Errorf("%w: tls_ parameters need a scheme with TLS, such as rediss", driver.ErrInvalid)
-		}
-		return nil, nil
+// tlsConfig is nil without TLS. "" as the server's name is that of the address: rueidis connects
+// to the name it was given, which tls.Dialer then verifies.
+func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
+	secure := tlsparams.Take(p)
+	if on && secure.Off() {
+		return nil, fmt.Errorf("%w: tls=false contradicts the scheme %s", driver.ErrInvalid, scheme)
 	}
-	cfg, err := files.Config()
-	if err != nil {
-		return nil, err
-	}
-	cfg.ServerName = name // "": rueidis connects to the name it was given, which tls.Dialer then verifies
-	return cfg, nil
+	return secure.Config(on)
 }
 
 // options are rueidis's. Retries are off: whoever repeats a request must know that it does.
 // One connection and not several, so that requests keep their order and a server sees few.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
-	nd := net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: time.Second}
+	nd := net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: time.Second}
 	return rueidis.ClientOption{
 		InitAddress: cfg.Addrs, Username: cfg.User, Password: cfg.Secret, SelectDB: cfg.DB, ClientName: "hasp",
 		TLSConfig: cfg.TLS, Dialer: nd, DialCtxFn: d.dial,

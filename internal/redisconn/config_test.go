@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v, %v", s, got, err)
 		}
 	}
-	if cfg, err := parse(t, "rediss://h?tls_server_name=x"); err != nil || cfg.TLS == nil || cfg.TLS.ServerName != "x" {
+	if cfg, err := parse(t, "rediss://h?servername=x"); err != nil || cfg.TLS == nil || cfg.TLS.ServerName != "x" {
 		t.Errorf("rediss: %+v, %v", cfg.TLS, err)
 	}
 }
@@ -47,8 +47,8 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, s := range []string{
 		"redis://h:0", "redis://h:70000", "redis://h/x", "redis://h/-1", "redis://a:1,,b:2", "redis://secret@h",
-		"redis://h?dial_timeout=0s", "redis://h?tls_ca=/x", "rediss://h?tls_ca=/nowhere", "rediss://h?tls_cert=/x",
-		"redis://h?sentinle=m", "redis:h",
+		"redis://h?connect_timeout=0s", "redis://h?ca=/x", "rediss://h?ca=/nowhere", "rediss://h?cert=/x",
+		"redis://h?sentinle=m", "redis:h", "rediss://h?tls=false",
 	} {
 		if _, err := parse(t, s); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", s, err)

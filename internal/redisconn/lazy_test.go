@@ -16,7 +16,7 @@ func TestLazy(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	c := redisconn.Lazy(redisconn.Config{Label: "label", Addrs: []string{server.Addr}, DialTimeout: 2 * time.Second})
+	c := redisconn.Lazy(redisconn.Config{Label: "label", Addrs: []string{server.Addr}, ConnectTimeout: 2 * time.Second})
 	t.Cleanup(c.Close)
 	call := redisconn.Call{Keys: []string{"k"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -1,6 +1,6 @@
 // Package goredis lets redislock use a go-redis v9 client that a program has already:
 //
-//	b, err := goredis.Open(rdb, nil)
+//	b, err := goredis.New(rdb, nil)
 //	c, err := hasp.New(b)
 //
 // The client may be a *redis.Client (a single server, or Sentinel's failover client) or a
@@ -26,7 +26,7 @@ import (
 	"github.com/hasplock/hasp/redislock"
 )
 
-// Open makes a backend on a client of yours. o may be nil.
+// New makes a backend on a client of yours. o may be nil.
 func New(client redis.UniversalClient, o *redislock.Options) (driver.Backend, error) {
 	c := &conn{client: client}
 	switch r := client.(type) {
@@ -43,7 +43,7 @@ func New(client redis.UniversalClient, o *redislock.Options) (driver.Backend, er
 	default:
 		return nil, fmt.Errorf("%w: a %T cannot carry locks; use a redis.Client or redis.ClusterClient", driver.ErrInvalid, client)
 	}
-	return redislock.OpenConn(c, o)
+	return redisconn.NewBackend(c, o)
 }
 
 // conn is a redisconn.Conn.

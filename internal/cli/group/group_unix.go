@@ -131,9 +131,14 @@ func (g *Group) awaitLaunch(r *os.File) {
 		g.failure = syscall.Errno(errno)
 		return
 	}
+	g.handOutLocked()
+}
+
+func (g *Group) handOutLocked() {
 	for _, sig := range g.held {
 		_ = syscall.Kill(-g.id, sig) // that it is gone by now is told soon
 	}
+	g.held = nil
 }
 
 // Signal sends a signal to every process of the group. It must not be called after Gone:
@@ -141,12 +146,17 @@ func (g *Group) awaitLaunch(r *os.File) {
 //
 // A launcher, which is a Go program for a millisecond, does not take signals as the command
 // would: USR1 would be lost and QUIT be answered with a dump. They are held until it is the
-// command. Those of which nobody is asked are not.
+// command. Those of which nobody is asked are not. CONT is sent and held, for the sake of the TERM
+// before it: between becoming the command and being sent what was held it may stop itself.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch sig {
-	case 0, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCONT:
+	case 0, syscall.SIGKILL, syscall.SIGSTOP:
+	case syscall.SIGCONT:
+		if len(g.held) > 0 {
+			g.held = append(g.held, sig)
+		}
 	default:
 		if g.holding {
 			g.held = append(g.held, sig)

@@ -1,0 +1,161 @@
+//go:build linux || darwin || freebsd
+
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Enqueue enters, or looks again. It repeats for each dead session that it finds ahead of it.
+func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := checkRequest(&t.request); err != nil {
+		return driver.Verdict{}, err
+	}
+	if err := t.session.upkeep(ctx, upkeepEvery); err != nil {
+		return driver.Verdict{}, err
+	}
+	for gone := (deadSessions)(nil); ; {
+		v, deniers, err := t.attempt(ctx, gone)
+		found, v, err := t.checkDeniers(v, deniers, err)
+		if len(found) == 0 {
+			return v, refuse(err)
+		}
+		if gone == nil {
+			gone = deadSessions{}
+		}
+		for id := range found {
+			gone[id] = true
+		}
+	}
+}
+
+// checkDeniers finds out which of the deniers are dead, and watches the others if it is to wait.
+//
+// A denier that leaves between the attempt and this has seen our entry and signals us; one
+// that dies in between is found dead now, or reported by the watch.
+func (t *ticket) checkDeniers(v driver.Verdict, deniers []sessionID, err error) (deadSessions, driver.Verdict, error) {
+	notifier := t.session.store.notifier
+	switch {
+	case errors.Is(err, driver.ErrMismatch):
+		// It counts only if a living session is of the other kind.
+		gone, _ := t.session.store.endedSessions(deniers)
+		return gone, v, err
+	case err != nil:
+		return nil, v, err
+	case v.Held:
+		notifier.unwatch(&t.waiter)
+		t.session.holds()
+		return nil, v, nil
+	case t.request.NoWait:
+		gone, err := t.session.store.endedSessions(deniers)
+		return gone, v, err
+	}
+	gone, retry, err := notifier.watch(&t.waiter, deniers)
+	if v.Retry = retry; retry == 0 {
+		v.Retry = slowRetry()
+	}
+	if !errors.As(err, new(*missingError)) {
+		t.missing = time.Time{}
+		return gone, v, nil
+	}
+	if t.missing.IsZero() {
+		t.missing = time.Now()
+	}
+	if time.Since(t.missing) < missingTimeout {
+		err = nil
+	}
+	return gone, v, err
+}
+
+// attempt makes one pass through the critical section: enter if that is still to be done,
+// and decide. It returns the sessions of the blockers to watch if the entry does not hold.
+func (t *ticket) attempt(ctx context.Context, gone deadSessions) (v driver.Verdict, deniers []sessionID, err error) {
+	q, r := t.file, &t.request
+	if err := q.lock(ctx); err != nil {
+		return v, nil, err
+	}
+	defer q.unlock()
+	if t.left.Load() {
+		return v, nil, fmt.Errorf("%w: it has left", driver.ErrGone)
+	}
+	prev := uint32(0)
+	if t.slot != 0 {
+		rec, here, err := t.present()
+		if err != nil {
+			return v, nil, err
+		}
+		if !here {
+			return v, nil, fmt.Errorf("%w: evicted", driver.ErrGone)
+		}
+		prev = rec.prev
+	} else {
+		held, deniers, tail, err := t.admit(gone)
+		if err != nil {
+			return v, deniers, err
+		}
+		if r.NoWait && !held {
+			v.Holder = q.holder(tail)
+			return v, deniers, nil
+		}
+		if err := t.enter(tail); err != nil {
+			return v, nil, err
+		}
+		prev = tail
+	}
+	v.Held, deniers, err = q.decide(t.slot, prev, r.Units, r.Capacity, gone)
+	if v.Held {
+		v.Token = t.seq
+		t.held.Store(true) // still inside: an eviction comes later, and signals a holder
+	}
+	return v, deniers, err
+}
+
+// admit checks whether an entry may enter at all, and for NoWait whether it would hold.
+// tail is the newest entry, behind which it goes.
+func (t *ticket) admit(gone deadSessions) (held bool, deniers []sessionID, tail uint32, err error) {
+	q, r := t.file, &t.request
+	if err := q.intact(); err != nil {
+		return false, nil, 0, err
+	}
+	tail, rec, err := q.find(t.key)
+	if tail != 0 && gone != nil && err == nil {
+		// The dead may be all that is left, or all that is of another capacity.
+		if err = q.removeDead(tail, gone); err == nil {
+			tail, rec, err = q.find(t.key)
+		}
+	}
+	if err != nil || tail == 0 {
+		return true, nil, tail, err
+	}
+	if err := checkKind(r.Name, &rec, r); err != nil {
+		deniers, unread := q.sessions(tail)
+		if unread != nil {
+			err = unread
+		}
+		return false, deniers, tail, err
+	}
+	if r.NoWait {
+		held, deniers, err = q.decide(0, tail, r.Units, r.Capacity, gone)
+	}
+	return held, deniers, tail, err
+}
+
+// enter makes the entry. The ticket is known to wake and to Close before others can see the entry.
+func (t *ticket) enter(tail uint32) error {
+	s := t.session
+	if !s.register(t) {
+		return fmt.Errorf("%w: the session was closed", driver.ErrGone)
+	}
+	slot, rec, err := t.file.enter(t.key, tail, &t.request, s.id, t.number)
+	if err != nil {
+		s.forget(t)
+		return err
+	}
+	t.slot, t.seq = slot, rec.seq
+	return nil
+}

@@ -1,0 +1,320 @@
+//go:build !hasp_poll
+
+package filelock
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pushes: nothing is polled.
+const pushes = true
+
+// notifier carries wake-ups between processes: it reads the pipes of this process's sessions,
+// writes into those of others, and watches the sessions that ours wait for. One epoll and
+// one goroutine serve all sessions and tickets of a store; the epoll itself is watched by
+// Go's netpoller, so that waiting takes no thread.
+//
+// Everything it says is a hint. A waiter that is woken reads the queue again, so a wake-up too
+// many does no harm; that there is never one too few is argued at each place that could
+// lose it.
+type notifier struct {
+	store *store
+	epoll *os.File
+	efd   int
+	done  chan struct{}
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[int]*session // by descriptor
+	peers    map[sessionID]*peer
+	byFD     map[int]*peer
+	idle     []*peer // neither watched nor signalled lately, oldest first
+
+	changes *fileChanges // in queue files, for Watch; nil without watchers
+
+	events [64]unix.EpollEvent // for the goroutine
+	buf    [signalPipeSize]byte
+}
+
+// peer is another process's session that we watch or have signalled. Its descriptor is kept
+// for a while after: a session that is before or behind us in a queue often is again next time.
+// Its death, which epoll reports, closes it.
+type peer struct {
+	id      sessionID
+	fd      int
+	idle    bool
+	waiting map[*waiter]struct{}
+}
+
+// peerWatches are the peers that a waiter waits for.
+type peerWatches []*peer
+
+// maxIdle bounds the descriptors that are kept for later.
+const maxIdle = 32
+
+func newNotifier(s *store) (*notifier, error) {
+	efd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.SetNonblock(efd, true) // for os.NewFile to hand it to the netpoller
+	}
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	p := &notifier{
+		store: s, epoll: os.NewFile(uintptr(efd), "hasp epoll"), efd: efd, done: make(chan struct{}),
+		sessions: map[int]*session{}, peers: map[sessionID]*peer{}, byFD: map[int]*peer{},
+	}
+	conn, err := p.epoll.SyscallConn()
+	if err != nil {
+		_ = p.epoll.Close()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	go p.run(conn)
+	return p, nil
+}
+
+func (p *notifier) close() {
+	_ = p.epoll.Close()
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, o := range p.peers {
+		closeFD(o.fd)
+	}
+	clear(p.peers)
+	clear(p.byFD)
+	p.idle = nil
+}
+
+// run ends with close.
+func (p *notifier) run(conn syscall.RawConn) {
+	defer close(p.done)
+	_ = conn.Read(func(uintptr) bool {
+		for {
+			n, err := unix.EpollWait(p.efd, p.events[:], 0)
+			if err == unix.EINTR {
+				continue
+			}
+			for i := range max(n, 0) {
+				p.handle(int(p.events[i].Fd))
+			}
+			if n < len(p.events) {
+				// Each pipe has been read empty; what comes from here on is reported to the
+				// netpoller, too.
+				return false
+			}
+		}
+	})
+}
+
+// handle looks at one descriptor. It may have been closed, and even its number used
+// again, since the event was taken; the other object then gets a hint it did not need.
+func (p *notifier) handle(fd int) {
+	p.mu.Lock()
+	s := p.sessions[fd]
+	if o := p.byFD[fd]; o != nil {
+		p.dropLocked(o)
+	}
+	if c := p.changes; c != nil && c.fd == fd {
+		c.read(p.buf[:])
+	}
+	p.mu.Unlock()
+	if s != nil {
+		p.readSignals(s, fd)
+	}
+}
+
+// readSignals reads all signals from a session's pipe. A sender that finds the pipe full goes
+// away; so if it may have been full, all tickets of the session are woken.
+func (p *notifier) readSignals(s *session, fd int) {
+	for {
+		n, err := unix.Read(fd, p.buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		if n > len(p.buf)-signalSize {
+			s.wakeAll()
+			continue
+		}
+		for b := p.buf[:n]; len(b) >= signalSize; b = b[signalSize:] {
+			s.wake(le.Uint64(b))
+		}
+		return // a read returns all that the pipe has
+	}
+}
+
+// signalSize is the size of a signal: the number of a ticket. The kernel writes it whole.
+const signalSize = 8
+
+// addSession begins to read the pipe of a session.
+func (p *notifier) addSession(s *session, fd int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+		return err
+	}
+	p.sessions[fd] = s
+	return nil
+}
+
+// removeSession ends reading, and with the descriptor the session.
+func (p *notifier) removeSession(fd int) {
+	p.mu.Lock()
+	delete(p.sessions, fd)
+	_ = p.control(unix.EPOLL_CTL_DEL, fd, 0)
+	p.mu.Unlock()
+	closeFD(fd)
+}
+
+func (p *notifier) control(op, fd int, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	if err := unix.EpollCtl(p.efd, op, fd, &ev); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return nil
+}
+
+// notify wakes a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
+// or has as many signals to read as fit (see readSignals), or we have no descriptor to spare: then
+// the ticket's own slow check has to do, unless our death comes first, of which it is told.
+func (p *notifier) notify(who wakeTarget) {
+	if s := p.store.session(who.session); s != nil {
+		s.wake(who.ticket)
+		return
+	}
+	var b [signalSize]byte
+	le.PutUint64(b[:], who.ticket)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o, l, err := p.peerLocked(who.session)
+	if err != nil || l != alive {
+		return
+	}
+	if _, err := unix.Write(o.fd, b[:]); err == unix.EPIPE {
+		p.dropLocked(o)
+		return
+	}
+	p.setIdleLocked(o)
+}
+
+// watch has the waiter signalled when one of the sessions dies, instead of those it
+// watched before. It reports those that have died already. retry is when to look again,
+// 0 if everything is watched; an error says why it is not.
+//
+// A session that dies after it was looked up is reported by epoll, however late it was
+// added there: EPOLLERR is a state, not an edge.
+func (p *notifier) watch(w *waiter, ids []sessionID) (gone deadSessions, retry time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := w.peers
+	w.peers = nil
+	if w.left.Load() {
+		ids = nil // Leave has overtaken us; what we added now would stay
+	}
+	for _, id := range ids {
+		if gone[id] || p.store.session(id) != nil {
+			continue // our own do not die without us, and when closed they signal
+		}
+		o, l, e := p.peerLocked(id)
+		switch {
+		case e != nil:
+			retry, err = blindRetry, e
+		case l == ended:
+			if gone == nil {
+				gone = deadSessions{}
+			}
+			gone[id] = true
+		case l == missing:
+			retry, err = blindRetry, &missingError{p.store.path, id}
+		default:
+			o.waiting[w] = struct{}{}
+			if !slices.Contains(w.peers, o) {
+				w.peers = append(w.peers, o)
+			}
+		}
+	}
+	p.leaveLocked(w, before, w.peers)
+	return gone, retry, err
+}
+
+// unwatch ends what watch began.
+func (p *notifier) unwatch(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(w, w.peers, nil)
+	w.peers = nil
+}
+
+// leaveLocked takes a waiter off those it watched before and does not watch now.
+func (p *notifier) leaveLocked(w *waiter, before, now []*peer) {
+	for _, o := range before {
+		if !slices.Contains(now, o) {
+			delete(o.waiting, w)
+			p.setIdleLocked(o)
+		}
+	}
+}
+
+// peerLocked returns a session of another process, a known one or one whose file it opens.
+func (p *notifier) peerLocked(id sessionID) (*peer, sessionState, error) {
+	if o := p.peers[id]; o != nil {
+		return o, alive, nil
+	}
+	if p.closed { // by a call that Close has overtaken; the descriptors may be others' by now
+		return nil, missing, errStoreClosed
+	}
+	fd, l, err := openSessionFile(p.store.sessionsDir, id)
+	if err != nil || l != alive {
+		return nil, l, err
+	}
+	if err := p.control(unix.EPOLL_CTL_ADD, fd, 0); err != nil { // EPOLLERR needs no asking
+		closeFD(fd)
+		return nil, missing, err
+	}
+	o := &peer{id: id, fd: fd, waiting: map[*waiter]struct{}{}}
+	p.peers[id], p.byFD[fd] = o, o
+	return o, alive, nil
+}
+
+// setIdleLocked puts a peer without waiters on the list of those to be closed some time.
+func (p *notifier) setIdleLocked(o *peer) {
+	if o.idle || len(o.waiting) > 0 || p.peers[o.id] != o {
+		return
+	}
+	o.idle = true
+	p.idle = append(p.idle, o)
+	for len(p.idle) > maxIdle {
+		oldest := p.idle[0]
+		p.idle = p.idle[1:]
+		oldest.idle = false
+		if len(oldest.waiting) == 0 {
+			p.dropLocked(oldest)
+		}
+	}
+}
+
+// dropLocked forgets a peer. It signals those that wait for it, since closing the
+// descriptor takes it out of the epoll, and with it what that would have reported.
+// A waiter that still needs it opens it again, and learns for sure whether it lives.
+func (p *notifier) dropLocked(o *peer) {
+	if p.peers[o.id] != o {
+		return
+	}
+	delete(p.peers, o.id)
+	delete(p.byFD, o.fd)
+	closeFD(o.fd)
+	for w := range o.waiting {
+		w.signal.Ring()
+	}
+}

@@ -1,0 +1,48 @@
+//go:build unix
+
+package group
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+// TERM and CONT come while the launcher is not the command yet, and before they are handed out the
+// command has stopped itself. It ends all the same: the CONT comes with the TERM. (It was sent at
+// once, to nobody who was stopped, and the TERM waited for somebody to continue the command.)
+func TestStoppedBeforeItsSignals(t *testing.T) {
+	goOn := filepath.Join(t.TempDir(), "go")
+	g, err := Start("/bin/sh", []string{"sh", "-c", "until [ -e " + goOn + " ]; do sleep 0.01; done; kill -STOP $$; exec sleep 1000"}, os.Environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "the command", g.launched)
+	g.mu.Lock()
+	g.holding = true // as it was until now
+	g.mu.Unlock()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		if err := g.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := testkit.Await(t, "the stop", g.Events()); e.Kind != Stopped {
+		t.Fatalf("got %v", e)
+	}
+	g.mu.Lock()
+	g.holding = false
+	g.handOutLocked()
+	g.mu.Unlock()
+	if e := testkit.Await(t, "the end", g.Events()); e.Kind != Exited || e.Status.Signal != syscall.SIGTERM {
+		t.Errorf("got %v", e)
+	}
+	if e := testkit.Await(t, "nobody left", g.Events()); e.Kind != Gone {
+		t.Errorf("got %v", e)
+	}
+}

@@ -1,0 +1,78 @@
+// Package pushqueue is the client's side of a queue that lives in a store and whose grants are
+// pushed: a session with its tickets, for redislock's strategy=queue and for strategy=table of
+// pglock and mysqllock.
+//
+// It knows what each ticket knows of its entry, and compares what is pushed with what is
+// answered. What is asked of the store, and how, is the driver's (Store), and so is the renewal:
+// Redis renews entry by entry, the tables a session with all its entries. For these Known and
+// Renewed compare what the session knows with what the store has.
+package pushqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// Store makes the requests of one session. All of its methods are called without the session's
+// lock. E is what the driver keeps with each ticket.
+type Store[E any] interface {
+	// Enter makes the entry, or asks for it. The store may have done it if there is an error,
+	// unless that wraps ErrRefused or ErrMismatch: then the store has answered that it has not.
+	Enter(ctx context.Context, t *Ticket[E], mode Mode) (Answer, error)
+
+	// Leave removes the entry, and answers as driver.Ticket says. again: it is not the first
+	// time, so that an earlier one may have removed it.
+	Leave(ctx context.Context, t *Ticket[E], again bool) error
+
+	// Publish replaces the value, unless the store has one with a greater number: a request
+	// that the network delivers late must not take the place of a later one.
+	Publish(ctx context.Context, t *Ticket[E], value []byte, number uint64) (there bool, err error)
+
+	Downgrade(ctx context.Context, t *Ticket[E], units int64) (there bool, err error)
+	Adopt(ctx context.Context, t *Ticket[E], id string, seq uint64) (Answer, error)
+}
+
+// Mode says what the store may have of a ticket already.
+type Mode int
+
+const (
+	First Mode = iota // nothing
+	Again             // an entry, by a request that was not answered
+	Ask               // an entry that it has confirmed, and that must not be made again
+)
+
+// State is what the store says of an entry.
+type State int
+
+const (
+	Held  State = iota + 1
+	Waits       // it is in the queue
+	Busy        // it was not made: it would have to wait
+	Gone        // there is none, and none was made
+	Dead        // the whole session is gone
+)
+
+// Answer is what the store says.
+type Answer struct {
+	State  State
+	Seq    uint64        // if it is held or waits
+	Retry  time.Duration // if it waits: when to ask although nothing was pushed; 0: never
+	Poll   time.Duration // if it waits and nothing is pushed: how often Wait asks; 0: never
+	Holder string        // if it waits or is busy: an owner in the way, if that is known
+	Number uint64        // if it was adopted: that of its last value
+}
+
+// ErrClosed is the error of a session that was closed, and of its tickets.
+var ErrClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
+
+// errUnexpected is for an answer without a State.
+var errUnexpected = errors.New("unexpected answer")
+
+// refused reports that the store has answered, and that it has done nothing.
+func refused(err error) bool {
+	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrMismatch)
+}

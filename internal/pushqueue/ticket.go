@@ -1,0 +1,248 @@
+package pushqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/bell"
+)
+
+// Ticket is the grip on one entry.
+type Ticket[E any] struct {
+	session *Session[E]
+	Request driver.Request
+	Extra   E // the driver's
+
+	// Guarded by the session's lock.
+	sent      bool          // there may be an entry
+	confirmed bool          // the store has answered that there is: it must not be made again
+	held      bool          // and that it holds
+	left      bool          // Leave was called: a late Enqueue must not make an orphan
+	gone      bool          // the store has no such entry any more
+	doubt     bool          // a request was not answered: it may yet make the entry
+	seq       uint64        // of the confirmed entry
+	granted   uint64        // the Seq that was pushed, perhaps before our request was answered
+	published uint64        // the number of the last value
+	retry     time.Duration // news for Wait: ask after this long
+	poll      time.Duration // how often Wait asks by itself
+	where     *string       // where the entry was made, or seen by a renewal since: see Renewed
+	bell      bell.Bell
+}
+
+// Held reports whether the entry is known to hold. The caller has the lock.
+func (t *Ticket[E]) Held() bool { return t.held }
+
+// Confirmed reports whether the store has answered that there is an entry. The caller has the
+// lock.
+func (t *Ticket[E]) Confirmed() bool { return t.confirmed }
+
+// Waits reports whether there is an entry that waits, and that no grant has been pushed to. The
+// caller has the lock.
+func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && t.granted != t.seq }
+
+// Grant hands a grant to the ticket: see Session.Granted. The caller has the lock.
+func (t *Ticket[E]) Grant(seq uint64) {
+	t.granted = seq
+	t.bell.Ring()
+}
+
+// AskAfter has Wait return, and the core ask after so long. The caller has the lock.
+func (t *Ticket[E]) AskAfter(d time.Duration) {
+	t.retry = d
+	t.bell.Ring()
+}
+
+// Enqueue makes the entry, or asks for it once it has been confirmed: what has been there and is
+// not any more must not be made again.
+//
+// If the answer is lost, the request may still be under way to the store. Asked again, the store
+// finds the entry by its ID.
+func (t *Ticket[E]) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	s := t.session
+	mode, err := s.register(t)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	if v, ok := t.pushed(); ok {
+		return v, nil
+	}
+	return t.heard(s.store.Enter(ctx, t, mode))
+}
+
+// heard takes note of an answer.
+func (t *Ticket[E]) heard(a Answer, err error) (driver.Verdict, error) {
+	s := t.session
+	switch {
+	case err == nil && a.State == Dead:
+		return driver.Verdict{}, s.Dead()
+	case err == nil && a.State == 0:
+		err = errUnexpected
+	}
+	s.Lock()
+	defer s.Unlock()
+	switch {
+	case err != nil:
+		t.doubt = t.doubt || !refused(err)
+		if !t.doubt && !t.confirmed { // there is nothing to renew, and nothing to leave
+			s.dropLocked(t)
+		}
+		return driver.Verdict{}, err
+	case t.left || s.closed:
+		// Leave and Close removed what this made; if it arrived after them, its expiry will,
+		// or the next renewal.
+		return driver.Verdict{}, ErrClosed
+	}
+	switch a.State {
+	case Gone:
+		s.goneLocked(t)
+		return driver.Verdict{}, fmt.Errorf("%w: no such entry", driver.ErrGone)
+	case Busy:
+		s.dropLocked(t)
+		return driver.Verdict{Holder: a.Holder}, nil
+	}
+	t.confirmed, t.doubt, t.seq, t.poll = true, false, a.Seq, a.Poll
+	t.held = t.held || a.State == Held || t.granted == a.Seq
+	if !t.held && s.Waiting != nil {
+		s.Waiting()
+	}
+	return t.verdictLocked(a), nil
+}
+
+func (t *Ticket[E]) verdictLocked(a Answer) driver.Verdict {
+	if t.held {
+		return driver.Verdict{Held: true, Token: t.seq}
+	}
+	return driver.Verdict{Retry: a.Retry, Holder: a.Holder}
+}
+
+// pushed answers without a request if a grant was pushed that needs no confirmation.
+func (t *Ticket[E]) pushed() (driver.Verdict, bool) {
+	s := t.session
+	s.Lock()
+	defer s.Unlock()
+	if t.held || t.gone || s.closed || !t.confirmed || t.granted != t.seq || s.Confirm {
+		return driver.Verdict{}, false
+	}
+	t.held = true
+	return t.verdictLocked(Answer{}), true
+}
+
+// Wait returns what was pushed, or what a renewal has brought, and asks where nothing is pushed.
+func (t *Ticket[E]) Wait(ctx context.Context) (driver.Verdict, error) {
+	s := t.session
+	for {
+		if v, ok := t.pushed(); ok {
+			return v, nil
+		}
+		s.Lock()
+		switch {
+		case t.gone || s.closed:
+			s.Unlock()
+			return driver.Verdict{}, driver.ErrGone
+		case !t.held && t.confirmed && t.granted == t.seq:
+			s.Unlock()
+			return t.Enqueue(ctx) // for the confirmation
+		case t.held || t.retry > 0:
+			v := t.verdictLocked(Answer{Retry: t.retry})
+			t.retry = 0
+			s.Unlock()
+			return v, nil
+		}
+		poll, stop := timer(t.poll)
+		s.Unlock()
+		select {
+		case <-t.bell.Rings():
+		case <-poll:
+			return t.Enqueue(ctx)
+		case <-s.Done.Done():
+		case <-ctx.Done():
+			stop()
+			return driver.Verdict{}, ctx.Err()
+		}
+		stop()
+	}
+}
+
+// timer fires after about so long, or never. Those who began to wait together do not ask
+// together.
+func timer(d time.Duration) (<-chan time.Time, func() bool) {
+	if d <= 0 {
+		return nil, func() bool { return false }
+	}
+	timer := time.NewTimer(d*3/4 + rand.N(d/2))
+	return timer.C, timer.Stop
+}
+
+// Leave removes the entry. From here on nothing is taken from the store's answers that would
+// bring it back. Until it is answered the session knows of the ticket, so that its entry is not
+// one that nobody asked for: see Renewed.
+func (t *Ticket[E]) Leave(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := t.session
+	s.Lock()
+	sent, again := t.sent, t.left
+	t.left = true
+	s.Unlock()
+	if !sent {
+		return driver.ErrGone
+	}
+	err := s.store.Leave(ctx, t, again)
+	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrForgotten) {
+		s.Lock()
+		defer s.Unlock()
+		if s.tickets[t.Request.ID] == t {
+			delete(s.tickets, t.Request.ID) // and still sent: a Leave that is repeated asks the store
+		}
+	}
+	return err
+}
+
+// Publish replaces the value of the held entry. Each value has a number: see Store.
+func (t *Ticket[E]) Publish(ctx context.Context, value []byte) error {
+	s := t.session
+	s.Lock()
+	t.published++
+	number := t.published
+	s.Unlock()
+	return found(s.store.Publish(ctx, t, value, number))
+}
+
+// Downgrade makes the held entry smaller.
+func (t *Ticket[E]) Downgrade(ctx context.Context, units int64) error {
+	return found(t.session.store.Downgrade(ctx, t, units))
+}
+
+func found(there bool, err error) error {
+	if err == nil && !there {
+		return driver.ErrGone
+	}
+	return err
+}
+
+// Adopt takes over another session's entry. If the answer is lost, the next call finds the entry
+// under our ID. Our renewals count it from the moment it is known; the old owner's miss it.
+func (t *Ticket[E]) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	s := t.session
+	if _, err := s.register(t); err != nil {
+		return driver.Verdict{}, err
+	}
+	a, err := s.store.Adopt(ctx, t, id, seq)
+	if err == nil && a.State == Held {
+		s.Lock()
+		t.published = max(t.published, a.Number)
+		s.Unlock()
+	}
+	return t.heard(a, err)
+}

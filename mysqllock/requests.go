@@ -1,0 +1,116 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
+)
+
+var _ pushqueue.Store[extra] = (*session)(nil)
+
+// Enter makes the entry, or asks for it.
+//
+// If the answer is lost, the request may still be under way at the server. Asked again, it
+// finds the entry by its unique id. If instead the ticket leaves, and the request arrives
+// after that, the entry is found by the next renewal, which compares what the store has of
+// this session with what the session knows.
+func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
+	how := modeWait
+	switch {
+	case mode == pushqueue.Ask:
+		how = modeAsk
+	case t.Request.NoWait:
+		how = modeTry
+	}
+	a, err := s.table.enter(ctx, s.id, how, t.Request)
+	if err != nil {
+		return pushqueue.Answer{}, err
+	}
+	switch a.said {
+	case saidBusy:
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: a.holder}, nil
+	case saidMismatch:
+		return pushqueue.Answer{}, mismatch(t.Request, a.capacity)
+	case saidGone:
+		return pushqueue.Answer{State: pushqueue.Gone}, nil
+	}
+	if a.held {
+		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
+	}
+	return pushqueue.Answer{State: pushqueue.Waits, Seq: a.seq, Retry: s.retry()}, nil
+}
+
+// mismatch is the error for a name in use with another capacity.
+func mismatch(r driver.Request, found int64) error {
+	return &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: found}
+}
+
+// errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if
+// the store may have lost the entry by itself.
+var errForgotten = fmt.Errorf("there is no such entry, but another server answers, or it was started anew: %w", driver.ErrForgotten)
+
+// Leave removes the entry.
+//
+// If the answer is lost, the core asks again, and takes "no such entry" for the first one's
+// success. That holds for a store that forgets nothing. A replica that was promoted without
+// the newest commits has forgotten grants, and so has a server that crashed before they were
+// on its disk: the lock may have been another's before the first Leave was sent. Both can be
+// seen, since the answer says which run of which server gives it, and then it is not known
+// what the first Leave did. A restart that forgot nothing looks the same: it too makes an
+// unknown of a release whose answer was lost, and of no other.
+func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
+	there, server, err := s.table.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
+	switch err = s.table.gone(err); {
+	case err != nil && !errors.Is(err, driver.ErrGone):
+		return err
+	case there:
+		return nil
+	case again && t.ElsewhereThan(origin(server)): // without the tables, server is 0
+		return errForgotten
+	}
+	return driver.ErrGone
+}
+
+// Publish replaces the value of the entry. One whose answer was lost may still wait at the
+// server, or in the network, while a later one is confirmed.
+//
+// That nothing was replaced means that there is no entry: nobody else publishes under this id,
+// and a number is used once.
+func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
+	st := s.table
+	n, err := run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE id = ? AND edition < ?",
+		value, number, t.Request.ID, number))
+	return n > 0, st.gone(err)
+}
+
+// Downgrade makes the held entry smaller: one call, and one transaction of the server's, so
+// applied as a whole or not at all if we die under it.
+func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
+	st := s.table
+	err = row(ctx, st.work, st.named("CALL {p}downgrade_2(?, ?, ?)", t.Request.Name, t.Request.ID, units), &there)
+	return there, st.gone(err)
+}
+
+// saidNoSession is what adopt says of the session that it is for.
+const saidNoSession = 5
+
+// Adopt moves another session's entry to ours, in one call.
+func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
+	r := t.Request
+	said, edition := 0, uint64(0)
+	text := s.table.named("CALL {p}adopt_3(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Name, id, seq, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner)
+	if err := row(ctx, s.table.work, text, &said, &edition); err != nil {
+		return pushqueue.Answer{}, s.table.gone(err)
+	}
+	switch said {
+	case 0:
+		return pushqueue.Answer{State: pushqueue.Held, Seq: seq, Number: edition}, nil
+	case saidNoSession:
+		return pushqueue.Answer{State: pushqueue.Dead}, nil
+	}
+	return pushqueue.Answer{State: pushqueue.Gone}, nil
+}

@@ -1,0 +1,112 @@
+package redislock
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/internal/redisconn"
+)
+
+var _ pushqueue.Store[extra] = (*session)(nil)
+
+// Enter makes the entry, or asks for it. A try goes on while the server has yet to look at some
+// of those who seem to be in the way: each request looks at as many as a script has time for, and
+// nobody tells a try to come back.
+func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
+	for {
+		r := s.queue.conn.Eval(ctx, enterScript, s.enterCall(t, mode), s.queue.opts.Replicas)
+		a, again, err := answer(t.Request, r)
+		if err != nil {
+			return a, identify(ctx, s.queue.conn, t.Extra.key, err)
+		}
+		switch {
+		case !again:
+			s.Lock()
+			t.Extra.watching = a.Retry > 0
+			s.Unlock()
+			return a, nil
+		case ctx.Err() != nil:
+			return a, ctx.Err()
+		case !s.has(t):
+			return a, errSessionClosed // one more request could make an entry that was left already
+		}
+	}
+}
+
+func (s *session) has(t *ticket) bool {
+	s.Lock()
+	defer s.Unlock()
+	return s.Has(t)
+}
+
+func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
+	r := t.Request
+	how := "enter"
+	switch {
+	case mode == pushqueue.Ask:
+		how = "ask"
+	case r.NoWait:
+		how = "try"
+	}
+	return redisconn.Call{Keys: []string{t.Extra.key}, Args: []string{
+		how, r.ID, strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10), s.ttl, s.id,
+		people(r), string(r.Value), s.queue.fullName(r.Name), s.keep,
+	}}
+}
+
+// Leave removes the entry. From here on it is not renewed, whatever the store answers.
+func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
+	there, err := s.queue.leave(ctx, s.queue.leaveCall(t.Extra.key, t.Request.ID))
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// Publish replaces the value of the held entry.
+func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
+	return s.change(ctx, t, publishScript, s.queue.opts.Replicas, t.Request.ID, strconv.FormatUint(number, 10), string(value))
+}
+
+// Downgrade makes the held entry smaller, in one script that also grants whoever fits in
+// beside it: should we die after it was sent, it was applied as a whole or not at all.
+//
+// No replica has to confirm it. A failover that forgets it leaves the store stricter than
+// we are: our entry is whole again, and keeps out whom it might let in. And who was let in
+// asks the replicas for its own grant, which they only have together with what made it.
+func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
+	return s.change(ctx, t, shrinkScript, 0, t.Request.ID, strconv.FormatInt(units, 10))
+}
+
+// Adopt takes over another session's entry in one script. The other session's renewals ask
+// by the old id, find nothing and extend nothing: from here on the entry lives by ours.
+//
+// Replicas confirm it as they confirm a lock that is taken. A failover that forgets it brings
+// the entry back under the id of its old owner, who does not renew it any more; our next
+// renewal tells us.
+func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
+	r := t.Request
+	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
+		r.ID, id, strconv.FormatUint(seq, 10), strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10),
+		s.ttl, s.keep, s.id+" "+people(r))
+	if !there {
+		return pushqueue.Answer{State: pushqueue.Gone}, err
+	}
+	return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+}
+
+// change runs a script that answers whether there was an entry to change.
+func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Script, replicas int, args ...string) (there bool, err error) {
+	r := s.queue.conn.Eval(ctx, script, redisconn.Call{Keys: []string{t.Extra.key}, Args: args}, replicas)
+	if r.Err != nil {
+		return false, wrongType(t.Request.Name, r.Err)
+	}
+	return r.Value == int64(1), nil
+}
+
+// people packs what the store keeps for people's eyes: when it asked, and who.
+func people(r driver.Request) string {
+	return strconv.FormatInt(r.Since.UnixMicro(), 10) + " " + r.Owner
+}

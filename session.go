@@ -1,0 +1,167 @@
+package hasp
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// session is the client's side of a driver.Session: which entries live in it, and until
+// when it may be trusted (trust.go). This file has the only renewal loop.
+//
+// One deadline serves all leases of a session: the driver's promise is that no entry is
+// removed for the granted time, counted from before the last successful keepalive, also
+// not one entered since. Only those that a renewal did not reach while it reached others have
+// their own deadline (late.go).
+//
+// Order of locks: Client.mu, then session.mu, then entry.mu.
+type session struct {
+	client *Client
+	drv    driver.Session
+
+	done context.Context // ended with the session; the cause is its *endedError
+	stop context.CancelCauseFunc
+
+	mu      sync.Mutex
+	endErr  *endedError   // nil while it lives
+	sent    instant       // just before the last good keepalive (or Open) was sent
+	granted time.Duration // by that call
+	margin  time.Duration // of that, how much at the end is not trusted: the safety margin, and for clock rates
+	late    lateEntries   // nil nearly always
+	timer   *time.Timer   // the trust timer
+	lastErr error         // of the last failed renewal since then
+	entries map[string]*entry
+
+	leaving atomic.Int64 // releases under way
+}
+
+// endedError tells a waiter that its place in the queue went with the session. It wraps
+// ErrGone, as the store would say.
+type endedError struct {
+	reason Reason
+	err    error
+}
+
+func (e *endedError) Error() string {
+	if e.err == nil {
+		return "session ended: " + string(e.reason)
+	}
+	return fmt.Sprintf("session ended: %s (%v)", e.reason, e.err)
+}
+
+func (e *endedError) Unwrap() []error {
+	if e.err == nil {
+		return []error{driver.ErrGone}
+	}
+	return []error{driver.ErrGone, e.err}
+}
+
+// start begins to renew. sent was taken before Open was called. The store may have ended the
+// session already, and told so while the answer of Open was under way: then it was never used,
+// and the caller of Open closes it.
+func (s *session) start(drv driver.Session, sent instant, granted time.Duration) error {
+	if granted != driver.Forever {
+		if err := s.client.cfg.checkTrust(granted); err != nil {
+			return fmt.Errorf("%w (asked for %s, the store granted %s)", err, s.client.cfg.ttl, granted)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil {
+		return s.endErr
+	}
+	s.drv, s.sent, s.granted = drv, sent, granted
+	if granted == driver.Forever {
+		return nil
+	}
+	// Of the TTL as it was granted first: a later answer may be shorter because the renewal that
+	// it tells of is older, and the safety margin must not shrink with it.
+	s.margin = granted - s.client.cfg.trust(granted)
+	s.timer = time.AfterFunc(min(s.remainingLocked(), trustCheck), s.checkTrust)
+	go s.renew()
+	return nil
+}
+
+// gone is the driver's SessionOptions.Gone.
+func (s *session) gone(id string, err error) {
+	if id == "" {
+		s.end(ReasonSessionGone, err)
+		return
+	}
+	s.mu.Lock()
+	e := s.entries[id]
+	delete(s.entries, id)
+	delete(s.late, e)
+	confirmed := s.sent.at
+	s.mu.Unlock()
+	if e != nil && e.lose(ReasonDenied, err, confirmed) == pending {
+		e.interrupt(err) // a waiter; not a release under way, which asks the store itself
+	}
+}
+
+// end ends the session for every lease and waiter in it, once, and has the store forget
+// it in the background.
+func (s *session) end(reason Reason, err error) {
+	ended := &endedError{reason: reason, err: err}
+	s.mu.Lock()
+	if s.endErr != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.endErr = ended
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	entries := slices.Collect(maps.Values(s.entries))
+	clear(s.entries)
+	confirmed := s.sent.at
+	wait, drv := s.untilOverLocked(reason), s.drv
+	s.mu.Unlock()
+
+	// Holders first: they are the ones who could do harm.
+	for _, e := range entries {
+		e.lose(reason, err, confirmed)
+	}
+	for _, e := range entries {
+		e.interrupt(ended)
+	}
+	s.stop(ended)
+	if drv == nil {
+		return // see start
+	}
+	s.client.inBackground(func() {
+		sleep(s.client.background, wait)
+		s.client.closeSession(drv)
+	})
+}
+
+// over reports whether the session is known to have ended.
+func (s *session) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endErr != nil
+}
+
+// add notes an entry before its request is sent, so that news about it find it.
+func (s *session) add(e *entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil {
+		return s.endErr
+	}
+	s.entries[e.id] = e
+	return nil
+}
+
+func (s *session) remove(e *entry) {
+	s.mu.Lock()
+	delete(s.entries, e.id)
+	delete(s.late, e)
+	s.mu.Unlock()
+}

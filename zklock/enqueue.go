@@ -1,0 +1,169 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// enqueue makes the node if it does not exist, and returns a list of the children that was
+// made after.
+func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
+	s := t.session
+	for {
+		if !s.backend.parents.has(t.parent) {
+			if err := s.backend.parents.make(ctx, s.conn, s.backend.opts, t.parent); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.connected(ctx); err != nil {
+			return nil, err
+		}
+		c, fresh, err := t.begin()
+		switch {
+		case err != nil:
+			return nil, err
+		case c == nil && t.counterExhausted():
+			if err := t.renewCounter(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		case c == nil:
+			return t.list(ctx)
+		case !fresh:
+			if err := t.resolve(ctx, c); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		names, err := t.createAndList(ctx, c)
+		if err == zk.ErrNoNode { // the container has been removed, by the servers or by hand
+			s.backend.parents.note(t.parent, false)
+			continue
+		}
+		if err != nil || names != nil && !t.counterExhausted() {
+			return names, explain("create the entry", err)
+		}
+	}
+}
+
+// counterExhausted reports whether the node has the last number there is. The counter of a lock's
+// node does not go on from there: all that come later get the same number
+// and would each see no entry in front.
+func (t *ticket) counterExhausted() bool {
+	node, err := t.ownPath()
+	if err != nil {
+		return false
+	}
+	_, seq, _ := cutSeq(node)
+	return seq == math.MaxInt32
+}
+
+// renewCounter takes the node back, which is no place in the queue, and removes the lock's
+// node for a new one with a new counter. That needs an empty queue: as long as an entry
+// holds or waits no other can get in, which empties it.
+func (t *ticket) renewCounter(ctx context.Context) error {
+	node, err := t.ownPath()
+	if err != nil {
+		return err
+	}
+	s := t.session
+	if _, err := call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, t.erase(node) }); err != nil && err != zk.ErrNoNode {
+		return explain("delete the entry", err) // it exists; Leave or the next Enqueue goes on
+	}
+	t.mu.Lock()
+	t.node, t.token = "", 0
+	t.selfWatchTimer.Stop()
+	t.selfWatchTimer, t.selfWatched = nil, false
+	t.uncountLocked()
+	t.mu.Unlock()
+	_, err = call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, s.zk.Delete(t.parent, -1) })
+	s.backend.parents.note(t.parent, false)
+	switch err {
+	case nil, zk.ErrNoNode:
+		return nil
+	case zk.ErrNotEmpty, zk.ErrNoAuth:
+		return fmt.Errorf("%w: the numbers under %s are used up; it must be removed (hasp does when the queue is empty, if it may): %w", driver.ErrRefused, t.parent, err)
+	}
+	return explain("remove "+t.parent, err)
+}
+
+// createAndList pipelines the list behind the create. The monitor reports when the create is on its
+// way, so that the list is behind it in this session's order at the server: one round trip
+// for both. If the connection changed in between the list may be older than the node;
+// it is then made again, as nil tells enqueue.
+func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, error) {
+	select {
+	case <-c.sent:
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, ctx.Err() // the create goes on; Leave or the next Enqueue finds it
+	case <-t.session.ended:
+		return nil, t.session.over()
+	}
+	names, listErr := t.list(ctx)
+	if err := t.settled(ctx, c); err != nil {
+		return nil, err
+	}
+	if c.err != nil {
+		return nil, endedFirst(ctx, c.err)
+	}
+	if listErr != nil {
+		return nil, listErr
+	}
+	t.mu.Lock()
+	name := path.Base(t.node)
+	t.mu.Unlock()
+	if !slices.Contains(names, name) {
+		return nil, nil
+	}
+	return names, nil
+}
+
+// search looks for our node after a create without an answer. That the node is not there is
+// final:
+//
+// The create's call has ended, so its connection is broken and this one is another. The
+// server that took it over has closed the old connection, if it was its own, before it
+// answered us; what another server still gets from the old one the leader refuses,
+// because the session has moved. What was under way before that has reached the leader
+// before our sync does, and sync brings our server there.
+func (t *ticket) search(ctx context.Context) (node string, czxid int64, err error) {
+	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
+		return "", 0, err
+	}
+	names, err := t.list(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	id := guidOf(t.request.ID)
+	for _, name := range names {
+		if c, ok := t.dialect().parse(name); !ok || c.guid != id {
+			continue
+		}
+		node = t.parent + "/" + name
+		if czxid, err = t.look(ctx, node); err != nil || czxid != 0 {
+			return node, czxid, err
+		}
+	}
+	return "", 0, nil
+}
+
+// lookAt is ephemeralNode.look. IDs are used once, and yet: what another session has is not adopted.
+func (t *ticket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
+	s := t.session
+	czxid, err = call(ctx, s.conn, func() (int64, error) {
+		found, stat, err := s.zk.Exists(node)
+		if err != nil || !found || stat.EphemeralOwner != s.zk.SessionID() {
+			return 0, err
+		}
+		return stat.Czxid, nil
+	})
+	return czxid, explain("look at the entry", err)
+}

@@ -1,0 +1,53 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// answered reports whether err (or nil) is the server's answer, so that it is known what
+// was done. Everything else comes from the connection, and the request may have been
+// applied.
+func answered(err error) bool {
+	for _, a := range []error{
+		nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrBadVersion,
+		zk.ErrNoChildrenForEphemerals, zk.ErrAuthFailed, zk.ErrBadArguments, zk.ErrAPIError, zk.ErrUnknown,
+	} {
+		if err == a {
+			return true
+		}
+	}
+	return false
+}
+
+// explain turns an error of the library into one of the driver's.
+func explain(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, driver.ErrGone), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, zk.ErrSessionExpired):
+		return fmt.Errorf("%s: %w: %w", op, driver.ErrGone, err)
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed):
+		return fmt.Errorf("%s: %w: no permission (do user, password and the nodes' ACL fit?): %w", op, driver.ErrRefused, err)
+	case errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("%s: %w: the server takes no such ACL; acl=creator needs a user and a password: %w", op, driver.ErrRefused, err)
+	case errors.Is(err, zk.ErrNoServer):
+		return fmt.Errorf("%s: not sent: %w", op, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// errLeft is the error of a call that comes after Leave.
+var errLeft = fmt.Errorf("%w: it has left the queue", driver.ErrGone)
+
+// errNotQueued is the error of a call that comes before Enqueue.
+var errNotQueued = fmt.Errorf("%w: it is not in the queue", driver.ErrGone)
+
+var errNoEntry = fmt.Errorf("%w: there is no such entry", driver.ErrGone)
