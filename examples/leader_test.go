@@ -64,7 +64,7 @@ func TestLeader(t *testing.T) {
 }
 
 // get asks a server, and whom it redirects to. The store's word of a new leader may reach the others
-// before it reaches the leader, which says then that nobody leads.
+// before it reaches the leader, which then says that there is none.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	for {

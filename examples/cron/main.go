@@ -91,7 +91,7 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// job is the work. It stops when ctx ends, and its effect is what it returns.
+// job is the work. It stops when ctx ends, and returns its effect.
 func job(ctx context.Context) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -93,7 +93,7 @@ func (b *backend) Traits() driver.Traits {
 	}
 }
 
-// Open sends nothing: each entry has an expiry of its own, and lasts for the TTL from its Enqueue.
+// Open sends nothing: each entry has its own expiry, and lasts for the TTL from its Enqueue.
 func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	return &session{backend: b, opts: o, id: rand.Text(), tickets: map[string]*ticket{}}, o.TTL, ctx.Err()
 }

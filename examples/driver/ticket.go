@@ -137,7 +137,7 @@ func (t *ticket) look(ctx context.Context) (units int64, err error) {
 }
 
 // Leave ends the renewal first: should it fail, the entry lasts for no longer than the TTL. A row
-// that has expired is not there, whoever is the first to delete it.
+// that has expired counts as missing, deleted or not.
 func (t *ticket) Leave(ctx context.Context) error {
 	s := t.session
 	s.mu.Lock()

@@ -86,7 +86,7 @@ func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence
 	if err != nil {
 		return err
 	}
-	// What was written under the token is written, whatever becomes of the release.
+	// Its error changes nothing: what was written under the token is written.
 	defer lease.Release(context.WithoutCancel(ctx))
 	work, cancel := context.WithCancel(lease.Context()) // ends when the lock is lost
 	defer cancel()

@@ -82,7 +82,7 @@ func (s *server) follow(ctx context.Context, election *hasp.Election) {
 			fmt.Fprintln(os.Stderr, err) // Observe goes on when the store is back
 			continue
 		}
-		address := string(leader.Value) // "": nobody leads
+		address := string(leader.Value) // "": no leader
 		s.leader.Store(&address)
 		fmt.Println("following", address)
 	}
@@ -97,7 +97,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	leader := s.leader.Load()
 	if leader == nil || *leader == "" || *leader == s.address {
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "nobody leads", http.StatusServiceUnavailable)
+		http.Error(w, "no leader", http.StatusServiceUnavailable)
 		return
 	}
 	http.Redirect(w, r, *leader+r.URL.RequestURI(), http.StatusTemporaryRedirect)

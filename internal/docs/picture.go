@@ -24,7 +24,7 @@ func leasePicture() string {
 	p.bar(100, 1, 4, waiting, "waits, and asks nothing")
 	p.arrow(4, 60, 100)
 	p.bar(100, 4, 10, held, "held, token 88")
-	p.mark(130, 4, "Release: the store tells B, and nobody else")
+	p.mark(130, 4, "Release: the store tells B, and no other")
 
 	p.title(190, "Lost lease: A is paused or cut off from the store (TTL 10 s)")
 	p.lane(222, "A")
