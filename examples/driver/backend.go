@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -51,7 +52,13 @@ INSERT INTO hasp_store SELECT 'sqlite:' || ? WHERE NOT EXISTS (SELECT 1 FROM has
 type backend struct {
 	db   *sql.DB
 	path string
+	turn chan struct{} // see turns
 }
+
+// turns has a channel with one place for each file. SQLite is not fair: a writer that finds it busy
+// tries again later, and may find it busy for ever. The writers of this process queue here, in
+// order and with their contexts; only those of other processes are left to SQLite.
+var turns sync.Map // path -> chan struct{}
 
 func open(ctx context.Context, path string) (driver.Backend, error) {
 	// busy_timeout is how long SQLite itself waits for another process's transaction, and no
@@ -67,10 +74,9 @@ func open(ctx context.Context, path string) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	// SQLite has one writer at a time. Goroutines of this process wait here, in order and with
-	// their contexts, and do not collide in the file.
-	db.SetMaxOpenConns(1)
-	b := &backend{db: db, path: path}
+	db.SetMaxOpenConns(1) // there is one writer at a time, and readers are short
+	turn, _ := turns.LoadOrStore(path, make(chan struct{}, 1))
+	b := &backend{db: db, path: path, turn: turn.(chan struct{})}
 	err = b.write(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, schema, rand.Text())
 		return err

@@ -27,6 +27,12 @@ func until(ttl time.Duration) int64 { return ttl.Milliseconds() + 1 }
 // process is writing and that nothing was done here, so it is tried again. No later statement
 // can meet it: a transaction that has begun is the only writer.
 func (b *backend) write(ctx context.Context, fn func(*sql.Tx) error) error {
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	tx, err := b.db.BeginTx(ctx, nil)
 	for code(err) == sqlite3.SQLITE_BUSY && ctx.Err() == nil {
 		tx, err = b.db.BeginTx(ctx, nil)
