@@ -131,6 +131,7 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 	if told == nil {
 		told = func(string, error) {}
 	}
+	opened := time.Now()
 	s, granted, err := b.Open(e.ctx(), driver.SessionOptions{TTL: e.calm(), Gone: told})
 	if err != nil {
 		e.Fatalf("open a session: %v", err)
@@ -139,6 +140,9 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 		e.Fatalf("open granted %s", granted)
 	}
 	e.Cleanup(func() {
+		if e.trial != nil && time.Since(opened) > granted { // it may have expired, without the driver's fault
+			e.trial.starve()
+		}
 		if err := s.Close(context.Background()); err != nil && !errors.Is(err, driver.ErrGone) {
 			e.Errorf("close of a session: %v", err)
 		}
@@ -204,7 +208,11 @@ func (e *env) calm() time.Duration {
 	if e.fake {
 		return e.h.TTL
 	}
-	return max(e.h.TTL, 10*time.Second)
+	calm := 10 * time.Second
+	if e.trial != nil {
+		calm <<= e.trial.before
+	}
+	return max(e.h.TTL, calm)
 }
 
 func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
@@ -242,7 +250,8 @@ func (c *client) Observe(ev hasp.Event) {
 		touched = c.tap.touched.Load()
 	}
 	var lost *hasp.LostError
-	expired := ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
+	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
+	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
 	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && c.env.traits.Forgets
 	switch is := (grant{ev.Name, ev.Token}); {
 	case ev.Kind == hasp.EventAcquired:

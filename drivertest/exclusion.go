@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,13 @@ func (f *fragile) use() {
 // contend makes the goroutines of every client use f a number of times each, under the lock.
 func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func(*client, context.Context) (*hasp.Lease, error)) {
 	e.Helper()
-	ctx := e.ctx()
+	// All of them together take as long as the machine takes. What ends it is that nobody is granted.
+	ctx, giveUp := context.WithCancelCause(e.Context())
+	defer giveUp(nil)
+	stuck := time.AfterFunc(e.patience(), func() {
+		giveUp(fmt.Errorf("nobody was granted for the suite's patience (%s)", e.patience()))
+	})
+	defer stuck.Stop()
 	var wg sync.WaitGroup
 	for _, c := range cs {
 		for range goroutines {
@@ -53,6 +60,7 @@ func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func
 						e.Errorf("lock: %v", err)
 						return
 					}
+					stuck.Reset(e.patience())
 					f.use()
 					if err := l.Release(ctx); err != nil {
 						e.Errorf("release: %v", err)

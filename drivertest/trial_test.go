@@ -66,5 +66,9 @@ func TestDoubtedReleaseStarves(t *testing.T) {
 		if r.starved != c.starved {
 			t.Errorf("%+v: starved %t", c, r.starved)
 		}
+		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: &hasp.LostError{Reason: hasp.ReasonExpired}})
+		if r.starved == c.touched {
+			t.Errorf("%+v: starved %t, of a lease that had expired at its release", c, r.starved)
+		}
 	}
 }
