@@ -28,12 +28,14 @@ type expiring struct {
 }
 
 // expiring opens a session that is not renewed. Some client libraries renew on their own, so it is
-// cut off where the harness can do that, once let is called.
+// cut off where the harness can do that, once let is called. A session that has expired before that
+// begins the trial again: the machine did not run this process for that long.
 func (e *env) expiring() (s *expiring, let func()) {
 	e.Helper()
 	s = &expiring{backend: e.backend(), heal: func() {}}
 	var granted time.Duration
 	var err error
+	opened, early := time.Now(), true
 	s.Session, granted, err = s.backend.Open(e.ctx(), driver.SessionOptions{TTL: e.h.TTL, Gone: func(id string, _ error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -42,11 +44,19 @@ func (e *env) expiring() (s *expiring, let func()) {
 	if err != nil || granted <= 0 {
 		e.Fatalf("open a session: %s granted, %v", granted, err)
 	}
+	starved := func() {
+		if early && e.trial != nil && time.Since(opened) > granted {
+			e.trial.starve()
+		}
+	}
 	e.Cleanup(func() {
+		starved()
 		s.heal()
 		_ = s.Close(e.Context()) // it has expired; a store may report that, or nothing
 	})
 	return s, func() {
+		starved()
+		early = false
 		if e.h.Cut != nil {
 			s.heal = sync.OnceFunc(e.h.Cut(e, s.backend))
 		}

@@ -39,7 +39,7 @@ func grantAtMost(t *testing.T, z *backends.ZooKeeper, most time.Duration) {
 func TestShorterOnReconnection(t *testing.T) {
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
-	const ttl, shorter = calm, 2 * time.Second // the server's start is nothing beside the first
+	const ttl, shorter = calm, 6 * time.Second // the server's start is nothing beside the first
 	s, name := newSite(t, ttl, nil, z), uniqueName(t)
 	held, c := s.lock(t, name), s.conn(t)
 	if got := c.timeout(); got != ttl {
