@@ -74,7 +74,7 @@ interop: ## contend with other people's lock libraries, in Go, Java, Python and 
 	cd interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
-check: fmt-check tidy-check vet lint deps ## all static checks: format, modules, vet, lint, dependency rules
+check: fmt-check tidy-check vet lint deps words ## all static checks: format, modules, vet, lint, dependency rules, plain English
 
 .PHONY: fmt-check
 fmt-check: ## fail if gofmt would change a file
@@ -98,6 +98,10 @@ lint: ## staticcheck
 .PHONY: deps
 deps: ## fail if a package imports what its list does not allow
 	go test ./internal/deps
+
+.PHONY: words
+words: ## fail if a clean directory has a phrase that plain English does without
+	go test -run 'Words|Phrases' ./internal/docs
 
 .PHONY: sizes
 sizes: ## report files over 350 lines and functions over 60

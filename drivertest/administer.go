@@ -11,15 +11,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What administrators ask of a store: to make its tables, and to say what is wrong with it.
+// The requests of administrators: create the store's tables, and report what is wrong with it.
 var administerTests = []test{
 	{name: "Migrate", needs: needsMigrator, run: testMigrate},
 	{name: "MigrateAtOnce", needs: needsMigrator, run: testMigrateAtOnce},
 	{name: "Diagnose", needs: needsDiagnoser, run: testDiagnose},
 }
 
-// Migrating ends at one version, whoever does it and how often, has nothing to do the second
-// time, and leaves alone what is held.
+// Migrating ends at one version for every process and after any number of runs, does nothing the
+// second time, and does not touch held locks.
 func testMigrate(e *env) {
 	name := e.name()
 	held, v := e.enter(e.session(e.backend(), nil), e.whole(name))
@@ -46,7 +46,7 @@ func testMigrate(e *env) {
 	e.leave(held)
 }
 
-// migrate demands versions that can be versions. The store has been used, so there is one.
+// migrate requires valid versions. The store has been used, so there is one.
 func (e *env) migrate(b driver.Migrator) (from, to int) {
 	e.Helper()
 	from, to, err := b.Migrate(e.ctx())
@@ -83,11 +83,11 @@ func testMigrateAtOnce(e *env) {
 	e.release(e.must(e.client().Mutex(e.name()).Lock(e.ctx())))
 }
 
-// A diagnosis is for people: each finding has a grade that exists, says what it is about and
-// what was found, and no secret (O2). Making it touches no lock, and it ends with its context.
+// A diagnosis is for people: each finding has a valid grade, names its subject and what was found,
+// and contains no secret (O2). It touches no lock, and ends with its context.
 func testDiagnose(e *env) {
 	b := e.backend()
-	// By a client, which renews it: the diagnosis of a store that is full or busy takes its time.
+	// A client holds it, and renews it: the diagnosis of a full or busy store may take long.
 	held := e.must(e.client().Mutex(e.name()).Lock(e.ctx()))
 	findings, err := b.(driver.Diagnoser).Diagnose(e.ctx())
 	if err != nil || len(findings) == 0 {
@@ -100,7 +100,7 @@ func testDiagnose(e *env) {
 		if f.Subject == "" || f.Text == "" {
 			e.Errorf("a finding of nothing: %+v", f)
 		}
-		// Both together, as a URL has them: either may be a word of the language.
+		// Both together, as in a URL: either alone may be an ordinary word.
 		if u, err := url.Parse(e.h.URL); err == nil && u.User != nil && strings.Contains(f.Text+f.Cure, u.User.String()+"@") {
 			e.Error("a finding shows user and password of the store's URL")
 		}

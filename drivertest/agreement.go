@@ -29,7 +29,7 @@ func testAgreement(e *env) {
 	}
 }
 
-// place is an entry of a case: what was asked, and what the store said last.
+// place is an entry of a case: the request, and the store's last answer.
 type place struct {
 	driver.Ticket
 	entry driver.Entry

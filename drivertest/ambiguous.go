@@ -26,8 +26,7 @@ var ambiguousTests = slices.Concat(
 // makes the real call, and then returns this instead of the answer.
 var errLostAnswer = errors.New("drivertest: the answer is lost")
 
-// loses has the tap lose the first answers of a call. The test's end checks that it came
-// to that.
+// loses makes the tap lose the first answers of a call. The test's end checks that this happened.
 func (c *client) loses(which call, times int) {
 	after, lost := losing(which, times)
 	c.tap.spoil(nil, after)
@@ -38,8 +37,8 @@ func (c *client) loses(which call, times int) {
 	})
 }
 
-// S8: the answer to an acquisition is lost, several times. It is asked for again under
-// the same ID: one entry, held, with the token of the first.
+// S8: the answer to an acquisition is lost, several times. The request is repeated under the same
+// ID: one entry, held, with the token of the first.
 func testEnqueueAnswerLost(e *env, l *locker) {
 	b, c := e.backend(), e.tapped()
 	c.loses(callEnqueue, 3)
@@ -56,7 +55,7 @@ func testEnqueueAnswerLost(e *env, l *locker) {
 	l.left(e, b, 0)
 }
 
-// S8, L5: a waiter whose answer is lost keeps the place it has.
+// S8, L5: a waiter whose answer is lost keeps its place.
 func testEnqueueWaitingAnswerLost(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.tapped(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -78,7 +77,7 @@ func testEnqueueWaitingAnswerLost(e *env) {
 	e.empty(b, name)
 }
 
-// S8: a try that took the lock must not find its own entry and call it somebody else's.
+// S8: a try that took the lock must not find its own entry and report it as another client's.
 func testTryAnswerLost(e *env) {
 	b, name, c := e.backend(), e.name(), e.tapped()
 	c.loses(callEnqueue, 1)
@@ -101,9 +100,9 @@ func testWaitAnswerLost(e *env) {
 	e.empty(b, name)
 }
 
-// S7: the answer to a release is lost. Asked again, the store has no such entry, and as
-// the lease was valid all the while, it was our release that removed it. A store that may have
-// forgotten it proves nothing by that.
+// S7: the answer to a release is lost. At the repeated request the store has no such entry, and as
+// the lease was valid all the time, the first request removed it. If the store may have forgotten
+// the entry, its absence proves nothing.
 func testLeaveAnswerLost(e *env) {
 	b, name, c := e.backend(), e.name(), e.tapped()
 	l := e.must(c.Mutex(name).Lock(e.ctx()))
@@ -124,8 +123,8 @@ func (e *env) releaseAskedAgain(l *hasp.Lease) {
 	}
 }
 
-// S7, L4: the store does not answer a release. The result says "unknown", nobody believes
-// in the lease any more, and the entry goes when the store can be reached.
+// S7, L4: the store does not answer a release. The result says "unknown", the client no longer
+// believes in the lease, and the entry is removed when the store can be reached.
 func testLeaveUnanswered(e *env) {
 	b, name, c := e.backend(), e.name(), e.tapped()
 	l := e.must(c.Mutex(name).Lock(e.ctx()))
@@ -141,9 +140,9 @@ func testLeaveUnanswered(e *env) {
 	e.empty(b, name)
 }
 
-// S5: the answer to one renewal is lost. The next one comes in time, and nothing is lost
-// but an answer. On a machine that stands still for most of a TTL it does not come in time:
-// that is told from a driver which is lost with one answer by trying again.
+// S5: the answer to one renewal is lost. The next one comes in time, and nothing is lost but an
+// answer. On a machine that stops for most of a TTL it does not come in time: another trial tells
+// that from a driver that loses the lease with one answer.
 func testKeepAliveAnswerLost(e *env) {
 	const tries = 4
 	for try := 1; ; try++ {

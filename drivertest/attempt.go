@@ -9,15 +9,15 @@ import (
 // attempt is an acquisition under way.
 type attempt struct {
 	env    *env
-	began  string // where
+	began  string // where it began
 	cancel context.CancelFunc
 	done   chan struct{}
 	got    *hasp.Lease
 	err    error
 }
 
-// start acquires in the background. What it gets is released at the end of the test at
-// the latest, by closing the client.
+// start acquires in the background. The lease is released at the end of the test at the latest, by
+// closing the client.
 func (e *env) start(lock func(context.Context) (*hasp.Lease, error)) *attempt {
 	ctx, cancel := context.WithCancel(e.ctx())
 	a := &attempt{env: e, began: step(), cancel: cancel, done: make(chan struct{})}
@@ -25,13 +25,13 @@ func (e *env) start(lock func(context.Context) (*hasp.Lease, error)) *attempt {
 		defer close(a.done)
 		a.got, a.err = lock(ctx)
 	}()
-	// Cleanups run last in, first out: nobody is left acquiring when the client closes.
+	// Cleanups run last in, first out: no acquisition still runs when the client closes.
 	e.Cleanup(func() { cancel(); <-a.done })
 	return a
 }
 
-// queue starts an acquisition and returns when its entry stands in the queue behind
-// somebody. The client must have no other waiter in the making.
+// queue starts an acquisition and returns when its entry waits in the queue behind another. No
+// other acquisition of the client may be starting.
 func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt {
 	c.env.Helper()
 	c.mu.Lock()
@@ -43,8 +43,8 @@ func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt
 	}
 	c.mu.Unlock()
 	a := c.env.start(lock)
-	// Whoever gets the lock at once has not waited: most likely a holder was lost before, for
-	// want of processor time, which the events tell.
+	// An acquisition that gets the lock at once has not waited: most likely a holder was lost
+	// before, for lack of processor time, which the events show.
 	c.awaitUnless(hasp.EventWaiting, n, a.done)
 	return a
 }
@@ -52,7 +52,7 @@ func (c *client) queue(lock func(context.Context) (*hasp.Lease, error)) *attempt
 // lease waits for success.
 func (a *attempt) lease() *hasp.Lease {
 	a.env.Helper()
-	<-a.done // comes: its context has an end
+	<-a.done // returns: its context has an end
 	if a.err != nil {
 		a.env.Fatalf("what was begun in %s was not acquired: %v", a.began, a.err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 )
 
-// judge runs one test of the suite against a harness and returns what it said.
+// judge runs one test of the suite against a harness and returns its report.
 func judge(t *testing.T, x test, h Harness) *trial {
 	var r *trial
 	t.Run(x.name, func(t *testing.T) {
@@ -16,8 +16,8 @@ func judge(t *testing.T, x test, h Harness) *trial {
 			r = newTrial(t)
 			r.run(func(r *trial) { x.test(r, h) })
 			if h.FakeTime {
-				// The clients are closed: what a control has started ends by then, and what the suite
-				// itself had forgotten would fail the bubble.
+				// The clients are closed: everything that a control has started ends by then, and a
+				// goroutine that the suite itself forgot would fail the bubble.
 				time.Sleep(time.Hour)
 			}
 		})
@@ -25,7 +25,7 @@ func judge(t *testing.T, x test, h Harness) *trial {
 	return r
 }
 
-// said is what a trial has kept.
+// said is the report that a trial has kept.
 func said(r *trial) (all []string) {
 	for _, w := range r.words {
 		all = append(all, w.text)
@@ -47,8 +47,8 @@ func find(t *testing.T, name string) test {
 	return test{}
 }
 
-// TestControls is the proof that the suite can fail: a check that cannot is a defect. The tests
-// run on a broken driver as they run on any; only their verdict is turned round.
+// TestControls is the proof that the suite can fail: a check that cannot is a defect. The tests run
+// on a broken driver as on any other; only their verdict is inverted.
 func TestControls(t *testing.T) {
 	for _, c := range broken.Controls() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// harness serves a flaw from a store of its own.
+// harness serves a flaw from a separate store.
 func harness(f broken.Flaw) Harness {
 	store := f.Store()
 	return Harness{

@@ -47,7 +47,7 @@ func (e *env) everyKind(c *client, name string) map[string]acquire {
 	return kinds
 }
 
-// L3: a context that is nil or over is refused before any I/O, with its own error.
+// L3: a nil or ended context is refused before any I/O, with its own error.
 func testCancelBefore(e *env) {
 	c := e.tapped()
 	because := errors.New("because")
@@ -68,7 +68,7 @@ func testCancelBefore(e *env) {
 	}
 }
 
-// ends demands that the attempt returns soon with the context's error.
+// ends requires that the attempt returns soon with the context's error.
 func (a *attempt) ends(what string, targets ...error) {
 	a.env.Helper()
 	began := time.Now()
@@ -108,8 +108,8 @@ func testCancelWaiting(e *env, l *locker) {
 	l.left(e, b, 0)
 }
 
-// L3: the one in the local queue of its process has nothing in the store, and its going does not
-// hold up the others there.
+// L3: a waiter in the local queue of its process has no entry in the store, and its departure does
+// not delay the others there.
 func testCancelInLocalQueue(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -158,7 +158,7 @@ func testCancelDuringEnqueue(e *env) {
 			l, err := c.Mutex(name).Lock(ctx)
 			c.tap.spoil(nil, nil)
 			if err == nil && !taken && step == "as it is sent" {
-				e.release(l) // the driver was quicker than the context
+				e.release(l) // the driver was faster than the context
 			} else {
 				e.wantErr(what, err, context.Canceled)
 			}
@@ -202,8 +202,8 @@ func testCancelWhileOpening(e *env) {
 	e.release(e.must(c.Mutex(e.name()).Lock(e.ctx())))
 }
 
-// L4: the context ends at the very moment of the grant. It may count as either, but a
-// lease that nobody was given must not stay in the store.
+// L4: the context ends at the very moment of the grant. It may count as either, but a lease that no
+// caller received must not stay in the store.
 func testCancelAtGrant(e *env, l *locker) {
 	b, holder, c := e.backend(), e.client(), e.client()
 	for i := range 12 {
@@ -211,7 +211,7 @@ func testCancelAtGrant(e *env, l *locker) {
 		a := c.queue(l.lock(c))
 		released := make(chan error, 1)
 		go func() { released <- held.Release(e.ctx()) }()
-		for range i * i * 4 { // let the two meet at various distances
+		for range i * i * 4 { // vary the time between the two
 			runtime.Gosched()
 		}
 		a.cancel()

@@ -59,7 +59,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 			next, err = t.Enqueue(all)
 		}
 		if all.Err() != nil {
-			e.Fatalf("never granted, whatever it was woken by: %v; the last answer of the store was %s", context.Cause(all), show(v))
+			e.Fatalf("never granted, after all wake-ups: %v; the last answer of the store was %s", context.Cause(all), show(v))
 		}
 		if err != nil {
 			e.Fatalf("waiting for a grant: %v; the answer before was %s", err, show(v))
@@ -69,7 +69,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 	return v
 }
 
-// leave gives an entry up that must be there.
+// leave removes an entry that must be there.
 func (e *env) leave(t driver.Ticket) {
 	e.Helper()
 	if err := t.Leave(e.ctx()); err != nil {
@@ -110,8 +110,7 @@ func testSeqGrows(e *env) {
 	}
 }
 
-// S8: an answer that was lost is asked for again, and there is one entry, with its first
-// token.
+// S8: after a lost answer the request is repeated, and there is one entry, with its first token.
 func testSameIDTwice(e *env) {
 	b, name := e.backend(), e.name()
 	s := e.session(b, nil)
@@ -137,8 +136,7 @@ func testSameIDTwice(e *env) {
 	e.empty(b, name)
 }
 
-// L4: a try that is refused leaves nothing, not even for a moment that a waiter could
-// stumble over.
+// L4: a try that is refused leaves nothing, not even for a moment in which a waiter could see it.
 func testNoWait(e *env) {
 	b, name := e.backend(), e.name()
 	held, _ := e.enter(e.session(b, nil), e.whole(name))
@@ -160,7 +158,7 @@ func testNoWait(e *env) {
 	}
 }
 
-// S6, S7: leaving is confirmed once; whoever was never there is told so.
+// S6, S7: leaving is confirmed once; for an entry that was never there the store says so.
 func testLeaveTwice(e *env) {
 	b, name := e.backend(), e.name()
 	s := e.session(b, nil)
@@ -196,7 +194,7 @@ func testLateEnqueue(e *env) {
 	})
 }
 
-// L2: what changes between the answer of Enqueue and the call of Wait is not missed.
+// L2: a change between the answer of Enqueue and the call of Wait is not missed.
 func testChangeBeforeWait(e *env) {
 	name := e.name()
 	s, other := e.session(e.backend(), nil), e.session(e.backend(), nil)
@@ -236,7 +234,7 @@ func testWaitEndsWithContext(e *env) {
 	e.leave(waiting)
 }
 
-// L3, L4: a method whose context has ended does nothing and says why.
+// L3, L4: a method whose context has ended does nothing and returns the reason.
 func testEndedContext(e *env) {
 	b, name := e.backend(), e.name()
 	s := e.session(b, nil)
@@ -246,13 +244,13 @@ func testEndedContext(e *env) {
 	_, err := t.Enqueue(ended)
 	e.wantErr("Enqueue", err, context.Canceled)
 	_, err = s.KeepAlive(ended)
-	if e.traits.Liveness == driver.Leased { // others may have nothing to ask the store
+	if e.traits.Liveness == driver.Leased { // others may not need to ask the store
 		e.wantErr("KeepAlive", err, context.Canceled)
 	}
 	_, err = b.List(ended, name, 0)
 	e.wantErr("List", err, context.Canceled)
 	if s, _, err := b.Open(ended, driver.SessionOptions{TTL: e.h.TTL, Gone: func(string, error) {}}); err == nil {
-		_ = s.Close(e.ctx()) // it is the next line that fails the test
+		_ = s.Close(e.ctx()) // the next line fails the test
 		e.Error("Open succeeded with an ended context")
 	}
 	if err := t.Leave(e.ctx()); err != nil && !errors.Is(err, driver.ErrGone) {
@@ -267,7 +265,7 @@ func testEndedContext(e *env) {
 	e.empty(b, name)
 }
 
-// Invariants 2 and 3: the queue is listed oldest first, with all that its owners wrote.
+// Invariants 2 and 3: the queue is listed oldest first, with everything that its owners wrote.
 func testListFields(e *env) {
 	b, name := e.backend(), e.name()
 	if got := e.list(b, name); len(got) != 0 {

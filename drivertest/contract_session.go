@@ -8,7 +8,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// L1: closing a session removes its entries, wherever they stand, and no others.
+// L1: closing a session removes its entries, at any position, and no others.
 func testSessionClose(e *env) {
 	b, name, free := e.backend(), e.name(), e.name()
 	dying, other := e.session(b, nil), e.session(e.backend(), nil)
@@ -39,8 +39,7 @@ func testSessionClose(e *env) {
 	e.leave(next)
 }
 
-// A waiter must not outlive its session: it would wait for ever for an entry that is no
-// more.
+// A waiter must not outlive its session: it would wait for ever for an entry that no longer exists.
 func testWaiterOfClosedSession(e *env) {
 	name := e.name()
 	e.enter(e.session(e.backend(), nil), e.whole(name))
@@ -70,7 +69,7 @@ func testWaiterOfClosedSession(e *env) {
 	}
 }
 
-// Invariant 3: the set ahead shrinks in any order; who is left keeps the place.
+// Invariant 3: the set ahead shrinks in any order; the remaining entries keep their places.
 func testMiddleLeaves(e *env) {
 	b, name := e.backend(), e.name()
 	var tickets []driver.Ticket
@@ -100,7 +99,7 @@ func ids(entries []driver.Entry) []string {
 	return s
 }
 
-// Invariant 5: what the store grants fits its liveness.
+// Invariant 5: the grants of the store fit its liveness.
 func testGranted(e *env) {
 	s, granted, err := e.backend().Open(e.ctx(), driver.SessionOptions{TTL: e.h.TTL, Gone: func(string, error) {}})
 	if err != nil {
@@ -118,8 +117,8 @@ func testGranted(e *env) {
 	}
 }
 
-// Invariant 4, S6: what has expired is not renewed: the driver says so, by the session's
-// error or by telling of the entry, and puts nothing back.
+// Invariant 4, S6: an expired entry is not renewed: the driver reports it, by the session's error
+// or by Gone for the entry, and restores nothing.
 func testExpiredSession(e *env) {
 	name := e.name()
 	told := make(chan string, 16)
@@ -207,7 +206,7 @@ func testPublish(e *env) {
 	e.leave(next)
 }
 
-// L2: a watch tells that it stands, then of every change, until its context ends.
+// L2: a watch reports that it is established, then every change, until its context ends.
 func testWatch(e *env) {
 	b, name := e.backend(), e.name()
 	s := e.session(e.backend(), nil)

@@ -1,6 +1,6 @@
-// Package drivertest is hasp's conformance suite: what a driver must pass before it may
-// carry locks. It needs nothing but a [Harness], so a driver outside of this repository
-// is held to the same promises as those inside:
+// Package drivertest is hasp's conformance suite, which a driver must pass before it is fit for
+// use. It needs only a [Harness], so a driver outside of this repository is tested for the same
+// promises as those inside:
 //
 //	func TestMain(m *testing.M) { drivertest.Main(m) }
 //
@@ -18,18 +18,17 @@
 //		})
 //	}
 //
-// Most of a run on a real server is spent waiting: -parallel 8 shortens it. [CyclesEnv]
-// lengthens the search for leaks.
+// A run on a real server mostly waits: -parallel 8 shortens it. [CyclesEnv] lengthens the search
+// for leaks.
 //
-// The suite goes by driver.Traits, never by the name of a store: what a driver promises
-// is demanded, and what it does not promise it must refuse cleanly. The comment of each
-// test cites the promise it holds the driver to (S1, L3, ... of docs/GUARANTEES.md, or an
-// invariant of package driver).
+// The suite follows driver.Traits, never the name of a store: it requires what a driver promises,
+// and requires a clean refusal of what the driver does not promise. The comment of each test cites
+// the promise that it checks (S1, L3, ... of docs/GUARANTEES.md, or an invariant of package
+// driver).
 //
-// Safety is judged exactly: by order, by tokens, by what was lost, never by a clock that a
-// loaded machine could upset. Liveness has generous limits; only with Harness.FakeTime are
-// the limits those of the promises.
+// The checks of safety are exact: they use order, tokens and losses, never a clock, which a loaded
+// machine could distort. Liveness has generous limits; only with Harness.FakeTime are the limits
+// those of the promises.
 //
-// That the suite can fail is itself tested: broken_test.go runs it against drivers that
-// are wrong in one way each.
+// A test proves that the suite can fail: broken_test.go runs it against drivers with one flaw each.
 package drivertest

@@ -12,9 +12,8 @@ import (
 
 // Harness tells the suite how to reach a store.
 //
-// The store should give the suite a corner of its own (a prefix, a directory, a
-// database). All names but those of the names test are unique to the run, so leftovers
-// of another run do no harm.
+// The store should give the suite a separate area (a prefix, a directory, a database). All names
+// except those of the names test are unique to the run, so leftovers of another run do no harm.
 type Harness struct {
 	// Open makes a new connection to the store, sharing as little with the others as
 	// another machine would. The suite closes it. Required.
@@ -25,48 +24,47 @@ type Harness struct {
 	// be shared between processes, and the tests that kill and stop some are skipped.
 	URL string
 
-	// TTL is the shortest TTL at which the tests are comfortable with the store: they
-	// wait for a few of them. Default: one second, or the store's floor. For a store that
-	// is bound to processes it is a measure of patience only.
+	// TTL is the shortest TTL that works well with the store: the tests wait for a few of them.
+	// Default: one second, or the store's minimum. For a store that is bound to processes it is
+	// only a bound on waiting.
 	TTL time.Duration
 
 	// Reopen restarts the store, as hard as its durability promise allows. Connections
 	// made before may break. nil: tokens are not tested across a restart.
 	Reopen func(t testing.TB)
 
-	// Ops returns the number of requests the store has served so far. nil: the suite
-	// counts the calls of the driver instead, and cannot see a driver that polls inside of
-	// one call.
+	// Ops returns the number of requests the store has served so far. nil: the suite counts the
+	// calls of the driver instead, and cannot detect a driver that polls inside one call.
 	Ops func() int64
 
-	// Cut severs a backend made by Open from the store, as a network that drops
-	// everything would, and returns what heals it. nil: the suite withholds the driver's
-	// calls, which is the same thing only for a driver that renews nothing on its own.
+	// Cut severs a backend made by Open from the store, as a network that drops everything would,
+	// and returns the function that heals it. nil: the suite withholds the driver's calls, which is
+	// equivalent only for a driver that renews nothing by itself.
 	Cut func(t testing.TB, b driver.Backend) (heal func())
 
-	// AtOnce is how many locks a test may hold at the same time: for stores in which each of
-	// them takes a connection of the server's. Default: a thousand.
+	// AtOnce is how many locks a test may hold at the same time: for stores in which each of them
+	// takes a server connection. Default: a thousand.
 	AtOnce int
 
-	// Other makes a new connection to a store that has nothing to do with that of Open, though
-	// it may look the same to people: another prefix or database. nil: the random programs know
-	// one store only.
+	// Other makes a new connection to a store that has nothing to do with that of Open, although it
+	// may look the same to people: another prefix or database. nil: the random programs use only
+	// one store.
 	Other func(t testing.TB) driver.Backend
 
-	// Proxied is Open across a network that the random programs make fail, and close. nil: they
-	// spoil the driver's calls only.
+	// Proxied is Open through a network that the random programs disturb and close. nil: they
+	// disturb only the driver's calls.
 	Proxied func(t testing.TB) (driver.Backend, programs.Network)
 
-	// Disturb does to the store what it must survive, until undo: a member of it is stopped,
-	// say. Random programs do it, never twice at once. nil: nothing.
+	// Disturb disturbs the store in a way that it must survive, until undo: it stops a member, say.
+	// Random programs call it, never twice at once. nil: no disturbance.
 	Disturb func(t testing.TB) (undo func())
 
-	// Abreast is how many random programs run side by side, each with up to five clients.
-	// Default: 48.
+	// Abreast is how many random programs run concurrently, each with up to five clients. Default:
+	// 48.
 	Abreast int
 
-	// FakeTime runs every test that needs no other process inside a testing/synctest
-	// bubble of its own: for stores that live in this process and use package time.
+	// FakeTime runs every test that needs no other process inside a separate testing/synctest
+	// bubble: for stores that live in this process and use package time.
 	FakeTime bool
 }
 
@@ -75,11 +73,11 @@ type test struct {
 	name string
 	run  func(*env)
 
-	// needs says why this store cannot be asked for it; "" when it can.
+	// needs says why the test does not apply to this store; "" if it does.
 	needs func(*env) string
 
-	// solo tests count things of the whole process or store, and run alone, also among
-	// several runs of the suite (see quiet). They come before all others.
+	// solo tests count resources of the whole process or store, and run alone, even among several
+	// runs of the suite (see quiet). They come before all others.
 	solo bool
 
 	// processes marks a test that starts other processes, which live in real time.
@@ -124,9 +122,9 @@ func themes() []theme {
 	}
 }
 
-// Run holds a driver to its promises. It returns when all tests have ended, so that what
-// the harness needs may be closed after it. It may run beside other calls of Run, on other
-// stores, and beside nothing else: some of its tests count goroutines and descriptors.
+// Run tests that a driver keeps its promises. It returns when all tests have ended, so that the
+// caller may then close what the harness uses. It may run concurrently with other calls of Run, on
+// other stores, but with no other tests: some of its tests count goroutines and descriptors.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults(t)
 	t.Run("Promises", func(t *testing.T) {
@@ -144,18 +142,18 @@ func Run(t *testing.T, h Harness) {
 	})
 }
 
-// quiet is held by solo tests for writing and by all others for reading: the testing
-// package keeps them apart within one theme of one Run, and no further.
+// quiet is held by solo tests for writing and by all others for reading: the testing package
+// separates them only within one theme of one Run.
 var quiet sync.RWMutex
 
-// run runs the solo tests of a theme, steps aside until those of all themes have run, and then
-// starts the others. Beside each other, not theme by theme: nearly all of their time is waiting,
-// for a TTL say, and a theme is as long as its slowest test.
+// run runs the solo tests of a theme, waits until those of all themes have run, and then starts the
+// others. They run concurrently, not theme by theme: they spend nearly all of their time waiting,
+// for a TTL say, and a theme takes as long as its slowest test.
 func (th theme) run(t *testing.T, h Harness) {
 	for _, x := range th.tests {
 		if x.solo {
 			t.Run(x.name, func(t *testing.T) {
-				// By Cleanup, and first: only when the test's clients are closed is it over.
+				// By Cleanup, registered first: the test ends only when its clients are closed.
 				quiet.Lock()
 				t.Cleanup(quiet.Unlock)
 				x.within(t, h, func(t *testing.T) { x.judged(t, h) })
@@ -175,7 +173,7 @@ func (th theme) run(t *testing.T, h Harness) {
 	}
 }
 
-// within runs body in fake time if that is how this test is to be run.
+// within runs body in fake time if this test uses it.
 func (x test) within(t *testing.T, h Harness, body func(*testing.T)) {
 	if h.FakeTime && !x.processes {
 		synctest.Test(t, body)

@@ -15,8 +15,8 @@ var electionTests = needing(needsValues, []test{
 	{name: "ObserveEnds", run: testObserveEnds},
 })
 
-// S1, S7: one leads, everybody can see who and what it published; after it resigned the
-// next leads, and its own word counts no more.
+// S1, S7: one leads, and every client can see which and the value that it published; after it
+// resigned the next leads, and the old value no longer counts.
 func testTerms(e *env) {
 	name, ctx := e.name(), e.ctx()
 	a, b, onlooker := e.client(), e.client(), e.client()
@@ -54,8 +54,7 @@ func testTerms(e *env) {
 	e.wantErr("leader after the last resigned", err, hasp.ErrNoLeader)
 }
 
-// candidate campaigns behind somebody. The term is there when the attempt has come to its
-// end.
+// candidate campaigns behind another candidate. The term is available when the attempt has ended.
 func (e *env) candidate(c *client, name, value string) (**hasp.Term, *attempt) {
 	e.Helper()
 	term := new(*hasp.Term)
@@ -69,7 +68,7 @@ func (e *env) candidate(c *client, name, value string) (**hasp.Term, *attempt) {
 	})
 }
 
-// leads demands that this term is seen to lead with this value.
+// leads requires that this term is seen to lead with this value.
 func (e *env) leads(onlooker *client, name string, t *hasp.Term, value string) {
 	e.Helper()
 	l, err := onlooker.Election(name).Leader(e.ctx())
@@ -78,7 +77,7 @@ func (e *env) leads(onlooker *client, name string, t *hasp.Term, value string) {
 	}
 }
 
-// A value is bytes, up to 1 KB, whatever they are.
+// A value is any bytes, up to 1 KB.
 func testValues(e *env) {
 	name, c := e.name(), e.client()
 	var all []byte
@@ -109,7 +108,7 @@ type observation struct {
 	env   *env
 	seen  chan hasp.Leader // closed when Observe has ended
 	stop  context.CancelFunc
-	known map[string]bool // IDs that may be seen to lead; "" is nobody
+	known map[string]bool // IDs that may be seen to lead; "" is no leader
 }
 
 func (e *env) observe(c *client, name string) *observation {
@@ -139,7 +138,7 @@ func (o *observation) until(id, value string) {
 	o.known[id] = true
 	for l := range o.seen {
 		if !o.known[l.ID] {
-			o.env.Fatalf("observed a leader nobody knows: %+v", l)
+			o.env.Fatalf("observed an unknown leader: %+v", l)
 		}
 		if l.ID == id && string(l.Value) == value {
 			return
@@ -148,7 +147,7 @@ func (o *observation) until(id, value string) {
 	o.env.Fatalf("never observed %q with value %q", id, value) // patience has ended it
 }
 
-// Changes may be folded, but the last one is always seen, and a leader is never made up.
+// Changes may be folded, but the last one is always seen, and an observed leader always existed.
 func testObserve(e *env) {
 	name, ctx := e.name(), e.ctx()
 	a, b := e.client(), e.client()
@@ -179,7 +178,7 @@ func testObserve(e *env) {
 	}
 }
 
-// Observing ends with its context, says so, and with the loop that it is ranged over by.
+// Observing ends with its context, with that error, and with the loop that ranges over it.
 func testObserveEnds(e *env) {
 	name, c := e.name(), e.client()
 	ctx, cancel := context.WithCancel(e.ctx())
@@ -189,7 +188,7 @@ func testObserveEnds(e *env) {
 	for l, err := range c.Election(name).Observe(ctx) {
 		yields++
 		if last = err; err == nil && l.ID != "" {
-			e.Errorf("observed %+v where nobody leads", l)
+			e.Errorf("observed %+v where no client leads", l)
 		}
 		cancel()
 	}

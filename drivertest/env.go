@@ -16,23 +16,23 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// env is what a test is given: where to report, and the store.
+// env is the environment of a test: where to report, and the store.
 type env struct {
 	testing.TB
 	h      Harness
 	traits driver.Traits
-	fake   bool   // inside of a synctest bubble
-	trial  *trial // nil where nothing is judged again: in fake time
+	fake   bool   // inside a synctest bubble
+	trial  *trial // nil if there are no trials: in fake time
 
-	mu        sync.Mutex // for what testify tells of
+	mu        sync.Mutex // guards what testify reports
 	opened    []driver.Backend
 	clientele []*client
 	used      []string // names
 	testified bool
 }
 
-// patience is how long a test waits for what must come. Only a broken driver ever takes
-// that long; a loaded machine does not.
+// patience is how long a test waits for an event that must come. Only a broken driver takes that
+// long; a loaded machine does not.
 func (e *env) patience() time.Duration { return 20*e.h.TTL + 30*time.Second }
 
 // limit is a promised bound as a test may demand it: exact in fake time, and with room
@@ -44,7 +44,8 @@ func (e *env) limit(promised time.Duration) time.Duration {
 	return 2*promised + 5*time.Second
 }
 
-// violated is Errorf for what no expiry excuses: two who believe, a token that does not grow.
+// violated is Errorf for faults that no expiry excuses: two clients that believe, a token that does
+// not grow.
 func (e *env) violated(format string, args ...any) {
 	e.Helper()
 	if e.trial != nil {
@@ -55,7 +56,7 @@ func (e *env) violated(format string, args ...any) {
 	e.Errorf(format, args...)
 }
 
-// ctx is for calls that must come to an end by themselves.
+// ctx is for calls that must end by themselves.
 func (e *env) ctx() context.Context {
 	why := fmt.Errorf("the suite's patience (%s) is over with what was begun in %s", e.patience(), step())
 	ctx, cancel := context.WithTimeoutCause(e.Context(), e.patience(), why)
@@ -63,7 +64,7 @@ func (e *env) ctx() context.Context {
 	return ctx
 }
 
-// name returns a lock name nobody else uses.
+// name returns an unused lock name.
 func (e *env) name() string {
 	name := "drivertest/" + e.Name() + "/" + strings.ToLower(rand.Text()[:12])
 	e.mu.Lock()
@@ -72,8 +73,8 @@ func (e *env) name() string {
 	return name
 }
 
-// settle gives what should not happen the time to happen. It never makes a correct driver
-// fail; in fake time it also catches every wrong one.
+// settle gives an event that must not happen the time to happen. It never fails a correct driver;
+// in fake time it also catches every wrong one.
 func (e *env) settle() {
 	if e.fake {
 		synctest.Wait()
@@ -82,8 +83,8 @@ func (e *env) settle() {
 	time.Sleep(20 * time.Millisecond)
 }
 
-// eventually waits until ok, for things that only the store can be asked about. If that never
-// comes, it says what was seen last.
+// eventually waits until ok, for conditions that only the store can answer. If ok never comes, it
+// reports what was seen last.
 func (e *env) eventually(what string, ok func() bool, seen ...func() any) {
 	e.Helper()
 	if e.comes(ok) {
@@ -92,10 +93,10 @@ func (e *env) eventually(what string, ok func() bool, seen ...func() any) {
 	for _, last := range seen {
 		e.Errorf("last seen: %+v", last())
 	}
-	e.Fatalf("in vain waited %s for: %s", e.patience(), what)
+	e.Fatalf("waited %s without success for: %s", e.patience(), what)
 }
 
-// comes asks until ok, and returns false when patience is over.
+// comes asks until ok, and returns false when patience ends.
 func (e *env) comes(ok func() bool) bool {
 	pause := min(e.h.TTL/1000, 50*time.Millisecond)
 	for end := time.Now().Add(e.patience()); !ok(); time.Sleep(pause) {
@@ -107,7 +108,7 @@ func (e *env) comes(ok func() bool) bool {
 	return true
 }
 
-// backend opens a connection that the test's end closes.
+// backend opens a connection that is closed at the test's end.
 func (e *env) backend() driver.Backend {
 	e.Helper()
 	b := e.h.Open(e)
@@ -123,14 +124,14 @@ func (e *env) backend() driver.Backend {
 	return b
 }
 
-// session opens a session of the driver itself, for tests below the core. Nobody renews
-// it, so that such a test must be over within a TTL or renew by itself. told receives what
-// the driver tells by Gone.
+// session opens a session of the driver itself, for tests below the core. It is not renewed, so
+// such a test must end within a TTL or renew by itself. told receives the driver's reports by Gone.
 func (e *env) session(b driver.Backend, told func(id string, err error)) driver.Session {
 	e.Helper()
 	if told == nil {
 		told = func(string, error) {}
 	}
+	opened := time.Now()
 	s, granted, err := b.Open(e.ctx(), driver.SessionOptions{TTL: e.calm(), Gone: told})
 	if err != nil {
 		e.Fatalf("open a session: %v", err)
@@ -139,6 +140,9 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 		e.Fatalf("open granted %s", granted)
 	}
 	e.Cleanup(func() {
+		if e.trial != nil && time.Since(opened) > granted { // it may have expired, without the driver's fault
+			e.trial.starve()
+		}
 		if err := s.Close(context.Background()); err != nil && !errors.Is(err, driver.ErrGone) {
 			e.Errorf("close of a session: %v", err)
 		}
@@ -146,7 +150,7 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 	return s
 }
 
-// whole is a mutex's request.
+// whole is the request of a mutex.
 func (e *env) whole(name string) driver.Request { return e.request(name, driver.Whole, driver.Whole) }
 
 func (e *env) request(name string, units, capacity int64) driver.Request {
@@ -156,8 +160,8 @@ func (e *env) request(name string, units, capacity int64) driver.Request {
 	}
 }
 
-// client is a Client of the root package on a connection of its own, as another machine
-// would have it, which notes its events.
+// client is a Client of the root package on a separate connection, like another machine's. It
+// records its events.
 type client struct {
 	*hasp.Client
 	env *env
@@ -169,7 +173,7 @@ type client struct {
 	granted map[grant]int64
 }
 
-// grant is what a client has been granted, beside how often its line had been touched by then.
+// grant is a grant of a client, with the number of times its connection had been disturbed by then.
 type grant struct {
 	name  string
 	token uint64
@@ -186,7 +190,7 @@ func (e *env) clients(n int) []*client {
 	return cs
 }
 
-// tapped is a client whose calls to the driver a test can count, spoil and withhold.
+// tapped is a client whose calls to the driver a test can count, falsify and withhold.
 func (e *env) tapped() *client {
 	p := newTap(e.h.Open(e))
 	return e.clientOn(p, p, e.calm())
@@ -198,13 +202,17 @@ func (e *env) mortal() *client {
 	return e.clientOn(p, p, e.h.TTL)
 }
 
-// calm is a TTL for tests that are not about expiry: a machine that stands still for a
-// second must not fail them.
+// calm is a TTL for tests that are not about expiry: a machine that stops for a second must not
+// fail them.
 func (e *env) calm() time.Duration {
 	if e.fake {
 		return e.h.TTL
 	}
-	return max(e.h.TTL, 10*time.Second)
+	calm := 10 * time.Second
+	if e.trial != nil {
+		calm <<= e.trial.before
+	}
+	return max(e.h.TTL, calm)
 }
 
 func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
@@ -217,7 +225,7 @@ func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 	}
 	e.Cleanup(func() {
 		if p != nil {
-			p.heal() // an end in disorder is not what the test is about
+			p.heal() // the test is not about a disorderly end
 		}
 		if err := c.Close(); err != nil {
 			e.Errorf("close of a client: %v", err)
@@ -230,10 +238,10 @@ func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
 	return c
 }
 
-// Observe notes an event, and whether a lease has expired that the test had left alone, or the
-// answer to its release was lost without the test's doing: a connection that has been silent for
-// seconds is given up, by a machine that is busy for seconds. Where the store may have forgotten
-// an entry the release is rightly in doubt then.
+// Observe records an event, and whether a lease has expired that the test had not disturbed, or
+// the answer to its release was lost without the test's doing: a connection that has been silent
+// for seconds is given up by a machine that is busy for seconds. If the store may have forgotten
+// an entry, the release is then rightly in doubt.
 func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +250,8 @@ func (c *client) Observe(ev hasp.Event) {
 		touched = c.tap.touched.Load()
 	}
 	var lost *hasp.LostError
-	expired := ev.Kind == hasp.EventLost && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
+	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
+	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
 	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && c.env.traits.Forgets
 	switch is := (grant{ev.Name, ev.Token}); {
 	case ev.Kind == hasp.EventAcquired:
@@ -269,7 +278,7 @@ func (c *client) saw(kind hasp.EventKind) (all []hasp.Event) {
 	return all
 }
 
-// await waits until n events of the kind have been told in all.
+// await waits until there have been n events of the kind in all.
 func (c *client) await(kind hasp.EventKind, n int) {
 	c.env.Helper()
 	c.awaitUnless(kind, n, nil)
@@ -294,14 +303,14 @@ func (c *client) awaitUnless(kind hasp.EventKind, n int, over <-chan struct{}) {
 		select {
 		case <-more:
 		case <-over:
-			last = true // what it told before its end has been noted
+			last = true // its last events before the end have been recorded
 		case <-timeout.C:
 			last = true
 		}
 	}
 }
 
-// must acquires what nobody else has.
+// must acquires a free lock.
 func (e *env) must(l *hasp.Lease, err error) *hasp.Lease {
 	e.Helper()
 	if err != nil {
@@ -327,8 +336,7 @@ func (e *env) list(b driver.Backend, name string) []driver.Entry {
 	return entries
 }
 
-// empty waits until nothing is left under the name: cleaning up is a thing of the
-// background (L4).
+// empty waits until nothing is left under the name: cleaning up runs in the background (L4).
 func (e *env) empty(b driver.Backend, name string) {
 	e.Helper()
 	var last []driver.Entry
@@ -338,7 +346,7 @@ func (e *env) empty(b driver.Backend, name string) {
 	}, func() any { return describe(last) })
 }
 
-// wantErr demands each of the targets in err's chain.
+// wantErr requires each of the targets in err's chain.
 func (e *env) wantErr(what string, err error, targets ...error) {
 	e.Helper()
 	for _, target := range targets {

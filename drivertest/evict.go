@@ -11,7 +11,7 @@ import (
 var evictTests = needing(needsEvicter, []test{
 	{name: "Holder", run: testEvictHolder},
 	{name: "Waiter", needs: needsFIFO, run: testEvictWaiter},
-	{name: "Nobody", run: testEvictNobody},
+	{name: "Absent", run: testEvictAbsent},
 	{name: "Forgotten", run: testEvictForgotten},
 	{name: "Recorded", needs: needsRecorder, run: testEvictRecorded},
 })
@@ -21,9 +21,9 @@ func (e *env) evict(b driver.Backend, name, id string) error {
 	return b.(driver.Evicter).Evict(e.ctx(), name, id)
 }
 
-// O1, S6, S7, L1: an operator takes the lock away. The next is granted a higher token, the
-// holder is told why within a renewal and releases nothing, and renewing does not bring
-// its entry back.
+// O1, S6, S7, L1: an operator takes the lock away. The next is granted a higher token, the holder
+// learns the reason within a renewal and releases nothing, and renewing does not bring its entry
+// back.
 func testEvictHolder(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.mortal(), e.client()
 	bystander := e.must(c.Mutex(e.name()).Lock(e.ctx()))
@@ -90,10 +90,10 @@ func testEvictWaiter(e *env) {
 }
 
 // S6: only the entry that was named is removed.
-func testEvictNobody(e *env) {
+func testEvictAbsent(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
-	e.wantErr("evict of an unknown ID", e.evict(b, name, "nobody-1"), driver.ErrGone)
+	e.wantErr("evict of an unknown ID", e.evict(b, name, "absent-1"), driver.ErrGone)
 	e.wantErr("evict under an unused name", e.evict(b, e.name(), held.ID()), driver.ErrGone)
 	e.stillHeld(&locker{name: name}, held)
 	e.release(held)
@@ -113,8 +113,8 @@ func testEvictForgotten(e *env) {
 	e.empty(b, name)
 }
 
-// Who took a lock away, and why, can be read by anybody, also when the name has been used
-// again since; an eviction of nobody leaves no trace.
+// Every client can read who took a lock away, and why, even if the name has been used again since;
+// an eviction of an absent entry leaves no trace.
 func testEvictRecorded(e *env) {
 	name, c, operator, reader := e.name(), e.client(), e.client(), e.client()
 	recorded := func(want string) {
@@ -130,18 +130,18 @@ func testEvictRecorded(e *env) {
 		}
 	}
 	recorded("")
-	e.wantErr("evict of nobody", operator.Evict(e.ctx(), name, "nobody-1", "by mistake"), hasp.ErrNotHeld)
+	e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, "absent-1", "by mistake"), hasp.ErrNotHeld)
 	recorded("")
 	for _, why := range []string{"web-3 is dead", "it's \"hung\"; 過負荷"} {
 		held := e.must(c.Mutex(name).Lock(e.ctx()))
-		// From before the eviction to the last look there is somebody in the queue: a store may
-		// forget, at any moment, what belongs to a name that nobody uses.
+		// From before the eviction to the last look the queue is not empty: a store may forget, at
+		// any moment, the data of an unused name.
 		next := operator.queue(operator.Mutex(name).Lock)
 		if err := operator.Evict(e.ctx(), name, held.ID(), why); err != nil {
 			e.Fatalf("evict: %v", err)
 		}
 		recorded(why)
-		e.wantErr("evict of nobody", operator.Evict(e.ctx(), name, held.ID(), "too late"), hasp.ErrNotHeld)
+		e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, held.ID(), "too late"), hasp.ErrNotHeld)
 		got := next.lease()
 		again := reader.queue(reader.Mutex(name).Lock)
 		e.release(got)

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,13 +19,13 @@ var exclusionTests = slices.Concat(
 
 // fragile is a resource that only a lock protects.
 //
-// The counter is read and written in two steps, so an update is lost whenever two are
-// inside. The steps are atomic all the same: the race detector knows nothing of a lock
-// that lives outside of the process, and would report each correct hand-over.
+// The counter is read and written in two steps, so an update is lost whenever two are inside. Yet
+// each step is atomic: the race detector does not know a lock outside of the process, and would
+// report each correct hand-over.
 type fragile struct {
 	value  atomic.Int64
 	inside atomic.Int64
-	most   atomic.Int64 // were inside at once
+	most   atomic.Int64 // the greatest number inside at once
 	uses   atomic.Int64
 }
 
@@ -33,16 +34,22 @@ func (f *fragile) use() {
 	for most := f.most.Load(); in > most && !f.most.CompareAndSwap(most, in); most = f.most.Load() {
 	}
 	v := f.value.Load()
-	time.Sleep(20 * time.Microsecond) // whoever else is inside, is so now
+	time.Sleep(20 * time.Microsecond) // another that is inside is so now
 	f.value.Store(v + 1)
 	f.uses.Add(1)
 	f.inside.Add(-1)
 }
 
-// contend has every client's goroutines use f a number of times each, under the lock.
+// contend makes the goroutines of every client use f a number of times each, under the lock.
 func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func(*client, context.Context) (*hasp.Lease, error)) {
 	e.Helper()
-	ctx := e.ctx()
+	// All of them together take as long as the machine takes. What ends it is that nobody is granted.
+	ctx, giveUp := context.WithCancelCause(e.Context())
+	defer giveUp(nil)
+	stuck := time.AfterFunc(e.patience(), func() {
+		giveUp(fmt.Errorf("nobody was granted for the suite's patience (%s)", e.patience()))
+	})
+	defer stuck.Stop()
 	var wg sync.WaitGroup
 	for _, c := range cs {
 		for range goroutines {
@@ -53,6 +60,7 @@ func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func
 						e.Errorf("lock: %v", err)
 						return
 					}
+					stuck.Reset(e.patience())
 					f.use()
 					if err := l.Release(ctx); err != nil {
 						e.Errorf("release: %v", err)
@@ -89,8 +97,8 @@ func testCounter(e *env, l *locker) {
 	l.left(e, e.backend(), 0)
 }
 
-// S10: a second acquisition by the same client waits like a stranger's, whichever handle
-// it goes through: no re-entry by session, connection or process.
+// S10: a second acquisition by the same client waits like any other client's, through any handle:
+// no re-entry by session, connection or process.
 func testContend(e *env, l *locker) {
 	c := e.client()
 	first := e.must(l.lock(c)(e.ctx()))
@@ -104,8 +112,8 @@ func testContend(e *env, l *locker) {
 	e.release(second.lease())
 }
 
-// S10: waiting for what the own context holds is refused at once, instead of for ever.
-// A try, another name, and the context of a lease that is no longer held are no deadlock.
+// S10: waiting for a lock that the caller's context holds is refused at once, instead of lasting
+// for ever. A try, another name, and the context of a lease that is no longer held are no deadlock.
 func testDeadlock(e *env) {
 	c, name, other := e.client(), e.name(), e.name()
 	l := e.must(c.Mutex(name).Lock(e.ctx()))

@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What an entry is that has expired, and that the store may not have removed yet.
+// The state of an entry that has expired but that the store may not have removed yet.
 var expiryTests = needing(needsLeases, []test{
 	{name: "NotListed", run: testExpiredNotListed},
 	{name: "NotNamed", needs: needsNames, run: testExpiredNotNamed},
@@ -17,7 +17,7 @@ var expiryTests = needing(needsLeases, []test{
 	{name: "Told", run: testExpiryTold},
 })
 
-// expiring is a session that is about to die, and what was told of it.
+// expiring is a session that is about to expire, and its reports.
 type expiring struct {
 	driver.Session
 	backend driver.Backend
@@ -27,8 +27,8 @@ type expiring struct {
 	gone []string // ids of entries, "" for all
 }
 
-// expiring opens a session that nobody renews. Some client libraries renew on their own, so it
-// is cut off where the harness can do that, once let is called.
+// expiring opens a session that is not renewed. Some client libraries renew on their own, so it is
+// cut off where the harness can do that, once let is called.
 func (e *env) expiring() (s *expiring, let func()) {
 	e.Helper()
 	s = &expiring{backend: e.backend(), heal: func() {}}
@@ -44,7 +44,7 @@ func (e *env) expiring() (s *expiring, let func()) {
 	}
 	e.Cleanup(func() {
 		s.heal()
-		_ = s.Close(e.Context()) // it has expired; a store may say so, or nothing
+		_ = s.Close(e.Context()) // it has expired; a store may report that, or nothing
 	})
 	return s, func() {
 		if e.h.Cut != nil {
@@ -53,27 +53,26 @@ func (e *env) expiring() (s *expiring, let func()) {
 	}
 }
 
-// told reports whether the end of an entry, or of all of the session's, has been told.
+// told reports whether Gone has reported the end of an entry, or of all entries of the session.
 func (s *expiring) told(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.gone, id) || slices.Contains(s.gone, "")
 }
 
-// expire waits until an entry is not listed any more. Nobody else comes by its name, so that a
-// store which removes what has expired only then still has it.
+// expire waits until an entry is not listed any more. No other client uses the name, so a store
+// that removes expired entries only at the next use still has it.
 func (e *env) expire(name string) {
 	e.Helper()
 	var last []driver.Entry
 	b := e.backend()
-	e.eventually("the entry that nobody renews has expired, and is not listed", func() bool {
+	e.eventually("the entry that is not renewed has expired, and is not listed", func() bool {
 		last = e.list(b, name)
 		return len(last) == 0
 	}, func() any { return describe(last) })
 }
 
-// S6: what has expired is listed to nobody, with any limit, although nobody has come by to
-// remove it.
+// S6: an expired entry is never listed, with any limit, even if no request has yet removed it.
 func testExpiredNotListed(e *env) {
 	name := e.name()
 	s, let := e.expiring()
@@ -87,8 +86,8 @@ func testExpiredNotListed(e *env) {
 	}
 }
 
-// A name whose entries have all expired is in no use: whoever asks for names (`hasp ls`) must
-// not be shown it.
+// A name whose entries have all expired is not in use: a list of names (`hasp ls`) must not show
+// it.
 func testExpiredNotNamed(e *env) {
 	for range trials {
 		name := e.name()
@@ -96,7 +95,7 @@ func testExpiredNotNamed(e *env) {
 		begun := time.Now()
 		e.enter(s, e.whole(name))
 		if got := e.listed(name); len(got) == 0 && time.Since(begun) >= e.h.TTL {
-			continue // it had expired before anybody looked
+			continue // it had expired before the first look
 		} else if !slices.Equal(got, []string{name}) {
 			e.Errorf("names with prefix %q: %q", name, got)
 		}
@@ -108,9 +107,9 @@ func testExpiredNotNamed(e *env) {
 	e.Skipf("inconclusive: %d times this machine took longer than a TTL to enter and look", trials)
 }
 
-// S6: a renewal that comes too late renews nothing, also where the store has not yet removed
-// what has expired: its owner has been told that it is lost, and would keep a lock that nobody
-// believes to hold. The driver says so, and whoever comes next gets the lock at once.
+// S6: a late renewal renews nothing, even if the store has not yet removed the expired entry: its
+// owner has already reported the loss, and would keep a lock that no client believes to hold. The
+// driver reports it, and the next client gets the lock at once.
 func testExpiredNotRevived(e *env) {
 	name := e.name()
 	s, let := e.expiring()
@@ -138,15 +137,15 @@ func testExpiredNotRevived(e *env) {
 	e.leave(next)
 }
 
-// L1, L2: whoever waits is granted what the expiry of another's entry makes free, by being told
-// or by asking again when Verdict.Retry says. Nothing else happens in this test that could wake
-// it by chance, not even a renewal of its own session.
+// L1, L2: a waiter is granted the lock when another's entry expires, by a notification or by asking
+// again when Verdict.Retry says. No other event in this test could wake it by chance, not even a
+// renewal of its session.
 func testExpiryTold(e *env) {
 	name := e.name()
 	s, let := e.expiring()
 	t, v := e.enter(s, e.whole(name))
 	e.holds(t, v)
-	// Its own session must last for longer than it may wait.
+	// Its session must last longer than it may wait.
 	bound := 2*e.h.TTL + 2*time.Second
 	waiting, granted, err := e.backend().Open(e.ctx(), driver.SessionOptions{TTL: max(4*e.h.TTL, 2*bound), Gone: func(string, error) {}})
 	if err != nil {

@@ -12,9 +12,9 @@ var fifoTests = slices.Concat(
 	exclusively("OrderUnderLoad", both(needsFIFO, needsFencing), testOrderUnderLoad),
 )
 
-// L5: who stands in the queue first is served first, through separate clients. No
-// inversion is allowed, but of those whose session was lost: on a machine that stands still
-// for longer than that lasts, a waiter loses its place and says so.
+// L5: the first in the queue is served first, through separate clients. No inversion is allowed,
+// except for waiters whose session was lost: on a machine that stops for longer than the session
+// lasts, a waiter loses its place and reports it.
 func testOrder(e *env, l *locker) {
 	const n = 8
 	holder := e.must(l.lock(e.client())(e.ctx()))
@@ -57,8 +57,7 @@ func testOrder(e *env, l *locker) {
 	}
 }
 
-// L5, S2: with many that come and go, grants follow the order of entry, which is that of
-// the tokens.
+// L5, S2: with many clients that come and go, grants follow the order of entry, as do the tokens.
 func testOrderUnderLoad(e *env, l *locker) {
 	var mu sync.Mutex
 	var tokens []uint64

@@ -8,8 +8,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What a holder may do besides releasing: take the lock again, make itself smaller, hold
-// for a time, hand on within its process.
+// What a holder may do besides releasing: take the lock again, downgrade, hold for a time, hand
+// over within its process.
 var holdingTests = []test{
 	{name: "Reentrant", run: testReentrant},
 	{name: "Downgrade", needs: both(needsShared, needsDowngrader), run: testDowngrade},
@@ -71,7 +71,7 @@ func testDowngrade(e *env) {
 	e.release(e.must(other.RWMutex(name).Lock(e.ctx())))
 }
 
-// A writer that waits stays next: it does not get in beside the reader, and nobody passes it.
+// A waiting writer stays next: it does not get in beside the reader, and no client passes it.
 func testDowngradeBehind(e *env) {
 	name, c, other, third := e.name(), e.client(), e.client(), e.client()
 	l := e.must(c.RWMutex(name).Lock(e.ctx()))
@@ -86,8 +86,8 @@ func testDowngradeBehind(e *env) {
 	e.release(writer.lease())
 }
 
-// L2: a reader that waits behind a writer is told of its downgrade as of a departure. Nothing
-// else happens that could wake it; a store without push asks when it has said.
+// L2: a reader that waits behind a writer is told of its downgrade as of a departure. Nothing else
+// happens that could wake it; with a store without push it asks at the announced time.
 func testDowngradeTold(e *env) {
 	name := e.name()
 	t, v := e.enter(e.session(e.backend(), nil), e.whole(name))
@@ -109,8 +109,8 @@ func testDowngradeTold(e *env) {
 	e.leave(t)
 }
 
-// A downgrade and a publication leave each other's work alone, and nothing makes an entry
-// larger again: not a downgrade that is late, and not what is published afterwards.
+// A downgrade and a publication do not undo each other, and nothing makes an entry larger again:
+// neither a late downgrade nor a later publication.
 func testDowngradeKeeps(e *env) {
 	b, name := e.backend(), e.name()
 	s := e.session(b, nil)
@@ -146,7 +146,7 @@ func testDowngradeKeeps(e *env) {
 	e.wantErr("downgrade of what has left", t.(driver.Downgrader).Downgrade(e.ctx(), 1), driver.ErrGone)
 }
 
-// The lock is kept for its time, also from those who are told by push.
+// The lock is kept for its time, even from waiters that push notifies.
 func testMinHold(e *env) {
 	const least = 300 * time.Millisecond
 	name, c, other := e.name(), e.client(), e.client()
@@ -160,14 +160,14 @@ func testMinHold(e *env) {
 	}
 }
 
-// A holder over its time, or without progress, is told, and only then does the next get the
-// lock.
+// A holder that exceeds its time, or makes no progress, is told, and only then does the next get
+// the lock.
 func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 	return func(e *env) {
 		name, c, other := e.name(), e.mortal(), e.client()
 		l := e.must(c.Mutex(name, limit).Lock(e.ctx()))
 		work := l.Context()
-		next := e.must(other.Mutex(name).Lock(e.ctx())) // no matter if it came before that time was over
+		next := e.must(other.Mutex(name).Lock(e.ctx())) // even if it came before that time had ended
 		if work.Err() == nil || l.Held() {
 			e.Error("S5: the next holds, and the old holder was not told")
 		}
@@ -182,8 +182,8 @@ func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 	}
 }
 
-// With Batch a lock goes from hand to hand within the process, is exclusive all the same,
-// and comes to the other machine at the end of the batch (L2).
+// With LocalHandOver a lock passes from goroutine to goroutine within the process, is still
+// exclusive, and comes to the other machine at the end of the batch (L2).
 func testHandedOn(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
 	f := new(fragile)

@@ -19,7 +19,7 @@ var inputTests = []test{
 	{name: "AfterClose", run: testAfterClose},
 }
 
-// untouched demands that nothing at all was asked of the driver.
+// untouched requires that the driver got no call at all.
 func (c *client) untouched() {
 	c.env.Helper()
 	if n := c.tap.count(callOpen, callEnqueue, callKeepAlive, callPublish); n != 0 {
@@ -27,7 +27,7 @@ func (c *client) untouched() {
 	}
 }
 
-// S9: a name that is none is refused before any I/O, by everything that takes one.
+// S9: an invalid name is refused before any I/O, by every function that takes one.
 func testBadNames(e *env) {
 	c := e.tapped()
 	for what, name := range map[string]string{
@@ -107,7 +107,7 @@ func testBadValues(e *env) {
 	e.release(term.Lease)
 }
 
-// Permits are from 1 to n, and n fits the queue's arithmetic.
+// Permits are from 1 to n, and n fits into the queue's arithmetic.
 func testBadPermits(e *env) {
 	c, name := e.tapped(), e.name()
 	for _, x := range []struct{ n, k int64 }{
@@ -122,8 +122,8 @@ func testBadPermits(e *env) {
 	c.untouched()
 }
 
-// All clients must mean the same by a name while it is in use: another capacity is
-// refused at once, whatever it would have been allowed, and leaves nothing.
+// All clients must use the same capacity for a name while it is in use: another capacity is refused
+// at once, even if its request would fit, and leaves nothing.
 func testOtherKind(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
 	held := e.must(permits(c, name, 3, 1)(e.ctx()))
@@ -142,8 +142,8 @@ func testOtherKind(e *env) {
 	e.release(e.must(other.Mutex(name).Lock(e.ctx())))
 }
 
-// S7: a closed client does nothing any more and says so; what it held is lost, what it
-// waited for is given up, and closing again is harmless.
+// S7: a closed client does nothing any more and says so; its leases are lost, its waits end, and
+// closing again is harmless.
 func testAfterClose(e *env) {
 	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))

@@ -22,20 +22,20 @@ var leakTests = []test{
 	{name: "Cycles", solo: true, run: testLeaks},
 }
 
-// usage is what a process must not have more of after many cycles than before.
+// usage counts resources of which a process must not have more after many cycles than before.
 type usage struct {
 	goroutines  int
-	descriptors map[string]string // what each leads to, by number
+	descriptors map[string]string // the target of each, by number
 }
 
 func used() usage {
-	// Tests of another run of the suite stand ready beside this one, each on a goroutine.
+	// Tests of another run of the suite wait beside this one, each on a goroutine.
 	ready := begun()["testing.(*T).Run"]
 	u := usage{goroutines: runtime.NumGoroutine() - ready, descriptors: map[string]string{}}
-	// Elsewhere than on Linux this fails, and the goroutines must do.
+	// On other systems than Linux this fails, and only goroutines are counted.
 	dir, _ := os.ReadDir("/proc/self/fd")
 	for _, d := range dir {
-		// The one that the directory was read by has gone by now.
+		// The descriptor by which the directory was read has gone by now.
 		if to, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil {
 			u.descriptors[d.Name()] = to
 		}
@@ -56,21 +56,21 @@ func (u usage) beyond(before usage) string {
 		u.goroutines, before.goroutines, len(u.descriptors), len(before.descriptors), fresh)
 }
 
-// begun counts the goroutines by the function that has started them.
+// begun counts the goroutines by the function that started them.
 func begun() map[string]int {
 	text := make([]byte, 1<<20)
 	text = text[:runtime.Stack(text, true)]
 	by := map[string]int{}
 	for line := range strings.Lines(string(text)) {
-		if who, ok := strings.CutPrefix(line, "created by "); ok {
-			who, _, _ = strings.Cut(strings.TrimSpace(who), " in goroutine ")
-			by[who]++
+		if starter, ok := strings.CutPrefix(line, "created by "); ok {
+			starter, _, _ = strings.Cut(strings.TrimSpace(starter), " in goroutine ")
+			by[starter]++
 		}
 	}
 	return by
 }
 
-// L6: whatever way acquisitions end, nothing accumulates: no goroutine, no descriptor, no
+// L6: in whichever way acquisitions end, nothing accumulates: no goroutine, no descriptor, no
 // entry.
 func testLeaks(e *env) {
 	cycles := 150
@@ -100,9 +100,9 @@ func testLeaks(e *env) {
 		return after.goroutines <= before.goroutines+slack && len(after.descriptors) <= len(before.descriptors)+slack
 	}) {
 		e.Errorf("after %d cycles %s", cycles, after.beyond(before))
-		for who, n := range begun() {
-			if n > starters[who] {
-				e.Errorf("%d goroutines begun by %s, before %d", n, who, starters[who])
+		for starter, n := range begun() {
+			if n > starters[starter] {
+				e.Errorf("%d goroutines begun by %s, before %d", n, starter, starters[starter])
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What is read of queues, names and stores by those who are in none.
+// What clients outside of any queue read of queues, names and stores.
 var listingTests = []test{
 	{name: "Limit", run: testListLimit},
 	{name: "Identity", needs: needsIdentifier, run: testIdentity},
@@ -28,7 +28,7 @@ func testListLimit(e *env) {
 		r := e.whole(name)
 		e.enter(sessions[i%2], r)
 		if queue = append(queue, r.ID); !e.traits.FIFO {
-			break // who waits stands in no queue
+			break // a waiter has no entry in a queue
 		}
 	}
 	n := len(queue)
@@ -49,8 +49,8 @@ func testListLimit(e *env) {
 	}
 }
 
-// Two connections to one store must be known for one, or LockAll takes the same lock twice and
-// waits for itself; and by a text that does not show what a URL keeps to itself (O2).
+// Two connections to one store must be recognised as one store, or LockAll takes the same lock
+// twice and waits for itself; and the identity must not show the secrets of a URL (O2).
 func testIdentity(e *env) {
 	own := e.identity(e.backend())
 	for range 2 {
@@ -70,7 +70,7 @@ func testIdentityOfProcess(e *env) {
 	}
 }
 
-// identity demands one that may be one.
+// identity requires a valid identity.
 func (e *env) identity(b driver.Backend) string {
 	e.Helper()
 	i := b.(driver.Identifier)

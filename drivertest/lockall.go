@@ -110,8 +110,8 @@ func testLockAllNothing(e *env) {
 	e.empty(b, names[1])
 }
 
-// Two that want the same locks in opposite order never wait for each other (L2), and all
-// of what they protect is theirs alone (S1).
+// Two that want the same locks in opposite order never wait for each other (L2), and everything
+// that they protect is theirs alone (S1).
 func testLockAllCrosswise(e *env) {
 	names, f := e.names(3), new(fragile)
 	done := make(chan error)

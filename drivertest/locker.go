@@ -8,11 +8,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// locker is one of the forms in which a lock can be had for oneself alone. The same tests
-// run through each: they are one queue in the store, and must be one in every respect.
+// locker is one of the forms of an exclusive lock. The same tests run with each: they share one
+// queue in the store, and must behave the same in every respect.
 type locker struct {
 	name     string
-	standing []*hasp.Lease // what is in front anyhow
+	standing []*hasp.Lease // the entries in front in any case
 
 	lock func(*client) acquire
 	try  func(*client) acquire // nil: the form has no try
@@ -84,8 +84,8 @@ func (e *env) drained() *locker {
 	return l
 }
 
-// steady ends the test if what is in front has been lost, as it may on a machine that stands
-// still for longer than its TTL: several may hold then, and rightly.
+// steady ends the test if an entry in front has been lost, as it may on a machine that stops for
+// longer than its TTL: then several may rightly hold.
 func (l *locker) steady(e *env) {
 	e.Helper()
 	for _, d := range l.standing {
@@ -95,8 +95,8 @@ func (l *locker) steady(e *env) {
 	}
 }
 
-// left waits until n entries are left besides those that stand there anyhow: cleaning up
-// is a thing of the background (L4).
+// left waits until n entries are left besides the standing ones: cleaning up runs in the background
+// (L4).
 func (l *locker) left(e *env, b driver.Backend, n int) {
 	e.Helper()
 	l.steady(e)
@@ -105,7 +105,7 @@ func (l *locker) left(e *env, b driver.Backend, n int) {
 		front = append(front, d.ID())
 	}
 	if !e.traits.FIFO {
-		n = min(n, 1) // who waits stands in no queue
+		n = min(n, 1) // a waiter has no entry in a queue
 	}
 	e.eventually("the entries that were given up are gone", func() bool {
 		return len(e.list(b, l.name)) == len(front)+n

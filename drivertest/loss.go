@@ -37,7 +37,7 @@ func (e *env) trust() time.Duration {
 	return e.h.TTL - e.h.TTL/100 - max(e.h.TTL/10, 50*time.Millisecond)
 }
 
-// lost demands that a lease is lost in every respect, for this reason.
+// lost requires that a lease is lost in every respect, for this reason.
 func (e *env) lost(l *hasp.Lease, work context.Context, reason hasp.Reason) {
 	e.Helper()
 	if l.Held() {
@@ -62,9 +62,9 @@ func (e *env) lost(l *hasp.Lease, work context.Context, reason hasp.Reason) {
 	e.wantErr("release of a lost lease", l.Release(e.ctx()), hasp.ErrLost)
 }
 
-// S1, S4, S5, L1, O1: a holder that is cut off has stopped believing, and told everybody
-// who asked, when the store lets the next one in; and at the latest at its deadline. Its
-// late calls do not touch the next.
+// S1, S4, S5, L1, O1: a holder that is cut off has stopped believing, and says so to every caller
+// that asks, when the store grants the next one; and at the latest at its deadline. Its late calls
+// do not touch the next.
 func testLossBeforeRegrant(e *env) {
 	name, c, other := e.name(), e.mortal(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
@@ -80,8 +80,8 @@ func testLossBeforeRegrant(e *env) {
 		next.blocked("the loss comes before the next grant, not with it")
 	}
 	got := next.lease()
-	// Held looks at the clock when it is called. That it is false now, although nobody has
-	// waited for the lease's own timer, is what keeps two from believing.
+	// Held looks at the clock when it is called. It is false now although the lease's timer has not
+	// been waited for: that keeps two holders from believing.
 	if held.Held() {
 		e.violated("held after the store has granted the lock to another")
 	}
@@ -98,8 +98,8 @@ func testLossBeforeRegrant(e *env) {
 	e.empty(e.backend(), name)
 }
 
-// S4: the safety margin lies between the last belief and the next grant, also if the store can be reached
-// again just when the belief has ended, and the holder's client could clean up at once.
+// S4: the safety margin lies between the last belief and the next grant, even if the store can be
+// reached again just when the belief has ended, and the holder's client could clean up at once.
 func testMarginKept(e *env) {
 	name, c, other := e.name(), e.mortal(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
@@ -119,8 +119,8 @@ func testMarginKept(e *env) {
 	e.release(got)
 }
 
-// lastsATerm watches a lease for longer than a TTL: what an earlier holder left behind
-// must have no effect on it.
+// lastsATerm watches a lease for longer than a TTL: the remains of an earlier holder must have no
+// effect on it.
 func (e *env) lastsATerm(l *hasp.Lease) {
 	e.Helper()
 	timer := time.NewTimer(e.h.TTL + e.h.TTL/5)
@@ -135,7 +135,7 @@ func (e *env) lastsATerm(l *hasp.Lease) {
 	}
 }
 
-// S5: the loss is told by a timer, without anybody asking the lease.
+// S5: a timer reports the loss, even if no caller asks the lease.
 func testLossNoticed(e *env) {
 	c := e.mortal()
 	held := e.must(c.Mutex(e.name()).Lock(e.ctx()))
@@ -180,8 +180,8 @@ func testNotResurrected(e *env) {
 	e.afresh(c, held)
 }
 
-// afresh has the client that lost a lease acquire it again: as another entry, which
-// nothing of the old one disturbs.
+// afresh makes the client that lost a lease acquire it again: as another entry, which the old one
+// does not disturb.
 func (e *env) afresh(c *client, old *hasp.Lease) {
 	e.Helper()
 	again := e.must(c.Mutex(old.Name()).Lock(e.ctx()))
@@ -212,8 +212,8 @@ func testDyingEntry(e *env) {
 	e.afresh(c, old)
 }
 
-// L2: a waiter whose session dies while it waits does not wait on for an entry that is no
-// more: it queues again, and is granted its new entry.
+// L2: a waiter whose session dies while it waits does not wait on for an entry that no longer
+// exists: it queues again, and is granted its new entry.
 func testWaiterRequeues(e *env) {
 	b, name, c := e.backend(), e.name(), e.mortal()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -273,7 +273,7 @@ func testDeposed(e *env) {
 	e.release((*term).Lease)
 }
 
-// L1: what a lost holder had is given back to the last permit.
+// L1: all permits of a lost holder become free.
 func testLostPermits(e *env) {
 	name, c, other := e.name(), e.mortal(), e.client()
 	lost := e.must(permits(c, name, 3, 2)(e.ctx()))

@@ -21,8 +21,8 @@ import (
 // childEnv has the setting of a process that the suite started, as JSON.
 const childEnv = "HASP_DRIVERTEST_CHILD"
 
-// Main is for TestMain: it runs the tests, or, in a process that the suite has started
-// from the same binary, does what that process is for. It does not return.
+// Main is for TestMain: it runs the tests or, in a process that the suite has started from the same
+// binary, that process's task. It does not return.
 //
 // Tests of a driver wait, for servers and for TTLs, and hardly compute. So eight of them may
 // run at a time though there are fewer processors; a -parallel on the command line wins.
@@ -66,8 +66,8 @@ type report struct {
 	Last  time.Time `json:",omitzero"` // just before the last call of Held that said yes
 }
 
-// worker is a child process: one client that does as it is told, until its input ends, as
-// it does when the suite's process dies.
+// worker is a child process: one client that follows orders until its input ends, as it does when
+// the suite's process dies.
 type worker struct {
 	client *hasp.Client
 
@@ -106,7 +106,7 @@ func (w *worker) tell(r report) {
 	_ = w.out.Encode(r) // if the suite has gone, the input ends next
 }
 
-// Observe tells of waiting.
+// Observe reports waiting.
 func (w *worker) Observe(ev hasp.Event) {
 	if ev.Kind == hasp.EventWaiting || ev.Kind == hasp.EventRequeued {
 		w.tell(report{Event: string(ev.Kind)})
@@ -168,8 +168,8 @@ func (w *worker) lock(name string) {
 	w.lease = l
 	w.mu.Unlock()
 	w.tell(report{Event: "acquired", ID: l.ID(), Token: l.Token()})
-	// Somebody who relies on Held all the time. The clock is read before the call: a yes
-	// then is a claim about some moment after that reading.
+	// This stands for a caller that relies on Held all the time. The clock is read before the call:
+	// a yes is a claim about some moment after that reading.
 	for {
 		at := time.Now()
 		if !l.Held() {
@@ -206,8 +206,8 @@ func (w *worker) once(o order) error {
 	return l.Release(context.Background())
 }
 
-// bump rewrites "number token" in place: the longest line it will ever have is written at
-// once, so that being killed leaves the old or the new.
+// bump rewrites "number token" in place: the longest line it will ever have is written at once, so
+// that a kill leaves the old or the new content.
 func bump(file string, token uint64) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

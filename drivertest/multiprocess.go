@@ -129,7 +129,7 @@ func (p *process) releases() {
 	}
 }
 
-// L1: a holder dies without a word.
+// L1: a holder dies without releasing.
 func testKillHolder(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	p, was := e.holding(name)
@@ -144,7 +144,7 @@ func testKillHolder(e *env) {
 	e.empty(b, name)
 }
 
-// L1, L4: a waiter dies without a word. It blocks nobody, and its entry goes.
+// L1, L4: a waiter dies without leaving. It blocks no other client, and its entry is removed.
 func testKillWaiter(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -157,9 +157,9 @@ func testKillWaiter(e *env) {
 	e.empty(b, name)
 }
 
-// S4, S5, S6: a holder stands still for longer than its TTL. The lock goes to the next;
-// when the holder runs again, its first look tells it, and its release says so and leaves
-// the next alone.
+// S4, S5, S6: a holder is stopped for longer than its TTL. The lock goes to the next; when the
+// holder runs again, its first look shows the loss, and its release reports it and does not touch
+// the next.
 func testStopHolder(e *env) {
 	name, c := e.name(), e.client()
 	p, was := e.holding(name)
@@ -207,8 +207,8 @@ func testStopHolderKeeps(e *env) {
 	e.release(next.lease())
 }
 
-// L1, S6: a waiter stands still for longer than its TTL. Others proceed past it, and when
-// it runs again it does not believe in the place it had.
+// L1, S6: a waiter is stopped for longer than its TTL. Others proceed past it, and when it runs
+// again it does not believe in the place it had.
 func testStopWaiter(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -238,9 +238,9 @@ func testStopWaiter(e *env) {
 	p.releases()
 }
 
-// L5: where entries live as long as their process, a stopped waiter keeps its place. Without
-// an order of grants it has none to keep: it may be stopped when it has said that it waits
-// and not yet asked the store, so that the other is served first. It is served all the same.
+// L5: where entries live as long as their process, a stopped waiter keeps its place. Without an
+// order of grants it has no place to keep: it may be stopped after it has reported that it waits
+// and before it has asked the store, so that the other is served first. It is still served.
 func testStopWaiterKeeps(e *env) {
 	name, c := e.name(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
@@ -266,8 +266,8 @@ func testStopWaiterKeeps(e *env) {
 	}
 }
 
-// S1, S2, L1, L4: processes come, count and are killed at any step. The count never goes
-// wrong in a way that one of them could see, nobody gets stuck, and nothing is left.
+// S1, S2, L1, L4: processes come, count and are killed at any step. No process ever sees a wrong
+// count, none gets stuck, and nothing is left.
 func testKillMany(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	file, count := e.counterFile()
@@ -286,7 +286,7 @@ func testKillMany(e *env) {
 		p.do(order{Do: "increment", Name: name, File: file, Times: often})
 		ps[i%len(ps)] = p
 	}
-	last := e.start(c.Mutex(name).Lock).lease() // among those who come again and again
+	last := e.start(c.Mutex(name).Lock).lease() // among clients that come again and again
 	e.release(last)
 	began := time.Now()
 	for _, p := range ps {

@@ -20,8 +20,8 @@ var nameTests = []test{
 	{name: "Listed", needs: needsNames, run: testNamesListed},
 }
 
-// nameTraps are names that some library or store has mixed up: by case, by prefix, by
-// length, by separator, by escape, by normal form, or with something of its own.
+// nameTraps are names that some library or store has confused: by case, by prefix, by length, by
+// separator, by escape, by normal form, or with its internal names.
 func nameTraps() []string {
 	long := strings.Repeat("n", 511)
 	names := []string{
@@ -33,7 +33,7 @@ func nameTraps() []string {
 		strings.Repeat("k", 63), strings.Repeat("k", 64), strings.Repeat("k", 65), strings.Repeat("k", 255), strings.Repeat("k", 256),
 		long + "1", long + "2", strings.ToUpper(long) + "1", long, strings.Repeat("/", 512), strings.Repeat("\u00e9", 256), strings.Repeat("\u00c9", 256),
 	}
-	// What a name is turned into must not be mistaken for a name.
+	// The encoded form of a name must not be mistaken for a name.
 	for _, n := range slices.Clone(names) {
 		if enc, _ := driver.EncodeName(n, 128); !slices.Contains(names, enc) {
 			names = append(names, enc)
@@ -42,14 +42,14 @@ func nameTraps() []string {
 	return names
 }
 
-// S9, O2: the traps are names like any other, each a lock of its own.
+// S9, O2: the traps are names like any other, each a separate lock.
 func testNameTraps(e *env) { e.independent(nameTraps()) }
 
 // S9: so are a thousand random ones.
 func testNamesRandom(e *env) {
 	names := map[string]bool{}
 	for len(names) < 1000 {
-		// 8 runes are enough not to meet anybody else's; a few are as long as may be.
+		// 8 runes are enough not to collide with another name; a few have the greatest length.
 		n, length := "", 8+rand.N(12)
 		if rand.N(20) == 0 {
 			length = 512
@@ -77,8 +77,8 @@ func testNamesRandom(e *env) {
 	}
 }
 
-// independent holds all names at once, and looks that each is shown and listed as it was
-// given; then it releases every second, and looks that exactly the others are still held.
+// independent holds all names at once, and checks that each is shown and listed as it was given;
+// then it releases every second, and checks that exactly the others are still held.
 func (e *env) independent(names []string) {
 	e.Helper()
 	holder, other := e.client(), e.client()
@@ -122,8 +122,8 @@ func (e *env) independent(names []string) {
 	})
 }
 
-// each runs fn for every name, several at a time: a store in another process is waited
-// for most of the time.
+// each runs fn for every name, several at a time: with a store in another process most of the time
+// is waiting.
 func (e *env) each(names []string, fn func(i int, name string) error) {
 	e.Helper()
 	next := make(chan int)
@@ -144,8 +144,8 @@ func (e *env) each(names []string, fn func(i int, name string) error) {
 	wg.Wait()
 }
 
-// S9: names are listed as they were given, by prefixes that mean nothing but themselves
-// (no pattern of SQL or of a shell), and no longer than they are in use.
+// S9: names are listed as they were given, by literal prefixes (no pattern of SQL or of a shell),
+// and only while they are in use.
 func testNamesListed(e *env) {
 	root := e.name()
 	c := e.client()
@@ -161,7 +161,7 @@ func testNamesListed(e *env) {
 	starting := func(prefix string) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 	}
-	for _, prefix := range []string{root, root + "x", root + "x%", root + "x_", root + "x*", root + "x[", root + "a/", root + "A", root + "\\", root + "%", root + "\u00e9", root + "nobody"} {
+	for _, prefix := range []string{root, root + "x", root + "x%", root + "x_", root + "x*", root + "x[", root + "a/", root + "A", root + "\\", root + "%", root + "\u00e9", root + "absent"} {
 		e.lists(prefix, starting(prefix))
 	}
 	for n := range e.client().Names(e.ctx(), root) {

@@ -2,8 +2,8 @@ package drivertest
 
 import "github.com/hasplock/hasp/driver"
 
-// What a test asks of a store, and why it is skipped where that is not promised. That
-// the core refuses what is not promised is a test of its own (Traits/Refused).
+// What a test requires of a store, and why it is skipped if the store does not promise that. A
+// separate test checks that the core refuses what is not promised (Traits/Refused).
 
 func needsFIFO(e *env) string     { return unless(e.traits.FIFO, "an order of grants") }
 func needsShared(e *env) string   { return unless(e.traits.Shared, "read locks") }
@@ -19,7 +19,7 @@ func needsLeases(e *env) string {
 	return ""
 }
 
-// needsLoss is for what happens to a client whose store does not answer.
+// needsLoss is for tests of a client whose store does not answer.
 func needsLoss(e *env) string {
 	if e.traits.Liveness == driver.ProcessBound {
 		return "entries are process-bound: nothing can be lost"

@@ -8,7 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// What operators do, beside evicting.
+// The actions of operators, beside evicting.
 var operateTests = []test{
 	{name: "Deadlock", needs: both(needsFIFO, needsNames), run: testDeadlockFound},
 	{name: "DeadlockFails", needs: both(needsFIFO, needsNames), run: testDeadlockFails},
@@ -16,7 +16,7 @@ var operateTests = []test{
 	{name: "Asked", needs: needsFIFO, run: testAsked},
 }
 
-// crossed has two clients hold a lock each and want the other's.
+// crossed makes two clients hold a lock each and wait for the other's.
 func (e *env) crossed(opts ...hasp.LockOption) (names []string, leases []*hasp.Lease, wants []*attempt) {
 	e.Helper()
 	names = e.names(2)
@@ -35,7 +35,7 @@ func (e *env) crossed(opts ...hasp.LockOption) (names []string, leases []*hasp.L
 	return names, leases, wants
 }
 
-// The circle is found by anybody who can read the queues, with who is in it.
+// Every client that can read the queues finds the circle, with its members.
 func testDeadlockFound(e *env) {
 	names, leases, _ := e.crossed()
 	found, err := e.client().Deadlocks(e.ctx())
@@ -78,14 +78,14 @@ func testDeadlockFails(e *env) {
 	winner := 1 - loser
 	e.wantErr("the youngest", wants[loser].err, hasp.ErrDeadlock)
 	if errors.Is(wants[loser].err, context.Canceled) {
-		e.Errorf("%v: nobody cancelled it", wants[loser].err)
+		e.Errorf("%v: it was not cancelled", wants[loser].err)
 	}
 	e.release(leases[loser])
 	e.release(wants[winner].lease())
 	e.release(leases[winner])
 }
 
-// Whoever follows a name, on any store, sees who holds it, and when it is free again.
+// A client that follows a name, on any store, sees its holder, and when it is free again.
 func testFollow(e *env) {
 	name, c, onlooker := e.name(), e.client(), e.client()
 	ctx, cancel := context.WithCancel(e.ctx())
@@ -96,7 +96,7 @@ func testFollow(e *env) {
 	for q, err := range onlooker.Follow(ctx, name) {
 		switch {
 		case err != nil:
-			e.Fatalf("in vain awaited %s: %v; last seen was %+v", await, err, last)
+			e.Fatalf("awaited %s without success: %v; last seen was %+v", await, err, last)
 		case held == nil && len(q.Holders) == 0:
 			held = e.must(c.Mutex(name).Lock(e.ctx()))
 			await = "the holder " + held.ID()
@@ -116,7 +116,7 @@ func testFollow(e *env) {
 	e.Fatalf("following ended before %s was seen; last seen was %+v", await, last)
 }
 
-// The holder hears the request, and who makes it.
+// The holder receives the request, and who makes it.
 func testAsked(e *env) {
 	name, c, other := e.name(), e.client(), e.client()
 	asked := make(chan hasp.Owner, 1)

@@ -32,7 +32,7 @@ func (e *env) process(ttl time.Duration) *process {
 	if err != nil {
 		e.Fatal(err)
 	}
-	// Should TestMain not call Main, the child finds no test to run, and ends.
+	// If TestMain does not call Main, the child finds no test to run, and ends.
 	p := &process{env: e, cmd: exec.Command(self, "-test.run=^$"), heard: make(chan report, 64)}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(set))
 	p.cmd.Stderr = &p.words
@@ -75,7 +75,7 @@ func (p *process) do(o order) {
 	}
 }
 
-// hears waits for an event and returns it; those in passing may be waiting and requeued.
+// hears waits for an event and returns it; events before it may be waiting and requeued.
 func (p *process) hears(event string) report {
 	p.env.Helper()
 	timeout := time.After(p.env.patience())
@@ -97,7 +97,7 @@ func (p *process) hears(event string) report {
 	}
 }
 
-// quiet fails if the child has said this.
+// quiet fails if the child has reported this event.
 func (p *process) quiet(event, why string) {
 	p.env.Helper()
 	for {
@@ -122,10 +122,10 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// kill is SIGKILL: nothing of the child runs any more, least of all its clean-up.
+// kill is SIGKILL: nothing of the child runs any more, its clean-up included.
 func (p *process) kill() {
 	p.gone.Do(func() {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
-		_ = p.cmd.Wait()         // "signal: killed" is what we want
+		_ = p.cmd.Wait()         // "signal: killed" is expected
 	})
 }

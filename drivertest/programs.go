@@ -6,7 +6,7 @@ import (
 	"github.com/hasplock/hasp/drivertest/programs"
 )
 
-// Programs are what the harness knows of a store, for [programs.Run] and [programs.Replay].
+// Programs is the harness's view of a store, for [programs.Run] and [programs.Replay].
 func (h Harness) Programs(t testing.TB) programs.Config {
 	h = h.withDefaults(t)
 	return programs.Config{

@@ -41,8 +41,8 @@ func mutexOf(name string) func(*client) acquire {
 	return func(c *client) acquire { return c.Mutex(name).Lock }
 }
 
-// L5, "push, not poll": while nothing happens, waiters ask nothing. Allowed are the
-// renewals, and a look when an entry ahead could have expired, as often as it could.
+// L5, "push, not poll": while nothing happens, waiters send no requests. Only renewals are allowed,
+// and one look each time an entry ahead could have expired.
 func testNoPolling(e *env) {
 	const n, terms = 4, 2
 	name := e.name()
@@ -64,7 +64,7 @@ func testNoPolling(e *env) {
 	for _, a := range waiting {
 		go func() { <-a.done; ended <- a }()
 	}
-	for range waiting { // in whatever order the store serves them
+	for range waiting { // in any order in which the store serves them
 		e.release((<-ended).lease())
 	}
 }
@@ -76,7 +76,7 @@ func (e *env) ops() int64 {
 	return e.h.Ops()
 }
 
-// L5: a release wakes the one who is next, never the crowd.
+// L5: a release wakes only the next waiter, never all.
 func testNoHerd(e *env) {
 	const n = 12
 	name := e.name()
@@ -88,7 +88,7 @@ func testNoHerd(e *env) {
 	for _, a := range waiting {
 		e.release(held)
 		held = a.lease()
-		e.settle() // those who were woken for nothing have asked by now
+		e.settle() // waiters that were woken for nothing have asked by now
 	}
 	e.release(held)
 	// Two for each: to be woken, and to ask. A herd makes n(n+1)/2 at least.
@@ -97,7 +97,7 @@ func testNoHerd(e *env) {
 	}
 }
 
-// L5: nobody is woken by a waiter behind who gives up.
+// L5: a waiter behind that gives up wakes no other.
 func testQuitterWakesNobody(e *env) {
 	name := e.name()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))

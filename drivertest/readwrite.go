@@ -50,8 +50,7 @@ func testReadersTogether(e *env) {
 	}
 }
 
-// S1: writers exclude everybody, readers exclude writers, and the mutex of the name is a
-// writer.
+// S1: writers exclude all others, readers exclude writers, and the mutex of the name is a writer.
 func testReadWriteExclude(e *env) {
 	name, c, other := e.name(), e.client(), e.client()
 	busy := func(what string, tries ...acquire) {
@@ -121,7 +120,7 @@ func testReadersBatch(e *env) {
 	e.release(next.lease())
 }
 
-// S1: under load a writer is never inside with anybody.
+// S1: under load a writer is never inside with another.
 func testReadWriteMixed(e *env) {
 	name := e.name()
 	var written fragile

@@ -21,7 +21,7 @@ var releaseTests = slices.Concat(
 	},
 )
 
-// S6, S7: only the first release counts. The second does nothing to whoever holds now.
+// S6, S7: only the first release counts. The second does not affect the present holder.
 func testReleaseTwice(e *env, l *locker) {
 	c, other := e.client(), e.client()
 	first := e.must(l.lock(c)(e.ctx()))
@@ -36,7 +36,7 @@ func testReleaseTwice(e *env, l *locker) {
 	l.left(e, e.backend(), 0)
 }
 
-// stillHeld asks the store whether the lease is where its owner believes.
+// stillHeld asks the store whether the lease is held, as its owner believes.
 func (e *env) stillHeld(l *locker, lease *hasp.Lease) {
 	e.Helper()
 	if !lease.Held() {
@@ -48,8 +48,8 @@ func (e *env) stillHeld(l *locker, lease *hasp.Lease) {
 	}
 }
 
-// S7: one of many concurrent releases is told that it released, the others that there was
-// nothing to release.
+// S7: one of many concurrent releases reports success, the others that there was nothing to
+// release.
 func testReleaseAtOnce(e *env) {
 	c, name := e.client(), e.name()
 	for range 5 {
@@ -86,8 +86,7 @@ func testReleaseNil(e *env) {
 	e.wantErr("publishing in a nil term", t.Publish(e.ctx(), nil), hasp.ErrNotHeld)
 }
 
-// S7, L4: with a context that is over (or nil) nothing can be confirmed, but the lock goes
-// back all the same.
+// S7, L4: with an ended (or nil) context nothing can be confirmed, but the lock is still released.
 func testReleaseCancelled(e *env, l *locker) {
 	b, c, other := e.backend(), e.client(), e.client()
 	over, cancel := context.WithCancel(e.ctx())
@@ -108,7 +107,7 @@ func testReleaseCancelled(e *env, l *locker) {
 	}
 }
 
-// S5: the work's context ends with the release, and Lost does not tell of one.
+// S5: the work's context ends with the release, and Lost reports none.
 func testReleaseEndsContext(e *env) {
 	c, name := e.client(), e.name()
 	type key struct{}

@@ -24,11 +24,11 @@ func TestRemote(t *testing.T) {
 	Run(t, remoteHarness(t, dial, "drivertest"))
 }
 
-// TestRemoteControls is TestControls for what only real time and processes can show.
+// TestRemoteControls is TestControls for flaws that only real time and processes can show.
 func TestRemoteControls(t *testing.T) {
 	boastful := remoteHarness(t, dialBoastful, "drivertest-boastful")
 	apart := Harness{
-		URL: "mem://drivertest-control", // each process has a store of its own
+		URL: "mem://drivertest-control", // each process has a separate store
 		TTL: time.Second,
 		Open: func(t testing.TB) driver.Backend {
 			return memlock.New().Backend()
@@ -103,10 +103,10 @@ type remote struct {
 	conn  *severable
 	rpc   *rpc.Client
 	next  atomic.Int64
-	boast time.Duration // what it promises on top of what the server does
+	boast time.Duration // the extra time that it promises beyond the server's
 }
 
-// severable delivers nothing while it is cut, and all of it later.
+// severable delivers nothing while it is cut, and everything later.
 type severable struct {
 	net.Conn
 	line

@@ -21,7 +21,7 @@ func permits(c *client, name string, n, k int64) acquire {
 	return func(ctx context.Context) (*hasp.Lease, error) { return c.Semaphore(name, n).Acquire(ctx, k) }
 }
 
-// S1: as many as there are permits, and not one more.
+// S1: at most as many holders as there are permits.
 func testPermits(e *env) {
 	const n = 4
 	name, b := e.name(), e.backend()
@@ -34,7 +34,7 @@ func testPermits(e *env) {
 	e.wantErr("one too many", err, hasp.ErrBusy)
 	all := cs[0].queue(permits(cs[0], name, n, n))
 	for _, l := range held {
-		all.blocked("somebody has a permit")
+		all.blocked("a holder has a permit")
 		e.release(l)
 	}
 	got := all.lease()
@@ -44,8 +44,8 @@ func testPermits(e *env) {
 	e.empty(b, name)
 }
 
-// L2: a waiter is woken by whichever holder leaves first, not only by the one directly
-// ahead of it; and by a waiter ahead that gives up.
+// L2: any holder that leaves wakes a waiter, not only the one directly ahead of it; so does a
+// waiter ahead that gives up.
 func testAnyHolderLeaves(e *env) {
 	const n = 3
 	for leaves := range n {
@@ -75,7 +75,7 @@ func testAnyHolderLeaves(e *env) {
 	large := cs[1].queue(permits(cs[1], name, n, n))
 	if e.traits.FIFO {
 		small := cs[2].queue(permits(cs[2], name, n, 1))
-		large.cancel() // nobody has released anything, and the small one fits now
+		large.cancel() // no holder has released, and the small one fits now
 		e.release(small.lease())
 	}
 	e.release(held)
@@ -109,8 +109,8 @@ func testLargeNotStarved(e *env) {
 	e.release(l)
 }
 
-// S1, L2: random weights, many clients. The sum inside never exceeds the capacity, and
-// everybody is served: a lost wake-up would leave somebody waiting.
+// S1, L2: random weights, many clients. The sum inside never exceeds the capacity, and every client
+// is served: a lost wake-up would leave one waiting.
 func testWeighted(e *env) {
 	const n = 10
 	name, ctx := e.name(), e.ctx()
@@ -128,7 +128,7 @@ func testWeighted(e *env) {
 						if sum := inside.Add(k); sum > n {
 							e.Errorf("%d of %d permits are taken", sum, n)
 						}
-						time.Sleep(20 * time.Microsecond) // whoever else is inside, is so now
+						time.Sleep(20 * time.Microsecond) // another that is inside is so now
 						served.Add(1)
 						inside.Add(-k)
 					})

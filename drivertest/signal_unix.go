@@ -9,7 +9,7 @@ import (
 
 const canStop = true
 
-// stop returns when the child stands still. The signal alone is only a request.
+// stop returns when the child has stopped. The signal alone is only a request.
 func (p *process) stop() {
 	p.env.Helper()
 	p.signal(syscall.SIGSTOP)

@@ -22,15 +22,15 @@ const (
 	callClose     call = "Close"
 )
 
-// tap stands between the core and a driver. Calls pass through it to the real store and
-// back; a test may look on, spoil answers, and withhold both ways like a broken network.
+// tap stands between the core and a driver. Calls pass through it to the real store and back; a
+// test may count them, falsify answers, and withhold both directions like a broken network.
 //
 // It hides the driver's optional interfaces except Publisher; tests of those use a plain
 // client.
 type tap struct {
 	driver.Backend
 	store   line         // Open
-	touched atomic.Int64 // how often a test has done something to the calls
+	touched atomic.Int64 // how often a test has interfered with the calls
 
 	mu       sync.Mutex
 	sessions []*tapSession
@@ -71,7 +71,7 @@ func (p *tap) cut() {
 	}
 }
 
-// heal delivers again, also what has been withheld: late answers are part of the test.
+// heal delivers again, including everything withheld: late answers are part of the test.
 func (p *tap) heal() {
 	p.touched.Add(1)
 	p.store.heal()
@@ -80,8 +80,8 @@ func (p *tap) heal() {
 	}
 }
 
-// healStore lets new sessions be opened while those of before stay cut off, so that
-// whatever they left in the store stays there until the store removes it.
+// healStore lets new sessions be opened while earlier ones stay cut off, so that their entries stay
+// in the store until the store removes them.
 func (p *tap) healStore() { p.store.heal() }
 
 func (p *tap) opened() []*tapSession {
@@ -162,7 +162,7 @@ func (l *line) whole() bool {
 	return l.broken == nil
 }
 
-// Open opens a session on a line of its own.
+// Open opens a session on a separate line.
 func (p *tap) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	s := &tapSession{tap: p}
 	gone := o.Gone
@@ -252,7 +252,7 @@ func (t *tapPublisher) Publish(ctx context.Context, value []byte) error {
 	return t.session.tap.through(ctx, &t.session.line, callPublish, func() error { return t.publisher.Publish(ctx, value) })
 }
 
-// losing returns a spoiler that replaces the first few successful answers of a call by
+// losing returns a function that replaces the first few successful answers of a call by
 // errLostAnswer, and how often it has done so.
 func losing(which call, times int) (after func(call, error) error, lost *atomic.Int32) {
 	lost = new(atomic.Int32)

@@ -45,8 +45,8 @@ func testTokenCaptured(e *env, l *locker) {
 	e.release(second)
 }
 
-// S2: tokens grow although the queue was empty in between, the name was in use as another
-// kind of lock, and those who held it have gone for good.
+// S2: tokens grow although the queue was empty in between, the name was in use as another kind of
+// lock, and its holders have gone for good.
 func testTokensAfterEmpty(e *env) {
 	b, name := e.backend(), e.name()
 	last := uint64(0)
@@ -67,8 +67,8 @@ func testTokensAfterEmpty(e *env) {
 	}
 }
 
-// S2: those who hold together have tokens in the order in which they were granted, and
-// the next writer's is above them all.
+// S2: concurrent holders have tokens in the order of their grants, and the next writer's is above
+// them all.
 func testTokensOfReaders(e *env) {
 	name := e.name()
 	last := uint64(0)

@@ -13,7 +13,7 @@ var traitTests = []test{
 	{name: "Honest", run: testHonest},
 }
 
-// humble hides what a store can do.
+// humble hides the abilities of a store.
 type humble struct{ driver.Backend }
 
 func (h humble) Traits() driver.Traits {
@@ -22,7 +22,8 @@ func (h humble) Traits() driver.Traits {
 	return t
 }
 
-// What a store does not promise is refused before any I/O, whatever else it can do.
+// A feature that a store does not promise is refused before any I/O, regardless of the store's
+// other abilities.
 func testRefused(e *env) {
 	p := newTap(humble{e.h.Open(e)})
 	c := e.clientOn(p, p, e.calm())
@@ -47,8 +48,8 @@ func testRefused(e *env) {
 	e.release(e.must(c.Mutex(name).Lock(e.ctx())))
 }
 
-// Promises come with the methods that keep them, are the same for every connection, and
-// the name of the store shows nothing that its URL keeps to itself (O2).
+// Promises come with the methods that keep them, are the same for every connection, and the name of
+// the store shows no secret of its URL (O2).
 func testHonest(e *env) {
 	b := e.backend()
 	if t := e.backend().Traits(); t != b.Traits() {
@@ -68,7 +69,7 @@ func testHonest(e *env) {
 	e.discreet("the store's name", label)
 }
 
-// discreet fails if a text shows what the store's URL keeps to itself (O2).
+// discreet fails if a text shows a secret of the store's URL (O2).
 func (e *env) discreet(what, text string) {
 	e.Helper()
 	u, err := url.Parse(e.h.URL)

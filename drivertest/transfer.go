@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A held lease goes from client to client, and nobody gets in between.
+// A held lease passes from client to client, and no other gets in between.
 var transferTests = needing(needsAdopter, []test{
 	{name: "Moved", run: testTransfer},
 	{name: "Readers", needs: needsShared, run: testTransferReader},
@@ -75,7 +75,7 @@ func testTransfer(e *env) {
 	e.empty(b, name)
 }
 
-// A reader is handed on among readers, and goes on keeping writers out.
+// A reader is transferred among readers, and still keeps writers out.
 func testTransferReader(e *env) {
 	name, c, other := e.name(), e.client(), e.client()
 	stays := e.must(c.RWMutex(name).RLock(e.ctx()))
@@ -88,7 +88,7 @@ func testTransferReader(e *env) {
 	e.release(e.must(c.RWMutex(name).TryLock(e.ctx())))
 }
 
-// S1: of several with the same text one imports.
+// S1: of several clients with the same text one imports.
 func testTransferOnce(e *env) {
 	name := e.name()
 	cs := e.clients(4)
@@ -117,7 +117,8 @@ func testTransferOnce(e *env) {
 	}
 }
 
-// L4: what nobody imports is given back while its exporter lives, and cannot be had then.
+// L4: a lease that is not imported is given back while its exporter lives, and cannot be imported
+// then.
 func testTransferUnclaimed(e *env) {
 	b, name, c, waiter := e.backend(), e.name(), e.client(), e.client()
 	text := e.export(e.must(c.Mutex(name).Lock(e.ctx())))
@@ -180,8 +181,8 @@ func adopting(ctx context.Context, t driver.Ticket, id string, seq uint64) error
 	return err
 }
 
-// Only what holds, is alive, and is what the importer takes it for is adopted; and of a
-// refusal nothing is left.
+// Only a live holding entry that matches the importer's text is adopted; and a refusal leaves
+// nothing.
 func testAdoptRefused(e *env) {
 	b, name := e.backend(), e.name()
 	s, other := e.session(b, nil), e.session(e.backend(), nil)
@@ -196,16 +197,16 @@ func testAdoptRefused(e *env) {
 		seq uint64
 	}
 	offers := map[string]offer{
-		"another id":   {e.whole(name), "nobody-1", v.Token},
+		"another id":   {e.whole(name), "absent-1", v.Token},
 		"another seq":  {e.whole(name), r.ID, v.Token + 1},
 		"another name": {e.whole(e.name()), r.ID, v.Token},
 		"fewer units":  {half, r.ID, v.Token},
 	}
-	if e.traits.FIFO { // else who waits stands in no queue
+	if e.traits.FIFO { // otherwise a waiter has no entry in a queue
 		behind := e.whole(name)
 		e.enter(s, behind)
 		queue = append(queue, behind.ID)
-		offers["one who waits"] = offer{e.whole(name), behind.ID, e.list(b, name)[1].Seq}
+		offers["a waiter"] = offer{e.whole(name), behind.ID, e.list(b, name)[1].Seq}
 	}
 	for what, try := range offers {
 		e.wantErr("adopt with "+what, adopting(e.ctx(), other.Ticket(try.r), try.id, try.seq), driver.ErrGone)
@@ -219,8 +220,8 @@ func testAdoptRefused(e *env) {
 	e.wantErr("adopt from a session that is closed", adopting(e.ctx(), other.Ticket(e.whole(name)), r.ID, v.Token), driver.ErrGone)
 }
 
-// S1: the exporter is killed once the text is out. What is left of its TTL is enough to
-// import, and nobody gets in between, though the store removes all else that the dead one had.
+// S1: the exporter is killed once the text is out. What is left of its TTL is enough to import, and
+// no other client gets in between, though the store removes all other entries of the dead one.
 func testTransferKilled(e *env) {
 	name, beside, c, waiter := e.name(), e.name(), e.client(), e.client()
 	p := e.process(e.calm())
@@ -236,7 +237,7 @@ func testTransferKilled(e *env) {
 	if e.traits.Fencing && l.Token() != was.Token {
 		e.Errorf("token %d, exported was %d", l.Token(), was.Token)
 	}
-	e.release(e.must(c.Mutex(beside).Lock(e.ctx()))) // when the dead one's TTL is over
+	e.release(e.must(c.Mutex(beside).Lock(e.ctx()))) // when the dead one's TTL has ended
 	entries := e.list(e.backend(), name)
 	if !l.Held() || len(entries) == 0 || e.traits.FIFO && len(entries) != 2 || entries[0].ID != l.ID() {
 		e.Errorf("held %t (%v), and the store has %v", l.Held(), l.Err(), ids(entries))

@@ -13,12 +13,12 @@ import (
 // trials is how often a test may begin again, the first time included.
 const trials = 3
 
-// trial is one run of a test. On a machine that did not let the process or the store run for
-// most of a TTL a lease expires, rightly, and no test can go on after that; nor after a release whose
-// answer was lost with a connection that was silent for too long. So what such a trial
-// says is kept until it ends, and if it has failed, and a lease has expired that the test had
-// left alone, another one begins. A violation is never taken back: a lease that expires is no
-// excuse for two holders.
+// trial is one run of a test. On a machine that did not let the process or the store run for most
+// of a TTL a lease expires, rightly, and no test can go on after that; nor after a release whose
+// answer was lost with a connection that was silent for too long. So the output of such a trial is
+// kept until it ends, and if it has failed, and a lease has expired that the test had not
+// disturbed, another one begins. A violation always counts: a lease that expires is no excuse for
+// two holders.
 type trial struct {
 	testing.TB
 	ctx    context.Context
@@ -29,7 +29,7 @@ type trial struct {
 	words    []word
 	failed   bool
 	skipped  bool
-	starved  bool // a lease has expired, or its release was not answered, that the test had left alone
+	starved  bool // a lease has expired, or its release was not answered, that the test had not disturbed
 	final    bool
 	cleanups []func()
 }
@@ -39,7 +39,7 @@ type word struct {
 	fails bool
 }
 
-// inTrials runs body until it has passed, or has failed for a reason of its own.
+// inTrials runs body until it has passed, or has failed for another reason than an expired lease.
 func inTrials(t testing.TB, body func(*trial)) {
 	for n := 1; ; n++ {
 		r := newTrial(t)
@@ -49,7 +49,7 @@ func inTrials(t testing.TB, body func(*trial)) {
 			r.tell(t)
 			return
 		}
-		t.Logf("trial %d of %d failed when a lease had expired, or a release had lost its answer, that nobody had touched: this machine is busy, or the driver does not renew", n, trials)
+		t.Logf("trial %d of %d failed when a lease had expired, or a release had lost its answer, that the test had not disturbed: this machine is busy, or the driver does not renew", n, trials)
 		for _, w := range r.words {
 			t.Log(w.text)
 		}
@@ -66,7 +66,7 @@ func newTrial(t testing.TB) *trial {
 func (r *trial) run(body func(*trial)) {
 	apart := func(f func()) {
 		done := make(chan struct{})
-		go func() { // a goroutine of its own, which Fatal may end
+		go func() { // a separate goroutine, which Fatal may end
 			defer close(done)
 			f()
 		}()
@@ -87,7 +87,7 @@ func (r *trial) run(body func(*trial)) {
 	}
 }
 
-// tell says all that was kept, to package testing.
+// tell passes the kept output to package testing.
 func (r *trial) tell(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -107,8 +107,8 @@ func (r *trial) tell(t testing.TB) {
 	}
 }
 
-// starve notes that a lease has expired, or the answer to its release was lost, that the test had
-// left alone.
+// starve records that a lease has expired, or the answer to its release was lost, that the test had
+// not disturbed.
 func (r *trial) starve() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *trial) say(fails bool, text string) {
 	r.words = append(r.words, word{text, fails})
 }
 
-// caller is the line of a test that speaks, since package testing would name one of ours.
+// caller is the test's line that reports, since package testing would name a line of this file.
 func caller() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

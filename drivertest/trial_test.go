@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A test begins again only if a lease had expired that it had left alone, and nothing was seen
-// that no expiry excuses; and it fails in the end if that happens each time.
+// A test begins again only if a lease had expired that it had not disturbed, and if there was no
+// violation, which no expiry excuses; and it fails in the end if that happens each time.
 func TestTrials(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -65,6 +65,10 @@ func TestDoubtedReleaseStarves(t *testing.T) {
 		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: fmt.Errorf("release: %w", hasp.ErrUnknown)})
 		if r.starved != c.starved {
 			t.Errorf("%+v: starved %t", c, r.starved)
+		}
+		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: &hasp.LostError{Reason: hasp.ReasonExpired}})
+		if r.starved == c.touched {
+			t.Errorf("%+v: starved %t, of a lease that had expired at its release", c, r.starved)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 
 var tryTests = slices.Concat(
 	slices.DeleteFunc(exclusively("Busy", nil, testTryBusy), func(x test) bool {
-		return strings.HasSuffix(x.name, "/election") // there is no try to campaign
+		return strings.HasSuffix(x.name, "/election") // an election has no try
 	}),
 	[]test{{name: "NamesHolder", run: testTryNamesHolder}},
 )
 
-// A try never waits and leaves nothing: not behind a holder, and not behind those who
-// wait for it (no barging).
+// A try never waits and leaves nothing: neither behind a holder nor behind its waiters (no
+// barging).
 func testTryBusy(e *env, l *locker) {
 	b, c, other := e.backend(), e.client(), e.client()
 	held := e.must(l.try(c)(e.ctx()))
@@ -36,7 +36,7 @@ func testTryBusy(e *env, l *locker) {
 	e.release(e.must(l.try(c)(e.ctx())))
 }
 
-// The error of a try names the holder, if the store has said who it is; and nobody else.
+// The error of a try names the holder, if the store has reported it; and no other client.
 func testTryNamesHolder(e *env) {
 	name := e.name()
 	b := e.h.Open(e)

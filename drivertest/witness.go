@@ -13,9 +13,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What a test that fails says beside its error: which step it waited in, what its clients have
-// seen last, and what the store has under its names. Most failures are waits that came to no
-// end, and their errors say nothing else than that.
+// The report of a failed test beside its error: the step in which it waited, the last events of its
+// clients, and the entries of its names in the store. Most failures are waits without an end, and
+// their errors say only that.
 
 // step is where in the suite its caller's caller was called: the nearest function that is not
 // a helper of env.go and its like, and the test.
@@ -43,8 +43,8 @@ func step() string {
 	return near + ", called by " + test
 }
 
-// testify logs what a failed test's clients and names look like. The store may be what is
-// broken, so that it is asked with little patience.
+// testify logs what a failed test's clients and names look like. The store may be the broken part,
+// so it gets little time to answer.
 func (e *env) testify() {
 	if !e.Failed() {
 		return
@@ -92,7 +92,7 @@ func describe(entries []driver.Entry) string {
 
 // entriesFrom asks the backends until one answers.
 func entriesFrom(backends []driver.Backend, name string) string {
-	err := fmt.Errorf("nobody to ask")
+	err := fmt.Errorf("no backend to ask")
 	for _, b := range backends[:min(len(backends), 3)] {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		var entries []driver.Entry

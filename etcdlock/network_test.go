@@ -135,10 +135,11 @@ func heldPartition(t *testing.T, name string, bad func(url string) *hasp.Client)
 func TestDeadServerIsNotHammered(t *testing.T) {
 	t.Parallel()
 	const most = 10 // dials in a second
-	if rate := dialsOfDead(t, "hammer", func(addr string) *hasp.Client {
+	ours := dialsOfDead(t, "hammer", func(addr string) *hasp.Client {
 		return testkit.Client(t, "etcd://"+addr, hasp.WithTTL(faultTTL))
-	}); rate > most {
-		t.Errorf("%.1f dials in a second", rate)
+	})
+	if ours > most {
+		t.Errorf("%.1f dials in a second", ours)
 	}
 	if rate := dialsOfDead(t, "hammer-control", func(addr string) *hasp.Client {
 		hasty := grpc.WithConnectParams(grpc.ConnectParams{
@@ -146,8 +147,8 @@ func TestDeadServerIsNotHammered(t *testing.T) {
 			MinConnectTimeout: 20 * time.Second,
 		})
 		return onClient(t, client(t, addr, hasty), hasp.WithTTL(faultTTL))
-	}); rate <= most {
-		t.Errorf("the control makes %.1f dials in a second: this test shows nothing", rate)
+	}); rate <= most && rate < 3*ours { // a busy machine cannot make many
+		t.Errorf("the control makes %.1f dials in a second, and we %.1f: this test shows nothing", rate, ours)
 	}
 }
 

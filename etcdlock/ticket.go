@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is one entry's key. How it enters is in enqueue.go, how it waits in wait.go, how
@@ -14,7 +14,7 @@ type ticket struct {
 	session *session
 	request driver.Request
 	base    string    // of its queue
-	signal  bell.Bell // for Wait
+	signal  signal.Signal // for Wait
 
 	mu             sync.Mutex
 	key            string // one of the session's slots, ours while kept; or adopted
@@ -89,7 +89,7 @@ func (t *ticket) keyLost() {
 	t.mu.Lock()
 	t.gone = true
 	left := t.left
-	t.signal.Ring()
+	t.signal.Notify()
 	t.mu.Unlock()
 	t.freeKey(true)
 	if !left {

@@ -115,7 +115,7 @@ func (t *ticket) noteUpdate(key string, rev int64, tell func(*keyUpdate)) {
 	case v.ahead[i].Units == was:
 		return // a publication, for which no one waits
 	}
-	t.signal.Ring()
+	t.signal.Notify()
 }
 
 // deleted is called at the end of a blocker, or of our own key. That one is ours since its

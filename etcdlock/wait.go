@@ -79,7 +79,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 			continue
 		}
 		select {
-		case <-t.signal.Rings():
+		case <-t.signal.C():
 		case <-ctx.Done():
 			return driver.Verdict{}, ctx.Err()
 		case <-t.session.ctx.Done():
@@ -171,7 +171,7 @@ func (t *ticket) established(_ *watch, rev int64, again bool) {
 	} else {
 		t.view.watchedSince = max(t.view.watchedSince, rev)
 	}
-	t.signal.Ring()
+	t.signal.Notify()
 }
 
 func (t *ticket) failed(*watch) {
@@ -179,6 +179,6 @@ func (t *ticket) failed(*watch) {
 	defer t.mu.Unlock()
 	if !t.held {
 		t.view.watchFailed = true
-		t.signal.Ring()
+		t.signal.Notify()
 	}
 }

@@ -13,8 +13,8 @@
 //	...continues with the line after Held()
 //	write "A" ------------------------------------------------->  "A": B's write is gone
 //
-// No check that A could make helps, since the pause may always come after it. With a fence
-// the resource remembers the greatest token that it has seen, and the last line becomes
+// No check by A helps, since the pause may always come after the check. With a fence the resource
+// remembers the greatest token that it has seen, and the last line becomes
 //
 //	write "A", token 87 --------------------------------------->  refused: 88 was here
 //
@@ -31,23 +31,22 @@
 //     the write begins is the pause again, at another place.
 //
 // With that: no write of token t is applied after a write or Advance of t' > t (S3 in
-// docs/GUARANTEES.md). Nothing is assumed about clocks, pauses or networks, only that the
-// lock's tokens grow, which is what Traits().Fencing says.
+// docs/GUARANTEES.md). Nothing is assumed about clocks, pauses or networks, only that the lock's
+// tokens grow, as Traits().Fencing says.
 //
 // # Where
 //
-// This package has the rule's errors and [Fence], for a resource that lives in the memory of
-// one process. One package for each other kind of resource, so that nobody links what they
-// do not use: sqlfence (database/sql), pgxfence, redisfence, etcdfence, zkfence, filefence,
-// httpfence. docs/FENCING.md compares them, with their costs and limits.
+// This package has the rule's errors and [Fence], for a resource that lives in the memory of one
+// process. One package for each other kind of resource, so that a program links only what it uses:
+// sqlfence (database/sql), pgxfence, redisfence, etcdfence, zkfence, filefence, httpfence.
+// docs/FENCING.md compares them, with their costs and limits.
 //
 // # Caveats
 //
 // A fence protects what is written through it. One unfenced writer undoes it.
 //
-// The resource keeps one number for each lock name, for ever: if it forgets it (a table that
-// is truncated, a key that is evicted, a snapshot that is restored), the next token is
-// believed whatever it is.
+// The resource keeps one number for each lock name, for ever: if it forgets it (a table that is
+// truncated, a key that is evicted, a snapshot that is restored), it accepts any token next.
 //
 // Tokens of different locks, or of one name on different stores, cannot be compared. When a
 // lock moves to another store, see docs/FENCING.md.

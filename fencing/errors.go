@@ -8,23 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// What callers tell apart, with errors.Is.
+// The errors that callers tell apart, with errors.Is.
 var (
-	// ErrStale: the resource has seen a greater token. The lock was lost, somebody else has
-	// or had it since, and nothing was written. Final: this holder can never write again.
+	// ErrStale: the resource has seen a greater token. The lock was lost, another client has or had
+	// it since, and nothing was written. This is final: this holder can never write again.
 	ErrStale = errors.New("stale fencing token")
-	// ErrConflict: others changed the same data at the same time, once for every try that
-	// was allowed. Nothing was written, and it may be tried again.
+	// ErrConflict: others changed the same data at the same time, in each of the allowed tries.
+	// Nothing was written, and the caller may try again.
 	ErrConflict = errors.New("conflict")
 	// ErrInvalid: the name, the token or a setting cannot be used. Nothing was sent.
 	ErrInvalid = errors.New("invalid use of a fence")
 )
 
-// StaleError says which lock was lost, and to whom. It wraps ErrStale.
+// StaleError says which lock was lost, and to which token. It wraps ErrStale.
 type StaleError struct {
 	Name  string // of the lock
-	Token uint64 // that the refused write carried
-	Seen  uint64 // that the resource has seen: greater
+	Token uint64 // of the refused write
+	Seen  uint64 // greatest that the resource has seen
 }
 
 func (e *StaleError) Error() string {
@@ -35,10 +35,9 @@ func (e *StaleError) Error() string {
 // Unwrap returns ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// Check reports whether a lock name and a token can be used with a fence: the name by the
-// rule of every lock name (1 to 512 bytes of UTF-8 without NUL), the token from 1 to the
-// greatest int64. Token 0 is what a lease has whose store gives no tokens: to let it pass
-// would be a fence that fences nothing.
+// Check reports whether a lock name and a token can be used with a fence: the name by the rule of
+// every lock name (1 to 512 bytes of UTF-8 without NUL), the token from 1 to the greatest int64. A
+// lease has token 0 if its store gives no tokens: a fence that let it pass would protect nothing.
 func Check(name string, token uint64) error {
 	switch {
 	case name == "" || len(name) > 512 || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
@@ -52,8 +51,8 @@ func Check(name string, token uint64) error {
 	return nil
 }
 
-// Compare returns a *StaleError if token is smaller than seen. It is for fences of your own,
-// which must make it one atomic step with the write.
+// Compare returns a *StaleError if token is smaller than seen. It is for fences that you write
+// yourself; they must make it one atomic step with the write.
 func Compare(name string, token, seen uint64) error {
 	if token < seen {
 		return &StaleError{Name: name, Token: token, Seen: seen}

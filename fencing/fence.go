@@ -2,18 +2,18 @@ package fencing
 
 import "sync"
 
-// Fence fences a resource in the memory of this process: a cache, a device, a connection to
-// something that cannot compare tokens itself. It remembers the greatest token seen. All
-// methods may be called at once from many goroutines.
+// Fence fences a resource in the memory of this process: a cache, a device, a connection to a
+// system that cannot compare tokens itself. It remembers the greatest token seen. All methods may
+// be called at once from many goroutines.
 //
 // A Fence is as durable as its process. If the resource outlives that, store Seen with it,
 // in the same atomic write, and start from there.
 type Fence struct {
 	name string
 
-	// mu is held for reading during a write, for writing while seen grows. An Advance so
-	// waits for the writes under older tokens that have begun, and when it returns none of
-	// them is still to come. Writes under the same token run beside each other.
+	// mu is held for reading during a write, for writing while seen grows. So an Advance waits for
+	// the writes under older tokens that have begun, and when it returns, none of them is still
+	// running. Writes under the same token run concurrently.
 	mu   sync.RWMutex
 	seen uint64
 }
@@ -24,28 +24,28 @@ func NewFence(name string, seen uint64) *Fence {
 	return &Fence{name: name, seen: seen}
 }
 
-// Seen returns the greatest token that was here.
+// Seen returns the greatest token seen.
 func (f *Fence) Seen() uint64 {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.seen
 }
 
-// Advance has every smaller token refused from now on. It waits for writes of smaller tokens
-// that have begun. It returns a *StaleError if a greater token has been here.
+// Advance makes the fence refuse every smaller token from now on. It waits for writes of smaller
+// tokens that have begun. It returns a *StaleError if the fence has seen a greater token.
 func (f *Fence) Advance(token uint64) error {
 	return f.Do(token, func() error { return nil })
 }
 
-// Do advances to the token and runs write, unless a greater token has been here: then it
-// returns a *StaleError. No greater token is let in before write has returned, so write must
-// not wait for long, and not for another call with this Fence.
+// Do advances to the token and runs write, unless the fence has seen a greater token: then it
+// returns a *StaleError. The fence accepts no greater token before write has returned, so write
+// must not wait for long, and not for another call with this Fence.
 func (f *Fence) Do(token uint64, write func() error) error {
 	if err := Check(f.name, token); err != nil {
 		return err
 	}
-	// Between growing and taking the lock for reading a still greater token may come; the
-	// comparison that counts is the one made under the lock that write runs under.
+	// Between growing and taking the lock for reading a still greater token may come; only the
+	// comparison under the lock that write runs under counts.
 	f.grow(token)
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -56,7 +56,7 @@ func (f *Fence) Do(token uint64, write func() error) error {
 }
 
 func (f *Fence) grow(token uint64) {
-	if f.Seen() >= token { // the usual case, which must not wait for writes under way
+	if f.Seen() >= token { // the usual case, which must not wait for running writes
 		return
 	}
 	f.mu.Lock()
@@ -64,15 +64,15 @@ func (f *Fence) grow(token uint64) {
 	f.seen = max(f.seen, token)
 }
 
-// Fences has one Fence for each lock name. The zero value is ready for use, by many
-// goroutines. None is ever dropped, about 100 bytes each: one that was forgotten would let
-// every old token in. Names must therefore not be made up by whoever sends requests.
+// Fences has one Fence for each lock name. The zero value is ready for use, by many goroutines. It
+// never drops one (about 100 bytes each): a forgotten fence would accept every old token. So
+// clients that send requests must not be able to choose the names.
 type Fences struct {
 	mu sync.Mutex
 	of map[string]*Fence
 }
 
-// Of returns the fence of a lock name, always the same.
+// Of returns the fence of a lock name, the same at each call.
 func (f *Fences) Of(name string) *Fence {
 	f.mu.Lock()
 	defer f.mu.Unlock()

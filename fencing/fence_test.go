@@ -164,8 +164,8 @@ func TestPaused(t *testing.T) {
 	fencetest.Paused(t, open, backends.SharedRedis(t).URL(), l.Addr().String())
 }
 
-// An Advance waits for writes under older tokens that have begun, so that the one who
-// advanced reads what they wrote; and lets no further one begin.
+// An Advance waits for writes under older tokens that have begun, so that the one that advanced
+// reads all that they wrote; and no further one may begin.
 func TestAdvanceWaitsForWrites(t *testing.T) {
 	f := fencing.NewFence("n", 3)
 	begun, finish := make(chan struct{}), make(chan struct{})

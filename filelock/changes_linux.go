@@ -91,7 +91,7 @@ func (c *fileChanges) read(buf []byte) {
 			for d, users := range c.users {
 				if d == wd || mask&unix.IN_Q_OVERFLOW != 0 {
 					for w := range users {
-						w.signal.Ring()
+						w.signal.Notify()
 					}
 				}
 			}

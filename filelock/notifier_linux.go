@@ -315,6 +315,6 @@ func (p *notifier) dropLocked(o *peer) {
 	delete(p.byFD, o.fd)
 	closeFD(o.fd)
 	for w := range o.waiting {
-		w.signal.Ring()
+		w.signal.Notify()
 	}
 }

@@ -55,7 +55,7 @@ func (p *notifier) run() {
 			return
 		}
 		for w := range p.waiting {
-			w.signal.Ring()
+			w.signal.Notify()
 		}
 		p.mu.Unlock()
 	}

@@ -123,7 +123,7 @@ func (s *session) wake(number uint64) {
 	}
 	s.mu.Unlock()
 	if t != nil {
-		t.signal.Ring()
+		t.signal.Notify()
 	}
 	if inspect {
 		// Not here: a stopped process may hold the lock of the queue file,

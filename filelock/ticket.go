@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is an entry of ours, before, while and after it is in the queue.
@@ -64,7 +64,7 @@ func (t *ticket) present() (rec record, here bool, err error) {
 // Wait sleeps until it is signalled, and looks.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	select {
-	case <-t.signal.Rings():
+	case <-t.signal.C():
 		return t.Enqueue(ctx)
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
@@ -114,7 +114,7 @@ func (t *ticket) removeEntry(ctx context.Context) (who []wakeTarget, err error) 
 
 // waiter is woken by the notifier.
 type waiter struct {
-	signal bell.Bell
+	signal signal.Signal
 	left   atomic.Bool // does not wait any more, and will not again
 	peers  peerWatches // guarded by notifier.mu
 }

@@ -87,7 +87,7 @@ func (w *waiter) next(ctx context.Context, poll, retry time.Duration) error {
 	late := time.NewTimer(every)
 	defer late.Stop()
 	select {
-	case <-w.signal.Rings():
+	case <-w.signal.C():
 	case <-late.C:
 	case <-ctx.Done():
 	}

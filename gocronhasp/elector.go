@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// ErrNotLeader is what IsLeader says on all machines but one.
+// ErrNotLeader is the answer of IsLeader on all machines but one.
 var ErrNotLeader = errors.New("gocronhasp: this machine does not lead")
 
 // Elector stands for election in the background, again whenever a term has been lost. Safe
@@ -24,9 +24,9 @@ type Elector struct {
 	term *hasp.Term // of this machine, perhaps over; nil before the first
 }
 
-// NewElector returns a gocron.Elector that campaigns for the election called name until
-// Close. value (at most 1 KB) is published while this machine leads: its address, say. While
-// the store is away, or refuses, nobody leads here and the campaign is tried again.
+// NewElector returns a gocron.Elector that campaigns for the election called name until Close.
+// value (at most 1 KB) is published while this machine leads: its address, say. While the store is
+// unreachable, or refuses, this machine does not lead, and the campaign is tried again.
 func NewElector(c *hasp.Client, name string, value []byte, opts ...hasp.LockOption) *Elector {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Elector{election: c.Election(name, opts...), value: value, stop: stop, done: make(chan struct{})}
@@ -34,9 +34,9 @@ func NewElector(c *hasp.Client, name string, value []byte, opts ...hasp.LockOpti
 	return e
 }
 
-// IsLeader returns nil if this machine leads at this moment, and ErrNotLeader otherwise. It
-// asks no store: a lead that is lost ends here before another machine can begin to lead.
-// A job that runs longer than that should have a token of its own.
+// IsLeader returns nil if this machine leads at this moment, and ErrNotLeader otherwise. It asks no
+// store: a lead that is lost ends here before another machine can begin to lead. A job that runs
+// longer than that should have its own fencing token.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,8 +59,8 @@ func (e *Elector) Close(ctx context.Context) error {
 	return e.term.Resign(ctx)
 }
 
-// campaignAgain is the pause after a campaign that failed: the store is away, or the
-// election is refused for good, which nobody can cure by asking more often.
+// campaignAgain is the pause after a campaign that failed: the store is unreachable, or refuses the
+// election for good, and more frequent tries would not help.
 const campaignAgain = time.Second
 
 func (e *Elector) campaign(ctx context.Context) {

@@ -124,13 +124,13 @@ func TestElector(t *testing.T) {
 		schedule(t, gocron.WithDistributedElector(e), 20*time.Millisecond, r.job(i, 0))
 	}
 	testkit.Eventually(t, "runs", func() bool { n, _, _ := r.get(); return n >= 5 })
-	leads := func() (who []int) {
+	leads := func() (leaders []int) {
 		for i, e := range electors {
 			if e.IsLeader(t.Context()) == nil {
-				who = append(who, i)
+				leaders = append(leaders, i)
 			}
 		}
-		return who
+		return leaders
 	}
 	first := leads()
 	if len(first) != 1 {

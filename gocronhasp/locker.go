@@ -16,14 +16,13 @@ type Locker struct {
 }
 
 // NewLocker returns a gocron.Locker. The lock of a job is "gocron/" and the job's name
-// (gocron.WithName; without it the function's name, which changes when the code is moved).
-// A job whose lock is held elsewhere is skipped: nobody waits for its turn to run a job a
-// second time.
+// (gocron.WithName; without it the function's name, which changes when the code is moved). A job
+// whose lock is held elsewhere is skipped: no machine waits to run the job a second time.
 //
-// Clocks that differ by more than a job takes run it twice, one after the other: give
-// hasp.MinHold a time longer than that difference, and shorter than the job's interval.
-// A job is not told that its lock was lost; gocron has no way to. A job to which that
-// matters locks by itself, with hasp.Client.Do.
+// If clocks differ by more than a job takes, the job runs twice, one run after the other: give
+// hasp.MinHold a time longer than that difference, and shorter than the job's interval. A job does
+// not learn that its lock was lost; gocron cannot report it. A job that must know locks by itself,
+// with hasp.Client.Do.
 func NewLocker(c *hasp.Client, opts ...hasp.LockOption) *Locker {
 	return &Locker{client: c, prefix: "gocron/", opts: opts}
 }

@@ -25,7 +25,7 @@ func newGoZooKeeper(_ context.Context, _, address string, ttl time.Duration) (lo
 	if err != nil {
 		return nil, "", err
 	}
-	go func() { // the library drops events that nobody takes
+	go func() { // the library drops events that are not taken
 		for range events {
 		}
 	}()

@@ -106,7 +106,7 @@ func (b *bsmLock) check() (bool, error) {
 	return left > 0, err
 }
 
-// blind is the control that excludes nobody: whatever it is asked for, it has.
+// blind is the control that excludes no client: it reports every lock as acquired.
 type blind struct{}
 
 func newBlind(context.Context, string, string, time.Duration) (locker, string, error) {
@@ -118,9 +118,9 @@ func (blind) try(string) (bool, error) { return true, nil }
 func (blind) unlock() error            { return nil }
 func (blind) check() (bool, error)     { return true, nil }
 
-// blunt is the control that deletes whatever is at the key when it unlocks, as the simplest
-// of the hand-written Redis locks do: after a lease that was shorter than the work it frees
-// somebody else's lock.
+// blunt is the control that deletes the key without a check when it unlocks, as the simplest
+// hand-written Redis locks do: after a lease that was shorter than the work it frees another
+// client's lock.
 type blunt struct {
 	client *redis.Client
 	ttl    time.Duration

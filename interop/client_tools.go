@@ -49,7 +49,7 @@ func (e *etcdctl) lock(name string) error {
 	}
 	e.running, e.ended = cmd, make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // a signal is how it ends
+		_ = cmd.Wait() // it ends by a signal
 		close(e.ended)
 	}()
 	return nil
@@ -82,7 +82,7 @@ type shell struct {
 	take  string // with %s for the name and %s for how long to wait
 	now   string // the same without waiting
 	give  string
-	holds string // what asks whether it is held; "" if only the session's life tells
+	holds string // the query whether it is held; "" if only the session's life shows it
 	name  string
 }
 
@@ -100,7 +100,7 @@ func newShell(s shell, argv ...string) (*shell, error) {
 	return &s, cmd.Start()
 }
 
-// ask sends a query with one row of one column and returns that.
+// ask sends a query with one row of one column and returns the value.
 func (s *shell) ask(query, name string) (string, error) {
 	if _, err := fmt.Fprintf(s.in, query+";\n", name); err != nil {
 		return "", err
@@ -183,7 +183,7 @@ func newMariaDB(_ context.Context, _, address string, _ time.Duration) (locker, 
 	return s, "mariadb " + version, err
 }
 
-// migrateLock is what golang-migrate does before it migrates: its driver for pgx takes an
+// migrateLock takes the lock as golang-migrate does before it migrates: its driver for pgx takes an
 // advisory lock by the database's, the schema's and the table's name.
 type migrateLock struct{ driver database.Driver }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// clients are the libraries and tools that this program itself speaks for, by the name that
-// stands behind its word "client"; the other languages have programs of their own.
+// clients are the libraries and tools that this program itself runs, by the name after its argument
+// "client"; the other languages have separate programs.
 var clients = map[string]func(ctx context.Context, kind, address string, ttl time.Duration) (l locker, version string, err error){
 	"hasp":         newOurs,
 	"redsync":      newRedsync,
@@ -46,7 +46,7 @@ func beClient(args []string) error {
 	return serve(l, version, os.Stdin, os.Stdout)
 }
 
-// moduleVersion is what this program was built with: go.mod pins the Go libraries.
+// moduleVersion is the version that this program was built with: go.mod pins the Go libraries.
 func moduleVersion(path string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, m := range info.Deps {

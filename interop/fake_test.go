@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 
 // startFake is match.start for fakes: sides say of which kind ours and theirs are.
 func startFake(t *testing.T, dir string, sides map[bool]string) func(string, bool, time.Duration) (*process, error) {
-	return func(who string, ours bool, ttl time.Duration) (*process, error) {
-		p, err := start(who, []string{os.Args[0], asFake, sides[ours], dir, fmt.Sprint(ttl.Milliseconds())}, nil)
+	return func(label string, ours bool, ttl time.Duration) (*process, error) {
+		p, err := start(label, []string{os.Args[0], asFake, sides[ours], dir, fmt.Sprint(ttl.Milliseconds())}, nil)
 		if err == nil {
 			t.Cleanup(p.kill)
 		}
@@ -37,7 +37,7 @@ func startFake(t *testing.T, dir string, sides map[bool]string) func(string, boo
 	}
 }
 
-// beFake is such a client. Every kind but "good" has a fault of its own.
+// beFake is such a client. Every kind but "good" has a different fault.
 func beFake(kind, dir, ms string) error {
 	n, err := strconv.Atoi(ms)
 	if err != nil {
@@ -55,14 +55,15 @@ func beFake(kind, dir, ms string) error {
 	return serve(l, kind, os.Stdin, os.Stdout)
 }
 
-// fileLock is a lock with a lease that nobody renews: a file says who has it until when.
+// fileLock is a lock with a lease that is not renewed: a file names its holder and the end of the
+// lease.
 type fileLock struct {
 	kind, dir, me, name string
 	ttl                 time.Duration
 	until               time.Time
 }
 
-// change lets decide see who holds the lock, "" for nobody, and write who does from now on.
+// change lets decide see the holder of the lock, "" for none, and write the new holder.
 func (l *fileLock) change(decide func(holder string) (next string)) error {
 	f, err := os.OpenFile(filepath.Join(l.dir, l.name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

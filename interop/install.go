@@ -31,8 +31,8 @@ const (
 //go:embed versions.json versions.old.json java python node
 var sources embed.FS
 
-// sets are the files of versions, by what -versions calls them. Old ones are what
-// distributions with long-term support ship, and of that age.
+// sets are the files of versions, by their names for -versions. Old ones are what distributions
+// with long-term support ship, and of that age.
 var sets = map[string]string{"new": "versions.json", "old": "versions.old.json"}
 
 // versions are the packages of the other languages: language, package, version. Go's are
@@ -64,8 +64,8 @@ type cache struct {
 	errs [4]error
 }
 
-// command returns how the foreign client of a pair is started, without the arguments of
-// the protocol. What it needs is installed by the first who asks.
+// command returns how the foreign client of a pair is started, without the arguments of the
+// protocol. The first caller installs what it needs.
 func (c *cache) command(p pair) (argv, env []string, err error) {
 	if err := need(p.library); err != nil {
 		return nil, nil, err

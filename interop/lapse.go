@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Leases. Calm ones last whatever else the machine does, and no step takes one for lost: who
-// has lost it although it runs has failed. Short ones are to end, and so they may also end
-// when they should not: a machine that has no time for their holder during 3 seconds does
-// it. That says nothing about a lock, and the step is played again with a lease of twice
-// the length. Nothing is excused by that: the last attempt fails like every other step, and
-// whether two can hold one lock is seen with calm leases, too.
+// Leases. Calm ones last even on a busy machine, and no step treats one as lost: a running client
+// that loses one has failed. Short ones are to end, and so they may also end when they should not:
+// a machine that has no time for their holder during 3 seconds does it. That says nothing about a
+// lock, and the step is played again with a lease of twice the length. That excuses nothing: the
+// last attempt fails like every other step, and whether two can hold one lock is seen with calm
+// leases, too.
 const (
 	calm = 3 * time.Minute
 	// ZooKeeper's server grants 1 s and more, etcd's 2 s and more, in whole seconds.
@@ -19,7 +19,7 @@ const (
 	attempts = 4 // 3, 6, 12, 24 seconds
 )
 
-// lapse is that a short lease seems to have ended before its time had come in the step.
+// lapse reports that a short lease seems to have ended too early in the step.
 type lapse struct{ text string }
 
 func (l lapse) Error() string { return l.text }
@@ -32,7 +32,7 @@ func (m *match) patiently(s step) error {
 			err = s.run(m)
 		}
 		if err != nil {
-			m.end() // somebody may wait or hold where he should not
+			m.end() // a client may wait or hold where it should not
 		}
 		m.endShort()
 		if !errors.As(err, new(lapse)) || m.lease >= m.shortest<<(attempts-1) {

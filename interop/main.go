@@ -1,11 +1,11 @@
-// Command interop lets hasp and other people's lock libraries contend for the same locks
-// on real servers, and judges what comes of it.
+// Command interop lets hasp and other people's lock libraries contend for the same locks on real
+// servers, and judges the result.
 //
-// For each pair it starts a client of theirs and of ours as processes that speak one small
-// protocol (protocol.go), and goes through the steps of steps.go: exclusion, tries,
-// hand-overs both ways, holders killed and holders that overrun their lease. It installs what
-// it needs into a cache folder; versions.json and go.mod say which versions. Controls that are
-// broken on purpose show that the judge is awake.
+// For each pair it starts a client of theirs and one of hasp as processes that speak one small
+// protocol (protocol.go), and goes through the steps of steps.go: exclusion, tries, hand-overs both
+// ways, holders killed and holders that overrun their lease. It installs what it needs into a cache
+// folder; versions.json and go.mod say which versions. Controls that are broken on purpose show
+// that the judge is awake.
 //
 // The table goes to standard output, progress to standard error. The exit code is 1 if a
 // pair violated a lock or failed otherwise, and with CI set also if one could not be run.
@@ -146,8 +146,8 @@ func play(c *cache, p pair) *result {
 	return r
 }
 
-// prepareAndPlay fails if the pair could not be run: something is not installed. From
-// there on whatever fails is the pair's.
+// prepareAndPlay fails if the pair could not be run: a program is not installed. Every later
+// failure is the pair's.
 func prepareAndPlay(c *cache, p pair, r *result) error {
 	argv, env, err := c.command(p)
 	if err != nil {
@@ -167,12 +167,12 @@ func prepareAndPlay(c *cache, p pair, r *result) error {
 	}
 	defer os.RemoveAll(dir)
 	m := &match{pair: p, dir: dir, r: r, shortest: short}
-	m.start = func(who string, ours bool, ttl time.Duration) (*process, error) {
+	m.start = func(label string, ours bool, ttl time.Duration) (*process, error) {
 		ms := fmt.Sprint(ttl.Milliseconds())
 		if ours {
-			return start(who, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
+			return start(label, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
 		}
-		return start(who, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
+		return start(label, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
 	}
 	if p.special != nil {
 		m.note(p.special(m, server), "the whole")

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// match is one pair at work.
+// match is one running pair.
 type match struct {
 	pair
-	start func(who string, ours bool, ttl time.Duration) (*process, error)
+	start func(label string, ours bool, ttl time.Duration) (*process, error)
 	dir   string // for the counter
 	r     *result
 
@@ -37,7 +37,7 @@ func (m *match) play() {
 	}
 }
 
-// note keeps what a step has found, if anything.
+// note records the findings of a step.
 func (m *match) note(err error, step string) {
 	if err == nil {
 		return
@@ -49,7 +49,7 @@ func (m *match) note(err error, step string) {
 	m.r.Problems = append(m.r.Problems, problem{step, err.Error()})
 }
 
-// begin starts those who do not run.
+// begin starts the clients that do not run.
 func (m *match) begin() (err error) {
 	if m.theirs != nil {
 		return nil
@@ -82,8 +82,8 @@ func (m *match) endShort() {
 	}
 }
 
-// nameOf is the lock's name for one of the sides. Those who begin anew get a new one: what
-// the dead had may stand for as long as a calm lease. Names that mean something, such as a
+// nameOf is the lock's name for one of the sides. Clients that begin anew get a new one: the
+// entries of dead clients may last as long as a calm lease. Names that mean something, such as a
 // database's, stay: their locks end with the connection.
 func (m *match) nameOf(ours bool) string {
 	name := m.name

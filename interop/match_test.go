@@ -133,7 +133,7 @@ func TestPatiently(t *testing.T) {
 	}
 }
 
-// That the waiter has the lock too early is excused only by a holder who says it is lost.
+// That the waiter has the lock too early is excused only by a holder that reports the loss.
 func TestIntruded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -159,8 +159,7 @@ func TestIntruded(t *testing.T) {
 	}
 }
 
-// What the dead may still hold is not in the way of those who come after them, unless the
-// name has a meaning.
+// Locks that dead clients may still hold do not block later clients, unless the name has a meaning.
 func TestNames(t *testing.T) {
 	m := &match{pair: pair{name: "a", theirOwn: "hasp/a"}}
 	for _, c := range []struct {

@@ -12,9 +12,9 @@ type pair struct {
 	server        func(testing.TB) string
 
 	url      string // ours; %s is the server's address
-	ourKind  string // "read": we are readers
-	name     string // of the lock, for us
-	theirOwn string // and for them, if it is another
+	ourKind  string // "read": hasp's clients are readers
+	name     string // of the lock, for hasp
+	theirOwn string // and for the others, if it differs
 
 	life  life
 	pause int // ms after each round of count, which lets the other side in
@@ -22,7 +22,7 @@ type pair struct {
 	// special is run instead of the steps, with the server's address.
 	special func(m *match, server string) error
 
-	// old is the special of a pair whose old version has a fault of its own: it shows that.
+	// old is the special of a pair whose old version has a particular fault: it shows that.
 	old func(m *match, server string) error
 
 	// expect makes a control of it: the named steps, no others, are run, and each must
@@ -30,12 +30,12 @@ type pair struct {
 	expect []string
 }
 
-// life says what ends the lock of a holder that is stopped.
+// life says when the lock of a stopped holder ends.
 type life int
 
 const (
 	renewed life = iota // its lease, which the library renews while it runs
-	fixed               // its lease, which nobody renews: work may just take longer
+	fixed               // its lease, which is not renewed: work may just take longer
 	bound               // nothing: the connection stands
 )
 
@@ -50,7 +50,8 @@ func (p pair) title() string {
 	return p.store + " + " + p.theirs
 }
 
-// Ours. What takes a server a minute to answer is a busy machine's business, not the locks'.
+// Ours. If a server takes a minute to answer, the machine is busy; that is not a fault of the
+// locks.
 const (
 	zkURL       = "zookeeper://%s/locks?connect_timeout=1m"
 	setnxURL    = "redis://%s?strategy=setnx&connect_timeout=1m"

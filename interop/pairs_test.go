@@ -36,7 +36,7 @@ func TestPairsAreApart(t *testing.T) {
 	}
 }
 
-// What a pair says is known to those who are to do it.
+// The clients know every term that a pair uses.
 func TestPairsAreComplete(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range steps {
@@ -160,9 +160,9 @@ func TestOurs(t *testing.T) {
 	if held, err := a.check(); !held || err != nil {
 		t.Errorf("check: %v, %v", held, err)
 	}
-	for who, l := range map[string]locker{"another": b, "a reader": reader} {
+	for label, l := range map[string]locker{"another": b, "a reader": reader} {
 		if ok, err := l.try("x"); ok || err != nil {
-			t.Errorf("%s tries: %v, %v", who, ok, err)
+			t.Errorf("%s tries: %v, %v", label, ok, err)
 		}
 	}
 	if err := a.unlock(); err != nil {

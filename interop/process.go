@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// patience is how long is waited for what must come. Only a fault takes that long. Calm
-// leases are longer: what is had within it is not had by their end.
+// patience bounds the wait for an event that must come. Only a fault takes that long. Calm leases
+// are longer: a lock that is granted within it was not granted because one of them ended.
 const patience = 2 * time.Minute
 
 // process is a client that runs: see protocol.go for what is said to it.
 type process struct {
-	who     string // in messages
+	label   string // in messages
 	version string
 	cmd     *exec.Cmd
 	in      io.Writer
@@ -29,13 +29,13 @@ type process struct {
 	stderr  *tail
 }
 
-// start starts a client in a process group of its own, so that a signal also reaches the
-// tools that it starts, and returns when it is connected.
-func start(who string, argv, env []string) (*process, error) {
+// start starts a client in a separate process group, so that a signal also reaches the tools that
+// it starts, and returns when it is connected.
+func start(label string, argv, env []string) (*process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(cmd.Environ(), env...)
 	cmd.SysProcAttr = ownGroup()
-	p := &process{who: who, cmd: cmd, answers: make(chan string, 1), stderr: &tail{}}
+	p := &process{label: label, cmd: cmd, answers: make(chan string, 1), stderr: &tail{}}
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = time.Second // a tool that it leaves behind may hold the pipe
 	in, err1 := cmd.StdinPipe()
@@ -47,12 +47,12 @@ func start(who string, argv, env []string) (*process, error) {
 	// The signal for a parent's death means the thread's that started the child. Go ends a
 	// thread only with a goroutine that is locked to it, and none is.
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", who, err)
+		return nil, fmt.Errorf("%s: %w", label, err)
 	}
 	go p.read(out)
 	line, err := p.await(patience)
 	if err == nil && !strings.HasPrefix(line, "ready ") {
-		err = fmt.Errorf("%s begins with %q", who, line)
+		err = fmt.Errorf("%s begins with %q", label, line)
 	}
 	if err != nil {
 		p.kill()
@@ -82,11 +82,11 @@ func (p *process) await(d time.Duration) (string, error) {
 	select {
 	case line, ok := <-p.answers:
 		if !ok {
-			return "", fmt.Errorf("%s has ended: %s", p.who, p.stderr)
+			return "", fmt.Errorf("%s has ended: %s", p.label, p.stderr)
 		}
 		return line, nil
 	case <-time.After(d):
-		return "", fmt.Errorf("%s: %w within %s", p.who, errNoAnswer, d)
+		return "", fmt.Errorf("%s: %w within %s", p.label, errNoAnswer, d)
 	}
 }
 
@@ -105,7 +105,7 @@ func (p *process) awaitTime(d time.Duration) (time.Time, error) {
 	}
 	at, ok := parseTime(line)
 	if !ok {
-		return at, fmt.Errorf("%s answers %q", p.who, line)
+		return at, fmt.Errorf("%s answers %q", p.label, line)
 	}
 	return at, nil
 }
@@ -120,7 +120,7 @@ func parseTime(line string) (at time.Time, ok bool) {
 	return time.UnixMicro(us), true
 }
 
-// do has a command done that must succeed.
+// do sends a command that must succeed.
 func (p *process) do(command ...any) (time.Time, error) {
 	if err := p.send(command...); err != nil {
 		return time.Time{}, err
@@ -132,9 +132,8 @@ func (p *process) do(command ...any) (time.Time, error) {
 	return at, err
 }
 
-// saysLost reports whether a client says that what it has held is lost: when it is asked,
-// for which those libraries get some time that hear of it from their server, or when it
-// gives it back.
+// saysLost reports whether a client says that its lock is lost: when it is asked (libraries that
+// learn of it from their server get some time), or when it releases the lock.
 func (p *process) saysLost() bool {
 	for end := time.Now().Add(hearsay); ; time.Sleep(50 * time.Millisecond) {
 		answer, err := p.ask("check")
@@ -158,7 +157,7 @@ func (p *process) blocked(d time.Duration, holder *process) error {
 	case err != nil:
 		return err
 	}
-	return violation{1, fmt.Sprintf("%s answers %q while %s holds", p.who, line, holder.who)}
+	return violation{1, fmt.Sprintf("%s answers %q while %s holds", p.label, line, holder.label)}
 }
 
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
@@ -174,7 +173,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// tail keeps the end of what a program complains of.
+// tail keeps the end of a program's error output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -195,5 +194,5 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// self is this program, which is also the client of what it has libraries for.
+// self is this program, which is also the client for the libraries that it links.
 func self() (string, error) { return os.Executable() }

@@ -2,7 +2,8 @@ package main
 
 import "syscall"
 
-// ownGroup has a client die with us: one that waits for a lock would not see its input end.
+// ownGroup makes a client die with this program: one that waits for a lock would not see its input
+// end.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -87,7 +87,7 @@ func TestSaysLost(t *testing.T) {
 	}
 }
 
-// tail keeps the end, which has the reason, of whatever length.
+// tail keeps the end, which has the reason, of a text of any length.
 func TestTail(t *testing.T) {
 	var l tail
 	for i := range 1000 {

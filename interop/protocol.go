@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The protocol. Every client, ours and theirs, in whatever language, is a program that is
-// started as
+// The protocol. Every client, hasp's and the others', in any language, is a program that is started
+// as
 //
 //	PROGRAM LIBRARY KIND ADDRESS TTL_MS
 //
@@ -136,8 +136,8 @@ func count(l locker, rounds, pause, file, name string) error {
 	return nil
 }
 
-// increment is deliberately not atomic. A file that somebody else has just truncated reads
-// as 0: that is a lost update like any other, and no reason to stop.
+// increment is deliberately not atomic. A file that another client has just truncated reads as 0:
+// that is a lost update like any other, and no reason to stop.
 func increment(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

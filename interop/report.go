@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// result is what came of one pair.
+// result is the outcome of one pair.
 type result struct {
 	Store, Theirs, Version string
 	Acquisitions           int
 	Violations             int       // locks held by two, increments lost
 	Lapses                 int       `json:",omitempty"` // steps that were played again: see lapse.go
-	Problems               []problem `json:",omitempty"` // whatever failed, violations too
+	Problems               []problem `json:",omitempty"` // every failure, violations too
 	Missing                string    `json:",omitempty"` // why it could not be run
 	Control                bool      `json:",omitempty"` // broken on purpose
 	Caught                 bool      `json:",omitempty"` // a control in which every step has failed that must
@@ -98,8 +98,8 @@ func table(w io.Writer, results []*result) {
 	}
 }
 
-// verdict is what the run's exit code says. Where nobody looks at the table (demanding, as
-// in CI), a pair that was not run fails it.
+// verdict decides the run's exit code. Where no person reads the table (demanding, as in CI), a
+// pair that was not run fails it.
 func verdict(results []*result, demanding bool) error {
 	bad, missing := 0, 0
 	for _, r := range results {

@@ -81,7 +81,7 @@ func TestVerdict(t *testing.T) {
 		{"all good", []*result{good, caught}, false, false},
 		{"one bad", []*result{good, bad}, true, true},
 		{"one not run", []*result{good, missing}, false, true},
-		{"a control that nobody has caught", []*result{good, awake}, true, true},
+		{"a control that was not caught", []*result{good, awake}, true, true},
 	} {
 		if err := verdict(c.results, false); (err != nil) != c.bad {
 			t.Errorf("%s: %v", c.name, err)

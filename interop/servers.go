@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// bed is what internal/backends takes for a test. What it starts is shared by all pairs
-// and ends with this process, by its janitor: there is nothing to clean up before.
+// bed stands in for the test in calls of internal/backends. All pairs share its servers, and the
+// janitor ends them with this process: there is nothing to clean up before.
 type bed struct{ backends.Program }
 
 // Cleanup does nothing.

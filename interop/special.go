@@ -70,8 +70,8 @@ func (m *match) zkCli(server string) (err error) {
 	return nil
 }
 
-// afterEviction keeps a note of an eviction where zklock keeps it, in the data of the lock's
-// node, and has both sides contend there: that data is nobody's business but ours.
+// afterEviction keeps a note of an eviction where zklock keeps it, in the data of the lock's node,
+// and makes both sides contend there: only hasp may use that data.
 func (m *match) afterEviction(server string) error {
 	const why = "its host is gone"
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -143,7 +143,7 @@ func (m *match) flock(dir string) (err error) {
 	}
 	m.end()
 	if err := exclusive(); err != nil {
-		return fmt.Errorf("flock(1) of a store that nobody uses: %w", err)
+		return fmt.Errorf("flock(1) of an unused store: %w", err)
 	}
 
 	holder := exec.Command("flock", "--exclusive", dir, "sh", "-c", "echo held; read _")

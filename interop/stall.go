@@ -13,20 +13,20 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// readersWaitBehind shows the fault of kazoo's ReadLock before 2.9.0, in place of the steps,
-// in which it stops both sides for good: a reader waits for the last writer in the queue even
-// if that stands behind it, and the writer waits for the reader (kazoo's issue 649). It is
-// kazoo's own: two of its WriteLocks are in the place of our writers first.
+// readersWaitBehind shows the fault of kazoo's ReadLock before 2.9.0, in place of the steps, in
+// which it stops both sides for good: a reader waits for the last writer in the queue even if that
+// stands behind it, and the writer waits for the reader (kazoo's issue 649). It is kazoo's own
+// fault: at first two of its WriteLocks stand in for hasp's writers.
 //
-// We cannot mend it. No node tells an old reader that waits from one that holds, or from a
-// new one; a writer that stepped back for it would let go of its place beside every reader.
+// hasp cannot repair it. No node distinguishes an old reader that waits from one that holds, or
+// from a new one; a writer that stepped back for it would lose its place beside every reader.
 func (m *match) readersWaitBehind(server string) error {
 	conn, events, err := zk.Connect([]string{server}, calm, zk.WithLogger(log.New(io.Discard, "", 0)))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	go func() { // the library drops events that nobody takes
+	go func() { // the library drops events that are not taken
 		for range events {
 		}
 	}()
@@ -46,9 +46,9 @@ func (m *match) readersWaitBehind(server string) error {
 // waitsBehind queues a writer, a reader and a writer. When the first lets go, it is the
 // reader's turn; but the reader gets the lock only when the second has left the queue.
 func (m *match) waitsBehind(conn *zk.Conn, server, name string, ours bool) error {
-	begin := func(who, kind string, ours bool) (*process, error) {
+	begin := func(label, kind string, ours bool) (*process, error) {
 		m.kind = kind
-		return m.start(who, ours, calm)
+		return m.start(label, ours, calm)
 	}
 	first, err1 := begin("the first writer", "WriteLock", ours)
 	reader, err2 := begin("the reader", "ReadLock", false)

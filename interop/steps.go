@@ -15,14 +15,14 @@ const (
 	settle = 100 * time.Millisecond // until a client that was asked for a lock waits for it
 	shakes = 9                      // hand-overs that are measured, each way
 
-	// hearsay is how long a library that hears of a loss from its server may take to say so.
+	// hearsay is how long a library that learns of a loss from its server may take to report it.
 	hearsay = 10 * time.Second
 
-	// precision is what a server's clock, read now and then, may lag behind ours.
+	// precision is how far a server's clock, read now and then, may lag behind this machine's.
 	precision = 100 * time.Millisecond
 )
 
-// violation is that n locks were held by two, or n increments were lost.
+// violation reports that n locks were held by two, or n increments were lost.
 type violation struct {
 	n    int
 	text string
@@ -30,7 +30,7 @@ type violation struct {
 
 func (v violation) Error() string { return v.text }
 
-// step is one thing that is tried with a pair.
+// step is one test of a pair.
 type step struct {
 	name string
 	run  func(*match) error
@@ -50,7 +50,7 @@ var steps = []step{
 // rounds is how many increments each side makes.
 const rounds = 100
 
-// exclusion has both sides increment a counter that nothing but the lock protects.
+// exclusion makes both sides increment a counter that only the lock protects.
 func (m *match) exclusion() error {
 	file := filepath.Join(m.dir, "counter")
 	if err := os.WriteFile(file, []byte("0"), 0o644); err != nil {
@@ -94,12 +94,12 @@ func counted(p *process, file string) error {
 			before, grown = now, time.Now()
 		}
 		if time.Since(grown) > patience {
-			return fmt.Errorf("%s: the counter is still %q after %s", p.who, before, patience)
+			return fmt.Errorf("%s: the counter is still %q after %s", p.label, before, patience)
 		}
 	}
 }
 
-// tries has each side refused, without waiting, while the other holds.
+// tries checks that each side is refused, without waiting, while the other holds.
 func (m *match) tries() error {
 	for _, s := range []struct{ holder, other *process }{{m.ours, m.theirs}, {m.theirs, m.ours}} {
 		if _, err := m.lockBy(s.holder); err != nil {
@@ -112,9 +112,9 @@ func (m *match) tries() error {
 		}
 		switch {
 		case strings.HasPrefix(answer, "ok"):
-			return violation{1, fmt.Sprintf("%s has it by a try while %s holds", s.other.who, s.holder.who)}
+			return violation{1, fmt.Sprintf("%s has it by a try while %s holds", s.other.label, s.holder.label)}
 		case answer != "busy" && answer != "none":
-			return fmt.Errorf("try: %s answers %q", s.other.who, answer)
+			return fmt.Errorf("try: %s answers %q", s.other.label, answer)
 		}
 		if _, err := s.holder.do("unlock"); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (m *match) tries() error {
 	return nil
 }
 
-// wake has one side wait until the other lets go, several times.
+// wake makes one side wait until the other releases, several times.
 func (m *match) wake(holder, waiter *process, median *millis) error {
 	var took []time.Duration
 	for range shakes {
@@ -145,7 +145,7 @@ func (m *match) wake(holder, waiter *process, median *millis) error {
 			return fmt.Errorf("the waiter after the release: %w", err)
 		}
 		if got.Before(left) {
-			return violation{1, fmt.Sprintf("%s had it %s before %s let go", waiter.who, left.Sub(got), holder.who)}
+			return violation{1, fmt.Sprintf("%s had it %s before %s let go", waiter.label, left.Sub(got), holder.label)}
 		}
 		took = append(took, got.Sub(left))
 		m.r.Acquisitions += 2
@@ -158,14 +158,14 @@ func (m *match) wake(holder, waiter *process, median *millis) error {
 	return nil
 }
 
-// hold starts a client of one side with a short lease, which takes the lock after asked, and
-// has the other side wait behind it.
+// hold starts a client of one side with a short lease, which takes the lock after asked, and makes
+// the other side wait behind it.
 func (m *match) hold(ours bool) (waiter *process, asked time.Time, err error) {
-	who, waiter := "the other, with a short lease,", m.ours
+	label, waiter := "the other, with a short lease,", m.ours
 	if ours {
-		who, waiter = "hasp, with a short lease,", m.theirs
+		label, waiter = "hasp, with a short lease,", m.theirs
 	}
-	if m.short, err = m.start(who, ours, m.lease); err == nil {
+	if m.short, err = m.start(label, ours, m.lease); err == nil {
 		asked = time.Now()
 		_, err = m.short.do("lock", m.nameOf(ours))
 	}
@@ -176,8 +176,8 @@ func (m *match) hold(ours bool) (waiter *process, asked time.Time, err error) {
 	return waiter, asked, waiter.send("lock", m.nameOf(!ours))
 }
 
-// killed has the holder die by SIGKILL. Whoever waits gets the lock when the holder's lease
-// has ended, or at once where the lock is bound to a connection.
+// killed kills the holder by SIGKILL. The waiter gets the lock when the holder's lease has ended,
+// or at once where the lock is bound to a connection.
 func (m *match) killed(ours bool, after *millis) error {
 	waiter, _, err := m.hold(ours)
 	if err != nil {
@@ -195,7 +195,7 @@ func (m *match) killed(ours bool, after *millis) error {
 	}
 	if got.Before(dead) {
 		// A lock that does not exclude would have been had before we looked.
-		return lapse{fmt.Sprintf("%s had it %s before the holder was killed", waiter.who, dead.Sub(got))}
+		return lapse{fmt.Sprintf("%s had it %s before the holder was killed", waiter.label, dead.Sub(got))}
 	}
 	*after = millis(got.Sub(dead))
 	m.r.Acquisitions += 2
@@ -203,9 +203,9 @@ func (m *match) killed(ours bool, after *millis) error {
 	return err
 }
 
-// overrun has the holder work for longer than its lease: it is stopped meanwhile, unless
-// nothing renews its lease anyway. The waiter then has the lock. When the holder goes on, we
-// must say that it is lost, and whoever gives it back late must not take it from the waiter.
+// overrun makes the holder work for longer than its lease: it is stopped meanwhile, unless its
+// lease is not renewed anyway. The waiter then has the lock. When the holder continues, hasp must
+// report the loss, and a late release must not take the lock from the waiter.
 func (m *match) overrun(ours bool, told *string) error {
 	waiter, asked, err := m.hold(ours)
 	if err != nil {
@@ -223,7 +223,7 @@ func (m *match) overrun(ours bool, told *string) error {
 		return fmt.Errorf("the waiter after the holder's lease: %w", err)
 	}
 	if early := asked.Add(m.lease - precision).Sub(got); !renewed && early > 0 {
-		return violation{1, fmt.Sprintf("%s has it %s before the lease of %s is over", waiter.who, early, m.short.who)}
+		return violation{1, fmt.Sprintf("%s has it %s before the lease of %s is over", waiter.label, early, m.short.label)}
 	}
 	m.r.Acquisitions += 2
 	m.short.resume()
@@ -246,7 +246,7 @@ func (m *match) overrun(ours bool, told *string) error {
 			return err
 		}
 	} else if strings.HasPrefix(answer, "ok") {
-		return violation{1, fmt.Sprintf("a third has it by a try after the late unlock, while %s holds", waiter.who)}
+		return violation{1, fmt.Sprintf("a third has it by a try after the late unlock, while %s holds", waiter.label)}
 	} else if answer != "busy" {
 		return fmt.Errorf("a third that tries answers %q", answer)
 	}
@@ -254,8 +254,8 @@ func (m *match) overrun(ours bool, told *string) error {
 	return err
 }
 
-// asked notes what a holder that has lost its lock is told, when it asks and when it gives
-// back. Ours must be told at once.
+// asked records what a holder that has lost its lock learns, when it asks and when it releases.
+// hasp's must learn it at once.
 func (m *match) asked(ours bool, told *string) error {
 	when, resumed := "at once", time.Now()
 	checked, err := m.short.ask("check")
@@ -292,7 +292,7 @@ func (m *match) asked(ours bool, told *string) error {
 	return nil
 }
 
-// kept is overrun where a holder that is merely stopped keeps the lock.
+// kept is overrun for locks that a stopped holder keeps.
 func (m *match) kept(waiter *process, told *string) error {
 	if err := waiter.blocked(m.lease+settle, m.short); err != nil {
 		return err

@@ -37,7 +37,7 @@ type scheme interface {
 	fit(ctx context.Context) error
 }
 
-// grip is an answer of grab.
+// grip is the answer of grab.
 type grip struct {
 	got        bool
 	token      uint64

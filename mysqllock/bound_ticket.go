@@ -14,7 +14,7 @@ import (
 // whether the client of a waiting statement is still there; after this time it does.
 const waitMost = 10
 
-// boundTicket is the grip on one lock. It has a connection of its own from the first request
+// boundTicket is the ticket of one lock. It has its own connection from the first request
 // on: for as long as there may be a lock on it, nobody else can get that connection.
 type boundTicket struct {
 	session *boundSession
@@ -139,8 +139,8 @@ func (t *boundTicket) grab(ctx context.Context, seconds int) (grip, error) {
 	return b.scheme.grab(ctx, t.conn, t.request, seconds)
 }
 
-// have notes that the lock is ours, and sets the alarm. If the connection ended in between
-// the alarm cannot stand, and the lock has gone before anybody was told of it.
+// have notes that the lock is ours, and has the connection monitored. If the connection ended in between
+// that fails, and the lock has gone before any caller was told of it.
 func (t *boundTicket) have(g grip) (driver.Verdict, error) {
 	t.mu.Lock()
 	left := t.left

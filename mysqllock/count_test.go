@@ -186,7 +186,7 @@ func queueCosts(t *testing.T, m *backends.MariaDB, n int) {
 	count, base := counted(t, m)
 	b := testkit.Open(t, param(base, "connections=1"))
 	defer b.Close()
-	// Below the core, whose gate would let one of a client's waiters into the queue.
+	// Below the core, whose local queue would let one of a client's waiters into the queue.
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)

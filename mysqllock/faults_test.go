@@ -379,7 +379,7 @@ func TestTryPassesManyDead(t *testing.T) {
 
 // L4: whoever has died keeps nobody out while somebody is removing him, who has not come to this
 // name yet: a try waits for that. (For up to a second it was told that the lock was taken.) Here
-// nobody is: the claim is of one who has died himself.
+// discardLogger is: the claim is of one who has died himself.
 func TestTryBesideRemoval(t *testing.T) {
 	t.Parallel()
 	c, db := ownTables(t, "removal_")

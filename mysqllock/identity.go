@@ -36,7 +36,7 @@ func (b *bound) Identity(ctx context.Context) (string, error) {
 	if b.opts.Strategy == StrategyRow {
 		return b.drawn(ctx, string(StrategyRow), false)
 	}
-	w, err := b.whereabouts(ctx, false)
+	w, err := b.location(ctx, false)
 	if err != nil {
 		return "", err
 	}
@@ -49,7 +49,7 @@ func (b *bound) Identity(ctx context.Context) (string, error) {
 
 // drawn is for a strategy with tables.
 func (s *store) drawn(ctx context.Context, strategy string, shared bool) (string, error) {
-	w, err := s.whereabouts(ctx, shared)
+	w, err := s.location(ctx, shared)
 	if err != nil {
 		return "", err
 	}
@@ -63,16 +63,16 @@ func (s *store) drawn(ctx context.Context, strategy string, shared bool) (string
 	return "mysql " + strategy + " " + id + " " + digest(w.server, w.database, s.opts.Prefix), nil
 }
 
-// whereabouts is where a store is, by its own account.
-type whereabouts struct {
+// location is where a store is, by its own account.
+type location struct {
 	server, database string
 	folded           bool // the case of a database's name does not count
 }
 
-// whereabouts asks what every user may. MySQL draws a number for each server. MariaDB computes one,
+// location asks what every user may. MySQL draws a number for each server. MariaDB computes one,
 // of the network card and the port, which are alike in many a container; the host's name and
 // the directory help. The nodes of a cluster share one number, if that is wanted.
-func (s *store) whereabouts(ctx context.Context, shared bool) (w whereabouts, err error) {
+func (s *store) location(ctx context.Context, shared bool) (w location, err error) {
 	v := map[string]string{}
 	read := func(text string) error {
 		return each(ctx, s.work, text, func(r *sql.Rows) error {

@@ -20,7 +20,7 @@ const (
 // listener follows the session's bell while something waits. Whoever starts the listening
 // anew goes on where the last one ended: what was told is not told again.
 type listener struct {
-	line  *line
+	line  *keptConn
 	bell  uint64 // the last ring that was told
 	place int    // how far in front we were, and since when; the server's, handed back
 	still int64
@@ -33,7 +33,7 @@ func (s *session) listenLocked() {
 		return
 	}
 	s.listening = true
-	s.ear.place = -1 // another wait begins
+	s.listener.place = -1 // another wait begins
 	s.listeners.Add(1)
 	go func() {
 		defer s.listeners.Done()
@@ -69,14 +69,14 @@ func (s *session) waits() bool {
 		}
 	}
 	s.listening = false
-	s.ear.line.rest()
+	s.listener.line.rest()
 	return false
 }
 
 // listen makes one call and hands out what it brought. A call that is not answered in its
 // time is given up with its connection.
 func (s *session) listen(ctx context.Context) error {
-	l := &s.ear
+	l := &s.listener
 	most := min(listenMost, s.Options.TTL)
 	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *session) listen(ctx context.Context) error {
 		})
 		whole = err == nil
 		if whole && stale {
-			err = s.table.reap(ctx, c)
+			err = s.table.removeDead(ctx, c)
 		}
 		return err
 	})

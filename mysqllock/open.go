@@ -124,7 +124,7 @@ func New(db *sql.DB, o *Options) (driver.Backend, error) {
 // not counted against the others if the pools are ours.
 type pools struct {
 	work, kept *sql.DB
-	alarms     *alarms // of kept; nil for a pool of the user's
+	alarms     *connMonitors // of kept; nil for a pool of the user's
 	label      string
 	own        bool
 }
@@ -155,7 +155,7 @@ type store struct {
 	pools
 	opts   Options
 	schema *schema
-	gate   gate // until the store is found fit for use
+	gate   successOnce // until the store is found fit for use
 }
 
 func (s *store) String() string { return s.label }

@@ -35,7 +35,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 			_ = s.compare(ctx, c, known, server)
 		}
 		if stale {
-			_ = s.table.reap(ctx, c)
+			_ = s.table.removeDead(ctx, c)
 		}
 		if untidy {
 			s.table.sweep(ctx, c)

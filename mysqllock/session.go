@@ -26,14 +26,14 @@ type session struct {
 	table *table
 	id    string
 
-	renewal *line // for renewals alone
+	renewal *keptConn // for renewals alone
 
-	ear       listener // used by one listener at a time
+	listener  listener // used by one listener at a time
 	listeners sync.WaitGroup
 	listening bool // guarded by the session's lock
 }
 
-// ticket is the grip on one entry. Nothing is kept with it.
+// ticket is the ticket of one entry. The driver keeps nothing with it.
 type (
 	ticket = pushqueue.Ticket[extra]
 	extra  struct{}
@@ -44,7 +44,7 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{
 		table: t, id: strings.ToLower(cryptorand.Text()),
-		renewal: newLine(t.kept), ear: listener{line: newLine(t.kept), place: -1},
+		renewal: newKeptConn(t.kept), listener: listener{line: newKeptConn(t.kept), place: -1},
 	}
 	s.Session = pushqueue.New[extra](s, o)
 	s.Waiting = s.listenLocked
@@ -54,7 +54,7 @@ func newSession(t *table, o driver.SessionOptions) *session {
 // Close removes the session with all its entries. It may be called again after an error.
 func (s *session) Close(ctx context.Context) error {
 	s.End() // and with it the listening
-	err := s.table.bury(ctx, s.table.work, s.id)
+	err := s.table.endSession(ctx, s.table.work, s.id)
 	if missing(err) {
 		err = nil // there is nothing left to remove
 	}

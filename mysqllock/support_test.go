@@ -14,7 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/handmade"
+	"github.com/hasplock/hasp/internal/naivelock"
 	"github.com/hasplock/hasp/internal/testkit"
 	_ "github.com/hasplock/hasp/mysqllock"
 )
@@ -57,9 +57,9 @@ func poolAt(t testing.TB, addr, database string) *sql.DB {
 }
 
 // byHand is the control: a lock that somebody has written by hand, and still believes in.
-func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
+func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
 	t.Helper()
-	return handmade.Hold(ctx(t), t, db, name, T)
+	return naivelock.Hold(ctx(t), t, db, name, T)
 }
 
 // naiveGetLock is the control for locks that are bound to a connection: nobody looks at the

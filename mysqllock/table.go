@@ -109,7 +109,7 @@ const removalPause = 20 * time.Millisecond
 // passDead removes what the dead have left, or gives whoever is at it a moment.
 func (t *table) passDead(ctx context.Context, stale int) error {
 	if stale == staleSessions {
-		return t.reap(ctx, t.work)
+		return t.removeDead(ctx, t.work)
 	}
 	select {
 	case <-ctx.Done():

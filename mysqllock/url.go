@@ -82,7 +82,7 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	}
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Timeout = "tcp", timeout
-	cfg.Logger = nobody{} // a library does not write to standard error
+	cfg.Logger = discardLogger{} // a library does not write to standard error
 	if cfg.Addr, cfg.DBName, err = place(u); err != nil {
 		return nil, o, err
 	}
@@ -173,7 +173,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	// A held lock's connection is silent between two renewals, however long they are.
 	bound := cfg.Clone()
 	bound.Params = map[string]string{"wait_timeout": "86400"}
-	if p.alarms, err = newAlarms(bound); err != nil {
+	if p.alarms, err = newConnMonitors(bound); err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	p.kept = sql.OpenDB(p.alarms)
@@ -188,7 +188,7 @@ func limit(db *sql.DB, connections int) {
 	db.SetConnMaxIdleTime(restMost)
 }
 
-// nobody is who the client library may tell its troubles: each is also an error.
-type nobody struct{}
+// discardLogger drops what the client library logs: each message is an error as well.
+type discardLogger struct{}
 
-func (nobody) Print(...any) {}
+func (discardLogger) Print(...any) {}

@@ -22,14 +22,14 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	if err := t.fit(ctx); err != nil {
 		return err
 	}
-	l := newLine(t.kept)
+	l := newKeptConn(t.kept)
 	defer l.rest()
-	var last sight
+	var last queueState
 	for since := time.Now(); ; {
-		var now sight
+		var now queueState
 		began := time.Now()
 		err := l.do(ctx, func(c *sql.Conn) (err error) {
-			now, err = t.glance(ctx, c, name)
+			now, err = t.look(ctx, c, name)
 			return err
 		})
 		if err != nil {
@@ -56,10 +56,10 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	}
 }
 
-// sight is as much of a queue as cannot stay the same when the queue changes. While seq stays
-// nobody came; then while entries stays nobody left; and then units only fall, editions only
+// queueState is as much of a queue as cannot stay the same when the queue changes. While seq stays
+// discardLogger came; then while entries stays nobody left; and then units only fall, editions only
 // grow, and sessions only die.
-type sight struct {
+type queueState struct {
 	looked                             bool // also at a name that nobody has used
 	seq                                uint64
 	entries, units, editions, orphaned int64
@@ -67,15 +67,15 @@ type sight struct {
 
 // forgotten reports that the only change is the row of a name that nobody has used for long: it
 // was swept, of which no watch should tell.
-func (s sight) forgotten(last sight) bool {
+func (s queueState) forgotten(last queueState) bool {
 	return s.seq == 0 && s.entries == 0 && last.entries == 0 && last.looked
 }
 
-// glance makes one look. One that is not answered ends the watch.
-func (t *table) glance(ctx context.Context, q querier, name string) (sight, error) {
+// look makes one look. One that is not answered ends the watch.
+func (t *table) look(ctx context.Context, q querier, name string) (queueState, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listenMost, errSilent)
 	defer cancel()
-	s := sight{looked: true}
+	s := queueState{looked: true}
 	err := row(ctx, q, t.named(`SELECT COALESCE((SELECT seq FROM {p}names WHERE name = ?), 0), COUNT(*),
 		COALESCE(SUM(e.units), 0), COALESCE(SUM(e.edition), 0), COALESCE(SUM(s.expires <= UTC_TIMESTAMP(6)), 0)
 		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session WHERE e.name = ?`, name, name),

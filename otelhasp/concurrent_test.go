@@ -62,7 +62,7 @@ hasp.releases{name=2,result=unknown,store=mem://} 0
 `)
 }
 
-// Of those who measure the first of a name at the same moment, all count.
+// If several goroutines measure the first event of a name at the same moment, all count.
 func TestFirstAtOnce(t *testing.T) {
 	const goroutines, rounds = 8, 200
 	var ready sync.WaitGroup

@@ -1,4 +1,4 @@
-// Package otelhasp tells OpenTelemetry what a hasp client does: by spans, by metrics, or by
+// Package otelhasp reports to OpenTelemetry what a hasp client does: by spans, by metrics, or by
 // both.
 //
 //	tracing := otelhasp.New(otelhasp.Options{})
@@ -7,10 +7,9 @@
 //
 // # Spans
 //
-// A span for each acquisition, with the waiting as an event in it. It ends when the lock is
-// had, or is not to be had; it is a child of the span in the caller's context. A loss is an
-// event of the span that was current when the lock was taken, if that is still being
-// recorded.
+// A span for each acquisition, with the wait as an event in it. It ends when the acquisition
+// succeeds or fails; it is a child of the span in the caller's context. A loss is an event of the
+// span that was current when the lock was taken, if that is still being recorded.
 //
 // # Metrics
 //
@@ -37,14 +36,14 @@
 // limit throws those beyond it together. Those of queues are of the locks that
 // [Metrics.Queues] was asked for, by name.
 //
-// Where Prometheus's rules translate these, they come out as promhasp's: hasp.wait as
-// hasp_wait_seconds, hasp.lost as hasp_lost_total. The labels keep their prefix, since
-// attributes of one process share one space: with hasp_store, hasp_result, hasp_reason and
-// hasp_name for the labels in its queries, docs/grafana/hasp.json shows them.
+// Prometheus's rules translate these names to promhasp's: hasp.wait as hasp_wait_seconds, hasp.lost
+// as hasp_lost_total. The labels keep their prefix, since attributes of one process share one
+// space: with hasp_store, hasp_result, hasp_reason and hasp_name for the labels in its queries,
+// docs/grafana/hasp.json shows them.
 //
 // A wait, a hold and every count of an acquisition carry the caller's context to the SDK, so
 // that its exemplars lead to the trace.
 package otelhasp
 
-// scope is the instrumentation scope of all that is told.
+// scope is the instrumentation scope of all reports.
 const scope = "github.com/hasplock/hasp/otelhasp"

@@ -17,8 +17,8 @@ import (
 	"github.com/hasplock/hasp/otelhasp"
 )
 
-// A program that sets its provider after it has opened its client, and after a lock was
-// taken, sees what is held. It is a process of its own: the global provider can be set once.
+// A program that sets its provider after it has opened its client, and after a lock was taken, sees
+// the held locks. It is a separate process: the global provider can be set once.
 func TestLateProvider(t *testing.T) {
 	const late = "OTELHASP_TEST_LATE"
 	if os.Getenv(late) == "" {

@@ -17,20 +17,20 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// MetricsOptions set what is measured. The zero value is right for most. There are none for
-// histogram buckets, or to leave a metric out: a View of the provider does both.
+// MetricsOptions are the options of NewMetrics. The zero value is right for most programs. There is
+// no option for histogram buckets, or to leave a metric out: a View of the provider does both.
 type MetricsOptions struct {
 	// Provider makes the instruments. Default: the global one.
 	Provider metric.MeterProvider
 
-	// Name makes an attribute, hasp.name, of a lock's name, "" to have one for all others.
-	// Return few different values: strings.Cut(name, "/") gives "orders" for "orders/42".
-	// It is called for every event of a lock, by many goroutines. nil: no such attribute.
+	// Name makes an attribute, hasp.name, of a lock's name, "" for one series of all others. Return
+	// few different values: strings.Cut(name, "/") gives "orders" for "orders/42". It is called for
+	// every event of a lock, by many goroutines. nil: no such attribute.
 	Name func(lock string) string
 }
 
-// Metrics is a hasp.Observer. One may serve any number of clients; their stores are told
-// apart by an attribute. Safe for use by many goroutines.
+// Metrics is a hasp.Observer. One may serve any number of clients; an attribute distinguishes their
+// stores. Safe for use by many goroutines.
 type Metrics struct {
 	meter metric.Meter
 	name  func(string) string
@@ -42,10 +42,10 @@ type Metrics struct {
 	margins sync.Map // store, a string → time.Duration, of its last renewal
 }
 
-// lockKey is what tells one series about locks from another.
+// lockKey distinguishes the series about locks.
 type lockKey struct{ store, name string }
 
-// lock is what is measured under one key.
+// lock holds the measurements under one key.
 type lock struct {
 	attributes []attribute.KeyValue // clipped, so that no two goroutines append in the same place
 	held       atomic.Int64
@@ -60,9 +60,9 @@ func (l *lock) all() metric.MeasurementOption { return metric.WithAttributes(l.a
 
 func ofStore(store string) attribute.KeyValue { return attribute.String("hasp.store", store) }
 
-// NewMetrics makes the instruments. Make it once for a provider, for as long as that lives,
-// and give it to each client with hasp.WithObserver. The error is the provider's, which a
-// View of its may cause: then nothing is measured.
+// NewMetrics makes the instruments. Call it once for a provider, for the provider's lifetime, and
+// give the result to each client with hasp.WithObserver. The error is the provider's, and may come
+// from one of its Views: then nothing is measured.
 func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	if o.Provider == nil {
 		o.Provider = otel.GetMeterProvider()
@@ -83,7 +83,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	m.acquisitions = counter("hasp.acquisitions", "{acquisition}", "Acquisitions that ended, by result: acquired, busy (a try), failed.")
 	m.released = counter("hasp.releases", "{release}", "Releases, by result: confirmed, unknown, lost.")
 	m.lost = counter("hasp.lost", "{lease}", "Leases lost before their release, by reason.")
-	m.requeued = counter("hasp.requeued", "{waiter}", "Waiters whose place was lost with their session, and who queued again.")
+	m.requeued = counter("hasp.requeued", "{waiter}", "Waiters whose place was lost with their session, and that queued again.")
 	m.renewals = counter("hasp.renewals", "{renewal}", "Renewals of sessions, by result: ok, failed.")
 	m.wait = histogram("hasp.wait", "How long acquisitions took that got the lock.")
 	m.hold = histogram("hasp.hold", "How long locks were held, to their release or loss.")
@@ -94,15 +94,15 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	return m, nil
 }
 
-// observable makes the two that are read when they are wanted: what is held, and the margin.
+// observable makes the two metrics that are read on demand: the held leases, and the margin.
 //
-// They could be told at each event too, but the API lets a program set its provider after it
-// has opened its clients, and drops what was measured before. A counter is too low then, as
-// everybody's is; but a lease that was taken before and released after would count as -1 for
-// ever. And a margin told at each renewal is missing from every reading between two of them
-// where the exporter wants deltas.
+// They could also be recorded at each event, but the API lets a program set its provider after it
+// has opened its clients, and drops the earlier measurements. Then a counter is too low, as every
+// counter is; but a lease that was taken before and released after would count as -1 for ever. And
+// with an exporter of deltas, a margin that is recorded at each renewal is missing from every
+// reading between two renewals.
 func (m *Metrics) observable() error {
-	// Held is a sum, not a gauge: that of all stores, processes and names means something.
+	// Held is a sum, not a gauge: the sum over all stores, processes and names has a meaning.
 	held, err := m.meter.Int64ObservableUpDownCounter("hasp.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held at the moment."))
 	margin, err2 := m.meter.Float64ObservableGauge("hasp.renewal_margin", metric.WithUnit("s"),
@@ -122,14 +122,14 @@ func (m *Metrics) observable() error {
 	return err
 }
 
-// lock returns what the event's lock is measured under. Whoever comes first under a key has
-// its counters begin at 0, and those of its store.
+// lock returns the measurements for the event's lock. The first event of a key makes its counters,
+// and those of its store, begin at 0.
 //
-// OpenTelemetry itself does not need that: a counter's every reading says since when it
-// counts, so that a first value of 1 is an increase. But Prometheus, where many of them end,
-// does not look at that by default: it compares readings, and a counter that comes into
-// being with its first event never shows it. The first loss is the one that somebody must be
-// told of. A histogram has no such beginning: there is no recording nothing.
+// OpenTelemetry itself does not need that: a counter's every reading says since when it counts, so
+// that a first value of 1 is an increase. But Prometheus, where many of them end, does not look at
+// that by default: it compares readings, and a counter that comes into being with its first event
+// never shows it. But the first loss must trigger an alert. A histogram cannot begin like this: it
+// cannot record an empty value.
 //
 // Another goroutine that counts meanwhile makes the same series, and loses nothing.
 func (m *Metrics) lock(e hasp.Event) *lock {
@@ -143,7 +143,7 @@ func (m *Metrics) lock(e hasp.Event) *lock {
 		return have.(*lock)
 	}
 	l := &lock{attributes: slices.Clip(attributes)}
-	if have, loaded := m.locks.LoadOrStore(key, l); loaded { // else what another holds by it would be nobody's
+	if have, loaded := m.locks.LoadOrStore(key, l); loaded { // otherwise the records under the other value would be lost
 		return have.(*lock)
 	}
 	ctx := context.Background()
@@ -192,7 +192,7 @@ func (m *Metrics) Observe(e hasp.Event) {
 	}
 }
 
-// ended counts a lease out, whichever way it went.
+// ended counts the end of a lease, of any kind.
 func (m *Metrics) ended(e hasp.Event, l *lock) {
 	m.hold.Record(e.Context, e.Hold.Seconds(), l.all())
 	l.held.Add(-1)
@@ -200,7 +200,7 @@ func (m *Metrics) ended(e hasp.Event, l *lock) {
 
 // renewed counts a renewal of a session, or an attempt at one.
 func (m *Metrics) renewed(e hasp.Event) {
-	ctx := context.Background() // nobody's call, and so in nobody's trace
+	ctx := context.Background() // no caller, and so no trace
 	m.renewals.Add(ctx, 1, ofRenewal(e.Backend, metering.Outcome(e)))
 	m.renewal.Record(ctx, e.Took.Seconds(), metric.WithAttributes(ofStore(e.Backend)))
 	m.margins.Store(e.Backend, e.Remaining)

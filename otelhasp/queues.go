@@ -13,16 +13,15 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Queues has the queues of some locks read whenever metrics are collected: who waits for
-// them on all machines, not only here. Name the few that matter; each costs a request per
-// collection, and is in the attribute hasp.name. Unregister what is returned before closing
-// the client.
+// Queues reads the queues of some locks whenever metrics are collected: the waiters on all
+// machines, not only here. Name the few that matter; each costs a request per collection, and is in
+// the attribute hasp.name. Unregister the result before closing the client.
 //
-// A queue that cannot be read within timeout (0: 5 s), which is for all of them together,
-// leaves hasp.queue.up at 0 and has no numbers, rather than old ones. Other metrics are
-// collected after it: keep it shorter than the reader's own timeout.
+// A queue that cannot be read within timeout (0: 5 s), which bounds all of them together, leaves
+// hasp.queue.up at 0 and has no numbers, rather than old ones. Other metrics are collected after
+// it: keep it shorter than the reader's own timeout.
 //
-// All are gauges: every process that asks tells of the same queue, so that the sum over
+// All are gauges: every process that reads a queue reports the same one, so that the sum over
 // processes would be wrong. The error is the provider's, as NewMetrics' is.
 func (m *Metrics) Queues(c *hasp.Client, timeout time.Duration, names ...string) (metric.Registration, error) {
 	var errs []error
@@ -43,8 +42,8 @@ func (m *Metrics) Queues(c *hasp.Client, timeout time.Duration, names ...string)
 		metering.Lengths(ctx, c, timeout, names, func(name string, l metering.Length, err error) {
 			of := metric.WithAttributes(store, attribute.String("hasp.name", name))
 			if err != nil {
-				// Told by up, and not returned: that would be an entry in the program's log at
-				// each collection, and says nothing more.
+				// The metric up reports this error. It is not returned: that would add an entry to
+				// the program's log at each collection, with no further information.
 				to.ObserveFloat64(up, 0, of)
 				return
 			}

@@ -23,12 +23,12 @@ func TestQueues(t *testing.T) {
 		defer func() { _ = l.Release(context.WithoutCancel(t.Context())) }()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		for range 2 { // clients of their own: of one client, one waits in the store's queue
+		for range 2 { // separate clients: of one client, only one waits in the store's queue
 			go func() { _ = acquire(ctx, testkit.ClientOn(t, store.Backend()), "deploy") }()
 		}
 		time.Sleep(7 * time.Second)
 		if n := count(t, reader, "hasp.queue.up"); n != 0 {
-			t.Errorf("%d queues are read that nobody asked for", n)
+			t.Errorf("%d queues are read that were not asked for", n)
 		}
 
 		registration, err := m.Queues(c, time.Second, "deploy", "idle")

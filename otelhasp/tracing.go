@@ -14,18 +14,18 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Options set what is traced. The zero value is right for most.
+// Options are the options of New. The zero value is right for most programs.
 type Options struct {
 	// Provider makes the spans. Default: the global one.
 	Provider trace.TracerProvider
 
-	// Names adds the lock's name to spans, as hasp.name. Off by default: names can be of
-	// people and of orders, and traces go to many places.
+	// Names adds the lock's name to spans, as hasp.name. Off by default: names can identify people
+	// and orders, and traces go to many places.
 	Names bool
 }
 
-// Tracing is a hasp.Observer and a middleware, which belong together. Safe for use by many
-// goroutines and clients.
+// Tracing is a hasp.Observer and a middleware. Use both together. Safe for use by many goroutines
+// and clients.
 type Tracing struct {
 	tracer trace.Tracer
 	names  bool
@@ -39,7 +39,7 @@ func New(o Options) *Tracing {
 	return &Tracing{tracer: o.Provider.Tracer(scope), names: o.Names}
 }
 
-// Options are what a client needs to be traced.
+// Options are the options with which a client is traced.
 func (t *Tracing) Options() []hasp.Option {
 	return []hasp.Option{hasp.WithMiddleware(t.middleware), hasp.WithObserver(t)}
 }

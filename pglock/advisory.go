@@ -91,7 +91,7 @@ func (a advisory) holders(name string) (query string, args []any, err error) {
 		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2::text AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
 }
 
-// strangers is holders for a database without our tables, where nobody has left his name.
+// strangers is holders for a database without our tables, where no holder has left its name.
 func (a advisory) strangers(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err

@@ -101,7 +101,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 			return nil, 0, err
 		}
 	}
-	s := &boundSession{bound: b, opts: o, grips: map[*grip]bool{}}
+	s := &boundSession{bound: b, opts: o, grips: map[*boundTicket]bool{}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
 		go b.sweep(s.done)

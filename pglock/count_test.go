@@ -113,7 +113,7 @@ func contendedCosts(t *testing.T, sizes ...int) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { b.Close() })
-			// Below the core, whose gate would let one of a client's waiters into the queue.
+			// Below the core, whose local queue would let one of a client's waiters into the queue.
 			s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Minute, Gone: func(string, error) {}})
 			if err != nil {
 				t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
-	"github.com/hasplock/hasp/internal/handmade"
+	"github.com/hasplock/hasp/internal/naivelock"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -44,13 +44,13 @@ func TestAnswerLost(t *testing.T) {
 	}
 
 	db := sqlPool(t, net.Addr())
-	if err := handmade.Create(testkit.Context(t), db); err != nil {
+	if err := naivelock.Create(testkit.Context(t), db); err != nil {
 		t.Fatal(err)
 	}
 	net.Lose(faultnet.Down, 1, faultnet.Contains("INSERT"))
 	short, cancel := context.WithTimeout(t.Context(), T)
 	defer cancel()
-	if _, err := handmade.Lock(short, db, "lost answer", calm); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := naivelock.Lock(short, db, "lost answer", calm); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the control: %v, although the answer was lost", err)
 	}
 	if n := ask[int](t, storeURLOfPgx(t), "SELECT count(*) FROM by_hand WHERE name = 'lost answer'"); n != 1 {

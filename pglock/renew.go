@@ -48,14 +48,14 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, s.Dead()
 	}
 	if strays := s.Renewed(known, where, there); len(strays) > 0 {
-		go s.removeStrays(strays)
+		go s.removeOrphans(strays)
 	}
 	return s.Options.TTL, nil
 }
 
 // removeStrays runs beside the renewals, which it must not delay. What it does not get done
 // the next renewal finds again.
-func (s *session) removeStrays(ids map[string]string) {
+func (s *session) removeOrphans(ids map[string]string) {
 	ctx, cancel := context.WithTimeout(s.Done, s.Options.TTL/3)
 	defer cancel()
 	for id, name := range ids {

@@ -113,7 +113,7 @@ func present(value []byte) []byte {
 }
 
 // Downgrade makes the held entry smaller: one statement, and so applied as a whole or not at
-// all if we die under it. An entry that was renewed too late and that nobody has buried yet
+// all if we die under it. An entry that was renewed too late and that is not removed yet
 // counts as there, as it does for Leave; whether that is a lease is for its owner's clock.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
 	err = s.table.ask(ctx, "SELECT hasp_downgrade(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint)",

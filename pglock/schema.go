@@ -71,7 +71,7 @@ func (n naming) text() string {
 	var b strings.Builder
 	b.WriteString("BEGIN;\n" + guard)
 	fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %q;\n\n", n.schema)
-	b.WriteString(n.refuseStrangers())
+	b.WriteString(n.refuseForeignTables())
 	for i := 1; i <= latest; i++ {
 		b.WriteString(n.version(i) + n.setVersion(i))
 	}
@@ -140,7 +140,7 @@ func (n naming) apply(ctx context.Context, r runner) (from int, err error) {
 			from, err = n.versionNow(ctx, tx)
 		}
 		if err == nil && from == 0 {
-			err = tx.script(ctx, n.refuseStrangers())
+			err = tx.script(ctx, n.refuseForeignTables())
 		}
 		for i := from + 1; err == nil && i <= latest; i++ {
 			err = tx.script(ctx, n.version(i)+n.setVersion(i))
@@ -162,7 +162,7 @@ END $$;
 // refuseStrangers fails if a role that nobody need trust has made what we are about to make: IF
 // NOT EXISTS would take his table, with his triggers on it, for ours, and each client
 // would run them.
-func (n naming) refuseStrangers() string {
+func (n naming) refuseForeignTables() string {
 	return fmt.Sprintf(`DO $$
 DECLARE
   v_name text;

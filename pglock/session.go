@@ -22,10 +22,10 @@ type session struct {
 
 	table *table
 	id    string
-	line  *line
+	line  *sessionConn
 }
 
-// ticket is the grip on one entry. Nothing is kept with it.
+// ticket is the ticket of one entry. The driver keeps nothing with it.
 type (
 	ticket = pushqueue.Ticket[extra]
 	extra  struct{}
@@ -36,7 +36,7 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.line = &line{to: t.links, heard: s.Message, stands: s.lookUp}
+	s.line = &sessionConn{to: t.links, heard: s.Message, stands: s.lookUp}
 	if t.links.hears() {
 		s.line.channel = "hasp_s_" + s.id
 	}

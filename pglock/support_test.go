@@ -11,7 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/handmade"
+	"github.com/hasplock/hasp/internal/naivelock"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -60,9 +60,9 @@ func sqlPool(t testing.TB, addr string) *sql.DB {
 }
 
 // byHand is the control: a lock that somebody has written by hand, and still believes in.
-func byHand(t testing.TB, db *sql.DB, name string) *handmade.Lease {
+func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
 	t.Helper()
-	return handmade.Hold(testkit.Context(t), t, db, name, T)
+	return naivelock.Hold(testkit.Context(t), t, db, name, T)
 }
 
 // private is a server of the test's own, where it may stop, exhaust and misconfigure.

@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Options set what is counted. The zero value is right for most.
+// Options are the options of New. The zero value is right for most programs.
 type Options struct {
 	// Namespace begins every metric's name. Default: "hasp".
 	Namespace string
@@ -24,8 +24,8 @@ type Options struct {
 	Buckets []float64
 }
 
-// Metrics is a hasp.Observer and a prometheus.Collector. One may serve any number of
-// clients; their stores are told apart by a label. Safe for use by many goroutines.
+// Metrics is a hasp.Observer and a prometheus.Collector. One may serve any number of clients; a
+// label distinguishes their stores. Safe for use by many goroutines.
 type Metrics struct {
 	name func(string) string
 
@@ -64,7 +64,7 @@ func New(o Options) *Metrics {
 		acquisitions: counter("acquisitions_total", "Acquisitions that ended, by result: acquired, busy (a try), failed.", with("result")...),
 		released:     counter("releases_total", "Releases, by result: confirmed, unknown, lost.", with("result")...),
 		lost:         counter("lost_total", "Leases lost before their release, by reason.", with("reason")...),
-		requeued:     counter("requeued_total", "Waiters whose place was lost with their session, and who queued again.", lock...),
+		requeued:     counter("requeued_total", "Waiters whose place was lost with their session, and that queued again.", lock...),
 		renewals:     counter("renewals_total", "Renewals of sessions, by result: ok, failed.", "store", "result"),
 		wait:         histogram("wait_seconds", "How long acquisitions took that got the lock.", lock...),
 		hold:         histogram("hold_seconds", "How long locks were held, to their release or loss.", lock...),
@@ -94,13 +94,12 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// begin has all series of a lock's labels, and of its store's, begin at 0. A counter that
-// comes into being with its first event is 1 at Prometheus's first reading, and rate and
-// increase, which compare readings, never see that event; and the first loss is the one
-// that somebody must be told of.
+// begin makes all series of a lock's labels, and of its store's, begin at 0. A counter that comes
+// into being with its first event is 1 at Prometheus's first reading, and rate and increase, which
+// compare readings, never see that event; but the first loss must trigger an alert.
 //
-// It is done before the first event of these labels is counted by whoever sees them first;
-// a second goroutine that counts meanwhile makes the same series, and loses nothing.
+// The goroutine that first sees these labels does it before it counts their first event; a second
+// goroutine that counts meanwhile makes the same series, and loses nothing.
 func (m *Metrics) begin(store string, lock []string, with func(string) []string) {
 	if _, done := m.begun.LoadOrStore(strings.Join(lock, "\x00"), nil); done {
 		return

@@ -65,15 +65,15 @@ func TestDashboardShows(t *testing.T) {
 	}
 }
 
-// happen has everything happen at least once that a panel shows. Whoever waits for "deploy" at the
-// end waits on.
+// happen makes everything that a panel shows happen at least once. A client that waits for "deploy"
+// at the end waits on.
 func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	t.Helper()
 	gone := func(l *hasp.Lease) {
 		t.Helper()
 		testkit.Await(t, "a loss", l.Lost())
 	}
-	// Held, released, tried in vain, and taken away.
+	// Held, released, tried without success, and taken away.
 	l := testkit.Lock(t, c, "a")
 	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	l = testkit.Lock(t, c, "a")
 	store.Lose("a")
 	gone(l)
-	// A release that nobody answers, and renewals, until trust ends.
+	// A release without an answer, and renewals, until trust ends.
 	l, held := testkit.Lock(t, c, "a"), testkit.Lock(t, c, "b")
 	heal := store.Cut()
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -94,7 +94,7 @@ func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
 	}
 	gone(held)
 	heal()
-	// A waiter whose place is lost with the session, who then waits again behind another.
+	// A waiter whose place is lost with the session, and which then waits again behind another.
 	first := testkit.Lock(t, c, "deploy")
 	waits, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)

@@ -10,11 +10,11 @@ import (
 	"github.com/hasplock/hasp/internal/metering"
 )
 
-// Queues reads the queues of some locks whenever Prometheus asks: who waits for them on all
-// machines, not only here. Name the few that matter; each costs a request per scrape.
+// Queues reads the queues of some locks whenever Prometheus scrapes: the waiters on all machines,
+// not only here. Name the few that matter; each costs a request per scrape.
 //
-// A queue that cannot be read within timeout (0: 5 s), which is for all of them together,
-// leaves hasp_queue_up at 0 and has no numbers, rather than old ones.
+// A queue that cannot be read within timeout (0: 5 s), which bounds all of them together, leaves
+// hasp_queue_up at 0 and has no numbers, rather than old ones.
 func Queues(c *hasp.Client, timeout time.Duration, names ...string) prometheus.Collector {
 	return &queues{client: c, timeout: timeout, names: names}
 }

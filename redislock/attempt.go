@@ -9,18 +9,18 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
-// attempt is the grip on one lock of a dialect.
+// attempt is the ticket of one lock of a dialect.
 type attempt struct {
 	session *attemptSession
 	request driver.Request
 	number  string
-	keys    []string  // set by the first Enqueue
-	since   string    // the store's time of our first try, which orders our own waiters
-	bell    bell.Bell // try again
+	keys    []string      // set by the first Enqueue
+	since   string        // the store's time of our first try, which orders our own waiters
+	bell    signal.Signal // try again
 
 	// Guarded by session.mu.
 	sent    bool      // the key may be ours
@@ -101,7 +101,7 @@ func (s *attemptSession) listenLocked(t *attempt) {
 		ring := func() { s.ringName(key) }
 		l := &redisconn.Listener{
 			Conn: s.store.conn, Channel: redissonChannel(key),
-			Message: func(string) { ring() }, Stands: func(context.Context) { ring() },
+			Message: func(string) { ring() }, Subscribed: func(context.Context) { ring() },
 		}
 		go l.Run(ctx)
 	}
@@ -115,7 +115,7 @@ func (s *attemptSession) ringName(key string) {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waiting && t.keys[0] == key {
-			t.bell.Ring()
+			t.bell.Notify()
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (t *attempt) refused(holder string, left time.Duration) driver.Verdict {
 func (t *attempt) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.bell.Rings():
+	case <-t.bell.C():
 	case <-s.done.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():

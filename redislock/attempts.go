@@ -84,7 +84,7 @@ func (a *attempts) Open(ctx context.Context, o driver.SessionOptions) (driver.Se
 	if a.dialect.announces {
 		return s, o.TTL, nil
 	}
-	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.woken, Stands: func(context.Context) { s.ringAll() }}
+	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.woken, Subscribed: func(context.Context) { s.ringAll() }}
 	if err := l.Start(ctx, s.done); err != nil {
 		s.finish()
 		return nil, 0, err
@@ -152,9 +152,9 @@ func (s *attemptSession) woken(text string) {
 	switch {
 	case t == nil:
 	case how == "later":
-		time.AfterFunc(later+rand.N(later/4), t.bell.Ring)
+		time.AfterFunc(later+rand.N(later/4), t.bell.Notify)
 	default:
-		t.bell.Ring()
+		t.bell.Notify()
 	}
 }
 
@@ -162,7 +162,7 @@ func (s *attemptSession) ringAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
-		t.bell.Ring()
+		t.bell.Notify()
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/internal/witness"
 )
 
 // storm is several clients, each behind a network of its own, on one server, and what they
 // believed of two locks while server and networks were harmed.
 type storm struct {
-	witness.Storm
+	recordedhold.Workload
 	server *backends.Redis
 	nets   []*faultnet.Proxy
 }
@@ -32,8 +32,8 @@ const stormClients = 4
 func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 	t.Helper()
 	s := &storm{
-		server: backends.StartRedis(t, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"}),
-		Storm:  witness.Storm{Names: []string{"a", "b"}, TTL: T, Rec: history.New()},
+		server:   backends.StartRedis(t, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"}),
+		Workload: recordedhold.Workload{Names: []string{"a", "b"}, TTL: T, Rec: history.New()},
 	}
 	for range stormClients {
 		net := testkit.Proxy(t, s.server.Addr)
@@ -92,7 +92,7 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t, whole)
 	ctx, cancel := context.WithCancel(t.Context())
-	workers := s.Work(ctx)
+	workers := s.Run(ctx)
 	s.rage(t, 12*time.Second)
 	cancel()
 	workers.Wait()
@@ -114,7 +114,7 @@ func TestStormControl(t *testing.T) {
 	s := newStorm(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
 	defer cancel()
-	if caught, err := s.Caught(ctx); !caught {
+	if caught, err := s.Violated(ctx); !caught {
 		t.Errorf("locks that were never renewed have passed the judges: %v", err)
 	}
 }

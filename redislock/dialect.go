@@ -47,7 +47,7 @@ var (
 		peek:   setnx.Peek,
 		adopt:  setnx.Adopt,
 		// Others write some random text; ours also says who it is.
-		me:       func(t *attempt) string { return t.request.ID + " " + people(t.request) },
+		me:       func(t *attempt) string { return t.request.ID + " " + ownerText(t.request) },
 		takeArgs: func(t *attempt) []string { return []string{t.member(), t.since} },
 		giveArgs: func(a *attempts, _, member string) []string { return a.wakeArgs(member) },
 		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
@@ -70,7 +70,7 @@ var (
 
 // noted is what stands beside Redisson's key: who holds, and for how long it stays there.
 func noted(t *attempt) []string {
-	return []string{t.request.ID + " " + people(t.request), t.session.keep}
+	return []string{t.request.ID + " " + ownerText(t.request), t.session.keep}
 }
 
 // ownValue is "ID since owner", as setNX.me writes it.

@@ -12,12 +12,12 @@ import (
 
 // Diagnose looks at every master for what would weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, q.conn, q.opts, q.strangers)
+	return diagnose(ctx, q.conn, q.opts, q.foreignClients)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
 func (a *attempts) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, a.conn, a.opts, a.strangers)
+	return diagnose(ctx, a.conn, a.opts, a.foreignClients)
 }
 
 func diagnose(ctx context.Context, conn redisconn.Conn, o Options, strangers func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {

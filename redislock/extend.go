@@ -118,7 +118,7 @@ func (s *attemptSession) extended(keys []heldKey, reply any, sent time.Time) {
 		}
 		k.gone, k.sent = true, false
 		delete(s.tickets, k.request.ID)
-		k.bell.Ring()
+		k.bell.Notify()
 		gone = append(gone, k.request.ID)
 	}
 	s.mu.Unlock()

@@ -120,19 +120,19 @@ func entry(text, now string) (e driver.Entry, living bool, err error) {
 	if _, err := fmt.Sscan(parts[0]+" "+parts[1]+" "+parts[2]+" "+now, &e.Seq, &e.Units, &expiry, &moment); err != nil {
 		return e, false, err
 	}
-	p := parseRest(parts[4])
+	p := parseEntryDetails(parts[4])
 	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
 	return e, expiry > moment, nil
 }
 
-// rest is what stands behind the place of an entry.
-type rest struct {
+// entryDetails stands behind the place of an entry.
+type entryDetails struct {
 	session, owner string
 	since          time.Time
 }
 
-func parseRest(text string) rest {
-	var r rest
+func parseEntryDetails(text string) entryDetails {
+	var r entryDetails
 	var since string
 	r.session, text, _ = strings.Cut(text, " ")
 	since, r.owner, _ = strings.Cut(text, " ")

@@ -70,7 +70,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		return nil, 0, err
 	}
 	s := newSession(q, o, keep)
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Stands: s.lookUp}
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.lookUp}
 	if err := l.Start(ctx, s.Done); err != nil {
 		s.End()
 		return nil, 0, err
@@ -140,7 +140,7 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 		retry := time.Duration(number(2)) * time.Microsecond
 		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry}, false, nil
 	case "busy":
-		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseRest(text(1)).owner}, number(2) == 1, nil
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseEntryDetails(text(1)).owner}, number(2) == 1, nil
 	case "gone":
 		return pushqueue.Answer{State: pushqueue.Gone}, false, nil
 	case "mismatch":

@@ -52,7 +52,7 @@ func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	}
 	return redisconn.Call{Keys: []string{t.Extra.key}, Args: []string{
 		how, r.ID, strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10), s.ttl, s.id,
-		people(r), string(r.Value), s.queue.fullName(r.Name), s.keep,
+		ownerText(r), string(r.Value), s.queue.fullName(r.Name), s.keep,
 	}}
 }
 
@@ -90,7 +90,7 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 	r := t.Request
 	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
 		r.ID, id, strconv.FormatUint(seq, 10), strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10),
-		s.ttl, s.keep, s.id+" "+people(r))
+		s.ttl, s.keep, s.id+" "+ownerText(r))
 	if !there {
 		return pushqueue.Answer{State: pushqueue.Gone}, err
 	}
@@ -106,7 +106,7 @@ func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Scrip
 	return r.Value == int64(1), nil
 }
 
-// people packs what the store keeps for people's eyes: when it asked, and who.
-func people(r driver.Request) string {
+// ownerText packs what the store keeps for people's eyes: when it asked, and who.
+func ownerText(r driver.Request) string {
 	return strconv.FormatInt(r.Since.UnixMicro(), 10) + " " + r.Owner
 }

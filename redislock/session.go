@@ -32,7 +32,7 @@ type session struct {
 	left  []redisconn.Call // what Close still has to remove; guarded by the session's lock
 }
 
-// ticket is the grip on one entry.
+// ticket is the ticket of one entry.
 type ticket = pushqueue.Ticket[extra]
 
 // extra is what is kept with a ticket. But for the key it is guarded by the session's lock.

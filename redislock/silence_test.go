@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/internal/witness"
 )
 
 // These tests are of silence: nothing is refused, cut or answered, and nobody is told.
@@ -56,9 +56,9 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 	var waiters sync.WaitGroup
 	const n = 3
 	for i := range n {
-		turn := witness.Turn{Client: client(t, server.URL(), hasp.WithTTL(ttl)), Who: fmt.Sprint("waiter ", i), Name: "a", Hold: ttl / 100, TTL: slack}
+		turn := recordedhold.Hold{Client: client(t, server.URL(), hasp.WithTTL(ttl)), Who: fmt.Sprint("waiter ", i), Name: "a", For: ttl / 100, TTL: slack}
 		waiters.Go(func() {
-			if err := turn.Take(ctx, rec); err != nil {
+			if err := turn.Run(ctx, rec); err != nil {
 				t.Errorf("a waiter gave up: %v", err)
 			}
 		})

@@ -40,7 +40,7 @@ func inSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key func
 	if conn.Topology() == redisconn.Cluster {
 		clear(homes)
 		for _, e := range all {
-			h := conn.Home(ctx, key(e))
+			h := conn.NodeOf(ctx, key(e))
 			homes[h] = append(homes[h], e)
 		}
 	}

@@ -120,8 +120,8 @@ func (s *session) listen(ctx context.Context) error {
 	for i, n := range s.store.nodes {
 		l := &redisconn.Listener{
 			Conn: n.conn, Channel: setnx.ChannelPrefix + s.id,
-			Message: func(text string) { s.releaseAnnounced(i, text) },
-			Stands:  func(context.Context) { s.subscribed() },
+			Message:    func(text string) { s.releaseAnnounced(i, text) },
+			Subscribed: func(context.Context) { s.subscribed() },
 		}
 		go func() {
 			err := l.Start(s.open, s.open)

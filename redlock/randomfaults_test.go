@@ -14,15 +14,15 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/internal/witness"
 )
 
 // faultRun is five servers that forget everything when they are killed, and clients that each
 // reach them through separate networks: nets[client][server].
 type faultRun struct {
-	witness.Storm
+	recordedhold.Workload
 	nodes []*backends.Redis
 	nets  [][]*faultnet.Proxy
 }
@@ -35,8 +35,8 @@ var faultRunNames = []string{"a", "b"}
 func newFaultRun(t *testing.T, wrap func(driver.Backend) driver.Backend) *faultRun {
 	t.Helper()
 	s := &faultRun{
-		nodes: backends.StartRedisNodes(t, 5, backends.RedisOptions{}),
-		Storm: witness.Storm{Names: faultRunNames, TTL: T, Rec: history.New()},
+		nodes:    backends.StartRedisNodes(t, 5, backends.RedisOptions{}),
+		Workload: recordedhold.Workload{Names: faultRunNames, TTL: T, Rec: history.New()},
 	}
 	for range faultRunClients {
 		var nets []*faultnet.Proxy
@@ -118,7 +118,7 @@ func TestRandomFaults(t *testing.T) {
 	t.Parallel()
 	s := newFaultRun(t, func(b driver.Backend) driver.Backend { return b })
 	ctx, cancel := context.WithCancel(t.Context())
-	workers := s.Work(ctx)
+	workers := s.Run(ctx)
 	s.injectFaults(t, 12*time.Second)
 	cancel()
 	workers.Wait()
@@ -155,7 +155,7 @@ func TestRandomFaultsControl(t *testing.T) {
 	s := newFaultRun(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
-	if caught, err := s.Caught(ctx); !caught {
+	if caught, err := s.Violated(ctx); !caught {
 		t.Errorf("locks that were never renewed have passed the check: %v", err)
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
 	"github.com/hasplock/hasp/internal/redisconn"
 	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ticket is one entry: its attempts, and the keys it may have.
 type ticket struct {
 	session *session
 	request driver.Request
-	signal  bell.Bell // try again
+	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
 	keys          []string  // set by the first Enqueue
@@ -138,7 +138,7 @@ func (t *ticket) forget() {
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.signal.Rings():
+	case <-t.signal.C():
 	case <-s.open.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():

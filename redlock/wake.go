@@ -63,7 +63,7 @@ func (t *ticket) announcedLocked(i int) {
 	switch round := w.round; n {
 	case len(s.store.nodes):
 		w.round++ // the timers are of no more use
-		t.signal.Ring()
+		t.signal.Notify()
 	case s.store.quorum:
 		time.AfterFunc(waitAfterMajority, func() { t.signalIf(round) })
 	case 1:
@@ -77,7 +77,7 @@ func (t *ticket) signalIf(round uint64) {
 	defer t.session.mu.Unlock()
 	if t.announced.round == round {
 		t.announced.round++
-		t.signal.Ring()
+		t.signal.Notify()
 	}
 }
 
@@ -94,7 +94,7 @@ func (t *ticket) lookLaterLocked() {
 		t.session.mu.Lock()
 		t.announced.later = false
 		t.session.mu.Unlock()
-		t.signal.Ring()
+		t.signal.Notify()
 	})
 }
 

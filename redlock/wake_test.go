@@ -21,7 +21,7 @@ func TestToldWhileTrying(t *testing.T) {
 			s.mu.Unlock()
 			time.Sleep(2 * waitAfterFirst) // the first one's timer is that of an attempt that is over
 			select {
-			case <-w.signal.Rings():
+			case <-w.signal.C():
 				t.Fatal("woken by what the attempt has seen")
 			default:
 			}
@@ -31,7 +31,7 @@ func TestToldWhileTrying(t *testing.T) {
 			time.Sleep(waitAfterFirst)
 			synctest.Wait()
 			select {
-			case <-w.signal.Rings():
+			case <-w.signal.C():
 			default:
 				t.Errorf("told by %d servers after the attempt, and asleep", rest)
 			}

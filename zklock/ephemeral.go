@@ -9,7 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
 // ephemeralNode is the part that the tickets of both strategies share: one ephemeral node of ours,
@@ -32,7 +32,7 @@ type ephemeralNode struct {
 	find  func(context.Context) (node string, czxid int64, err error)
 	erase func(node string) error
 
-	signal bell.Bell // something has happened to a blocker or to us
+	signal signal.Signal // something has happened to a blocker or to us
 
 	mu             sync.Mutex
 	left           bool        // Leave was called; nothing may be made any more
@@ -206,14 +206,14 @@ func (n *ephemeralNode) nodeDeleted() error {
 	n.uncountLocked()
 	n.mu.Unlock()
 	n.session.opts.Gone(n.request.ID, gone)
-	n.signal.Ring()
+	n.signal.Notify()
 	return gone
 }
 
 // waitSignal waits for the signal.
 func (n *ephemeralNode) waitSignal(ctx context.Context) error {
 	select {
-	case <-n.signal.Rings():
+	case <-n.signal.C():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -149,7 +149,7 @@ func (t *nodeTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 // await returns when the node has gone, or may have. A node that we may not read is
 // watched by all of the root: see watchAll.
 func (t *nodeTicket) await(ctx context.Context) error {
-	l := &listener{wake: func(bool) { t.signal.Ring() }}
+	l := &listener{wake: func(bool) { t.signal.Notify() }}
 	if t.unreadable {
 		root := t.session.backend.opts.Root
 		defer t.session.watches.remove(root, l)

@@ -68,7 +68,7 @@ func (r *recording) note(body []byte) {
 }
 
 // work is what was asked so far for the sake of the lock: without what keeps the session alive, and
-// without vigils, which only those set who hold or wait for longer, as they do on a busy machine.
+// without self-watches, which only those set who hold or wait for longer, as they do on a busy machine.
 func (r *recording) work() (work []asked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

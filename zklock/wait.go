@@ -107,7 +107,7 @@ func (t *ticket) blockerChanged(name string, deleted bool) {
 		t.deletedBlockers = append(t.deletedBlockers, name)
 		t.mu.Unlock()
 	}
-	t.signal.Ring()
+	t.signal.Notify()
 }
 
 // onlyBlockerLocked reports whether we hold when this blocker has left.

@@ -21,7 +21,7 @@ func TestReadOnlyFileStore(t *testing.T) {
 	exits(t, 78, "file:///proc/self/x")
 }
 
-// mountSmall puts a file system of its own on dir.
+// mountSmall puts a separate file system on dir.
 func mountSmall(t *testing.T, dir string) (unmount func()) {
 	t.Helper()
 	if err := unix.Mount("hasp-test", dir, "tmpfs", 0, "size=4m"); err != nil {

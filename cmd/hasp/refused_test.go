@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// One fault has one exit code, whichever store tells it: 78 where the store answers that it will
-// not, for whatever reason, and 69 only where it does not answer.
+// One fault has one exit code on every store: 78 if the store answers with a refusal, for any
+// reason, and 69 only if it does not answer.
 func TestRefusalsHaveOneCode(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		server := backends.StartPostgres(t, backends.PostgresOptions{})
@@ -22,7 +22,7 @@ func TestRefusalsHaveOneCode(t *testing.T) {
 		exits(t, 78, store("humble"))                                       // no permission
 		exits(t, 78, with(t, store("humble"), "schema=elsewhere"))          // nor to make tables
 		exits(t, 78, store("reader"))                                       // read-only
-		exits(t, 78, store("nobody"))                                       // no such user
+		exits(t, 78, store("absent"))                                       // no such user
 		exits(t, 78, store("crowd"))                                        // no connection left
 		exits(t, 78, strings.Replace(server.URL(), "/postgres?", "/x?", 1)) // no such database
 		if err := server.Stop(); err != nil {
@@ -39,7 +39,7 @@ func TestRefusalsHaveOneCode(t *testing.T) {
 			"CREATE USER plain IDENTIFIED BY 'p'", "GRANT ALL ON hasp.* TO plain")
 		exits(t, 78, store("humble"))                                // no permission
 		exits(t, 78, with(t, store("humble"), "prefix=elsewhere_"))  // nor to make tables
-		exits(t, 78, store("nobody"))                                // no such user
+		exits(t, 78, store("absent"))                                // no such user
 		exits(t, 78, store("crowd"))                                 // no connection left
 		exits(t, 78, strings.TrimSuffix(server.URL(), "/hasp")+"/x") // no such database
 		exits(t, 0, store("plain"))
@@ -55,7 +55,7 @@ func TestRefusalsHaveOneCode(t *testing.T) {
 		exits(t, 0, server.URL())
 		redisDo(t, server, "ACL", "SETUSER", "humble", "on", ">p", "~other:*", "&*", "+@all")
 		exits(t, 78, as(t, server.URL(), url.UserPassword("humble", "p"))) // no permission
-		exits(t, 78, as(t, server.URL(), url.UserPassword("nobody", "p"))) // no such user
+		exits(t, 78, as(t, server.URL(), url.UserPassword("absent", "p"))) // no such user
 		exits(t, 0, "redis://"+server.Addr+"/15")
 		exits(t, 78, "redis://"+server.Addr+"/16") // no such database
 		redisDo(t, server, "CONFIG", "SET", "maxmemory", "1")

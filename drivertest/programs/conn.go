@@ -12,15 +12,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// conn stands between the core of one client and its driver, and spoils what passes as a network
+// conn stands between the core of one client and its driver, and disturbs the calls as a network
 // would. The driver and its store are real.
 type conn struct {
 	driver.Backend
-	network Network // nil: there is none that could fail
+	network Network // nil: there is no network that could fail
 	forgets bool    // the run can make the store forget
 
 	mu     sync.Mutex
-	broken chan struct{} // non-nil while nothing passes, closed when it does again
+	broken chan struct{} // non-nil while nothing passes, closed when calls pass again
 	dead   bool
 	deaf   bool
 	plans  []plan // for the calls to come, one each
@@ -39,7 +39,7 @@ func (s *Store) connect(t testing.TB) *conn {
 	return c
 }
 
-// plan is what happens to one call.
+// plan says how one call is disturbed.
 type plan struct {
 	fail, lose            bool
 	requestLate, lateness time.Duration
@@ -56,7 +56,7 @@ func (c *conn) Traits() driver.Traits {
 	return t
 }
 
-// spoil has the next n calls go as p says.
+// spoil makes the next n calls follow p.
 func (c *conn) spoil(n int64, p plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *conn) spoil(n int64, p plan) {
 	}
 }
 
-// spoilNext has the next call go as p says, before what is planned for others.
+// spoilNext makes the next call follow p, before the plans for other calls.
 func (c *conn) spoilNext(p plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *conn) slow(by time.Duration) {
 	}
 }
 
-// kill lets nothing pass ever again: also not what a driver does by itself.
+// kill lets nothing pass ever again: including the driver's own calls.
 func (c *conn) kill() {
 	c.cut(true)
 	if c.network != nil {
@@ -114,7 +114,7 @@ func (c *conn) heal() {
 	c.mend()
 }
 
-// revive ends even a death.
+// revive ends even Kill.
 func (c *conn) revive() {
 	c.mu.Lock()
 	c.dead = false
@@ -150,7 +150,7 @@ func (c *conn) setDeaf(deaf bool) {
 	c.deaf = deaf
 }
 
-// entered reports whether an id is one of this client's.
+// entered reports whether an id is an ID of this client.
 func (c *conn) entered(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,8 @@ func (c *conn) next() (p plan) {
 	return p
 }
 
-// through makes one call. A request that is late reaches the store although its caller has given
-// up by then; only those that may be repeated are.
+// through makes one call. A late request reaches the store although its caller has given up by
+// then; only requests that may be repeated are late.
 func through[T any](ctx context.Context, c *conn, repeatable bool, call func(context.Context) (T, error)) (T, error) {
 	var nothing T
 	if err := c.pass(ctx); err != nil {
@@ -240,8 +240,8 @@ func late[T any](c *conn, call func(context.Context) (T, error), by time.Duratio
 	}
 }
 
-// detached is a context for what nobody waits for any more. It ends: who was killed has a network
-// that answers never again.
+// detached is a context for calls that are no longer waited for. It ends: the network of a killed
+// client never answers again.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
@@ -255,7 +255,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Close ends the network after the driver, whose goodbye may pass.
+// Close ends the network after the driver, whose last requests may pass.
 func (c *conn) Close() error {
 	err := c.Backend.Close()
 	if c.network != nil {
@@ -280,7 +280,7 @@ func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessio
 		return granted, err
 	})
 	if err != nil {
-		if s != nil { // only the answer is lost; this session is nobody's
+		if s != nil { // only the answer is lost; this session has no user
 			ctx, cancel := detached(ctx)
 			defer cancel()
 			_ = s.Close(ctx)
@@ -297,7 +297,7 @@ func (c *conn) List(ctx context.Context, name string, limit int) ([]driver.Entry
 }
 
 // connected is c with those optional abilities of the driver's backend that a client uses by
-// itself. An operator's are used on connections without faults.
+// itself. An operator uses its own on connections without faults.
 func connected(c *conn) driver.Backend {
 	w, watches := c.Backend.(driver.Watcher)
 	i, identifies := c.Backend.(driver.Identifier)

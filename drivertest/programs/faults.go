@@ -31,7 +31,7 @@ func (r *run) spoil(s Step, m *machine) {
 		m.conn.setDeaf(true)
 		time.AfterFunc(s.Time, func() { m.conn.setDeaf(false) })
 	case Reset:
-		if m.conn.network != nil { // else there is nothing that could break
+		if m.conn.network != nil { // otherwise there is nothing that could break
 			r.sever(m)
 			m.conn.network.Reset()
 		}
@@ -46,9 +46,9 @@ func (r *run) spoil(s Step, m *machine) {
 	}
 }
 
-// disturb has the store disturbed for a while. Programs run side by side, and two disturbances
-// at once may be more than the store survives: who comes second has that of the first, which is
-// at work on his program as well.
+// disturb disturbs the store for a while. Programs run concurrently, and the store may not survive
+// two disturbances at once: the second program uses the disturbance of the first, which affects its
+// clients as well.
 func (r *run) disturb(d time.Duration) {
 	if !r.disturbed.CompareAndSwap(false, true) {
 		return
@@ -64,16 +64,16 @@ func (r *run) disturb(d time.Duration) {
 	time.AfterFunc(d, once)
 }
 
-// sever says of a machine that its connections break: where these are what holds, the store has
-// forgotten what the machine had, and that one believes for a moment more (S5).
+// sever records that a machine's connections break: if connections hold the locks, the store has
+// dropped the machine's entries, and the machine still believes for a moment (S5).
 func (r *run) sever(m *machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.loseLocked(func(a *acquisition) bool { return slices.Contains(a.machines, m) })
 }
 
-// loseLocked says of acquisitions that they may be lost with their connections, where these are
-// what holds.
+// loseLocked records that acquisitions may be lost with their connections, if connections hold the
+// locks.
 func (r *run) loseLocked(which func(*acquisition) bool) {
 	if r.traits.Liveness != driver.ConnectionBound {
 		return
@@ -92,8 +92,7 @@ func (a *acquisition) forget(store int) {
 	}
 }
 
-// forget has a store lose what it has. From before that moment nothing granted there is
-// exclusive any more.
+// forget makes a store lose its entries. No earlier grant of it is exclusive any more.
 func (r *run) forget(store int) {
 	r.mu.Lock()
 	for _, m := range r.machines {

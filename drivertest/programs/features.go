@@ -10,12 +10,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// feature is an operation, an option or a fault: what can meet another one on one name.
+// feature is an operation, an option or a fault: anything that can meet another feature on one
+// name.
 type feature string
 
 type pair [2]feature
 
-// kind is what a name is made for. A name is of one kind for the length of a program.
+// kind is the use of a name. A name is of one kind for the length of a program.
 type kind int
 
 const (
@@ -60,7 +61,7 @@ func (p pair) possible() bool {
 	return a == bothKinds || b == bothKinds || a == b
 }
 
-// abilities are what a store can do beside its Traits, as its types tell.
+// abilities are the abilities of a store beside its Traits, as its types show.
 type abilities struct {
 	downgrade, adopt, evict, identify bool
 }
@@ -88,7 +89,7 @@ func operations(s *suite) []Op {
 	return ops
 }
 
-// commonOf are the operations that most of a program is made of.
+// commonOf are the operations that make up most of a program.
 func commonOf(t driver.Traits) []Op {
 	ops := []Op{Lock, Release, Lock, Release, TryLock}
 	if t.Shared {
@@ -108,7 +109,7 @@ func featuresOf(ops []Op, t driver.Traits) []feature {
 	return fs
 }
 
-// pairsOf lists what can meet. A feature also meets itself.
+// pairsOf lists the features that can meet. A feature also meets itself.
 func pairsOf(fs []feature) []pair {
 	var ps []pair
 	for i, a := range fs {
@@ -128,7 +129,7 @@ type coverage struct {
 	met      map[pair]int
 }
 
-// add notes the features that were at work on one name of a program, each as often as it was.
+// add counts the features that were used on one name of a program, each as often as it was used.
 func (c *coverage) add(order map[feature]int, used map[feature]int) {
 	fs := make([]feature, 0, len(used))
 	for f := range used {

@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// finish ends the faults, releases everything, and looks whether all who wait are served and
-// nothing is left.
+// finish ends the faults, releases everything, and checks that every waiter is served and nothing
+// is left.
 func (r *run) finish() {
 	r.mu.Lock()
 	undo := r.undo
@@ -28,13 +28,13 @@ func (r *run) finish() {
 	r.mu.Lock()
 	for _, a := range r.pending {
 		if slices.ContainsFunc(a.machines, func(m *machine) bool { return m.conn.isDead() }) {
-			a.cancel() // nobody waits there any more
+			a.cancel() // no acquisition waits there any more
 		}
 	}
 	r.mu.Unlock()
 	for _, m := range r.machines {
 		// A dead process loses its connection, which this one still has; and a driver may keep its
-		// sessions alive by itself, which nothing but a network can prevent.
+		// sessions alive by itself, which only a network can prevent.
 		if r.traits.Liveness != driver.Leased || !r.fake && m.conn.network == nil {
 			m.conn.revive()
 		}
@@ -57,7 +57,7 @@ func (r *run) finish() {
 	r.checkEmpty()
 }
 
-// serveAll releases what is held until nobody waits any more.
+// serveAll releases held leases until no acquisition waits any more.
 func (r *run) serveAll() {
 	r.mu.Lock()
 	bound := time.Duration(len(r.pending)+3) * r.bound()
@@ -84,22 +84,22 @@ func (r *run) serveAll() {
 			moved = time.Now()
 		}
 		if still > patience {
-			r.fail("L2: somebody sleeps beside a free lock", "%d wait %s after the last release, and there was no fault:\n%s", waiting, still, r.queues())
+			r.fail("L2: a waiter sleeps beside a free lock", "%d wait %s after the last release, and there was no fault:\n%s", waiting, still, r.queues())
 			return
 		}
 		if time.Since(start) > bound {
 			if waiting > 0 {
-				r.fail("L2: somebody waits for ever", "%d wait after %s, with everything released and no fault:\n%s", waiting, bound, r.queues())
+				r.fail("L2: a waiter waits for ever", "%d wait after %s, with everything released and no fault:\n%s", waiting, bound, r.queues())
 			}
 			return
 		}
 	}
 }
 
-// patienceLocked is how long somebody may sleep in real time beside a lock that is free for him.
-// Where nothing has gone wrong he is told, and at once; the patience is for a busy machine, and
-// for a member of the store that another program has stopped. After faults, and where a lock was
-// lost or taken away, L2's bound is what counts, and MinHold keeps a lock after its release.
+// patienceLocked is how long a waiter may sleep in real time beside a lock that it can get. Without
+// a fault it is told at once; the patience is for a busy machine, and for a member of the store
+// that another program has stopped. After faults, and after a loss or an eviction, L2's bound
+// counts, and MinHold keeps a lock after its release.
 func (r *run) patienceLocked() time.Duration {
 	patience := 6*time.Second + 2*r.base
 	if r.fake || r.faulty || r.stranded || len(r.evicted) > 0 {
@@ -121,9 +121,9 @@ func (r *run) patienceLocked() time.Duration {
 
 const longest = 1<<63 - 1
 
-// answers reports whether the stores do, and no later than a member that was stopped makes them.
-// On a machine with other work they stand still at times, and who has asked them and has no answer
-// does not sleep.
+// answers reports whether the stores do, and no later than a member that was stopped makes them. On
+// a busy machine they stop at times, and a waiter that has asked them and has no answer does not
+// sleep.
 func (r *run) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), r.base+time.Second)
 	defer cancel()
@@ -135,8 +135,8 @@ func (r *run) answers() bool {
 	return true
 }
 
-// bound is the time in which somebody must get a lock that is free, with faults just over: L2,
-// and what holders may ask for by their options and faults delay.
+// bound is the time in which a waiter must get a free lock, just after faults have ended: L2, plus
+// the delays by the holders' options and by faults.
 func (r *run) bound() time.Duration {
 	most := r.base
 	for _, m := range r.machines {
@@ -160,7 +160,7 @@ func (r *run) rest() {
 	r.settle()
 }
 
-// checkEmpty demands that nothing is left in the stores. What a dead machine had goes with its
+// checkEmpty requires that nothing is left in the stores. The entries of a dead machine go with its
 // TTL.
 func (r *run) checkEmpty() {
 	end := time.Now().Add(r.bound())
@@ -181,8 +181,8 @@ func (r *run) checkEmpty() {
 	}
 }
 
-// checkAllWoken is checkWoken in real time, before all is released: who sleeps beside a lock
-// that is free for him would be woken by that, and nobody would know.
+// checkAllWoken is checkWoken in real time, before all is released: that would wake a waiter that
+// sleeps beside a lock that it can get, and hide the fault.
 func (r *run) checkAllWoken() {
 	r.mu.Lock()
 	patience := r.patienceLocked()
@@ -198,7 +198,7 @@ func (r *run) checkAllWoken() {
 		}
 		if !r.answers() {
 			if time.Since(start) > 10*patience {
-				return // nothing can be said on this machine
+				return // no conclusion is possible on this machine
 			}
 			end = time.Now().Add(patience)
 		}
@@ -214,8 +214,8 @@ func (r *run) checkAllWoken() {
 	}
 }
 
-// checkWoken demands, as long as there was no fault, that whoever holds by the store knows it.
-// That is so at once in fake time alone.
+// checkWoken requires, as long as there was no fault, that every holder in the store knows that it
+// holds. Only in fake time is that so at once.
 func (r *run) checkWoken() {
 	r.mu.Lock()
 	faulty := r.faulty
@@ -228,7 +228,8 @@ func (r *run) checkWoken() {
 	}
 }
 
-// sleepers returns one who holds by the store and does not know it; "" if there is none.
+// sleepers returns an entry that holds in the store and whose client does not know it; "" if there
+// is none.
 func (r *run) sleepers() string {
 	if r.waiting() == 0 {
 		return ""
@@ -263,7 +264,7 @@ func (r *run) asleep(note string, store int) *acquisition {
 	return nil
 }
 
-// queues shows what is in the stores, and who waits.
+// queues shows the entries of the stores, and the waiters.
 func (r *run) queues() string {
 	var b strings.Builder
 	for i := range r.p.Names {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// generate draws a program. Each has a pair of features that it is about, which come up more
-// often than others: so that every pair meets, and in a small program.
+// generate draws a program. Each has a main pair of features, which come up more often than others,
+// so that every pair meets, and in a small program.
 func generate(t *rapid.T, s *suite) Program {
 	pair := s.pairs[rapid.IntRange(0, len(s.pairs)-1).Draw(t, "pair")]
 	return generateAbout(t, s, pair)
@@ -17,14 +17,14 @@ func generate(t *rapid.T, s *suite) Program {
 func generateAbout(t *rapid.T, s *suite, about pair) Program {
 	permits := about.kind() == permitKind
 	g := &generator{T: t, suite: s, about: about[:], faults: rapid.Bool().Draw(t, "faults")}
-	// Many faults take a third: a downgrade that is handed on harms only readers.
+	// Many faults take a third: a downgraded lease that is transferred harms only readers.
 	for range rapid.IntRange(0, 2).Draw(t, "more") {
 		g.about = append(g.about, rapid.SampledFrom(s.features).Draw(t, "and"))
 	}
 	ttls := g.ttls
 	if !g.fake && g.chance(20) {
-		// Short TTLs hide that somebody was not woken: he looks by himself soon. Such a program
-		// may take a minute, and most of that is sleep.
+		// Short TTLs hide a missing wake-up: the waiter soon looks by itself. Such a program may
+		// take a minute, and most of that is sleep.
 		g.patient, g.faults, ttls = true, false, []int{1, 20, 20}
 	}
 	clients := rapid.IntRange(2, 4).Draw(t, "clients")
@@ -63,7 +63,7 @@ type generator struct {
 	*suite
 	about   []feature
 	faults  bool
-	patient bool // no faults, and time for what is only seen when nobody looks by himself
+	patient bool // no faults, and time for faults that show only if no waiter looks by itself
 }
 
 func (g *generator) chance(oneIn int) bool {
@@ -87,7 +87,7 @@ func (g *generator) span() time.Duration {
 	if g.patient {
 		return rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, T / 100, T / 10, T, 2 * T, 3 * T}).Draw(g.T, "")
 	}
-	if !g.fake { // in real time most of a program should not be sleep
+	if !g.fake { // in real time a program should not sleep most of the time
 		return rapid.SampledFrom([]time.Duration{0, 0, 0, 0, time.Millisecond, time.Millisecond, T / 100, T / 100, T / 10, T / 10, T / 3, T}).Draw(g.T, "")
 	}
 	trust := T - T/100 - T/10
@@ -139,9 +139,9 @@ func (g *generator) client(of int) int {
 
 func (g *generator) isAbout(f feature) bool { return slices.Contains(g.about, f) }
 
-// op draws what is done. A program in which nothing is acquired and released shows nothing, so
-// these come up most often; and faults are left to every second program, for they hide more than
-// they show where it is not about them.
+// op draws the operation. A program in which nothing is acquired and released shows nothing, so
+// these come up most often; and only every second program has faults, since they hide more than
+// they show in a program with another subject.
 func (g *generator) op() Op {
 	switch rapid.IntRange(0, 9).Draw(g.T, "") {
 	case 0, 1, 2, 3:
@@ -199,7 +199,7 @@ func (g *generator) options(s *Step) {
 	}
 }
 
-// fitting makes an acquisition one that the name can be used with.
+// fitting makes an acquisition fit the name.
 func fitting(o Op, n Name, s *suite) Op {
 	switch {
 	case o == LockAll:

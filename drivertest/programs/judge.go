@@ -9,13 +9,13 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// claim is what an acquisition wants, and a hold has, of one lock.
+// claim is the part of one lock that an acquisition wants, and a hold has.
 type claim struct {
 	store, name     int
 	units, capacity int64
 }
 
-// hold is what an acquisition has come to.
+// hold is the result of an acquisition.
 type hold struct {
 	lease *hasp.Lease // or
 	multi *hasp.MultiLease
@@ -28,7 +28,7 @@ type hold struct {
 	ids     []string      // of the entries, by claim
 	tokens  []uint64      // the same
 	granted time.Time     // when the call had returned
-	at      int           // moment
+	at      int           // the value of moment then
 	units   []int64       // less after a Downgrade
 
 	downgraded bool
@@ -36,7 +36,7 @@ type hold struct {
 	over      bool // it was given up: released, or exported
 	given     bool // Release was called
 	exported  bool // its entry was, by another lease of it
-	overtaken bool // somebody else was granted what it excludes, though an operator or the store's memory may be to blame
+	overtaken bool // another was granted what it excludes, though an operator or the store's memory may be the cause
 	lastTrue  time.Time
 }
 
@@ -71,7 +71,7 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 		}
 	}
 	if err != nil {
-		r.stranded = r.stranded || !errors.Is(err, hasp.ErrBusy) // it may have come too late to take its request back
+		r.stranded = r.stranded || !errors.Is(err, hasp.ErrBusy) // it may have been too late to take its request back
 		r.judgeRefusalLocked(a, err)
 		return
 	}
@@ -79,7 +79,7 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 	r.registerLocked(h)
 }
 
-// registerLocked adds a hold after it was judged beside all others.
+// registerLocked adds a hold after it was checked against all others.
 func (r *run) registerLocked(h *hold) {
 	r.moment++
 	h.at, h.granted = r.moment, time.Now()
@@ -111,7 +111,7 @@ func (r *run) registerLocked(h *hold) {
 	again := h.step.Opts.Reentrant && h.within != nil
 	for _, id := range h.ids {
 		if h.term != nil && !again || r.values[id] == nil {
-			r.values[id] = &values{confirmed: h.value} // what is taken again goes on showing the first
+			r.values[id] = &values{confirmed: h.value} // a lease that is taken again still shows the first value
 		}
 	}
 	r.holds = append(r.holds, h)
@@ -133,12 +133,12 @@ func (r *run) leaseOf(leases []*hasp.Lease, c claim) (*hasp.Lease, *machine) {
 	return nil, nil
 }
 
-// judgeGrantLocked holds a new grant to S1, S2, S4 and MinHold: what is held now, and what is
-// still to be kept free, must leave room for it. Others are asked whether they hold before this
-// one is, so that all held at one moment if all say yes.
+// judgeGrantLocked checks S1, S2, S4 and MinHold for a new grant: the present holds, and those that
+// must still be kept free, must leave room for it. It asks the others whether they hold before it
+// asks this one, so that all held at one moment if all say yes.
 func (r *run) judgeGrantLocked(h *hold, i int) {
 	c := h.claims[i]
-	stale := h.forgotten || r.evicted[h.ids[i]]     // the store has taken it back, and will say so
+	stale := h.forgotten || r.evicted[h.ids[i]]     // the store has removed it, and will report that
 	units := map[string]int64{h.ids[i]: h.units[i]} // by entry: leases of one entry share its units
 	var beside []string
 	for _, o := range r.holds {
@@ -155,7 +155,8 @@ func (r *run) judgeGrantLocked(h *hold, i int) {
 				continue
 			}
 			if o.forgotten || r.evicted[o.ids[j]] {
-				// Not the lock's fault; but whoever believes may not call its release a success.
+				// Not the lock's fault; but a client that believes may not report its release as a
+				// success.
 				o.overtaken = o.overtaken || !o.over && h.held() && h.units[i]+o.units[j] > c.capacity && h.ids[i] != o.ids[j]
 				continue
 			}
@@ -202,8 +203,8 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 	return ""
 }
 
-// judgeLosses demands a reason for what the store is said to have taken away: where nothing has
-// gone wrong, and trust had not come to its end, only an operator does that.
+// judgeLosses requires a reason for each reported loss: without a fault, and before trust has
+// ended, only an operator removes an entry.
 func (r *run) judgeLosses() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,8 +239,8 @@ func (m *machine) margin() time.Duration {
 	return max(m.TTL/10, 50*time.Millisecond)
 }
 
-// judgeTokenLocked holds two grants to S2: what was granted before the other was asked for, or
-// excludes it, has the smaller token. An import is the grant that was exported.
+// judgeTokenLocked checks S2 for two grants: the one that was granted before the other was
+// requested, or excludes it, has the smaller token. An import is the grant that was exported.
 func (r *run) judgeTokenLocked(h *hold, i int, o *hold, j int) {
 	if !r.traits.Fencing {
 		return
@@ -251,9 +252,9 @@ func (r *run) judgeTokenLocked(h *hold, i int, o *hold, j int) {
 		return
 	}
 	exclusive := h.units[i]+o.units[j] > h.claims[i].capacity && !o.downgraded
-	// What is held and excludes the other was granted after that had ended; but LockAll has had
-	// some of its locks for longer than it has had all.
-	// And who learns late of a grant that the store has taken back by now may learn after others.
+	// A hold that excludes the other was granted after that had ended; but LockAll has some of its
+	// locks for longer than it has all. And a client that learns late of a grant, which the store
+	// has removed by now, may learn of it after others.
 	exclusive = exclusive && h.multi == nil && h.held() && !h.forgotten && !r.evicted[h.ids[i]]
 	if !h.old && (o.at < h.began || exclusive) && h.tokens[i] <= o.tokens[j] {
 		r.failLocked("S2: a token does not grow", "%s has token %d, after %s with %d", h.note, h.tokens[i], o.note, o.tokens[j])
@@ -280,8 +281,8 @@ func (r *run) grant(id string) string {
 	return id
 }
 
-// judgeRefusalLocked knows the errors that an acquisition may come to. With a fault at work
-// nearly all may be.
+// judgeRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all
+// are allowed.
 func (r *run) judgeRefusalLocked(a *acquisition, err error) {
 	allowed := r.faulty || a.machine.closed || r.ctx.Err() != nil ||
 		errors.Is(err, hasp.ErrBusy) && (a.step.Do == TryLock || a.step.Do == TryRLock || a.step.Do == TryAcquire) ||
@@ -289,9 +290,9 @@ func (r *run) judgeRefusalLocked(a *acquisition, err error) {
 		errors.Is(err, context.Canceled) && (a.canEnd || a.within != nil) ||
 		errors.Is(err, hasp.ErrDeadlock) && (a.within != nil || a.step.Opts.Deadlock) ||
 		(errors.Is(err, hasp.ErrLost) || errors.Is(err, hasp.ErrNotHeld)) && a.within != nil ||
-		errors.Is(err, hasp.ErrClosed) && a.step.Do == LockAll // the next client's
+		errors.Is(err, hasp.ErrClosed) && a.step.Do == LockAll // of the next client
 	if !r.fake && !errors.Is(err, hasp.ErrMismatch) && !errors.Is(err, hasp.ErrUnsupported) && !errors.Is(err, hasp.ErrInvalidOption) {
-		allowed = true // a busy machine answers too late, whoever asks
+		allowed = true // a busy machine answers too late, to any client
 	}
 	if !allowed {
 		r.failLocked("an acquisition failed without a reason", "%s: %v", a.note, err)

@@ -9,14 +9,14 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// values are those that an entry has shown, or may show.
+// values are the values that an entry has shown, or may show.
 type values struct {
 	busy      bool     // one is being published: two at once have no order
 	confirmed string   // the last that the store has confirmed
-	open      []string // those since then whose outcome is not known
+	open      []string // those since then whose outcome is unknown
 }
 
-// publish replaces the value of a term, and asks who leads when the store has confirmed it.
+// publish replaces the value of a term, and asks for the leader when the store has confirmed it.
 func (r *run) publish(h *hold, value string) {
 	r.mu.Lock()
 	v := r.values[h.ids[0]]
@@ -35,7 +35,7 @@ func (r *run) publish(h *hold, value string) {
 		r.mu.Lock()
 		v.busy = false
 		if err == nil {
-			// What was published before and is not confirmed may not replace this one any more.
+			// An earlier publication that is not confirmed may no longer replace this one.
 			v.confirmed, v.open = value, nil
 		}
 		r.mu.Unlock()
@@ -45,10 +45,10 @@ func (r *run) publish(h *hold, value string) {
 
 // checkLeader demands that the leader's value is the leader's.
 func (r *run) checkLeader(h *hold) {
-	before := r.shown(h.ids[0]) // a publication may be confirmed between the answer and our look at it
+	before := r.shown(h.ids[0]) // a publication may be confirmed between the answer and this look at it
 	l, err := r.operators[h.machine.Store].Election(r.name(h.step.Name)).Leader(r.ctx)
 	if err != nil {
-		return // nobody leads any more
+		return // there is no leader any more
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

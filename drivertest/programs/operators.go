@@ -6,9 +6,9 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// openOperators opens a client for each store, for those who look after it: on a connection without
-// faults. In real time all programs share them: a connection more for each of thousands of
-// programs would be much of some servers' work.
+// openOperators opens a client for each store, for its operators: on a connection without faults.
+// In real time all programs share them: one more connection for each of thousands of programs would
+// load some servers heavily.
 func (s *suite) openOperators(t testing.TB, at []Store) (all []*hasp.Client) {
 	for _, store := range at {
 		c, err := hasp.New(store.Open(t), hasp.WithTTL(s.base))

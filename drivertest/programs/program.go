@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// Program is what a few clients do to a few names, one step after the other. What a step
-// starts may go on while the next begins: a program waits where a Step says so, and nowhere
-// else.
+// Program is a list of steps of a few clients on a few names, one after the other. An operation
+// that a step starts may still run when the next begins: a program waits only where a Step says so.
 type Program struct {
 	Clients []Client
 	Names   []Name
 	Steps   []Step
 }
 
-// Client is one machine.
+// Client is one machine of a program.
 type Client struct {
-	Store  int           // of those there are
+	Store  int           // one of the stores
 	TTL    time.Duration // 0: the base of the run
 	Margin time.Duration // 0: hasp's default
-	Slow   time.Duration // what the store's servers answer is late by up to so much, where there is a network
+	Slow   time.Duration // the greatest delay of the answers of the store's servers, if there is a network
 }
 
 // Name is a lock's, on each store.
@@ -29,19 +28,19 @@ type Name struct {
 	Permits int64 // of a semaphore; 0: a mutex, read-write lock or election
 }
 
-// Step is one thing that somebody does, or that is done to him. What it needs of its fields is
-// said at its Op; numbers are taken modulo what there is, so that any Step means something.
+// Step is one action of a client or an operator, or one fault. Its Op says which fields it uses;
+// numbers are taken modulo the available count, so that every Step has a meaning.
 type Step struct {
-	Wait   time.Duration // before it
+	Wait   time.Duration // before the step
 	Do     Op
 	Client int
 	Name   int
-	Lease  int           // of those held at that moment, or of the acquisitions under way
+	Lease  int           // one of the leases held at that moment, or of the running acquisitions
 	Units  int64         // of a semaphore
-	Time   time.Duration // how long a fault lasts, or a bound on the waiting (0: none)
+	Time   time.Duration // how long a fault lasts, or a bound on the wait (0: none)
 	Opts   Options
 	Lose   bool          // the answer to its first call of the store is lost
-	Late   time.Duration // that answer is late by so much
+	Late   time.Duration // that answer is late by this time
 }
 
 // Options are those of an acquisition.
@@ -57,7 +56,7 @@ type Options struct {
 	Deadlock      bool // FailOnDeadlock
 }
 
-// Op is what a Step does.
+// Op is the operation of a Step.
 type Op string
 
 // The operations. Of a client: those that acquire (Client, Name, Opts, Time as a bound; Lease
@@ -84,16 +83,16 @@ const (
 
 // The faults: of the connection of Client, and for Time where they last.
 const (
-	LoseAnswers  Op = "LoseAnswers" // the next calls reach the store, their answers nobody; Units of them
+	LoseAnswers  Op = "LoseAnswers" // the next calls reach the store, their answers are lost; Units of them
 	FailRequests Op = "FailRequests"
 	LateAnswers  Op = "LateAnswers"  // Time late
-	LateRequests Op = "LateRequests" // Time late, also those that nobody waits for any more
+	LateRequests Op = "LateRequests" // Time late, even those whose caller no longer waits
 	Silence      Op = "Silence"      // nothing goes through, for Time
-	Deaf         Op = "Deaf"         // what the store tells of gone entries and sessions is lost, for Time
+	Deaf         Op = "Deaf"         // the store's reports of gone entries and sessions are lost, for Time
 	Reset        Op = "Reset"        // the connections break, where there is a network to do that
-	Kill         Op = "Kill"         // nothing ever again, as when the machine burns
-	Forget       Op = "Forget"       // the store loses what it has, where the run can do that; Client does not hear of it for Time
-	Disturb      Op = "Disturb"      // what the run can do to the store that it must survive, for Time
+	Kill         Op = "Kill"         // nothing ever passes again, as when the machine burns
+	Forget       Op = "Forget"       // the store loses its entries, where the run can do that; Client does not learn of it for Time
+	Disturb      Op = "Disturb"      // a disturbance of the store that it must survive, for Time
 )
 
 // GoString is the program as Go code, for Replay.
@@ -114,7 +113,7 @@ func (p Program) GoString() string {
 	return b.String()
 }
 
-// literal writes a struct without its type, and without what is zero.
+// literal writes a struct without its type, and without zero fields.
 func literal(v reflect.Value) string {
 	var parts []string
 	for i := range v.NumField() {

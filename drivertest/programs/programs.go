@@ -1,18 +1,18 @@
-// Package programs runs random programs against a store, and judges what the clients believe.
+// Package programs runs random programs against a store, and checks what the clients believe.
 //
-// Each feature of a lock may be right alone and wrong beside another: a downgrade beside a batch,
-// an expiry beside a store that is back at the wrong moment. Nobody writes a test for each pair,
-// let alone for each pair under each fault. So a [Program] is drawn at random: two to four clients
-// with different TTLs and margins, one to three names, every operation with every option, and
-// faults of the network between them. While it runs, a small model of what the promises allow
-// (judge.go) looks at every grant, release and value.
+// Each feature of a lock may be right alone and wrong together with another: a downgrade with a
+// local hand-over, an expiry with a store that comes back at the wrong moment. It is not practical
+// to write a test for each pair, let alone for each pair under each fault. So a [Program] is drawn
+// at random: two to four clients with different TTLs and margins, one to three names, every
+// operation with every option, and faults of the network between them. While it runs, a small model
+// of the promises (judge.go) checks every grant, release and value.
 //
-// It is part of drivertest: [Run] is called there for each driver. In fake time
-// (testing/synctest) a program takes less than a millisecond, and one that fails is made smaller
-// by rapid (pgregory.net/rapid) and printed as Go code, for [Replay].
+// It is part of drivertest: [Run] is called there for each driver. In fake time (testing/synctest)
+// a program takes less than a millisecond, and rapid makes a failing one smaller
+// (pgregory.net/rapid) and printed as Go code, for [Replay].
 //
-// The suite counts which features have met on one name, and fails if a pair that the store can do
-// never did.
+// The suite counts which features have met on one name, and fails if a pair that the store supports
+// has never met.
 package programs
 
 import (
@@ -34,8 +34,8 @@ import (
 
 // Config says how to reach the stores.
 type Config struct {
-	// Stores returns the stores of a program, as many each time: at least one, and another if
-	// there can be two that do not contend. Required.
+	// Stores returns the stores of a program, the same number each time: at least one, and a second
+	// if there can be two that do not contend. Required.
 	Stores func() []Store
 
 	// TTL is the base of all times in a program.
@@ -44,38 +44,38 @@ type Config struct {
 	// FakeTime says that the stores live in this process and follow testing/synctest.
 	FakeTime bool
 
-	// Disturb does something to the store that its clients must survive (a member of it is
-	// stopped, say), until undo. nil: nothing. There are never two disturbances at once.
+	// Disturb disturbs the store in a way that its clients must survive (it stops a member, say),
+	// until undo. nil: no disturbance. There are never two disturbances at once.
 	Disturb func(t testing.TB) (undo func())
 
-	// Programs is how many are run at least. 0: as many as it takes for all pairs to meet.
+	// Programs is the least number of programs. 0: enough for all pairs to meet.
 	Programs int
 
-	// AtOnce is how many run side by side. 0: two in fake time, 48 in real time.
+	// AtOnce is how many run concurrently. 0: two in fake time, 48 in real time.
 	AtOnce int
 }
 
-// Store is one that a program uses.
+// Store is a store that a program uses.
 type Store struct {
 	// Open makes a new connection, which the program closes.
 	Open func(testing.TB) driver.Backend
 
-	// Proxied does so across a network that can be made to fail, which the program closes behind
-	// the connection. nil: only the calls of the driver are spoiled, which leaves out what a
-	// driver does by itself.
+	// Proxied does so through a network that can be made to fail, which the program closes after
+	// the connection. nil: only the calls of the driver are disturbed, but not the requests that a
+	// driver makes by itself.
 	Proxied func(testing.TB) (driver.Backend, Network)
 
 	// Forget loses all entries, as a restart without its memory would. nil: the store does not
-	// forget, or cannot be made to.
+	// forget, or the run cannot make it forget.
 	Forget func()
 }
 
-// Network is what a driver's connections go through: a proxy, say, for each of the servers.
+// Network is the network of a driver's connections: a proxy, say, for each of the servers.
 type Network interface {
-	Partition()              // nothing passes, and nobody is told
-	Heal()                   // what was held back is delivered, late, and all is well again
+	Partition()              // nothing passes, silently
+	Heal()                   // withheld data is delivered, late, and the network works again
 	Reset()                  // every connection breaks
-	Slow(most time.Duration) // each server's answers are late by a time of their own, until Heal
+	Slow(most time.Duration) // each server's answers are late by a separate time, until Heal
 	Close()
 }
 
@@ -85,11 +85,11 @@ const (
 	SeedEnv   = "HASP_PROGRAMS_SEED"
 )
 
-// Asked reports whether this run of the tests is to run programs in real time: then servers are
-// to be disturbed, and nobody else's.
+// Asked reports whether this run of the tests shall run programs in real time: then it needs
+// servers that it may disturb and that no other test uses.
 func Asked() bool { return os.Getenv(NumberEnv) != "" }
 
-// suite is a Config with what follows from it.
+// suite is a Config with the values derived from it.
 type suite struct {
 	Config
 	traits   driver.Traits
@@ -110,7 +110,7 @@ type suite struct {
 
 	disturbed  atomic.Bool    // at this moment
 	operators  []*hasp.Client // of all programs, in real time
-	connecting chan struct{}  // room for those who connect
+	connecting chan struct{}  // room for connecting clients
 }
 
 // Run runs programs until enough have run and all pairs have met.
@@ -126,7 +126,7 @@ func Run(t *testing.T, c Config) {
 	t.Logf("%s=%d", SeedEnv, seed)
 	if s.fake {
 		s.checks(t, seed)
-		s.Programs = 0 // what is still to be done is about pairs that have not met
+		s.Programs = 0 // the remaining programs are about pairs that have not met
 	}
 	s.direct(t, seed)
 	t.Log(&s.covers)
@@ -135,7 +135,7 @@ func Run(t *testing.T, c Config) {
 	}
 }
 
-// Replay runs one program: what a failure prints.
+// Replay runs one program, as a failure prints it.
 func Replay(t *testing.T, c Config, p Program) {
 	s := newSuite(t, c)
 	if f := s.runIn(t, p); f != nil {
@@ -163,7 +163,7 @@ func newSuite(t testing.TB, c Config) *suite {
 	s.pairs = pairsOf(s.features)
 	s.ttls = []int{1, 1, 1, 2}
 	if s.fake {
-		s.ttls = append(s.ttls, 3) // nobody waits for it
+		s.ttls = append(s.ttls, 3) // no client waits for it
 	}
 	if !s.fake {
 		s.operators = s.openOperators(t, stores)
@@ -200,7 +200,7 @@ func abilitiesOf(t testing.TB, b driver.Backend) (can abilities) {
 
 // checks runs programs in fake time, by rapid: it makes one that fails smaller.
 func (s *suite) checks(t *testing.T, seed uint64) {
-	setFlag(t, "rapid.nofailfile", "true") // the program is printed, and says all
+	setFlag(t, "rapid.nofailfile", "true") // the program is printed, and that is enough
 	setFlag(t, "rapid.checks", strconv.Itoa((s.Programs+s.AtOnce-1)/s.AtOnce))
 	setFlag(t, "rapid.seed", strconv.FormatUint(seed, 10))
 	program := rapid.Custom(func(rt *rapid.T) Program { return generate(rt, s) })
@@ -234,13 +234,13 @@ func setFlag(t *testing.T, name, value string) {
 	t.Cleanup(func() { _ = flag.Set(name, old) })
 }
 
-// direct runs programs that are each about a pair that has not met yet, until all have, and
-// then until enough have run. They are not made smaller: what fails in real time may need a
-// moment that does not come again.
+// direct runs programs that are each about a pair that has not met yet, until all have, and then
+// until enough have run. They are not made smaller: a failure in real time may need a moment that
+// does not come again.
 func (s *suite) direct(t *testing.T, seed uint64) {
 	var wg sync.WaitGroup
 	room := make(chan struct{}, s.AtOnce)
-	most := s.Programs + 50*len(s.pairs) // or a pair cannot meet, which is told then
+	most := s.Programs + 50*len(s.pairs) // or a pair cannot meet, which is then reported
 	for i := 0; i < most && !t.Failed(); i++ {
 		about := s.pairs[i%len(s.pairs)]
 		if missing := s.covers.missing(s.pairs); len(missing) > 0 {
@@ -261,7 +261,7 @@ func (s *suite) direct(t *testing.T, seed uint64) {
 	wg.Wait()
 }
 
-// runIn runs a program in the time that it belongs to.
+// runIn runs a program in fake or real time.
 func (s *suite) runIn(t *testing.T, p Program) (f *failure) {
 	if !s.fake {
 		return s.run(p)
@@ -270,7 +270,7 @@ func (s *suite) runIn(t *testing.T, p Program) (f *failure) {
 	return f
 }
 
-// failure is what a program has shown to be wrong.
+// failure is a fault that a program has shown.
 type failure struct {
 	kind    string // the same for the same fault
 	details string

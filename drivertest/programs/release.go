@@ -17,7 +17,8 @@ func (r *run) release(h *hold) {
 	}
 	held := h.held()
 	h.over, h.given = true, true
-	// One of several leases of an entry leaves the store alone, and so may one in a batch.
+	// Releasing one of several leases of an entry does not touch the store, and a local hand-over
+	// may not either.
 	alone := h.step.Opts.LocalHandOver == 0
 	for _, o := range r.holds {
 		alone = alone && (o == h || !r.share(o, h))
@@ -46,7 +47,7 @@ func (r *run) release(h *hold) {
 	})
 }
 
-// judgeReleaseLocked holds a release to S7.
+// judgeReleaseLocked checks S7 for a release.
 func (r *run) judgeReleaseLocked(h *hold, held, alone bool, err error) {
 	switch {
 	case err == nil && !held:
@@ -67,7 +68,7 @@ func (r *run) anyEvicted(h *hold) bool {
 	return false
 }
 
-// downgrade makes a writer a reader. It counts as one from before the request.
+// downgrade makes a writer a reader. It counts as a reader from before the request.
 func (r *run) downgrade(h *hold) {
 	r.mu.Lock()
 	before := h.units[0]
@@ -78,7 +79,7 @@ func (r *run) downgrade(h *hold) {
 	h.downgraded = true
 	for _, o := range r.holds {
 		if o.ids[0] == h.ids[0] {
-			o.units[0] = 1 // also what MinHold keeps
+			o.units[0] = 1 // MinHold keeps this, too
 		}
 	}
 	r.useLocked(h.step.Name, "Downgrade")
@@ -89,7 +90,7 @@ func (r *run) downgrade(h *hold) {
 		if err := h.lease.Downgrade(ctx); errors.Is(err, hasp.ErrDeadlock) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			h.units[0] = before // it was not done
+			h.units[0] = before // the downgrade was not done
 		}
 	})
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// run is one program at work.
+// run is a running program.
 type run struct {
 	*suite
 	p      Program
 	at     []Store
-	prefix string // of its names, which are its own
+	prefix string // of its names, which no other program uses
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -27,7 +27,7 @@ type run struct {
 	jobs      sync.WaitGroup
 
 	mu       sync.Mutex
-	moment   int // counts what begins and what is granted: an order that needs no clock
+	moment   int // counts beginnings and grants: an order that needs no clock
 	holds    []*hold
 	pending  []*acquisition
 	evicted  map[string]bool    // by id
@@ -36,7 +36,7 @@ type run struct {
 	used     []map[feature]int
 	all      map[feature]int // what concerns a client, and so each of the names
 	faulty   bool            // a fault has been at work
-	stranded bool            // who gave up, or exported in vain, may have left an entry, which goes when it expires (L4)
+	stranded bool            // a client that gave up, or exported without success, may have left an entry, which goes when it expires (L4)
 	undo     []func()
 	failure  *failure
 }
@@ -47,10 +47,10 @@ type machine struct {
 	client *hasp.Client
 	conn   *conn
 	closed bool // guarded by run.mu
-	shaken bool // the same: a fault was at work on it
+	shaken bool // the same: a fault was applied to it
 }
 
-// run runs a program and returns what was wrong, nil if nothing.
+// run runs a program and returns the fault, nil if there is none.
 func (s *suite) run(p Program) *failure {
 	r := &run{
 		suite: s, p: p, prefix: "programs/" + strings.ToLower(rand.Text()[:12]) + "/",
@@ -62,7 +62,7 @@ func (s *suite) run(p Program) *failure {
 		r.used = append(r.used, map[feature]int{})
 	}
 	r.operators = s.operators
-	if s.fake { // in a bubble everybody is born and dies
+	if s.fake { // in a bubble every goroutine starts and ends inside
 		r.operators = s.openOperators(s.tb, r.at)
 		defer closeOperators(s.tb, r.operators)
 	}
@@ -85,8 +85,8 @@ func (s *suite) run(p Program) *failure {
 	return r.failure
 }
 
-// connect opens the clients. In real time a few programs do so at once: all of them do when the
-// first begin, and a server that has a thousand connections to greet lets some wait for too long.
+// connect opens the clients. In real time only a few programs do so at once: at the start all of
+// them connect, and a server with a thousand new connections makes some wait too long.
 func (r *run) connect() {
 	if !r.fake {
 		r.connecting <- struct{}{}
@@ -107,8 +107,8 @@ func (r *run) connect() {
 	}
 }
 
-// settle lets everything happen that can happen now. In real time nobody knows what that is, and
-// things overlap.
+// settle lets everything happen that can happen now. In real time that cannot be known, and
+// operations overlap.
 func (r *run) settle() {
 	if r.fake {
 		synctest.Wait()
@@ -121,7 +121,7 @@ func (r *run) failed() bool {
 	return r.failure != nil
 }
 
-// fail notes the first fault. The program still comes to its end, for what it has begun.
+// fail records the first fault. The program still runs to its end, to finish what it has begun.
 func (r *run) failLocked(kind, format string, args ...any) {
 	if r.failure == nil {
 		r.failure = &failure{kind, fmt.Sprintf(format, args...)}
@@ -143,7 +143,7 @@ func (r *run) capacity(name int) int64 {
 	return driver.Whole
 }
 
-// use notes that a feature was at work on a name; -1 for all of them.
+// use records that a feature was used on a name; -1 for all of them.
 func (r *run) use(name int, fs ...feature) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// scene draws how a program in real time begins, now and then: with what takes several steps to
-// come about, and a moment to meet. At random they come about once in ten thousand programs.
+// scene sometimes draws the beginning of a program in real time: a situation that takes several
+// steps and the right moment. At random such situations come about once in ten thousand programs.
 func (g *generator) scene(p *Program) []Step {
 	if g.fake || len(p.Clients) < 2 || p.Names[0].Permits > 0 || !g.chance(3) {
 		return nil
@@ -19,8 +19,8 @@ func (g *generator) scene(p *Program) []Step {
 	moment := rapid.SampledFrom([]time.Duration{0, time.Millisecond, T / 200, T / 50, T / 20}).Draw(g.T, "")
 	var scenes [][]Step
 	if slices.Contains(g.ops, Disturb) && !g.patient {
-		// What is used again while a member of the store stands still has a past, of which that one
-		// will hear, and tell, when the present is already there.
+		// An entry that is used again while a member of the store is stopped has a history. The
+		// member will learn it, and report it, when the history is already outdated.
 		scenes = append(scenes, []Step{
 			{Do: Lock, Client: first},
 			{Do: Disturb, Time: T / 3},
@@ -31,8 +31,8 @@ func (g *generator) scene(p *Program) []Step {
 		})
 	}
 	if slices.Contains(g.ops, Downgrade) {
-		// Who waits beside a writer that becomes a reader is let in by that, and by nothing else for as
-		// long as it holds: at the end of the program somebody looks.
+		// Only the downgrade admits a waiter beside a writer that becomes a reader, as long as that
+		// holds: at the end of the program the waiter is checked.
 		scenes = append(scenes, []Step{
 			{Do: Lock, Client: first},
 			{Wait: T / 50, Do: RLock, Client: second},

@@ -10,14 +10,14 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// step does one step. What may take time goes on by itself.
+// step does one step. An operation that may take time continues in the background.
 func (r *run) step(i int, s Step) {
 	m := r.machines[s.Client]
 	var on *hold
 	if s.Do.onLease() {
 		fits := func(h *hold) bool { return s.Do != Publish || h.term != nil }
 		on = r.heldLease(s.Lease, fits)
-		// In real time nothing is granted at once, and a program is soon over.
+		// In real time nothing is granted at once, and a program ends soon.
 		for end := time.Now().Add(r.base / 20); on == nil && !r.fake && r.waiting() > 0 && time.Now().Before(end); {
 			time.Sleep(r.base / 1000)
 			on = r.heldLease(s.Lease, fits)
@@ -55,7 +55,7 @@ func (r *run) step(i int, s Step) {
 	}
 }
 
-// heldLease picks one of those that are held and fit; nil if there is none.
+// heldLease picks a held lease that fits; nil if there is none.
 func (r *run) heldLease(i int, fits func(*hold) bool) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *run) waiting() int {
 	return len(r.pending)
 }
 
-// operate does what a holder can do.
+// operate does an operation of a holder.
 func (r *run) operate(i int, o Op, h *hold) {
 	switch o {
 	case Release:
@@ -104,7 +104,7 @@ type acquisition struct {
 	cancel    context.CancelFunc
 	began     int  // moment
 	canEnd    bool // by Cancel
-	old       bool // its grant is older than the call: it was taken again, handed on or imported
+	old       bool // its grant is older than the call: it was taken again, transferred or imported
 	forgotten bool // its store has lost all entries since it began
 	features  []feature
 }
@@ -138,7 +138,7 @@ func (r *run) acquire(i int, s Step, m *machine) {
 	})
 }
 
-// of lists what an acquisition is made of.
+// of lists the features of an acquisition.
 func (a *acquisition) of() []feature {
 	fs := []feature{feature(a.step.Do)}
 	o := a.step.Opts
@@ -173,7 +173,7 @@ func (r *run) options(a *acquisition) []hasp.LockOption {
 	return opts
 }
 
-// call makes the call of an acquisition, and says what it claims.
+// call makes the call of an acquisition, and returns its claims.
 func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 	s, c, name, opts := a.step, a.machine.client, r.name(a.step.Name), r.options(a)
 	capacity := r.capacity(s.Name)
@@ -225,7 +225,7 @@ func (r *run) lockAll(a *acquisition) func(context.Context) (*hold, error) {
 		m := r.machines[client%len(r.machines)]
 		name %= len(r.p.Names)
 		if m != a.machine && !r.can.identify {
-			return // a store that cannot say who it is has no order with others: circles are no fault there
+			return // a store without an identity has no order with others: circles are no fault there
 		}
 		cl := claim{m.Store, name, r.capacity(name), r.capacity(name)}
 		if slices.Contains(a.claims, cl) && r.p.Names[name].Permits > 0 {
@@ -274,8 +274,8 @@ func (r *run) evict(s Step) {
 	id := entries[s.Lease%len(entries)].ID
 	r.mu.Lock()
 	r.evicted[id] = true // from before: the next may hold while the old one still believes
-	// A connection may be known as the holder before it has told its name, and it is the connection
-	// that is ended: whoever has it by then is told.
+	// A connection may be known as the holder before it has given its name, and the eviction ends
+	// the connection: the entry that has it by then is lost.
 	r.loseLocked(func(a *acquisition) bool {
 		return slices.ContainsFunc(a.claims, func(c claim) bool { return c.store == 0 && c.name == s.Name })
 	})

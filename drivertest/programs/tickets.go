@@ -75,7 +75,7 @@ func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 
 func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	v, err := t.Ticket.Wait(ctx)
-	if lost := t.c.pass(ctx); lost != nil { // what the store tells meanwhile arrives late
+	if lost := t.c.pass(ctx); lost != nil { // the store's reports arrive late in the meantime
 		return driver.Verdict{}, lost
 	}
 	return v, err

@@ -1,16 +1,16 @@
 // Package etcdfence checks writes in etcd with a fencing token: the greatest token seen is the
-// value of one key for each lock name, and every transaction is made on condition that it
-// still is the writer's. That is one round trip, and one comparison more in it.
+// value of one key for each lock name, and every transaction has the condition that this value is
+// still the writer's. That is one round trip, with one comparison more.
 //
 //	w, err := etcdfence.Advance(ctx, client, lease.Name(), lease.Token(), nil)
 //	...read, think...
 //	_, err = w.Do(ctx, clientv3.OpPut("orders/42", "paid"))
 //
-// If the lock is in the same etcd cluster as the data, etcdlock's Backend.Fence does without
-// a fence: it makes the write conditional on the lock's own entry. This package is for locks
-// that are kept elsewhere, and for writers who know no more than a token (HASP_TOKEN).
+// If the lock is in the same etcd cluster as the data, etcdlock's Backend.Fence needs no separate
+// fence: it makes the write conditional on the lock's own entry. This package is for locks in other
+// stores, and for writers that have only a token (HASP_TOKEN).
 //
-// A snapshot that is restored takes the fence back together with the data.
+// A restored snapshot resets the fence together with the data.
 package etcdfence
 
 import (
@@ -43,12 +43,12 @@ type Writer struct {
 	token uint64
 }
 
-// maxEncoded leaves every name readable that is of a usual length; longer ones are hashed.
+// maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 512
 
-// Advance has every smaller token of the lock refused from now on, and returns what writes
-// under this one. It returns a *fencing.StaleError if a greater token has been here. It takes
-// one round trip, and two more the first time that a name is used.
+// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. It
+// takes one round trip, and two more for the first use of a name.
 func Advance(ctx context.Context, kv clientv3.KV, name string, token uint64, o *Options) (*Writer, error) {
 	if err := fencing.Check(name, token); err != nil {
 		return nil, err
@@ -68,16 +68,16 @@ func Advance(ctx context.Context, kv clientv3.KV, name string, token uint64, o *
 // Key returns the key of the fence.
 func (w *Writer) Key() string { return w.key }
 
-// value is a token as the fence has it: of one length, so that etcd's comparison of bytes is
-// one of numbers.
+// value is a token as the fence stores it: of fixed length, so that etcd's comparison of bytes
+// compares the numbers.
 func value(token uint64) string { return fmt.Sprintf("%020d", token) }
 
-// advance raises the fence if it is lower, and makes it if it is not there.
+// advance raises the fence if it is lower, and creates it if it is absent.
 func (w *Writer) advance(ctx context.Context) error {
 	put := clientv3.OpPut(w.key, value(w.token))
-	// A comparison of values is false for a key that is not there, so making one is a
-	// condition of its own. Both in one transaction, nested, would send everything twice for
-	// the sake of the first use.
+	// A comparison of values is false for a missing key, so creating one needs a separate
+	// condition. A nested transaction with both would send everything twice, only for the first
+	// use.
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.Value(w.key), "<", value(w.token+1)),
 		clientv3.Compare(clientv3.CreateRevision(w.key), "=", 0),
@@ -95,13 +95,13 @@ func (w *Writer) advance(ctx context.Context) error {
 				return false, err
 			}
 		}
-		// It was not there, and then it was, with a token that we may follow.
+		// It was absent, and then present, with a token that this one may follow.
 		return true, nil
 	})
 }
 
-// judge reads the fence out of the answer to a transaction whose condition was not met, and
-// returns nil if this token may try again: the fence is lower, or not there.
+// judge reads the fence from the answer to a transaction whose condition was not met. It returns
+// nil if this token may try again: the fence is lower or absent.
 func (w *Writer) judge(r *clientv3.TxnResponse) error {
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
@@ -115,20 +115,20 @@ func (w *Writer) judge(r *clientv3.TxnResponse) error {
 	return fencing.Compare(w.name, w.token, seen)
 }
 
-// Do makes all of ops in one transaction, unless a greater token has been here: then it
-// returns a *fencing.StaleError and none is made.
+// Do executes all of ops in one transaction, unless the fence has seen a greater token: then it
+// returns a *fencing.StaleError and executes none.
 func (w *Writer) Do(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return w.Txn(ctx, nil, ops, nil)
 }
 
-// Txn makes a transaction of yours unless a greater token has been here: then it returns a
-// *fencing.StaleError and neither branch is made. The response is that of your transaction:
+// Txn executes your transaction unless the fence has seen a greater token: then it returns a
+// *fencing.StaleError and executes neither branch. The response is that of your transaction:
 // Succeeded says whether your own conditions were met.
 func (w *Writer) Txn(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	var response *clientv3.TxnResponse
 	err := retry.Do(ctx, retry.Tries, func() (bool, error) {
-		// Equal, and not "at most": Advance has made it so, and it stays so until a greater
-		// one comes. So the fence need not be written again with every write.
+		// The comparison is "equal", not "at most": Advance has set this value, and it stays until
+		// a greater one comes. So not every write must write the fence again.
 		r, err := w.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.Value(w.key), "=", value(w.token))).
 			Then(clientv3.OpTxn(conditions, then, otherwise)).
@@ -138,13 +138,13 @@ func (w *Writer) Txn(ctx context.Context, conditions []clientv3.Cmp, then, other
 		}
 		if r.Succeeded {
 			response = (*clientv3.TxnResponse)(r.Responses[0].GetResponseTxn())
-			response.Header = r.Header // an inner one has none
+			response.Header = r.Header // an inner one has no header
 			return false, nil
 		}
 		if err := w.judge(r); err != nil {
 			return false, err
 		}
-		// Somebody has removed the fence or taken it back. Nothing was written.
+		// The fence was removed or reset by hand. Nothing was written.
 		return true, w.advance(ctx)
 	})
 	return response, err

@@ -24,7 +24,7 @@ import (
 // control.
 const crashEnv = "HASP_FILEGUARD_CRASH"
 
-// version is what the file has under a token: large enough that writing it takes a while, and
+// version is the content of the file under a token: large enough that writing it takes a while, and
 // the same number on every line.
 func version(token uint64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%020d\n", token), 20_000)
@@ -139,7 +139,7 @@ func killSoon(t *testing.T, target string, within time.Duration) {
 	}
 	time.Sleep(rand.N(within))
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // "signal: killed" is what we want
+	_ = cmd.Wait() // "signal: killed" is expected
 }
 
 // inspect returns the token that the file is of, and whether all of it is.

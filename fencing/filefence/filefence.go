@@ -17,23 +17,23 @@ import (
 // File is a file that is replaced under a lock's tokens. Its methods may be called at once
 // from many goroutines and processes.
 type File struct {
-	// Wait bounds how long Advance and Replace wait for their turn, besides their context: they
-	// fail with ErrBlocked then. Set it before the first use. Default: Patience.
+	// Wait bounds how long Advance and Replace wait for their turn, besides their context; after
+	// that they fail with ErrBlocked. Set it before the first use. Default: Patience.
 	Wait time.Duration
 
 	path string // without symbolic links
 	name string // of the lock
 
-	// durable is the greatest token that this File has itself seen reach the disk.
+	// durable is the greatest token that this File itself has synced to the disk.
 	durable atomic.Uint64
 }
 
-// Patience is how long one waits for one's turn where File.Wait is not set. A turn takes a few
-// synced writes; this is for a disk that is slow, and many who wait for theirs.
+// Patience is how long a caller waits for its turn if File.Wait is not set. A turn takes a few
+// synced writes; the bound allows for a slow disk and many waiters.
 const Patience = 30 * time.Second
 
-// ErrBlocked: another process has kept the sidecar locked for longer than File.Wait. It was
-// stopped in the middle, or is none of hasp's. Nothing was written.
+// ErrBlocked: another process has kept the sidecar locked for longer than File.Wait. It was stopped
+// in the middle, or does not belong to hasp. Nothing was written.
 var ErrBlocked = errors.New("the fence is locked by another process")
 
 // Open returns the file that a lock protects. Neither it nor its sidecar needs to be there
@@ -47,8 +47,8 @@ func Open(path, name string) (*File, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// It is still to come; then its directory at least has one name. A link that leads
-		// nowhere is refused, since replacing it would remove the link.
+		// The file does not exist yet; then at least its directory has a single name. A dangling
+		// link is refused, since replacing it would remove the link.
 		if _, dangling := os.Lstat(path); dangling == nil {
 			return nil, fmt.Errorf("%w: %s is a symbolic link to a file that does not exist", fencing.ErrInvalid, path)
 		}
@@ -77,16 +77,16 @@ func (f *File) hidden(suffix string) string {
 	return filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+"."+suffix)
 }
 
-// Advance has every smaller token refused from now on. It returns a *fencing.StaleError if a
-// greater token has been here.
+// Advance makes the fence refuse every smaller token from now on. It returns a *fencing.StaleError
+// if the fence has seen a greater token.
 func (f *File) Advance(ctx context.Context, token uint64) error {
 	return f.under(ctx, token, func() error { return nil })
 }
 
-// Replace replaces the file's content by what it reads from r, to the end, unless a greater
-// token has been here: then it returns a *fencing.StaleError and the file is what it was. If
-// reading fails, the file is what it was, too; a reader that ends early without an error
-// replaces the file by what there was.
+// Replace replaces the file's content by all that it reads from r, unless the fence has seen a
+// greater token: then it returns a *fencing.StaleError and the file is unchanged. If reading fails,
+// the file is unchanged, too; a reader that ends early without an error replaces the file by the
+// part that it gave.
 //
 // It compares before it reads, so that a stale writer is told at once, and again before it
 // replaces, since reading may take long; that is when the token counts.
@@ -98,7 +98,7 @@ func (f *File) Replace(ctx context.Context, token uint64, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp) // it is not there if all went well
+	defer os.Remove(temp) // it is absent after success
 	return f.under(ctx, token, func() error {
 		if err := os.Rename(temp, f.path); err != nil {
 			return err
@@ -107,8 +107,8 @@ func (f *File) Replace(ctx context.Context, token uint64, r io.Reader) error {
 	})
 }
 
-// temporary writes and syncs the new content. It is on the disk before its name is: a name
-// that survives a power loss without its content would be an empty file.
+// temporary writes and syncs the new content. The content reaches the disk before its name does: a
+// name that survives a power loss without its content would be an empty file.
 func (f *File) temporary(ctx context.Context, r io.Reader) (path string, err error) {
 	mode := fs.FileMode(0o666) // less the umask, as for any new file
 	info, err := os.Stat(f.path)
@@ -124,9 +124,9 @@ func (f *File) temporary(ctx context.Context, r io.Reader) (path string, err err
 			os.Remove(t.Name())
 		}
 	}()
-	defer t.Close() // the error that matters is Sync's
+	defer t.Close() // only the error of Sync matters
 	if info != nil {
-		if err := t.Chmod(mode); err != nil { // what the umask took away
+		if err := t.Chmod(mode); err != nil { // the bits that the umask removed
 			return "", err
 		}
 	}
@@ -152,7 +152,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// under runs do while nobody else can compare, if token may pass.
+// under runs do while no other process can compare, if token may pass.
 func (f *File) under(ctx context.Context, token uint64, do func() error) error {
 	if err := fencing.Check(f.name, token); err != nil {
 		return err
@@ -172,6 +172,6 @@ func (f *File) under(ctx context.Context, token uint64, do func() error) error {
 		}
 		return fmt.Errorf("fence %s: %w", f.path, err)
 	}
-	f.durable.Store(token) // nobody else of this process is here: s has the flock
+	f.durable.Store(token) // no other goroutine of this process is here: s has the flock
 	return do()
 }

@@ -195,8 +195,8 @@ func TestContextEndsWaiting(t *testing.T) {
 	}
 }
 
-// After any torn write of the sidecar the greatest token that was let pass is still known, or
-// nobody had passed.
+// After any torn write of the sidecar the greatest token that has passed is still known, or no
+// token had passed.
 func TestTornSidecar(t *testing.T) {
 	f, _ := file(t)
 	var after [3][]byte // states of the sidecar, from none to two tokens

@@ -16,9 +16,9 @@ import (
 	"github.com/hasplock/hasp/internal/fstype"
 )
 
-// checkFS refuses a directory that other machines may share. Their flock is at best a matter of
-// mount options (nfs with local_lock=flock excludes nobody), and then two of them compare with
-// one sidecar at once. A FUSE file system cannot be judged, and is let pass.
+// checkFS refuses a directory that other machines may share. Their flock depends at best on mount
+// options (nfs with local_lock=flock excludes no other machine), and then two of them compare with
+// one sidecar at once. The file system behind FUSE cannot be determined, and is accepted.
 func checkFS(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -42,9 +42,9 @@ func judgeFS(dir string, fs fstype.Info) error {
 
 // openSidecar opens the sidecar and takes its flock, which ends with the file or the process.
 //
-// flock cannot be told to stop waiting, so it is asked for again and again. It is held for a
-// few synced writes, milliseconds in all. Whoever is stopped in between keeps it, so waiting has
-// a bound beside ctx: hasp fence and most programs give none.
+// A waiting flock call cannot be ended, so this polls. The flock is held for a few synced writes,
+// milliseconds in all. A process that is stopped in between keeps it, so waiting has a bound beside
+// ctx: hasp fence and most programs set none in ctx.
 func openSidecar(ctx context.Context, path string, patience time.Duration) (*sidecar, error) {
 	file, err := openPrivate(path)
 	if err != nil {
@@ -76,8 +76,8 @@ func openSidecar(ctx context.Context, path string, patience time.Duration) (*sid
 	}
 }
 
-// openPrivate opens the sidecar, or makes it, so that nobody can have its flock who could not
-// replace the file as well. flock asks for no more than a descriptor: reading is enough for it.
+// openPrivate opens the sidecar, or makes it, so that only users that can also replace the file can
+// take its flock. flock needs no more than a descriptor: read access is enough for it.
 func openPrivate(path string) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
@@ -87,9 +87,9 @@ func openPrivate(path string) (*os.File, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		// Private first and open to others afterwards: the other way round somebody could
-		// open it in between, and keep it. Who shares the directory with us and comes in
-		// between is refused, and has written nothing.
+		// Private first and open to others afterwards: in the other order another user could open
+		// it in between, and keep it. A user that shares the directory and comes in between is
+		// refused, and has written nothing.
 		file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 		if err == nil {
 			return file, share(file, filepath.Dir(path))
@@ -97,13 +97,13 @@ func openPrivate(path string) (*os.File, error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		// Another has just made it.
+		// Another process has just created it.
 	}
 }
 
-// closeToReaders mends a sidecar that is open to some for reading alone, as this package used to
-// make them. Who may write it stays: that is how an administrator lets others fence the file.
-// Only its owner can do this, and must not fail if it is somebody else's.
+// closeToReaders repairs a sidecar that some users may only read, as this package used to create
+// them. It keeps the write permissions: by these an administrator lets others fence the file. Only
+// the owner can do this; for another user's sidecar it must not fail.
 func closeToReaders(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -118,16 +118,16 @@ func closeToReaders(file *os.File) error {
 	return nil
 }
 
-// share opens a new sidecar to those who may write in its directory, and so could replace the
-// file without us. The rule is the directory's and not the file's, which need not be there yet,
-// and whose mode says who may read and write it, not who may replace it. In a sticky directory
-// (as /tmp) nobody may replace another's.
+// share opens a new sidecar to the users that may write in its directory, and so could replace the
+// file without this package. It follows the directory's mode and not the file's: the file need not
+// exist yet, and its mode says which users may read and write it, not which may replace it. In a
+// sticky directory (as /tmp) no user may replace another's file.
 func share(file *os.File, dir string) error {
 	d, err := os.Stat(dir)
 	if err == nil && d.Mode()&fs.ModeSticky == 0 && d.Mode()&0o022 != 0 {
 		mode := 0o600 | d.Mode()&0o022 | (d.Mode()&0o022)<<1
 		if mode&0o060 != 0 && file.Chown(-1, int(d.Sys().(*syscall.Stat_t).Gid)) != nil {
-			mode &^= 0o060 // our group is not the directory's: another's members
+			mode &^= 0o060 // our group is not the directory's: it has other members
 		}
 		err = file.Chmod(mode)
 	}
@@ -137,8 +137,8 @@ func share(file *os.File, dir string) error {
 	return err
 }
 
-// current refuses a sidecar that was removed while we waited for its flock: another process
-// would make a new one, and both of us would write.
+// current refuses a sidecar that was removed during the wait for its flock: another process would
+// create a new one, and both would write.
 func (s *sidecar) current(path string) error {
 	there, err := os.Lstat(path)
 	if err == nil {

@@ -32,8 +32,8 @@ func holdFlock(path string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// stranger is a uid that is nobody's, and in no group that we are in.
-const stranger = 64321
+// foreign is a uid of no user, in no group of this process.
+const foreign = 64321
 
 // flockAs runs holdFlock as a user until the test ends, and returns what it said.
 func flockAs(t *testing.T, self string, uid uint32, path string) string {
@@ -87,9 +87,9 @@ func openToAll(t *testing.T) (dir, self string) {
 	return dir, self
 }
 
-// A user who may read the file cannot hold up those who write it: reading the sidecar would be
-// enough for its flock, and so he may not. One that is open to him because an earlier version
-// made it so is closed at its next use.
+// A user that may read the file cannot block its writers: read access to the sidecar would be
+// enough for its flock, so there is none. A sidecar that an earlier version left readable is closed
+// at its next use.
 func TestStrangerCannotBlock(t *testing.T) {
 	dir, self := openToAll(t)
 	for _, c := range []struct {
@@ -109,18 +109,18 @@ func TestStrangerCannotBlock(t *testing.T) {
 		if err := f.Replace(t.Context(), 7, strings.NewReader("ours")); err != nil {
 			t.Fatal(err)
 		}
-		if said := flockAs(t, self, stranger, f.Sidecar()); !strings.HasPrefix(said, "true") {
-			t.Errorf("%s: a stranger who takes the flock of the sidecar is told: %s", c.name, said)
+		if said := flockAs(t, self, foreign, f.Sidecar()); !strings.HasPrefix(said, "true") {
+			t.Errorf("%s: a foreign user that takes the flock of the sidecar gets: %s", c.name, said)
 		}
 		f.Wait = 5 * time.Second
 		if err := f.Replace(t.Context(), 8, strings.NewReader("ours again")); err != nil {
-			t.Errorf("%s: beside a stranger: %v", c.name, err)
+			t.Errorf("%s: beside a foreign user: %v", c.name, err)
 		}
 	}
 }
 
-// The control, and the bound: our own user's process can take the flock, and whoever waits for
-// its turn is told so in the end, and has written nothing.
+// The control, and the bound: a process of the same user can take the flock; a waiter for its turn
+// then gets that error in the end, and has written nothing.
 func TestBlockedIsTold(t *testing.T) {
 	dir, self := openToAll(t)
 	path := filepath.Join(dir, "report")
@@ -144,12 +144,12 @@ func TestBlockedIsTold(t *testing.T) {
 	}
 }
 
-// Users who share a directory fence its files together, whoever made the sidecar, and the
-// directory's group is the one that counts.
+// Users that share a directory fence its files together, no matter which of them made the sidecar;
+// only the directory's group counts.
 func TestSharedDirectory(t *testing.T) {
 	dir, self := openToAll(t)
 	shared := filepath.Join(dir, "shared")
-	err := errors.Join(os.Mkdir(shared, 0o700), os.Chown(shared, 0, stranger), os.Chmod(shared, 0o770))
+	err := errors.Join(os.Mkdir(shared, 0o700), os.Chown(shared, 0, foreign), os.Chmod(shared, 0o770))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestSharedDirectory(t *testing.T) {
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), advanceEnv+"="+filepath.Join(shared, "report"))
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: foreign, Gid: foreign}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the other user: %v, %s", err, bytes.TrimSpace(out))
 	}

@@ -19,17 +19,17 @@ import (
 //
 //	hasp fence 88 "orders/42" 1a2b3c4d
 //
-// token, quoted lock name, and a checksum of what stands before it, filled up with spaces. The
-// token is written into the slot that does not have the greatest one, so that a write that is
-// torn by a power loss leaves the other. It is never replaced by another file: whoever waits
-// for its flock would then wait for one that nobody looks at any more.
+// token, quoted lock name, and a checksum of the text before it, padded with spaces. The token is
+// written into the slot that does not have the greatest one, so that a write that is torn by a
+// power loss leaves the other. The sidecar is never replaced by another file: a waiter for its
+// flock would then wait for a file that is no longer used.
 const (
 	slotSize = 4096
 	slots    = 2
 	magic    = "hasp fence"
 )
 
-// sidecar is an open one, whose flock we have.
+// sidecar is an open sidecar with its flock held.
 type sidecar struct{ file *os.File }
 
 func (s *sidecar) close() { _ = s.file.Close() } // what was written is synced
@@ -37,11 +37,11 @@ func (s *sidecar) close() { _ = s.file.Close() } // what was written is synced
 // raise compares the token and keeps it if it is the greatest. durable is the greatest token
 // that the caller knows to be on the disk, 0 if it knows of none.
 //
-// That a token can be read says no more than that somebody wrote it: whoever did may have been
-// killed before it was synced, or have been told that syncing failed, after which the kernel
-// takes its pages for clean. Whoever goes on under that token would let the file be replaced
-// under a fence that a power loss takes back. So it is written again, the same bytes to the
-// same slot, of which no torn write can spoil any, and synced.
+// A readable token proves only that a process wrote it. That process may have been killed before
+// the sync, or its sync may have failed, after which the kernel treats the pages as clean. A write
+// under that token would replace the file under a fence that a power loss can undo. So the token is
+// written again, the same bytes to the same slot, so that a torn write cannot damage it, and
+// synced.
 func (s *sidecar) raise(name string, token, durable uint64) error {
 	seen, at, err := s.read(name)
 	if err != nil || seen == token && durable == token {
@@ -62,7 +62,7 @@ func (s *sidecar) raise(name string, token, durable uint64) error {
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", s.file.Name(), err)
 	}
-	// Its name may be new, or made by somebody who was killed before this.
+	// Its name may be new, or created by a process that was killed before this step.
 	if seen == 0 || durable == 0 {
 		return syncDir(filepath.Dir(s.file.Name()))
 	}
@@ -92,8 +92,9 @@ func (s *sidecar) read(name string) (seen uint64, at int, err error) {
 			seen, at, found = token, i, true
 		}
 	}
-	// One write makes the first slot whole; until then a crash leaves a part of it or zeros,
-	// and nobody has passed. Anything else that cannot be read is damage or not ours.
+	// One write makes the first slot whole; until then a crash leaves a part of it or zeros, and no
+	// token has passed. Any other unreadable content is damage, or the file does not belong to
+	// hasp.
 	if !found && n > 0 && !unfinished(b) {
 		return 0, 0, fmt.Errorf("%s is damaged or no sidecar of hasp's; remove it only if no older holder can be left", s.file.Name())
 	}
@@ -115,8 +116,8 @@ func parse(slot string) (token uint64, name string, ok bool) {
 	return token, name, err == nil
 }
 
-// unfinished reports whether this is what a first write can leave: it goes to the second
-// slot, so before it there is a hole of zeros, and nothing is a whole slot.
+// unfinished reports whether the content can come from a first write: that goes to the second slot,
+// so before it there is a hole of zeros, and nothing is a whole slot.
 func unfinished(b []byte) bool {
 	hole := b[:min(slotSize, len(b))]
 	return strings.Trim(string(hole), "\x00") == "" && len(b) <= slots*slotSize

@@ -24,8 +24,8 @@
 // outlives the process, the data's own store must compare: use [FromContext] in a handler and
 // sqlfence or another fence there.
 //
-// Headers are no authentication: who may send requests may also send a huge token, and have
-// everybody else refused. Put the handler behind whatever decides who may write.
+// Headers are no authentication: a client that may send requests may also send a huge token, and
+// all others are then refused. Put the handler behind your check of write permissions.
 package httpfence
 
 import (
@@ -45,10 +45,9 @@ const (
 	TokenHeader = "Hasp-Token"
 )
 
-// Handler passes requests to next that carry a token of the right lock, if no greater one has
-// been here. lock returns the name of the lock that protects what a request is about, or ""
-// for requests that need none; it must not return names that a client made up, since a fence
-// is kept for each.
+// Handler passes requests to next that carry a token of the right lock, if it has seen no greater
+// one. lock returns the name of the lock that protects what a request is about, or "" for requests
+// that need none; it must not return names that a client chooses, since a fence is kept for each.
 //
 //   - A token smaller than the greatest one seen: 412 Precondition Failed.
 //   - No token, with a method other than GET, HEAD, OPTIONS or TRACE: 428 Precondition
@@ -56,15 +55,15 @@ const (
 //     is compared.
 //   - A token of another lock, or headers that make no sense: 400 Bad Request.
 //
-// While next handles a request, no greater token is let in: the request that brings one waits,
-// so that what it reads is what the earlier ones have written. next must have written when it
-// returns, and should not take long. A handler that gives up waiting for another, as
-// [http.TimeoutHandler] does, returns while that one still writes, and must stand outside:
+// While next handles a request, no greater token is accepted: the request that brings one waits, so
+// that it reads everything that the earlier ones have written. next must finish its writes before
+// it returns, and should not take long. A handler that gives up waiting for another, as
+// [http.TimeoutHandler] does, returns while that one still writes, and must be outside:
 //
 //	http.TimeoutHandler(httpfence.Handler(&fences, lockOf, orders), 5*time.Second, "")
 //
-// Handler panics if next is an http.TimeoutHandler. It cannot see one further inside, nor a
-// handler that leaves its writing to a goroutine.
+// Handler panics if next is an http.TimeoutHandler. It cannot see one deeper inside, nor a handler
+// whose goroutine writes after it returned.
 func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.Handler) http.Handler {
 	if reflect.TypeOf(next) == timeoutHandler {
 		panic("httpfence: the handler inside is an http.TimeoutHandler, which returns while its own still writes: put it outside")
@@ -103,7 +102,7 @@ func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.
 	})
 }
 
-// timeoutHandler is the type of what http.TimeoutHandler returns, which has no name outside.
+// timeoutHandler is the type that http.TimeoutHandler returns, which is not exported.
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(http.NotFoundHandler(), 1, ""))
 
 // safe methods write nothing (RFC 9110, 9.2.1).
@@ -142,8 +141,8 @@ type holder struct {
 	token uint64
 }
 
-// FromContext returns the lock's name and token of a request that Handler has let in, for a
-// handler that hands them on to the fence of its own store.
+// FromContext returns the lock's name and token of a request that Handler has accepted, for a
+// handler that passes them on to the fence of its store.
 func FromContext(ctx context.Context) (name string, token uint64, ok bool) {
 	h, ok := ctx.Value(holderKey{}).(holder)
 	return h.name, h.token, ok
@@ -168,22 +167,22 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := fencing.Check(t.name, t.token); err != nil {
 		if r.Body != nil {
-			r.Body.Close() // a RoundTripper must, also if it fails
+			r.Body.Close() // a RoundTripper must close it even if it fails
 		}
 		return nil, err
 	}
-	r = r.Clone(r.Context()) // the caller's may not be changed
+	r = r.Clone(r.Context()) // the caller's request must not change
 	r.Header.Set(LockHeader, url.PathEscape(t.name))
 	r.Header.Set(TokenHeader, strconv.FormatUint(t.token, 10))
 	return t.base.RoundTrip(r)
 }
 
-// Err returns a *fencing.StaleError if the response says that the token of its request was
-// stale, and nil for every other response. It leaves the body alone. A transport must not
-// judge what a response says, so this is a call of its own.
+// Err returns a *fencing.StaleError if the response says that the token of its request was stale,
+// and nil for every other response. It does not touch the body. A transport must not interpret
+// responses, so this is a separate call.
 func Err(resp *http.Response) error {
 	if resp.StatusCode != http.StatusPreconditionFailed || resp.Request == nil {
-		return nil // 412 is also what If-Match fails with
+		return nil // 412 is also the answer to a failed If-Match
 	}
 	seen, err := strconv.ParseUint(resp.Header.Get(TokenHeader), 10, 64)
 	if err != nil {
@@ -200,9 +199,9 @@ func Err(resp *http.Response) error {
 	return fencing.Compare(name, token, seen)
 }
 
-// Advance sends a HEAD request by a client with a Transport, which has every smaller token
-// refused from then on. It returns a *fencing.StaleError if a greater token has been here, and
-// an error if nothing at the address compares tokens, whatever else it answers.
+// Advance sends a HEAD request by a client with a Transport, after which every smaller token is
+// refused. It returns a *fencing.StaleError if the server has seen a greater token, and an error if
+// the server at the address does not compare tokens, regardless of its status.
 func Advance(ctx context.Context, client *http.Client, address string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
 	if err != nil {

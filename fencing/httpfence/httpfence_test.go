@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "", "", 428},
 		{"DELETE", "", "", 428},
 		{"PUT", "a%2Fb", "6", 412},
-		{"GET", "a%2Fb", "6", 412}, // who says that it holds the lock is told that it does not
+		{"GET", "a%2Fb", "6", 412}, // a client that says it holds the lock learns that it does not
 		{"GET", "", "", 200},
 		{"PUT", "a%2Fb", "", 400},
 		{"PUT", "", "7", 400},
@@ -183,7 +183,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An Advance that nobody has compared is none, and neither is a 412 of somebody else's stale.
+// An Advance that no fence has compared is an error, and a 412 from another source is not a stale
+// token.
 func TestNobodyCompares(t *testing.T) {
 	r := resource{serve(t)}
 	if err := httpfence.Advance(t.Context(), client("n", 7), r.at("/open", "n")); !errors.Is(err, fencing.ErrInvalid) {
@@ -255,7 +256,7 @@ func TestTimeoutHandler(t *testing.T) {
 func TestTimeoutHandlerInside(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("it was taken: when it gives up, a write goes on that nobody fences")
+			t.Error("it was taken: when it gives up, a write continues without a fence")
 		}
 	}()
 	httpfence.Handler(&fencing.Fences{}, lockOf, http.TimeoutHandler(&cells{}, time.Second, ""))

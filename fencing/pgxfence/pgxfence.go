@@ -1,5 +1,5 @@
-// Package pgxfence is sqlfence.Fence.Do for programs that speak to PostgreSQL by pgx and not by
-// database/sql. The table, the statement and the promises are sqlfence's:
+// Package pgxfence is sqlfence.Fence.Do for programs that use pgx and not database/sql for
+// PostgreSQL. The table, the statement and the promises are sqlfence's:
 //
 //	g, err := pgxfence.New(nil)
 //	_, err = pool.Exec(ctx, g.Schema()) // or among your migrations
@@ -52,9 +52,9 @@ func New(o *sqlfence.Options) (*Fence, error) {
 // Schema returns the statement that makes the table. It does nothing if the table is there.
 func (g *Fence) Schema() string { return g.sql.Schema() }
 
-// Advance has every smaller token of the lock refused from now on. It waits for transactions
-// under older tokens that have compared theirs. It returns a *fencing.StaleError if a greater
-// token has been here.
+// Advance makes the fence refuse every smaller token of the lock from now on. It waits for
+// transactions under older tokens that have compared theirs. It returns a *fencing.StaleError if
+// the fence has seen a greater token.
 func (g *Fence) Advance(ctx context.Context, db DB, name string, token uint64) error {
 	return retry.Do(ctx, g.sql.Tries(), func() (bool, error) {
 		err := g.Check(ctx, db, name, token)
@@ -62,8 +62,8 @@ func (g *Fence) Advance(ctx context.Context, db DB, name string, token uint64) e
 	})
 }
 
-// Check is Advance inside a transaction of yours, and must be its first statement. Roll back
-// after any error.
+// Check is Advance inside your transaction, and must be its first statement. Roll back after any
+// error.
 func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
 	if err := fencing.Check(name, token); err != nil {
 		return err
@@ -75,10 +75,10 @@ func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64
 	return fencing.Compare(name, token, uint64(seen))
 }
 
-// Do runs fn in a transaction and commits it, unless a greater token has been here: then it
-// returns a *fencing.StaleError and fn does not run. As with sqlfence, fn may run more than
-// once: the transaction is run again after a deadlock or a serialization failure, until the
-// tries are over (fencing.ErrConflict).
+// Do runs fn in a transaction and commits it, unless the fence has seen a greater token: then it
+// returns a *fencing.StaleError and fn does not run. As with sqlfence, fn may run more than once:
+// the transaction is run again after a deadlock or a serialization failure, until the tries are
+// used up (fencing.ErrConflict).
 func (g *Fence) Do(ctx context.Context, db DB, name string, token uint64, fn func(tx pgx.Tx) error) error {
 	return g.DoTx(ctx, db, pgx.TxOptions{}, name, token, fn)
 }
@@ -99,7 +99,8 @@ func (g *Fence) DoTx(ctx context.Context, db DB, o pgx.TxOptions, name string, t
 	})
 }
 
-// again reports whether the server has rolled the transaction back because of others.
+// again reports whether the server has rolled the transaction back because of a conflict with
+// others.
 func again(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")

@@ -12,9 +12,9 @@ import (
 
 // Client runs scripts. Its methods may be called at once from many goroutines.
 type Client interface {
-	// Eval runs a script, once at most, and returns its answer: nil, an int64, a string or a
-	// []any of these. It may send the script's hash first (EVALSHA). An error that comes from
-	// the network leaves the outcome unknown and is returned as it is.
+	// Eval runs a script at most once and returns its answer: nil, an int64, a string or a []any of
+	// these. It may send the script's hash first (EVALSHA). An error that comes from the network
+	// leaves the outcome unknown and is returned as it is.
 	Eval(ctx context.Context, script string, keys, args []string) (any, error)
 }
 
@@ -37,11 +37,11 @@ type Writer struct {
 	token  uint64
 }
 
-// maxEncoded leaves every name readable that is of a usual length; longer ones are hashed.
+// maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 512
 
-// Advance has every smaller token of the lock refused from now on, and returns what writes
-// under this one. It returns a *fencing.StaleError if a greater token has been here.
+// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
 func Advance(ctx context.Context, c Client, name string, token uint64, o *Options) (*Writer, error) {
 	if err := fencing.Check(name, token); err != nil {
 		return nil, err
@@ -63,13 +63,13 @@ func Advance(ctx context.Context, c Client, name string, token uint64, o *Option
 // Fence returns the key that keeps the greatest token.
 func (w *Writer) Fence() string { return w.fence }
 
-// Do runs commands in their order, all in one script, unless a greater token has been here:
-// then it returns a *fencing.StaleError and none runs. It returns a result for each: nil, an
-// int64, a string or a []any. If one fails, those before it have been done, and those behind
-// it have not.
+// Do runs commands in order, all in one script, unless the fence has seen a greater token: then it
+// returns a *fencing.StaleError and none runs. It returns a result for each: nil, an int64, a
+// string or a []any. If one fails, the ones before it have taken effect, and the ones after it have
+// not.
 //
-// In a cluster the first argument of each command must be its key; commands with more keys
-// are for Eval, which is told them.
+// In a cluster the first argument of each command must be its key; for commands with more keys use
+// Eval, which takes the keys.
 func (w *Writer) Do(ctx context.Context, cmds ...Command) ([]any, error) {
 	keys := make([]string, 0, len(cmds))
 	var args []string
@@ -91,9 +91,9 @@ func (w *Writer) Do(ctx context.Context, cmds ...Command) ([]any, error) {
 	return results, nil
 }
 
-// Eval runs a Lua script of yours, which sees KEYS and ARGV as usual, unless a greater token
-// has been here: then it returns a *fencing.StaleError and the script does not run. An error
-// that the script raises does not undo what it has written before.
+// Eval runs your Lua script, which sees KEYS and ARGV as usual, unless the fence has seen a greater
+// token: then it returns a *fencing.StaleError and the script does not run. An error that the
+// script raises does not undo what it has written before.
 func (w *Writer) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
 	return w.run(ctx, wrap(script), keys, args)
 }
@@ -127,7 +127,8 @@ func (w *Writer) about(err error) error {
 	return fmt.Errorf("write with token %d of lock %q: %w", w.token, w.name, err)
 }
 
-// tag is what decides a key's slot: what is between the first '{' and the next '}', or all.
+// tag is the part of a key that decides its slot: the text between the first '{' and the next '}',
+// or the whole key.
 func tag(key string) string {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if t, _, closed := strings.Cut(rest, "}"); closed && t != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// Rueidis returns a Client of a rueidis client. It repeats nothing: rueidis by itself does so
-// only with what it knows to be read-only, and scripts are not.
+// Rueidis returns a Client of a rueidis client. It repeats nothing: by itself rueidis repeats only
+// commands that it knows to be read-only, and scripts are not.
 func Rueidis(client rueidis.Client) Client { return rueidisClient{client} }
 
 type rueidisClient struct{ client rueidis.Client }
@@ -20,8 +20,8 @@ type rueidisClient struct{ client rueidis.Client }
 var luas sync.Map // script -> *rueidis.Lua
 
 func (c rueidisClient) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
-	// rueidis panics on keys of different slots. Two tags can share a slot, by chance alone,
-	// which nobody should rely on.
+	// rueidis panics on keys of different slots. Two tags can share a slot, but only by chance, and
+	// no program should rely on that.
 	if c.client.Mode() == rueidis.ClientModeCluster {
 		for _, k := range keys[1:] {
 			if tag(k) != tag(keys[0]) {

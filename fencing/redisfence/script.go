@@ -2,14 +2,14 @@ package redisfence
 
 import "sync"
 
-// head is the beginning of every script: it compares and raises, and takes its own key and
-// argument away, so that what follows sees only its caller's.
+// head is the beginning of every script: it compares and raises, and removes its own key and
+// argument, so that the rest sees only those of its caller.
 //
 // Tokens are compared as decimal numbers of text, by length and then by digits. As Lua's
 // numbers, which are doubles, those above 2^53 would be equal to their neighbours.
 //
-// The answer is {seen} if the token is stale and {false, result} otherwise: false is a nil in
-// the protocol, which no token is.
+// The answer is {seen} if the token is stale and {false, result} otherwise: false becomes nil in
+// the protocol, which is never a token.
 const head = `
 local token = table.remove(ARGV, 1)
 local fence = table.remove(KEYS, 1)
@@ -25,12 +25,12 @@ if token ~= seen then
 end
 `
 
-// advance only raises.
+// advance only raises the fence.
 const advance = head + `return {false, true}`
 
-// commands runs those that are written one behind the other in ARGV, each behind the number
-// of its words. redis.pcall and not call: the error of the third must not hide the results of
-// the first two, which have been done.
+// commands runs the commands in ARGV, each preceded by the number of its words. It uses redis.pcall
+// and not call: the error of the third must not hide the results of the first two, which have taken
+// effect.
 const commands = head + `
 local results, at = {}, 1
 while at <= #ARGV do
@@ -45,15 +45,16 @@ end
 return {false, results}
 `
 
-// wrapped are the users' scripts behind the head. A program has a handful, so none is dropped.
+// wrapped are the users' scripts with the head before them. A program has a handful, so none is
+// dropped.
 var wrapped sync.Map // script -> string
 
 func wrap(script string) string {
 	if w, ok := wrapped.Load(script); ok {
 		return w.(string)
 	}
-	// A function of its own, so that its returns are its result and not ours. The newline
-	// ends a comment in its last line.
+	// A separate function, so that its return statements end only the user's part. The newline ends
+	// a comment in its last line.
 	w, _ := wrapped.LoadOrStore(script, head+"local result = (function()\n"+script+"\nend)()\n"+
 		"if type(result) == 'table' and result.err then return result end\n"+
 		"if result == nil then result = false end\n"+

@@ -12,12 +12,12 @@ import (
 type uniqueIndex struct {
 	name    string
 	columns []string
-	text    map[string]bool // those that are compared as text; MySQL only
+	text    map[string]bool // compared as text; MySQL only
 	broken  bool            // does not cover whole columns
 }
 
-// covers reports whether rows found by the columns of key are found by this index, which
-// allows one at most. It may have fewer columns: they alone are unique already.
+// covers reports whether rows found by the columns of key are found by this index, so that there is
+// at most one. The index may have fewer columns: they alone are unique already.
 func (ix *uniqueIndex) covers(key []string) bool {
 	if ix.broken {
 		return false
@@ -43,16 +43,16 @@ func describe(indexes []*uniqueIndex) string {
 	return strings.Join(all, ", ")
 }
 
-// The catalogs. Every query answers rows of index, column, whether this part of the index is
-// usable, and whether the column is text; the parts of an index in one run.
+// The queries of the catalogs. Each returns rows of index, column, whether this part of the index
+// is usable, and whether the column is text; the parts of an index are adjacent.
 //
-// PostgreSQL: the key columns alone make it unique, not those of INCLUDE.
+// PostgreSQL: only the key columns make it unique, not those of INCLUDE.
 //
-// MySQL: an expression has no column name, a prefix has a SUB_PART. The engine's row locks
-// are what counts, so an index of a table that has none is as good as no index.
+// MySQL: an expression has no column name, a prefix has a SUB_PART. Only the engine's row locks
+// matter, so an index of a table without row locks counts as no index.
 //
-// SQLite: a table's INTEGER PRIMARY KEY is its row number and has no index of its own. An
-// expression has no name.
+// SQLite: a table's INTEGER PRIMARY KEY is its row number and has no separate index. An expression
+// has no name.
 var catalogs = map[Dialect]string{
 	PostgreSQL: `
 		SELECT c.relname, a.attname, i.indexprs IS NULL AND i.indpred IS NULL AND i.indisvalid AND i.indimmediate, false
@@ -113,8 +113,8 @@ func (d Dialect) uniqueIndexes(ctx context.Context, db Queryer, table string) ([
 		}
 		ix := all[len(all)-1]
 		ix.broken = ix.broken || !usable
-		// A column whose name no statement of ours can contain makes the index useless to
-		// us, since its name is then in no key.
+		// If no statement here can contain the column's name, the index is useless, since no key
+		// contains that name.
 		ix.columns = append(ix.columns, column.String)
 		ix.text[column.String] = text
 	}

@@ -14,7 +14,7 @@ import (
 // Dialect is the kind of database.
 type Dialect int
 
-// The databases. MariaDB is a MySQL here.
+// The databases. MariaDB counts as MySQL here.
 const (
 	PostgreSQL Dialect = iota + 1 // 11 or later
 	MySQL                         // MySQL 8.0 or later, MariaDB 10.6 or later
@@ -33,8 +33,8 @@ func (d Dialect) String() string {
 	return fmt.Sprintf("Dialect(%d)", int(d))
 }
 
-// identifier is what a table or column of a user's may be called: no quoting can go wrong
-// with it, and no database folds it into another one.
+// identifier matches the allowed names of a user's table or column: quoting cannot fail, and no
+// database folds them into another name.
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // quote writes an identifier, or schema.table, for a statement: it may be a reserved word.
@@ -82,9 +82,9 @@ func checkTable(name string) error {
 	return nil
 }
 
-// again reports whether a database's error says that the transaction was rolled back because
-// of others and may be run again: a serialization failure, a deadlock, a busy SQLite file.
-// A time-out of a lock is none of these: whoever waited for that long has waited enough.
+// again reports whether a database's error says that the transaction was rolled back because of a
+// conflict with others and may be run again: a serialization failure, a deadlock, a busy SQLite
+// file. A time-out of a lock is none of these: after that wait another try makes no sense.
 func again(err error) bool {
 	switch state(err) {
 	case "40001", "40P01":
@@ -96,7 +96,7 @@ func again(err error) bool {
 	}
 	var sqlite interface{ Code() int }
 	if errors.As(err, &sqlite) {
-		switch sqlite.Code() & 0xff { // the rest is an extended code
+		switch sqlite.Code() & 0xff { // the other bits are an extended code
 		case 5, 6: // busy, locked
 			return true
 		}
@@ -110,8 +110,8 @@ func notNow(err error) bool {
 	return state(err) == "55P03" || n == 3572 || n == 1205 // NOWAIT, or lock_timeout and its like
 }
 
-// state is the SQLSTATE of an error of PostgreSQL's, "" for others. pgx and lib/pq both tell
-// it by this method, so that neither must be linked here.
+// state is the SQLSTATE of a PostgreSQL error, "" for others. pgx and lib/pq both return it by this
+// method, so that neither must be linked here.
 func state(err error) string {
 	var e interface{ SQLState() string }
 	if errors.As(err, &e) {
@@ -120,9 +120,9 @@ func state(err error) string {
 	return ""
 }
 
-// number is the number of an error of MySQL's, 0 for others. Its driver has that in a field
-// and in no method; reflection reads it without linking the driver. The text of the message
-// would have it too, but texts change.
+// number is the number of a MySQL error, 0 for others. Its driver has that in a field and in no
+// method; reflection reads it without linking the driver. The text of the message would have it
+// too, but texts change.
 func number(err error) uint64 {
 	if err == nil {
 		return 0

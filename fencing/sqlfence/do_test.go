@@ -117,7 +117,7 @@ func count(t *testing.T, db *sql.DB, table string) (n int) {
 }
 
 // An Advance waits for a transaction that has compared an older token, and sees its writes; a
-// transaction that begins later is refused. This is what makes "read after Advance" sound.
+// transaction that begins later is refused. So "read after Advance" is sound.
 func TestAdvanceWaitsForTransactions(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)

@@ -1,12 +1,12 @@
 // Package sqlfence checks writes in a PostgreSQL, MySQL, MariaDB or SQLite database, over
-// database/sql and whatever driver the program uses. It has the two classic schemes of
-// databases as well, for rows that need no distributed lock at all.
+// database/sql and any driver. It also has the two classic schemes of databases, for rows that need
+// no distributed lock.
 //
 // # With a distributed lock
 //
-// [Fence.Do] runs a transaction of yours under a fencing token. Its first statement compares
-// the token with the greatest one seen, which one small table keeps for each lock name, and
-// raises it. Your tables stay as they are:
+// [Fence.Do] runs your transaction under a fencing token. Its first statement compares the token
+// with the greatest one seen, which one small table keeps for each lock name, and raises it. Your
+// tables stay as they are:
 //
 //	g, err := sqlfence.New(sqlfence.PostgreSQL, nil)
 //	err = g.EnsureTable(ctx, db) // or put g.Schema() among your migrations
@@ -19,8 +19,8 @@
 //		return err
 //	})
 //
-// [Table.SetFenced] is for rows that keep the token themselves, in a column of their own: one
-// statement in all, and no table of ours.
+// [Table.SetFenced] is for rows that keep the token themselves, in a separate column: a single
+// statement, and no further table.
 //
 // # Without
 //
@@ -31,15 +31,15 @@
 //
 // # How transactions of one name are ordered
 //
-// The comparing statement takes the lock of the name's row and holds it until the
-// transaction ends. So a transaction under token t and a later one under t' > t cannot
-// overlap: either the first has committed before the second has compared, or the first finds
-// t' and is rolled back. This needs no isolation level; with REPEATABLE READ and
-// SERIALIZABLE the database may refuse what collides, and Do begins again.
+// The comparing statement takes the lock of the name's row and holds it until the transaction ends.
+// So a transaction under token t and a later one under t' > t cannot overlap: either the first has
+// committed before the second has compared, or the first finds t' and is rolled back. This works at
+// any isolation level; at REPEATABLE READ and SERIALIZABLE the database may refuse colliding
+// transactions, and Do begins again.
 //
-// Because it comes first, the comparison is also the transaction's first lock and its
-// snapshot is not older: what your function reads includes all that earlier holders wrote.
-// Transactions under one lock name run one after the other.
+// Because it comes first, the comparison is also the transaction's first lock and its snapshot is
+// not older: your function reads everything that earlier holders wrote. Transactions under one lock
+// name run one after the other.
 //
 // The lock is held for as long as the transaction lasts, which in MySQL may end before your
 // function does: see [ErrEnded].

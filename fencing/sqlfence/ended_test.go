@@ -14,8 +14,8 @@ import (
 )
 
 // A holder's function ignores a deadlock, with which InnoDB has ended its transaction; a newer
-// holder advances, which nothing holds up any more; and then the function writes on. S3: nothing
-// of that is applied, and Do says so. The control writes the same in a transaction of its own.
+// holder advances, which nothing blocks any more; and then the function writes on. S3: nothing of
+// that is applied, and Do says so. The control writes the same in a separate transaction.
 func TestIgnoredDeadlock(t *testing.T) {
 	d := mariadb(t)
 	db := d.connect(t)
@@ -148,7 +148,7 @@ func TestSQLiteRollsBackByItself(t *testing.T) {
 	}
 }
 
-// Whatever becomes of a transaction, its connection goes back to the pool as it was.
+// After any end of a transaction its connection returns to the pool unchanged.
 func TestAutocommitIsPutBack(t *testing.T) {
 	for _, setting := range []string{"", "?autocommit=0"} {
 		d := mariadb(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/hasplock/hasp/fencing/internal/retry"
 )
 
-// EnsureTable makes the table if it is not there. Programs without migrations of their own
-// call it once when they start. Where it is there, the role needs no right to make it.
+// EnsureTable creates the table if it does not exist. Programs without migrations call it once when
+// they start. If the table exists, the role needs no right to create it.
 func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		// CREATE TABLE IF NOT EXISTS asks for the right to create before it looks.
@@ -17,9 +17,9 @@ func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
 			return false, nil
 		}
 		_, err := db.ExecContext(ctx, g.Schema())
-		// IF NOT EXISTS of PostgreSQL is no lock: of two who make the table at once, one
-		// fails in the catalog, at the table, its type or their unique index, and finds the
-		// table when it looks again.
+		// IF NOT EXISTS of PostgreSQL is no lock: if two create the table at once, one fails in the
+		// catalog, at the table, its type or their unique index, and finds the table when it looks
+		// again.
 		s := state(err)
 		exists := s == "23505" || s == "42P07" || s == "42710"
 		if err != nil {
@@ -29,7 +29,7 @@ func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-// there reports whether the table can be read. Why not, the attempt to make it tells.
+// there reports whether the table can be read. If not, the attempt to create it gives the reason.
 func (g *Fence) there(ctx context.Context, db *sql.DB) bool {
 	rows, err := db.QueryContext(ctx, "SELECT name, token FROM "+g.dialect.quote(g.table)+" WHERE 1 = 0")
 	if err != nil {

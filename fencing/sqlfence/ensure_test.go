@@ -10,7 +10,7 @@ import (
 )
 
 // A role that may not create finds the table that an administrator has made. The control is a
-// table that nobody has made.
+// missing table.
 func TestEnsureTableInPostgreSQLWithoutCreate(t *testing.T) {
 	d := postgres(t)
 	admin := d.connect(t)

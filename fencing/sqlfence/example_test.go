@@ -18,7 +18,7 @@ func orders(ctx context.Context) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(1) // each connection to :memory: is a database of its own
+	db.SetMaxOpenConns(1) // each connection to :memory: is a separate database
 	_, err = db.ExecContext(ctx, "CREATE TABLE orders (id integer PRIMARY KEY, state text, stock integer, version integer); INSERT INTO orders VALUES (42, 'new', 3, 0)")
 	return db, err
 }

@@ -65,8 +65,8 @@ func TestLoadIsolation(t *testing.T) {
 	})
 }
 
-// SQLite as it comes: no write-ahead log, nobody waits for anybody, and even a commit can
-// find the file busy. The tries are all there is then.
+// SQLite with its defaults: no write-ahead log, no waiting, and even a commit can find the file
+// busy. Only the tries help then.
 func TestLoadPlainSQLite(t *testing.T) {
 	d := sqlite(t)
 	d.DSN, _, _ = strings.Cut(d.DSN, "?")

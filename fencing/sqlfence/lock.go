@@ -10,35 +10,34 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// Wait says what Lock does about a row that another transaction has locked. A positive value
-// is a bound on the waiting, of at least a millisecond in PostgreSQL and in whole seconds in
-// MySQL, which knows no others.
+// Wait says what Lock does about a row that another transaction has locked. A positive value bounds
+// the wait: at least a millisecond in PostgreSQL, whole seconds in MySQL.
 type Wait time.Duration
 
 // The other ways to wait.
 const (
-	Forever    Wait = 0  // as long as it takes, or as the context or the database allow
+	Forever    Wait = 0  // until the row is free, or as the context or the database allow
 	NoWait     Wait = -1 // ErrLocked at once. In PostgreSQL the transaction is then over
-	SkipLocked Wait = -2 // ErrLocked at once, and the transaction goes on
+	SkipLocked Wait = -2 // ErrLocked at once, and the transaction continues
 )
 
 var errUnsupported = fmt.Errorf("%w: SQLite locks the whole database and no rows; Modify, SetFenced and Do are for SQLite", fencing.ErrInvalid)
 
-// Lock locks the row that key finds until tx ends (SELECT ... FOR UPDATE) and scans columns
-// of it, which are then what they stay until tx writes them. It returns ErrNotFound if there
-// is no such row and ErrLocked if it gave up waiting as w says.
+// Lock locks the row that key finds until tx ends (SELECT ... FOR UPDATE) and scans columns of it,
+// whose values stay until tx writes them. It returns ErrNotFound if there is no such row and
+// ErrLocked if it gave up waiting as w says.
 //
-// Read the row by this call and not before it: at REPEATABLE READ a MySQL transaction goes on
-// seeing what it saw first, also under the lock, and PostgreSQL refuses the lock.
+// Read the row by this call and not before it: at REPEATABLE READ a MySQL transaction still sees
+// its first snapshot, even under the lock, and PostgreSQL refuses the lock.
 //
-// Whoever locks several rows in one transaction should do so in the same order everywhere,
-// by ascending key say, and within Fence.Transact, which begins again after a deadlock.
+// Transactions that lock several rows should do so in the same order everywhere, by ascending key
+// say, and within Fence.Transact, which begins again after a deadlock.
 //
-// To take any of several rows, the jobs of a queue say, select candidates by whatever
-// condition without locking, then Lock them one by one with SkipLocked until one answers,
-// and look at the condition again in what it scanned.
+// To take any of several rows, the jobs of a queue say, select candidates by any condition without
+// locking, then Lock them one by one with SkipLocked until one answers, and look at the condition
+// again in what it scanned.
 //
-// A bound on the waiting costs two statements more: it is set for this lock and then put back.
+// A bound on the wait costs two statements more: it is set for this lock and then restored.
 func (t *Table) Lock(ctx context.Context, tx *sql.Tx, w Wait, columns Columns, key ...any) error {
 	if t.fence.dialect == SQLite {
 		return errUnsupported
@@ -53,7 +52,7 @@ func (t *Table) Lock(ctx context.Context, tx *sql.Tx, w Wait, columns Columns, k
 		}
 		err = t.lock(ctx, tx, w, columns, key)
 		if err != nil && t.fence.dialect == PostgreSQL {
-			return err // the transaction is over, and the setting with it
+			return err // the transaction has ended, and the setting with it
 		}
 		return errors.Join(err, restore())
 	}
@@ -89,8 +88,8 @@ func (t *Table) lock(ctx context.Context, tx *sql.Tx, w Wait, columns Columns, k
 	return nil
 }
 
-// skipped says why SKIP LOCKED found nothing: both reasons look the same in its answer. The
-// row may have come or gone in between; the caller is no worse off than by a later call.
+// skipped says why SKIP LOCKED found nothing: both reasons give the same answer. The row may have
+// come or gone in between, as it may between two calls.
 func (t *Table) skipped(ctx context.Context, tx *sql.Tx, key []any) error {
 	s := t.statement().add("SELECT 1 FROM ", t.from())
 	t.where(s, key)
@@ -104,9 +103,9 @@ func (t *Table) skipped(ctx context.Context, tx *sql.Tx, key []any) error {
 	return ErrLocked
 }
 
-// bound sets how long the next statements wait for a row, and returns what puts it back. The
-// database's own limit rather than a deadline of the context: a driver answers that by
-// cutting the connection, and with it the transaction.
+// bound sets how long the next statements wait for a row, and returns a function that restores it.
+// It uses the database's own limit and not a deadline of the context: at a deadline a driver closes
+// the connection, and with it the transaction.
 func (t *Table) bound(ctx context.Context, tx *sql.Tx, d time.Duration) (restore func() error, err error) {
 	unit, set, reset := time.Millisecond,
 		"SELECT set_config('hasp.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', '%d', true)",

@@ -66,7 +66,7 @@ func mariadb(t testing.TB) database {
 }
 
 func sqlite(t testing.TB) database {
-	// synchronous=normal is what most programs with a write-ahead log use.
+	// Most programs with a write-ahead log use synchronous=normal.
 	file := filepath.Join(t.TempDir(), "test.db")
 	return database{sqlfence.SQLite, "sqlite", "file:" + file + "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)"}
 }
@@ -74,7 +74,7 @@ func sqlite(t testing.TB) database {
 // fresh is a name for a table that no other test has.
 func fresh(prefix string) string { return prefix + "_" + strings.ToLower(rand.Text()[:10]) }
 
-// newFence makes a fence with a table of its own.
+// newFence makes a fence with a separate table.
 func newFence(t testing.TB, d database, db *sql.DB, o sqlfence.Options) *sqlfence.Fence {
 	t.Helper()
 	o.Table = fresh("fence")

@@ -9,11 +9,11 @@ import (
 	"github.com/hasplock/hasp/fencing/internal/retry"
 )
 
-// Modify changes the row that key finds, the optimistic way: it scans columns and the version
-// into your variables, has change compute new values in them, and writes these only if the
-// version is still the one that was read, raising it by one. If somebody else was faster, it
-// begins again with what is there now, after a short random wait; when that has happened
-// Options.Tries times, it returns an error wrapping fencing.ErrConflict and nothing is written.
+// Modify changes the row that key finds, the optimistic way: it scans columns and the version into
+// your variables, calls change to compute new values in them, and writes these only if the version
+// is still the one that was read, raising it by one. If another writer was faster, it begins again
+// with the new values, after a short random wait; after Options.Tries tries it returns an error
+// wrapping fencing.ErrConflict and nothing is written.
 //
 //	var stock int
 //	err := items.Modify(ctx, db, "version", sqlfence.Columns{"stock": &stock}, func() error {
@@ -24,13 +24,13 @@ import (
 //		return nil
 //	}, 42)
 //
-// The version is a column of integers, NOT NULL, that every writer of the row raises; it is
-// not among columns. change may run more than once; an error of it ends Modify, unchanged.
-// Nobody waits for anybody, which is best while collisions are rare. There is no lock here
-// and no token: what change reads of other rows is not protected.
+// The version is a column of integers, NOT NULL, that every writer of the row raises; it is not
+// among columns. change may run more than once; an error of it ends Modify, unchanged. No writer
+// waits for another, which is best while collisions are rare. There is no lock here and no token:
+// other rows that change reads are not protected.
 //
-// It takes the database and no transaction: inside of one, at REPEATABLE READ, it would read
-// the same old version for ever.
+// It takes the database and not a transaction: inside one, at REPEATABLE READ, it would read the
+// same old version for ever.
 func (t *Table) Modify(ctx context.Context, db *sql.DB, version string, columns Columns, change func() error, key ...any) error {
 	if err := t.check(columns, key, version); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (t *Table) modify(ctx context.Context, db *sql.DB, version string, columns 
 	if err != nil {
 		return false, t.about(err, "write", key)
 	}
-	// The version always changes, so that the number is one or none also where a row that
-	// stays the same is not counted.
+	// The version always changes, so the count is one or zero even if the database does not count a
+	// row that stays the same.
 	n, err := r.RowsAffected()
 	if err == nil && n == 0 {
 		return true, t.about(errMoved, "write", key)
@@ -80,17 +80,17 @@ func (t *Table) modify(ctx context.Context, db *sql.DB, version string, columns 
 	return false, err
 }
 
-// SetFenced writes columns and the token into the row that key finds, unless the row has seen
-// a greater token: then it returns a *fencing.StaleError. It is one statement with WHERE fence
-// <= token, for tables that keep the token in a column of their own (integers of 64 bits, NOT
-// NULL DEFAULT 0), and needs no table of ours. lock is the name in the error. Without columns
-// it only advances.
+// SetFenced writes columns and the token into the row that key finds, unless the row has seen a
+// greater token: then it returns a *fencing.StaleError. It is one statement with WHERE fence <=
+// token, for tables that keep the token in a separate column (a 64-bit integer, NOT NULL DEFAULT
+// 0), and it needs no further table. lock is the name in the error. Without columns it only
+// advances.
 //
 //	err := orders.SetFenced(ctx, db, lease.Name(), lease.Token(), "fence", sqlfence.Columns{"state": "paid"}, 42)
 //
-// db may be a transaction. The token protects this row and no other, so the row must be all
-// that the lock's holders write. An error wrapping fencing.ErrConflict means that the row was
-// changed in a way that no fenced writer does.
+// db may be a transaction. The token protects only this row, so the lock's holders must write no
+// other data. An error wrapping fencing.ErrConflict means that a writer without a fence changed the
+// row.
 func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, columns Columns, key ...any) error {
 	if err := fencing.Check(lock, token); err != nil {
 		return err
@@ -106,10 +106,10 @@ func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token ui
 	}
 	s.add(d.quote(fence), " = ")
 	if d == MySQL {
-		// MySQL does not count a row that already is as it should be (unless the connection
-		// says clientFoundRows). What last_insert_id is called with comes back with the
-		// answer, if it was called for a row, changed or not. To compare the values later would
-		// not do: a FLOAT or a DATETIME is not what was written into it.
+		// MySQL does not count a row that already has the values (unless the connection sets
+		// clientFoundRows). The argument of last_insert_id comes back with the answer, if it was
+		// called for a row, changed or not. Comparing the values later would be wrong: a FLOAT or a
+		// DATETIME differs from the value that was written.
 		s.add("last_insert_id(greatest(", d.quote(fence), ", ").arg(int64(token)).add("))")
 	} else {
 		s.arg(int64(token))
@@ -133,7 +133,7 @@ func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token ui
 	return t.unfenced(ctx, db, lock, token, fence, key)
 }
 
-// unfenced says why the statement wrote no row. A second statement is spent on failures only.
+// unfenced says why the statement wrote no row. Only failures cost this second statement.
 func (t *Table) unfenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, key []any) error {
 	s := t.statement().add("SELECT ", t.fence.dialect.quote(fence), " FROM ", t.from())
 	t.where(s, key)

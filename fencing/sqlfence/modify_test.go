@@ -89,7 +89,7 @@ func TestModify(t *testing.T) {
 			}
 			return stock, version
 		}
-		// Somebody else is faster every time.
+		// Another writer is faster every time.
 		tries := 0
 		err = table.Modify(t.Context(), db, "version", sqlfence.Columns{"stock": &stock}, func() error {
 			tries++

@@ -17,8 +17,8 @@ type Options struct {
 	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'.
 	// Default: DefaultTable.
 	Table string
-	// Tries is how often a transaction is run that others get in the way of, before it fails
-	// with fencing.ErrConflict. Default: 10, which takes about half a second.
+	// Tries is how often a transaction is run that collides with others, before it fails with
+	// fencing.ErrConflict. Default: 10, which takes about half a second.
 	Tries int
 }
 
@@ -31,7 +31,7 @@ type Fence struct {
 	check   string // the comparing statement
 }
 
-// New returns a fence. It sends nothing.
+// New returns a fence. It sends nothing to the database.
 func New(d Dialect, o *Options) (*Fence, error) {
 	g := &Fence{dialect: d, table: DefaultTable, tries: retry.Tries}
 	if o != nil {
@@ -55,8 +55,8 @@ func New(d Dialect, o *Options) (*Fence, error) {
 	return g, nil
 }
 
-// Schema returns the statement that makes the table, for your migrations. It does nothing if
-// the table is there.
+// Schema returns the statement that creates the table, for your migrations. It does nothing if the
+// table exists.
 //
 // The name is compared byte by byte: a collation that folds case would give two locks one
 // token.
@@ -73,31 +73,30 @@ func (g *Fence) Schema() string {
 	return head + " (name text PRIMARY KEY, token integer NOT NULL) WITHOUT ROWID"
 }
 
-// checkSQL returns the statement that compares and raises in one step, and says what the
-// greatest token is then. Each raises by the greater of both rather than only WHERE the new
-// one is not smaller: a refused token would otherwise need a second statement to learn by
-// whom.
+// checkSQL returns the statement that compares and raises in one step, and returns the greatest
+// token. It sets the greater of both and does not use WHERE to skip a smaller one: a refused token
+// would then need a second statement to learn the greater one.
 //
-// It writes the row also if the token is the same. The row's lock would be enough at READ
-// COMMITTED; at REPEATABLE READ a transaction that waited for the lock must be refused,
-// since its snapshot is older than the commit it waited for, and the database only does so
-// if the row has changed.
+// It writes the row even if the token is the same. The row's lock would be enough at READ
+// COMMITTED; at REPEATABLE READ a transaction that waited for the lock must be refused, since its
+// snapshot is older than the commit it waited for, and the database only does so if the row has
+// changed.
 func (g *Fence) checkSQL() string {
 	insert := "INSERT INTO " + g.dialect.quote(g.table)
 	switch g.dialect {
 	case PostgreSQL:
 		return insert + " AS f (name, token) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET token = greatest(f.token, excluded.token) RETURNING token"
 	case MySQL:
-		// MySQL has no RETURNING; LAST_INSERT_ID(x) sends x back with the answer, changed
-		// row or not. The number of affected rows would not do: it depends on a flag of the
+		// MySQL has no RETURNING; LAST_INSERT_ID(x) sends x back with the answer, for a changed or
+		// an unchanged row. The number of affected rows does not help: it depends on a flag of the
 		// connection (clientFoundRows).
 		return insert + " (name, token) VALUES (?, ?) ON DUPLICATE KEY UPDATE token = last_insert_id(greatest(token, ?))"
 	}
 	return insert + " (name, token) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token) RETURNING token"
 }
 
-// CheckSQL returns the comparing statement, for a PostgreSQL client that is not database/sql:
-// arguments are the name and the token, the answer is one row with the greatest token seen.
+// CheckSQL returns the comparing statement, for a PostgreSQL client other than database/sql. Its
+// arguments are the name and the token; it returns one row with the greatest token seen.
 func (g *Fence) CheckSQL() string { return g.check }
 
 // Tries returns the setting.
@@ -110,9 +109,9 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Advance has every smaller token of the lock refused from now on, at the latest when it
-// returns. It waits for transactions under older tokens that have compared theirs. It returns
-// a *fencing.StaleError if a greater token has been here.
+// Advance makes the fence refuse every smaller token of the lock, at the latest when it returns. It
+// waits for transactions under older tokens that have compared theirs. It returns a
+// *fencing.StaleError if the fence has seen a greater token.
 func (g *Fence) Advance(ctx context.Context, db *sql.DB, name string, token uint64) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		err := g.Check(ctx, db, name, token)
@@ -120,10 +119,10 @@ func (g *Fence) Advance(ctx context.Context, db *sql.DB, name string, token uint
 	})
 }
 
-// Check is Advance inside a transaction of yours, and must be its first statement (see the
-// package comment). A token that was raised in a transaction which is rolled back was not
-// here. Roll back after any error, also of later statements: after a deadlock MySQL has ended
-// the transaction, and commits what follows as it comes. Do sees to that.
+// Check is Advance inside your transaction, and must be its first statement (see the package
+// comment). If the transaction is rolled back, the fence has not seen the token. Roll back after
+// any error, also of later statements: after a deadlock MySQL has ended the transaction, and
+// commits each later statement by itself. Do handles that.
 func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
 	if err := fencing.Check(name, token); err != nil {
 		return err
@@ -151,19 +150,19 @@ func (g *Fence) raise(ctx context.Context, tx Queryer, name string, token int64)
 	return seen, err
 }
 
-// Do runs fn in a transaction and commits it, unless a greater token has been here: then it
-// returns a *fencing.StaleError and fn does not run. What fn writes through tx is written under
+// Do runs fn in a transaction and commits it, unless the fence has seen a greater token: then it
+// returns a *fencing.StaleError and fn does not run. All that fn writes through tx is written under
 // the token or not at all.
 //
-// The whole transaction is run again if the database rolls it back because of others (a
-// deadlock, a serialization failure), so fn may run more than once. When that has happened
-// Options.Tries times, Do returns an error wrapping fencing.ErrConflict. Any other error of fn
-// rolls back and is returned as it is. An error of the commit itself may leave the outcome
-// unknown, as ever.
+// The whole transaction is run again if the database rolls it back because of a conflict (a
+// deadlock, a serialization failure), so fn may run more than once. After Options.Tries tries Do
+// returns an error wrapping fencing.ErrConflict. Any other error of fn rolls back and is returned
+// as it is. An error of the commit itself may leave the outcome unknown, as always.
 //
-// fn returns the errors of its statements: some of them say that the database has ended the
-// transaction. If it goes on all the same, or makes a statement that ends it, Do fails in MySQL,
-// and nothing is kept of what came after that end. See ErrEnded, also for what Do does not see.
+// fn must return the errors of its statements: some of them say that the database has ended the
+// transaction. If fn continues after such an error, or executes a statement that ends the
+// transaction, Do fails in MySQL, and nothing after that end is kept. See ErrEnded, also for the
+// cases that Do cannot see.
 func (g *Fence) Do(ctx context.Context, db *sql.DB, name string, token uint64, fn func(tx *sql.Tx) error) error {
 	return g.DoTx(ctx, db, nil, name, token, fn)
 }
@@ -181,8 +180,8 @@ func (g *Fence) DoTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, name str
 	})
 }
 
-// Transact runs fn in a transaction without any token, and again as Do does. It is what
-// transactions with Table.Lock need: those who lock several rows can meet in a deadlock.
+// Transact runs fn in a transaction without any token, and repeats it as Do does. Transactions with
+// Table.Lock need that: if they lock several rows, they can deadlock.
 func (g *Fence) Transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		err := g.transact(ctx, db, o, fn)

@@ -12,7 +12,7 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// What the methods of Table return beside fencing.ErrStale and fencing.ErrConflict.
+// The errors of the methods of Table, beside fencing.ErrStale and fencing.ErrConflict.
 var (
 	// ErrNoIndex: no unique index of the table finds the row. Nothing was locked or written.
 	ErrNoIndex = errors.New("no usable unique index")
@@ -23,12 +23,12 @@ var (
 )
 
 // Table is one of your tables, whose rows are found by a primary key or another unique index.
-// It is made by Fence.Table, which proves that, and may be used by many goroutines.
+// Fence.Table makes it and proves that. It may be used by many goroutines.
 type Table struct {
 	fence *Fence
 	name  string
 	key   []string
-	index string          // MySQL: that finds the row
+	index string          // MySQL: the index that finds the row
 	text  map[string]bool // MySQL: columns that are compared as text
 }
 
@@ -40,15 +40,15 @@ type Columns map[string]any
 // and refuses (ErrNoIndex) unless a unique index covers them: one whose columns are all
 // among key, so that a key has one row at most.
 //
-// Without such an index "the row" may be many, and in MySQL far more than that: InnoDB locks
-// every row that a statement looks at, matching or not, until the transaction ends; without
-// an index, all rows and the gaps between them. So a helper that locks must refuse. The index
-// must be valid, cover whole columns (no prefix, no expression) and all rows (no WHERE), and
-// not be deferrable; in MySQL the table must be InnoDB, since others have no row locks.
+// Without such an index "the row" may be many, and in MySQL far more than that: InnoDB locks every
+// row that a statement looks at, matching or not, until the transaction ends; without an index, all
+// rows and the gaps between them. So a helper that locks must refuse such a table. The index must
+// be valid, cover whole columns (no prefix, no expression) and all rows (no WHERE), and not be
+// deferrable; in MySQL the table must be InnoDB, since others have no row locks.
 //
-// The proof is of the moment. In MySQL each statement also names the index, so that it fails
-// should the index be dropped later, rather than read the whole table; elsewhere a row lock
-// is only ever on rows that match.
+// The proof holds for this moment. In MySQL each statement also names the index, so that it fails
+// if the index is dropped later, and does not read the whole table; elsewhere only matching rows
+// are ever locked.
 func (g *Fence) Table(ctx context.Context, db Queryer, name string, key ...string) (*Table, error) {
 	if err := checkTable(name); err != nil {
 		return nil, err
@@ -132,9 +132,8 @@ func (c Columns) values() []any {
 	return values
 }
 
-// checkKey refuses what would not use the index. MySQL compares a text column with a number
-// by converting every row's text to a number: a statement that looks right, and that locks
-// the whole table.
+// checkKey refuses keys that would not use the index. MySQL compares a text column with a number by
+// converting every row's text to a number: such a statement looks right and locks the whole table.
 func (t *Table) checkKey(key []any) error {
 	if len(key) != len(t.key) {
 		return fmt.Errorf("%w: %d values for the key (%s) of table %s", fencing.ErrInvalid, len(key), strings.Join(t.key, ", "), t.name)

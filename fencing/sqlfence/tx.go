@@ -8,16 +8,15 @@ import (
 	"fmt"
 )
 
-// ErrEnded: the transaction was over before fn returned. fn has gone on after an error with
-// which the database ends a transaction (a deadlock, a lock that was waited for too long), or
-// has ended it by a statement: in MySQL also by any that commits on its own, such as CREATE,
-// ALTER, DROP, TRUNCATE, GRANT and LOCK TABLES. What came before such a statement is committed,
-// under the token; the statement itself was not fenced; what came after is rolled back. Do
-// does not run fn again.
+// ErrEnded: the transaction ended before fn returned. fn has continued after an error with which
+// the database ends a transaction (a deadlock, a lock wait time-out), or has ended it by a
+// statement: in MySQL also by any that commits implicitly, such as CREATE, ALTER, DROP, TRUNCATE,
+// GRANT and LOCK TABLES. Everything before such a statement is committed, under the token; the
+// statement itself was not fenced; everything after it is rolled back. Do does not run fn again.
 //
-// Do sees this in MySQL alone. In PostgreSQL nothing ends a transaction but a COMMIT or ROLLBACK
-// that fn sends itself, and in SQLite little else (OR ROLLBACK, a full disk): do not. What comes
-// after that is not fenced and is kept. SQLite's commit fails then; in PostgreSQL Do returns nil.
+// Do sees this only in MySQL. In PostgreSQL only a COMMIT or ROLLBACK that fn sends itself ends a
+// transaction, and in SQLite little else (OR ROLLBACK, a full disk): do not send them. Statements
+// after that are not fenced and are kept. SQLite's commit then fails; in PostgreSQL Do returns nil.
 var ErrEnded = errors.New("the transaction had ended before the function returned")
 
 // transact runs fn once.
@@ -29,7 +28,7 @@ func (g *Fence) transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn f
 	if err != nil {
 		return exhausted(err)
 	}
-	defer tx.Rollback() // also if fn panics; after Commit it does nothing
+	defer tx.Rollback() // even if fn panics; after Commit it does nothing
 	if err := fn(tx); err != nil {
 		return err
 	}
@@ -43,17 +42,16 @@ func exhausted(err error) error {
 	return err
 }
 
-// transactMySQL is transact where a transaction can end and nobody is told: MySQL rolls back
-// the whole of it with an error that fn may ignore, and commits it with a statement that fn may
-// not think of. In autocommit mode, which is the usual one, each later statement would be a
-// transaction of its own, without the lock of the name's row: a stale write. And COMMIT says
-// yes to nothing.
+// transactMySQL is transact for a database where a transaction can end unnoticed: MySQL rolls all
+// of it back with an error that fn may ignore, and commits it implicitly with some statements. In
+// autocommit mode, the usual one, each later statement would be a separate transaction, without the
+// lock of the name's row: a stale write. And a COMMIT without a transaction succeeds.
 //
-// So autocommit is off meanwhile: what follows such an end is a transaction that only we could
-// commit. And a savepoint from the beginning is gone with its transaction, which its release
-// tells before the commit. That is four statements more. MySQL has no function that says
-// whether a transaction is open, and the client library keeps to itself what each answer says
-// of it.
+// So autocommit is off meanwhile: statements after such an end are in a transaction that only this
+// function could commit. And a savepoint set at the beginning disappears with its transaction, so
+// that releasing it before the commit fails. That is four statements more. MySQL has no function
+// that says whether a transaction is open; each answer of the server does, but the client library
+// does not expose it.
 func transactMySQL(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	c, err := db.Conn(ctx)
 	if err != nil {
@@ -67,8 +65,9 @@ func transactMySQL(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx
 	}
 	clean := false
 	defer func() {
-		// Autocommit back on commits what is open: only after a rollback or commit that
-		// was answered. Otherwise the connection is closed, and with it all that is open.
+		// Setting autocommit again commits an open transaction: do it only after a rollback or
+		// commit that was answered. Otherwise close the connection, and with it an open
+		// transaction.
 		if clean {
 			_, err := c.ExecContext(ctx, "SET @@session.autocommit = @hasp_autocommit")
 			clean = err == nil
@@ -82,7 +81,7 @@ func transactMySQL(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx
 		return err
 	}
 	committed := false
-	defer func() { // also if fn panics
+	defer func() { // even if fn panics
 		clean = committed || tx.Rollback() == nil
 	}()
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT hasp_fence"); err != nil {
@@ -102,6 +101,6 @@ func transactMySQL(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx
 	return err
 }
 
-// discard closes a connection instead of giving it back: its pool drops one that its user calls
+// discard closes a connection instead of returning it: the pool drops a connection that is reported
 // bad.
 func discard(c *sql.Conn) { _ = c.Raw(func(any) error { return driver.ErrBadConn }) }

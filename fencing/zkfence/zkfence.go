@@ -1,15 +1,14 @@
-// Package zkfence checks writes in ZooKeeper with a fencing token: the greatest token seen is
-// the data of one node for each lock name, and every multi-operation checks first that this
-// node's version is still the one that the writer has advanced to. That is one round trip,
-// and one operation more in it.
+// Package zkfence checks writes in ZooKeeper with a fencing token: the greatest token seen is the
+// data of one node for each lock name, and every multi-operation first checks that this node's
+// version is still the one that the writer has advanced to. That is one round trip, with one
+// operation more.
 //
 //	w, err := zkfence.Advance(ctx, conn, lease.Name(), lease.Token(), nil)
 //	...read, think...
 //	_, err = w.Multi(ctx, &zk.SetDataRequest{Path: "/orders/42", Data: paid, Version: -1})
 //
-// The nodes are persistent and stay: one for each lock name. A fence that somebody removes
-// begins again at version 0, which a holder from before may remember: remove one only when
-// none is left.
+// The nodes are persistent and stay: one for each lock name. A fence that is removed begins again
+// at version 0, which an earlier holder may remember: remove one only when no such holder is left.
 package zkfence
 
 import (
@@ -32,11 +31,11 @@ const DefaultRoot = "/hasp/fence"
 
 // Options are the settings of a Writer. nil or the zero value means the defaults.
 type Options struct {
-	// Root is the node under which the fences are. It is made if it is not there. Default:
+	// Root is the node under which the fences are. It is created if it does not exist. Default:
 	// DefaultRoot.
 	Root string
-	// ACL is that of nodes that are made. Whoever may write may advance. Default: everybody
-	// may do everything.
+	// ACL is the ACL of created nodes. A client that may write them may advance. Default: every
+	// client may do everything.
 	ACL []zk.ACL
 }
 
@@ -48,14 +47,14 @@ type Writer struct {
 	acl     []zk.ACL
 	name    string
 	token   uint64
-	version atomic.Int32 // of the fence's node while it holds our token
+	version atomic.Int32 // of the fence's node while it holds this token
 }
 
-// maxEncoded leaves every name readable that is of a usual length; longer ones are hashed.
+// maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 240
 
-// Advance has every smaller token of the lock refused from now on, and returns what writes
-// under this one. It returns a *fencing.StaleError if a greater token has been here.
+// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
 //
 // The client library has no contexts: when ctx ends, Advance and Multi return its error, and
 // a request that is under way may still be carried out, under the token like any other.
@@ -84,8 +83,8 @@ func Advance(ctx context.Context, conn *zk.Conn, name string, token uint64, o *O
 // Path returns the path of the fence's node.
 func (w *Writer) Path() string { return w.path }
 
-// advance makes the fence hold our token, if it holds a smaller one or is not there, and
-// remembers its version.
+// advance sets the fence to this token, if it holds a smaller one or is absent, and remembers its
+// version.
 func (w *Writer) advance(ctx context.Context) error {
 	return retry.Do(ctx, retry.Tries, func() (bool, error) {
 		again, err := w.step(ctx)
@@ -125,8 +124,8 @@ func (w *Writer) step(ctx context.Context) (again bool, err error) {
 	if err := fencing.Compare(w.name, w.token, seen); err != nil {
 		return false, err
 	}
-	// What a server reads may be behind what the ensemble has agreed on; what is written is
-	// not. So both ways of going on are writes, on condition of the version that was read.
+	// A server's reads may be behind the state that the ensemble has agreed on; writes are not. So
+	// both next steps are writes, conditional on the version that was read.
 	now := version
 	if seen == w.token {
 		_, err = call(ctx, func() ([]zk.MultiResponse, error) {
@@ -143,8 +142,8 @@ func (w *Writer) step(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// read returns the fence, brought up to date first: after a refusal for its version it would
-// otherwise be read as it was before, again and again.
+// read returns the fence after a sync: without it, after a refused version the server could return
+// the old fence again and again.
 func (w *Writer) read(ctx context.Context) (data []byte, version int32, err error) {
 	if _, err := call(ctx, func() (string, error) { return w.conn.Sync(w.path) }); err != nil {
 		return nil, 0, err
@@ -177,17 +176,17 @@ func (w *Writer) makeRoot(ctx context.Context) error {
 	return nil
 }
 
-// Multi makes all of ops (*zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest,
-// *zk.CheckVersionRequest) or none, unless a greater token has been here: then it returns a
-// *fencing.StaleError and none is made. The responses are those of ops, also after an error,
-// which says which of them it was.
+// Multi executes all of ops (*zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest,
+// *zk.CheckVersionRequest) or none, unless the fence has seen a greater token: then it returns a
+// *fencing.StaleError and executes none. The responses are those of ops, also after an error; they
+// say which one failed.
 func (w *Writer) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
 	var responses []zk.MultiResponse
 	err := retry.Do(ctx, retry.Tries, func() (bool, error) {
 		all := append([]any{&zk.CheckVersionRequest{Path: w.path, Version: w.version.Load()}}, ops...)
 		r, err := call(ctx, func() ([]zk.MultiResponse, error) { return w.conn.Multi(all...) })
 		if len(r) > 0 && r[0].Error != nil {
-			// The version has moved: by a greater token, which advance says, or by another
+			// The version has moved: by a greater token, which advance reports, or by another
 			// writer with this one. Nothing was written.
 			if err := w.advance(ctx); err != nil {
 				return false, err
@@ -209,8 +208,8 @@ func (w *Writer) about(err error) error {
 	return fmt.Errorf("write with token %d of lock %q: %w", w.token, w.name, err)
 }
 
-// call makes a request of a library that knows no context. It returns with ctx; the request
-// goes on then, and its result is dropped.
+// call makes a request of a library without contexts. It returns when ctx ends; the request then
+// continues, and its result is dropped.
 func call[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	type result struct {
 		v   T
@@ -220,7 +219,7 @@ func call[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 		var none T
 		return none, err
 	}
-	done := make(chan result, 1) // one slot: nobody may be waiting any more
+	done := make(chan result, 1) // one slot: the caller may have stopped waiting
 	go func() {
 		v, err := fn()
 		done <- result{v, err}

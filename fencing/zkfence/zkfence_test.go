@@ -94,7 +94,7 @@ func (r *resource) Overwrite(_ context.Context, name, value string) error {
 	return err
 }
 
-// Read asks for the newest, as whoever has a lock must.
+// Read asks for the newest state, as a lock holder must.
 func (r *resource) Read(_ context.Context, name string) (string, error) {
 	if _, err := r.conn.Sync(r.cell(name)); err != nil {
 		return "", err

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// instance is what every kind of server must be able to do, whatever it serves.
+// instance is the common interface of every kind of server.
 type instance interface {
 	Kill() error
 	Stop() error

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// certificates are a server's key and certificate for 127.0.0.1 and localhost, in PEM
-// files, and what a client needs to trust it and nobody else.
+// certificates are a server's key and certificate for 127.0.0.1 and localhost, in PEM files, and
+// the CA with which a client trusts this server and no other.
 type certificates struct {
 	ca, cert, key string // files
 	client        *tls.Config
 }
 
-// newCertificates makes them for a server that runs as the account, by a certificate
-// authority that nobody can use again: its key is forgotten.
+// newCertificates makes them for a server that runs as the account, by a certificate authority that
+// cannot be used again: its key is not kept.
 func newCertificates(dir string, a *account) (*certificates, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

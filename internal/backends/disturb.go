@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// PauseOne pauses one of several servers, as Process.Pause does, and returns what continues it.
-// They must be the test's own. Who promises to survive that one is lost is to be shown it.
+// PauseOne pauses one of several servers, as Process.Pause does, and returns the function that
+// continues it. The servers must be the test's own. It is for stores that promise to survive the
+// loss of one server.
 func PauseOne[S interface {
 	Pause() error
 	Resume() error

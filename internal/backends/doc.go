@@ -15,13 +15,11 @@
 //
 // # Whose server it is
 //
-// A Start function gives the test its own server, which it may maltreat; it is gone when
-// the test ends. A Shared function gives a server that all tests of the process use at
-// the same time: it may not be killed, paused, flushed or reconfigured, and tests keep
-// apart by choosing names of their own.
+// A Start function gives the test its own server, which it may kill or reconfigure; it ends with
+// the test. A Shared function gives a server that all tests of the process use at the same time: it
+// may not be killed, paused, flushed or reconfigured, and tests choose distinct names.
 //
-// No server outlives the process that started it, whatever ends that process; see
-// janitor.go.
+// No server outlives the process that started it, even if that process is killed; see janitor.go.
 //
 // All methods may be called from any goroutine. Those that act on a process return its
 // error rather than fail a test, because chaos is made outside the test's goroutine too.

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// buildEtcd builds etcdserver, a module of its own, once per process and returns the
-// program. An unchanged program is only looked up, which takes a moment.
+// buildEtcd builds etcdserver, a separate module, once per process and returns the program. An
+// unchanged program is only looked up, which takes a moment.
 var buildEtcd = sync.OnceValues(func() (string, error) {
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("build a current etcd: %w (its modules come with `make backends`)", err)

@@ -29,8 +29,8 @@ func Install(w io.Writer) error {
 	return nil
 }
 
-// InstallProgram makes sure of a program that is no server, such as another language's
-// client, where we may install Debian's packages; debs are those that bring it.
+// InstallProgram installs a program that is not a server, such as another language's client, where
+// we may install Debian's packages; debs are those that bring it.
 func InstallProgram(w io.Writer, name string, debs ...string) error {
 	return install(w, []*tool{{name: name, debs: debs, files: []string{"/usr/bin/" + name}}})
 }
@@ -110,16 +110,16 @@ func aptInstall(w io.Writer, debs []string) error {
 }
 
 func aptGet(w io.Writer, args ...string) error {
-	// Somebody else's apt-get is waited for instead of failing at once.
+	// Wait for another apt-get instead of failing at once.
 	cmd := exec.Command("apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
 	cmd.Env = append(cmd.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdout, cmd.Stderr = w, w
 	return cmd.Run()
 }
 
-// forbidDaemons keeps packages from starting their own servers while they are installed:
-// nobody wants them, and they would take the well-known ports. A machine that has a
-// policy of its own keeps it. allow undoes it.
+// forbidDaemons keeps packages from starting their own servers while they are installed: the tests
+// do not need them, and they would take the well-known ports. A machine's existing policy stays.
+// allow undoes it.
 func forbidDaemons() (allow func(), err error) {
 	const policy = "/usr/sbin/policy-rc.d"
 	f, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)

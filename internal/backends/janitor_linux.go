@@ -10,14 +10,14 @@ import (
 // janitorScript waits until its standard input ends, ends every process that works in a
 // directory below $1, and removes $1.
 //
-// The end of the input is the end of the test process: it holds the only write end of
-// the pipe, and the kernel closes it whatever way the process ends, kill -9 included.
+// The end of the input is the end of the test process: it holds the only write end of the pipe, and
+// the kernel closes it however the process ends, kill -9 included.
 //
-// The roads not taken: a signal at the parent's death (PR_SET_PDEATHSIG) is tied to the
-// thread that started the child, does not reach the child's children, and leaves the
-// data behind. TestMain or tb.Cleanup do not run when a test times out or is killed.
-// Going by the working directory finds PostgreSQL's children too, frozen or not, and
-// never a stranger: the directory's name is ours.
+// The alternatives: a signal at the parent's death (PR_SET_PDEATHSIG) is tied to the thread that
+// started the child, does not reach the child's children, and leaves the data behind. TestMain or
+// tb.Cleanup do not run when a test times out or is killed. Searching by working directory also
+// finds PostgreSQL's children, stopped or not, and never another process: the directory's name is
+// unique.
 //
 // It asks for a clean end first: killed, PostgreSQL leaves shared memory behind, which
 // only the next start on the same data would remove. After a second it kills. It
@@ -39,12 +39,12 @@ done
 rm -rf -- "$1"
 `
 
-// startJanitor starts a process that cleans up below dir once the returned pipe closes,
-// which is when this process ends: nobody else closes it.
+// startJanitor starts a process that cleans up below dir once the returned pipe closes, which
+// happens when this process ends: no other code closes it.
 func startJanitor(dir string) (io.Closer, error) {
 	cmd := exec.Command("/bin/sh", "-c", janitorScript, "janitor", dir)
 	cmd.Dir = "/" // not below dir, or it would kill itself
-	// A session of its own: a Ctrl-C or a hang-up in the terminal is not for it.
+	// A separate session: a Ctrl-C or a hang-up in the terminal is not for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pipe, err := cmd.StdinPipe()
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	lastPort  = 24000
 )
 
-// reservePorts returns n TCP ports on 127.0.0.1 that nobody listens on and that no other
-// process using this package will be given until release is called or we die.
+// reservePorts returns n TCP ports on 127.0.0.1 that are free and that no other process using this
+// package gets until release is called or this process ends.
 func reservePorts(n int) (ports []int, release func(), err error) {
 	var held []net.Listener
 	release = func() {
@@ -37,7 +37,7 @@ func reservePorts(n int) (ports []int, release func(), err error) {
 	return nil, nil, fmt.Errorf("no free ports between %d and %d", firstPort, lastPort)
 }
 
-// reserve returns a reservation, or nil if the port is in use or somebody else's.
+// reserve returns a reservation, or nil if the port is in use or reserved by another process.
 //
 // A reservation is an abstract socket named after the port: exclusive, and the kernel
 // lets go of it when its process ends. Holding the port itself is not possible, since
@@ -50,7 +50,7 @@ func reserve(port int) net.Listener {
 	l, err := net.Listen("tcp", local(port))
 	if err != nil {
 		_ = reservation.Close()
-		return nil // a stranger has it
+		return nil // another process has it
 	}
 	_ = l.Close()
 	return reservation

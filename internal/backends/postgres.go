@@ -137,7 +137,7 @@ func (p *Postgres) initialise(dir string, port int) error {
 		writeFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method, host+" replication all 127.0.0.1/32 "+method))
 }
 
-// copy makes a replica's files: the other server's, and a port of its own.
+// copy makes a replica's files: those of the other server, with a separate port.
 func (p *Postgres) copy(dir string, port int) error {
 	host, from, err := net.SplitHostPort(p.options.ReplicaOf)
 	if err != nil {

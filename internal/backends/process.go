@@ -76,7 +76,7 @@ func (p *Process) Restart() error {
 	cmd := exec.Command(c.argv[0], c.argv[1:]...)
 	cmd.Dir = c.dir
 	cmd.Env = append(cmd.Environ(), c.env...)
-	// Not our stdout: go test waits for everybody who holds that.
+	// Not this process's stdout: go test waits for every process that holds it.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes(c.user)
 	if err := cmd.Start(); err != nil {

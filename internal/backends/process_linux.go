@@ -22,8 +22,8 @@ const (
 // account is a user to run a server as that refuses to run as root.
 type account struct{ uid, gid int }
 
-// accountFor returns the account that a Debian package made for its server, or nil
-// where we are not root and so cannot change who we are.
+// accountFor returns the account that a Debian package made for its server, or nil if this process
+// is not root and so cannot change its user.
 func accountFor(name string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -40,8 +40,8 @@ func accountFor(name string) (*account, error) {
 	return &account{uid, gid}, nil
 }
 
-// attributes puts a server into a process group of its own, so that a Ctrl-C in the
-// terminal reaches the test and not, at the same moment, its servers.
+// attributes puts a server into a separate process group, so that a Ctrl-C in the terminal reaches
+// the test and not, at the same moment, its servers.
 func attributes(a *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {

@@ -97,8 +97,8 @@ func (r *Redis) URL() string {
 	return u.String()
 }
 
-// Do sends one command over a connection of its own and returns the reply in a readable
-// form: a status or string as it is, an array one element a line, nil as "(nil)".
+// Do sends one command over a separate connection and returns the reply in a readable form: a
+// status or string as it is, an array one element a line, nil as "(nil)".
 func (r *Redis) Do(args ...string) (string, error) {
 	c, err := r.connect()
 	if err != nil {

@@ -41,8 +41,8 @@ func TestRedisPasswordAndTLS(t *testing.T) {
 		if err := r.expect("PONG", "PING"); err != nil {
 			t.Fatal(err)
 		}
-		stranger := &Redis{Addr: r.Addr, TLS: r.TLS}
-		if _, err := stranger.Do("PING"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		anonymous := &Redis{Addr: r.Addr, TLS: r.TLS}
+		if _, err := anonymous.Do("PING"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 			t.Errorf("%+v: without password: %v, want NOAUTH", o, err)
 		}
 		if o.TLS {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Calls is how often the server has run commands whose names match, for whatever client.
+// Calls is how often the server has run commands whose names match, for any client.
 func (r *Redis) Calls(t testing.TB, names string) (n int) {
 	t.Helper()
 	info, err := r.Do("INFO", "commandstats")

@@ -9,7 +9,7 @@ import (
 )
 
 // setReplicated writes a key and returns when a replica has it. Both commands go over one
-// connection: WAIT waits for its own connection's writes and for nobody else's.
+// connection: WAIT waits only for the writes of the connection that it is sent over.
 func setReplicated(t *testing.T, r *Redis, key, value string) {
 	t.Helper()
 	c, err := r.connect()

@@ -29,8 +29,8 @@ var redisVersions = map[string]*tool{
 	})},
 }
 
-// redisLibraries is what Redis 8 is linked with. It is for a later Debian, whose C library
-// ours cannot stand in for.
+// redisLibraries are the libraries that Redis 8 is linked with. It is built for a later Debian,
+// whose C library this machine's cannot replace.
 var redisLibraries = []string{"libc6", "libstdc++6", "libgcc-s1", "libatomic1", "libjemalloc2", "liblzf1", "libssl3t64", "libsystemd0", "libcap2", "libzstd1", "zlib1g"}
 
 // RedisVersion returns the value of RedisEnv, for what not every version can do.
@@ -114,8 +114,8 @@ func fromDebian(suite, pkg, program string, libraries []string) (string, error) 
 	})
 }
 
-// download has apt-get fetch packages of a suite that the machine does not use, from the
-// mirror that it does use: lists and settings are in a place of their own.
+// download makes apt-get fetch packages of a suite that the machine does not use, from the mirror
+// that it does use: lists and settings are in a separate directory.
 func download(dir, suite string, packages []string) error {
 	uri, err := debianMirror()
 	if err != nil {

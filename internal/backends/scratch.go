@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// workspace is the directory below which this process's servers work and keep their
-// data, and the pipe whose end tells the janitor that we are gone. The pipe is kept
-// because the garbage collector closes a file that nobody can reach.
+// workspace is the directory below which this process's servers work and keep their data, and the
+// pipe whose end tells the janitor that this process has ended. The pipe is kept because the
+// garbage collector closes an unreachable file.
 type workspace struct {
 	dir     string
 	janitor io.Closer

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// server is what the topologies have in common: one process or several.
+// server is the common interface of the topologies: one process or several.
 type server interface {
 	Logs() string
 	discard() error // kills the processes, removes the data
@@ -33,9 +33,9 @@ func private[S server](tb testing.TB, start func() (S, error), tools ...*tool) S
 	return s
 }
 
-// once starts a server at the first call and returns the same one ever after, or the
-// same error: what failed once with both cores busy would fail for every test, slowly.
-// The janitor removes it.
+// once starts a server at the first call and returns the same one ever after, or the same error: a
+// start that failed once with both cores busy would fail for every test, slowly. The janitor
+// removes it.
 type once[S server] struct {
 	sync.Once
 	s   S

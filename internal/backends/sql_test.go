@@ -62,7 +62,7 @@ func TestPostgresKillTakesEveryBackend(t *testing.T) {
 	if err := busy.Start(); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1) // buffered: the goroutine ends even if nobody listens
+	done := make(chan error, 1) // buffered: the goroutine ends even if the test no longer listens
 	go func() { done <- busy.Wait() }()
 	if err := eventually(func() error {
 		return psql(p.URL(), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'", "1")

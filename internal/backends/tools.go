@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// tool is a program, or a set of them, that servers are made of.
+// tool is a program, or a set of programs, that a server needs.
 type tool struct {
 	name  string
 	debs  []string               // Debian's packages that bring it
 	files []string               // patterns; the first file matching each must exist
-	make  func() (string, error) // for what is built here instead of installed
+	make  func() (string, error) // for tools that are built here and not installed
 }
 
 // The patterns say where Debian puts a file, because a user's PATH lacks some of these
@@ -66,8 +66,8 @@ func (t *tool) path(i int) string {
 	return found[i]
 }
 
-// need skips the test where a tool is missing and cannot be installed, or fails it where
-// servers are demanded. HASP_NO_SERVERS=1 skips whatever needs one: make quick sets it.
+// need skips the test where a tool is missing and cannot be installed, or fails it where servers
+// are required. HASP_NO_SERVERS=1 skips every test that needs one: make quick sets it.
 func need(tb testing.TB, tools ...*tool) {
 	tb.Helper()
 	if os.Getenv("HASP_NO_SERVERS") == "1" {

@@ -166,7 +166,7 @@ func startZooKeeperMember(id, port int, peers []string, release func(), o ZooKee
 		"dataDir=data", "tickTime=500", "initLimit=20", "syncLimit=10",
 		"admin.enableServer=false", "4lw.commands.whitelist=*", "maxClientCnxns=0",
 		"extendedTypesEnabled=true", // nodes with a time to live
-		"maxSessionTimeout=3600000", // ms; of 20 ticks, who asks for an hour of calm would get ten seconds
+		"maxSessionTimeout=3600000", // ms; the default is 20 ticks: a request for an hour would get ten seconds
 		"preAllocSize=1024",         // KB; the log of 64 MB would be most of a short test's work
 	}, peers...)
 	if o.TLS {

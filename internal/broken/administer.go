@@ -36,7 +36,7 @@ var administerControls = []Control{
 		Seen: []string{"Administer/Migrate", "Administer/MigrateAtOnce"},
 	},
 	{
-		Name: "cannot migrate where somebody else has",
+		Name: "cannot migrate where another client has",
 		Flaw: Flaw{migrate: func(v *version) (int, int, error) {
 			if from, to, _ := v.migrate(); from != to {
 				return from, to, nil
@@ -51,7 +51,7 @@ var administerControls = []Control{
 		Seen: []string{"Administer/Diagnose"},
 	},
 	{
-		Name: "grades by words of its own",
+		Name: "grades by unknown words",
 		Flaw: Flaw{diagnose: func() []driver.Finding { return []driver.Finding{{Level: "error", Subject: "disk", Text: "full"}} }},
 		Seen: []string{"Administer/Diagnose"},
 	},

@@ -6,8 +6,8 @@
 // each. The functions that take a backend ([Liar], [Deaf] and so on) put one mistake between any
 // driver and the core; the drivers' tests of faults do to them what they do to the whole driver.
 //
-// Not here is what breaks something else than a driver: a server's procedures (mysqllock and
-// pglock: order_test.go), requests on their way (etcdlock: late_test.go), locks that somebody
-// has written by hand (package handmade), what contends from other processes (module interop).
-// Nor is the far end of drivertest's remote store that promises too much: it is that store's.
+// Other packages have the flaws that are not in a driver: in a server's procedures (mysqllock and
+// pglock: order_test.go), in requests under way (etcdlock: late_test.go), in hand-written locks
+// (package naivelock), in contenders from other processes (module interop). The far end of
+// drivertest's remote store that promises too much belongs to that store.
 package broken

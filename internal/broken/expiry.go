@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Flaws in what becomes of entries that expire, and in who hears of it.
+// Flaws in the removal of expired entries, and in the notification of it.
 var expiryControls = []Control{
 	{
 		Name: "lists names whose entries have all expired",
@@ -34,13 +34,13 @@ var expiryControls = []Control{
 		Seen: []string{"Expiry/Told"},
 	},
 	{
-		Name: "wakes nobody when it downgrades",
+		Name: "wakes no waiter when it downgrades",
 		Flaw: (&hushed{}).flaw(),
 		Seen: []string{"Holding/DowngradeTold"},
 	},
 }
 
-// registry keeps every name until somebody leaves it.
+// registry keeps every name until an entry leaves it.
 type registry struct {
 	mu    sync.Mutex
 	names map[string]bool
@@ -91,8 +91,8 @@ func (t *registered) Leave(ctx context.Context) error {
 	return t.grip.Leave(ctx)
 }
 
-// reviving renews an entry that has expired, unless somebody has come by meanwhile, who would
-// have removed it.
+// reviving renews an entry that has expired, unless another client has used the name meanwhile, and
+// so removed it.
 type reviving struct {
 	driver.Session
 	b    full
@@ -166,7 +166,7 @@ func (m *moment) now() {
 	m.mu.Unlock()
 }
 
-// unheard waits, and does not hear of what happened at such a moment before somebody renews.
+// unheard waits, and misses an event at such a moment until a session renews.
 func (m *moment) unheard(ctx context.Context, g grip, renewed <-chan struct{}) (driver.Verdict, error) {
 	v, err := g.Wait(ctx)
 	if err != nil || !v.Held {

@@ -26,7 +26,7 @@ func Controls() []Control {
 	)
 }
 
-// Flaw is what a control does differently. What is nil is done right.
+// Flaw describes how a control differs from a correct driver. A nil field is correct.
 type Flaw struct {
 	open    func(full, driver.SessionOptions) driver.SessionOptions
 	session func(full, driver.SessionOptions, driver.Session) driver.Session

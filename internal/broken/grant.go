@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Flaws in who is let in.
+// Flaws in the admission.
 var grantControls = []Control{
 	{
 		Name: "grants twice",
@@ -214,8 +214,7 @@ func (t *recounted) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.token(t.grip.Wait(ctx))
 }
 
-// barging does not queue: it tries whenever something changes, and whoever came last is
-// quickest.
+// barging does not queue: it tries whenever something changes, and the last to come is the fastest.
 type barging struct {
 	grip
 	b full

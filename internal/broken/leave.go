@@ -27,12 +27,12 @@ var leaveControls = []Control{
 		Seen: []string{"Contract/NoWaitLeavesNothing", "Try/Busy/mutex"},
 	},
 	{
-		Name: "deletes by name whoever is in front",
+		Name: "deletes by name the entry in front",
 		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
 		Seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "Transfer/Adopt"},
 	},
 	{
-		Name: "confirms whatever it is asked to do",
+		Name: "confirms every request",
 		Flaw: Flaw{
 			open:   untold,
 			ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &yesman{g} },

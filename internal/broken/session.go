@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Flaws in how long entries live, and in who is told.
+// Flaws in the lifetime of entries, and in the reports about it.
 var sessionControls = []Control{
 	{
 		Name: "removes entries earlier than it promised",
@@ -36,13 +36,13 @@ var sessionControls = []Control{
 	},
 }
 
-// untold keeps from a session what the store tells of its own accord, as many stores do.
+// untold withholds from a session the unasked reports of the store; many stores have none.
 func untold(_ full, o driver.SessionOptions) driver.SessionOptions {
 	o.Gone = func(string, error) {}
 	return o
 }
 
-// cheerful has renewed, whatever the store says.
+// cheerful reports a renewal, regardless of the store's answer.
 type cheerful struct{ driver.Session }
 
 func (s *cheerful) KeepAlive(ctx context.Context) (time.Duration, error) {

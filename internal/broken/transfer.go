@@ -17,7 +17,7 @@ var transferControls = []Control{
 		Seen: []string{"Transfer/Moved", "Transfer/Adopt", "Transfer/Unclaimed"},
 	},
 	{
-		Name: "lets everybody import who has the text",
+		Name: "lets every client with the text import",
 		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
 			return &generous{g}
 		}},

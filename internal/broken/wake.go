@@ -10,13 +10,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Flaws in who is woken, and when.
+// Flaws in the wake-ups.
 var wakeControls = []Control{
 	{
 		Name: "misses what changed before it listened",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
-			// The subscription begins here; nobody looks whether the entry has begun to hold
-			// since Enqueue was answered.
+			// The subscription begins here; there is no check whether the entry has begun to hold
+			// since the answer of Enqueue.
 			return t.ask(ctx, t.changes(ctx, 2))
 		}),
 		Seen: []string{"Contract/ChangeBeforeWait"},

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// mistake is what is done wrong round any driver. What is nil is done right. Whatever a backend
-// can do beside its duties is hidden: no flaw here is about that.
+// mistake is a flaw added to any driver. A nil field is correct. The optional abilities of a
+// backend are hidden: no flaw here is about them.
 type mistake struct {
 	driver.Backend
 	untold    bool // of the loss of an entry, the core is not told
@@ -131,14 +131,14 @@ func (careless) Leave(context.Context) error { return nil }
 // invented counts the tokens that the two below have made up, of all clients: no two are alike.
 var invented atomic.Uint64
 
-// Lawless is granted whatever it asks for.
+// Lawless is granted every request.
 func Lawless(b driver.Backend) driver.Backend {
 	return judging(b, func(driver.Verdict) driver.Verdict {
 		return driver.Verdict{Held: true, Token: invented.Add(1)}
 	})
 }
 
-// Forger has tokens of its own, which fall.
+// Forger makes up its tokens, which fall.
 func Forger(b driver.Backend) driver.Backend {
 	return judging(b, func(v driver.Verdict) driver.Verdict {
 		if v.Held {

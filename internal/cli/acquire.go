@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// acquisition is one attempt to get a lock, with all that is told about it.
+// acquisition is one attempt to get a lock, and everything that is reported about it.
 type acquisition struct {
 	app    *app
 	client *hasp.Client
@@ -46,8 +46,8 @@ func (q *acquisition) lock(ctx context.Context) (*hasp.Lease, error) {
 // exclusive reports whether waiting for the name while holding it is a deadlock.
 func (f *lockFlags) exclusive() bool { return f.permits.n == 0 }
 
-// errWaitOver is the cause of the end of --wait. Any deadline would not do: a store's client
-// library may run into one of its own, and that is an outage, not a busy lock.
+// errWaitOver is the cause of the end of --wait. A plain deadline is not enough: a store's client
+// library may run into its own deadline, and that is an outage, not a busy lock.
 var errWaitOver = errors.New("the wait is over")
 
 // run gets the lock, or returns a failure that says why not.
@@ -59,7 +59,7 @@ func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
 			return nil, fail(interruption(ctx, err))
 		}
 	}
-	// Stopped before anything else is told, so that "waiting" never follows "acquired".
+	// Stop it before anything else is printed, so that "waiting" never follows "acquired".
 	stopWatching := q.watch(wctx)
 	l, err := q.lock(wctx)
 	stopWatching()
@@ -73,8 +73,8 @@ func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
 	return nil, fail(interruption(ctx, err))
 }
 
-// bounded is ctx with the end of the wait. A mere try ends, too, when the store does not answer:
-// that is no busy lock.
+// bounded is ctx with the end of the wait. A try also ends when the store does not answer, but that
+// is not a busy lock.
 func (q *acquisition) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if q.flags.noWait {
 		return context.WithTimeout(ctx, answerBound)
@@ -82,10 +82,10 @@ func (q *acquisition) bounded(ctx context.Context) (context.Context, context.Can
 	return waitUntil(ctx, q.until)
 }
 
-// busy says who is in the way. It asks for the whole queue, also where the refusal names a
-// holder: since when, and how many wait, is what a person decides by. The holder may have
-// gone by now; then the message says so rather than name somebody who is not there. A store that cannot be asked that is the news instead: the
-// wait was not over for somebody's lock but for the store's silence.
+// busy says who holds the lock. It asks for the whole queue, even if the refusal names a holder: a
+// person decides by how long the holder has had the lock and by how many wait. The holder may have
+// gone by now; then the message says so and names no one. If the store cannot be asked, that is the
+// error instead: the wait ended because the store was silent, not because the lock was busy.
 func (q *acquisition) busy(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -108,9 +108,9 @@ const (
 	watchEvery = 2 * time.Second
 )
 
-// watch shows on a terminal who is in the way and how many are ahead, again whenever that
-// has changed. It asks, rather than follow the name: one waiter that a person looks at
-// costs the store a request every two seconds. stop returns when nothing more is printed.
+// watch shows on a terminal who holds the lock and how many are ahead, and shows it again whenever
+// that changes. It polls instead of following the name: one waiter that a person looks at costs the
+// store a request every two seconds. stop returns when nothing more is printed.
 func (q *acquisition) watch(ctx context.Context) (stop func()) {
 	if !q.app.tty || q.flags.noWait || q.report.quiet || q.report.json {
 		return func() {}
@@ -138,8 +138,8 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// waitingText describes our place. key changes when there is something new to show: the
-// time that passes is not.
+// waitingText describes our place. key changes when there is something new to show; the passing
+// time alone does not change it.
 func waitingText(q hasp.Queue, now time.Time) (key, text string) {
 	position := 0
 	for i, e := range q.Waiters {

@@ -2,11 +2,11 @@ package cli
 
 import "github.com/hasplock/hasp"
 
-// heed has the library look for those who ask for the lock, as --on-ask says. It costs a
-// watch on the name while the lock is held, so it is not done unasked.
+// heed makes the library watch for requests for the lock, as --on-ask says. That costs a watch on
+// the name while the lock is held, so it is off by default.
 //
-// The library tells of a request once, perhaps before the command has been started. More of
-// them than the channel has room for are no instruction: the command is told already.
+// The library reports a request once, perhaps before the command has started. Requests beyond the
+// channel's capacity are dropped: the command has already been told.
 func (f *commandFlags) heed() (<-chan hasp.Owner, []hasp.LockOption) {
 	if f.onAsk.ignores() {
 		return nil, nil

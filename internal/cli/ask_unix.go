@@ -4,8 +4,8 @@ package cli
 
 import "github.com/hasplock/hasp"
 
-// requested is for somebody who asks for the lock. Nobody is made to comply but by the flag,
-// and then as at the end of --max-hold: the outcome is what the command makes of its TERM.
+// requested handles a request for the lock. Only the flag makes a holder comply, and then as at the
+// end of --max-hold: the outcome depends on how the command reacts to TERM.
 func (j *job) requested(by hasp.Owner) {
 	p, does := &j.flags.onAsk, "stopping the command"
 	if p.ends() {

@@ -16,13 +16,13 @@ import (
 // benchFlags are those of the verb bench.
 type benchFlags struct {
 	storeFlags
-	trust    trustFlags // its TTL alone
+	trust    trustFlags // only its TTL
 	duration span
 	clients  int
 }
 
-// mostBench bounds the goroutines, and with them the names that a measurement leaves a store
-// to remember, and the connections where each held lock is one.
+// mostBench bounds the goroutines. It so bounds the names that the store has to remember after a
+// measurement, and the connections, where each held lock needs one.
 const mostBench = 256
 
 func (a *app) benchCommand() *cobra.Command {
@@ -31,24 +31,24 @@ func (a *app) benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "measure how fast the store in use is from here",
-		Long: `Measure three things, each for --duration, on names of its own that nobody else
+		Long: `Measure three things, each for --duration, on names that no other client
 uses:
 
   alone      one goroutine locks and unlocks a free name, again and again
   side by side
-             --clients goroutines of one connection do, each on a name of its own
+             --clients goroutines of one connection do, each on a separate name
   hand-over  two connections take turns on one name: the time from the call that
-             releases to the lock in the hands of the one who waited
+             releases until the waiter has the lock
 
-and print how many there were, how many a second, and how long the middle one,
-the slowest of 20 and of 100 took at most, to 2 %, and the slowest of all.
+and print for each the count, the rate per second, the percentiles 50, 95 and 99
+of the time, to 2 %, and the longest time.
 
-It loads the store as fast as it can: think before you do that to one in use. All
-its locks are released at the end, also after Ctrl-C; a name takes what any name
-does that was used once, for as long as the store remembers names (one for each
-goroutine, and two). What it measures is this machine, the network and the store
-together, at this moment: nothing is compared with what would be possible, or
-with other libraries; that is what make bench does in hasp's repository.`,
+bench loads the store as fast as it can: do not do that lightly to a store in use.
+It releases all its locks at the end, also after Ctrl-C. It uses one name for each
+goroutine, and two more; the store remembers each as it does any name that was
+used once. bench measures this machine, the network and the store together, at
+this moment: it does not compare the result with what would be possible, or
+with other libraries; make bench in hasp's repository does that.`,
 		Example: "  hasp bench --store redis://10.0.0.1 --duration 10s --clients 32",
 	}
 	fs := c.Flags()
@@ -67,7 +67,7 @@ with other libraries; that is what make bench does in hasp's repository.`,
 	})
 }
 
-// benchReport is what bench prints with --json.
+// benchReport is the output of bench with --json.
 type benchReport struct {
 	Store    string        `json:"store"`
 	Version  string        `json:"version"` // of hasp
@@ -92,7 +92,8 @@ func (a *app) bench(f *benchFlags) error {
 	defer stop()
 	b := &bencher{app: a, flags: f, names: "hasp-bench-" + strings.ToLower(rand.Text()) + "-", waiting: make(chan struct{}, 1)}
 	for i := range b.clients {
-		// Whoever begins to wait is seen: then the other has somebody to release to.
+		// bencher sees when an acquisition begins to wait: then the other has a waiter to release
+		// to.
 		c, err := a.open(ctx, &f.storeFlags, append(f.trust.options(), hasp.WithObserver(b))...)
 		if err != nil {
 			return err
@@ -113,8 +114,8 @@ func (a *app) bench(f *benchFlags) error {
 	return a.print("%s", report.text())
 }
 
-// measure runs the parts. What is fast enough to be all of one look is not told while it
-// runs; a long measurement says now and then where it is.
+// measure runs the parts. A short measurement prints nothing while it runs; a long one reports its
+// progress now and then.
 func (b *bencher) measure(ctx context.Context) (benchReport, error) {
 	f := b.flags
 	r := benchReport{
@@ -142,8 +143,8 @@ func (b *bencher) measure(ctx context.Context) (benchReport, error) {
 const progressEvery = 5 * time.Second
 
 func (b *bencher) part(ctx context.Context, what string, run func(context.Context, *latencies) error) (benchResult, error) {
-	// The last one is waited for, lest a slow one that is cut off count for nothing; a store
-	// that no longer answers must not be waited for.
+	// Wait for the last one, or a slow one that is cut off would not be counted. Do not wait for a
+	// store that no longer answers.
 	bounded, cancel := context.WithTimeout(ctx, b.flags.duration.d+answerBound)
 	defer cancel()
 	seen := &latencies{}

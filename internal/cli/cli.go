@@ -1,8 +1,8 @@
 // Package cli is the `hasp` command. cmd/hasp only calls Main.
 //
-// Standard output is data, or the command's that runs under the lock; our words go to
-// standard error. Every way out has a documented exit code (exit.go), and everything that
-// can be refused without asking a store is refused before one is asked.
+// Standard output is for data, or for the command that runs under the lock; hasp's messages go to
+// standard error. Every way to exit has a documented exit code (exit.go). Everything that can be
+// refused without asking a store is refused before a store is asked.
 package cli
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// app is what the commands have of the world.
+// app holds what the commands use of their environment.
 type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	outlets        []*outlet // stderr's is the first
-	tty            bool      // stderr is a terminal: somebody watches
+	tty            bool      // stderr is a terminal: a person watches
 	getenv         func(string) string
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
@@ -56,8 +56,8 @@ func (a *app) run(args []string) int {
 	}
 	var f *failure
 	if !errors.As(err, &f) {
-		// Our own functions return failures only. What is left comes from cobra, which
-		// has refused the arguments.
+		// hasp's functions return only failures. Any other error comes from cobra, which has
+		// refused the arguments.
 		f = usage("%s", describeFlagError(err))
 	}
 	if !f.told {
@@ -71,7 +71,7 @@ func (a *app) tell(text string) {
 	if !strings.HasPrefix(text, "hasp: ") && !strings.HasPrefix(text, "busy: ") {
 		text = "hasp: " + text
 	}
-	_, _ = io.WriteString(a.stderr, oneLine(text)+"\n") // nobody to tell if that fails
+	_, _ = io.WriteString(a.stderr, oneLine(text)+"\n") // if that fails, there is nowhere to report it
 }
 
 func (a *app) root() *cobra.Command {
@@ -107,7 +107,7 @@ you already have.
 }
 
 func suggestion(cmd *cobra.Command, arg string) string {
-	const longest = 20 // whoever types more than that has not mistyped a verb
+	const longest = 20 // a longer word is not a mistyped verb
 	cmd.SuggestionsMinimumDistance = 2
 	if s := cmd.SuggestionsFor(arg[:min(len(arg), longest)]); len(s) > 0 {
 		return " (did you mean " + s[0] + "?)"

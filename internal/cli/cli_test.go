@@ -25,7 +25,7 @@ func TestBusyMessage(t *testing.T) {
 		Owner: hasp.Owner{User: "ana", Host: "web-3", PID: 4121, Program: "hasp", Note: "make deploy"},
 	}
 	waiter := hasp.Entry{Owner: hasp.Owner{User: "bo", Host: "web-1", PID: 7}}
-	nobody := func(hasp.Entry) bool { return false }
+	none := func(hasp.Entry) bool { return false }
 	for _, c := range []struct {
 		q    hasp.Queue
 		want string
@@ -45,14 +45,14 @@ func TestBusyMessage(t *testing.T) {
 			`"e?[2J" held by (x?]0;title??y)`,
 		},
 	} {
-		if got := heldBy(c.q, nobody, now); got != c.want {
+		if got := heldBy(c.q, none, now); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
 	me := func(e hasp.Entry) bool { return e.Owner.PID == 7 }
 	q := hasp.Queue{Name: "deploy", Holders: []hasp.Entry{ana}, Waiters: []hasp.Entry{waiter}}
 	if got := heldBy(q, me, now); strings.Contains(got, "waiting") {
-		t.Errorf("whoever asks counts himself: %s", got)
+		t.Errorf("the asking entry counts itself: %s", got)
 	}
 	if got := clock(now.AddDate(0, 0, -1), now); got != "2026-02-28 14:05:21" {
 		t.Errorf("yesterday is %s", got)

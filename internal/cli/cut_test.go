@@ -12,11 +12,10 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// cut:///DIR is a store whose locks expire and can be lost: the in-memory one of this
-// process, with a network that fails as files in DIR say. While DIR/cut exists no renewal
-// gets through; when DIR/evict appears an operator removes all entries; while DIR/refuse exists
-// its disk is full, and DIR/refusing says that it is. Real stores that expire have scripts of
-// their own.
+// cut:///DIR is a store whose locks expire and can be lost: the in-memory one of this process, with
+// a network that fails as files in DIR say. While DIR/cut exists no renewal gets through; when
+// DIR/evict appears an operator removes all entries; while DIR/refuse exists its disk is full, and
+// DIR/refusing says that it is. Real stores that expire have other scripts.
 func init() {
 	driver.Register("cut", func(_ context.Context, u *url.URL) (driver.Backend, error) {
 		store := memlock.New()

@@ -13,13 +13,13 @@ func (a *app) deadlocksCommand() *cobra.Command {
 	var f storeFlags
 	c := &cobra.Command{
 		Use:   "deadlocks [flags]",
-		Short: "find those who wait for each other in a circle",
-		Long: `Read the queues of all locks and print each circle of owners of whom each waits
-for a lock that the next one holds. A circle is certain if its owners told the
+		Short: "find holders that wait for each other in a circle",
+		Long: `Read the queues of all locks and print each circle of owners in which each waits
+for a lock that the next one holds. A circle is certain if its owners tell the
 store what they hold while they wait (programs that lock with the context of
-their lease, nested runs of hasp); otherwise the same process holds one lock and
-waits for another, perhaps in different tasks: then it is only suspected.
-Exit code 75 if there is one, 0 if there is none.`,
+their lease, nested runs of hasp). Otherwise the circle is only suspected: the
+same process holds one lock and waits for another, perhaps in different tasks.
+Exit code 75 if there is a circle, 0 if there is none.`,
 		Example: "  hasp deadlocks && echo all is well",
 	}
 	f.add(c.Flags(), "one JSON object per circle and line")

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// diagnosis is what doctor prints.
+// diagnosis is the output of doctor.
 type diagnosis struct {
 	Store     string           `json:"store"`
 	Connected float64          `json:"connected_ms"` // how long opening took
@@ -35,9 +35,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "examine the store: what it promises, and which settings are unsafe",
-		Long: `Connect to the store, take and release a lock of its own, and report what the
+		Long: `Connect to the store, take and release a separate lock, and report what the
 store promises, the TTL it grants, and every setting that weakens or breaks a
-promise, with its cure. Exit code 78 if a promise is broken.`,
+promise, with the remedy. Exit code 78 if a promise is broken.`,
 	}
 	f.add(c.Flags(), "as a JSON object")
 	t.ttl.min = 1
@@ -85,7 +85,7 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	traits := client.Traits()
 	d.Promises = promises(traits)
 	began := time.Now()
-	// A name that nobody else can have: a diagnosis must not get in anybody's way.
+	// A name that no other client can have: a diagnosis must not block any user of the store.
 	lease, err := client.Mutex("hasp-doctor-" + strings.ToLower(rand.Text())).TryLock(ctx)
 	if err != nil {
 		return err

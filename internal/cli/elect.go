@@ -26,8 +26,8 @@ func (a *app) electCommand() *cobra.Command {
 the end of the queue, when CMD ends or the lead is lost. A signal that asks to end
 (INT, TERM, HUP, QUIT) goes to CMD and ends the campaigning.
 
-With --observe NAME run nothing: print who leads now, and a line at every change, until
-a signal comes.
+With --observe NAME run nothing: print the present leader, and a line at every
+change, until a signal comes.
 
 ` + runManual,
 		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
@@ -90,19 +90,19 @@ type candidate struct {
 }
 
 const (
-	// A command that fails at once must not make the candidates take turns as fast as they
-	// can; one that has run for a while has earned another try at once.
+	// A command that fails at once must not make the candidates take turns as fast as they can. If
+	// it has run for a while, the next campaign begins at once.
 	pauseFirst = 500 * time.Millisecond
 	pauseMost  = 30 * time.Second
 	ranWell    = 10 * time.Second
 )
 
-// campaign returns when a signal asks to end, or when campaigning makes no sense.
+// campaign returns when a signal asks to end, or when campaigning is pointless.
 func (c *candidate) campaign() error {
 	r := c.report
 	for terms := 0; ; terms++ {
 		r.began, r.acquired = time.Now(), time.Time{}
-		// Anew for each term: a request that was for the last must not end the next.
+		// A new channel for each term: a request for the last term must not end the next.
 		requests, opts := c.flags.heed()
 		election := c.client.Election(r.name, append(opts, hasp.Note(noteOr(c.flags.note, c.argv)))...)
 		term, err := c.win(election)
@@ -112,8 +112,8 @@ func (c *candidate) campaign() error {
 				return err
 			}
 		} else if f := fail(err); terms > 0 && (f.outcome == outcomeUnreachable || f.outcome == outcomeRefused) {
-			// It could be reached when we began, so the address is right: an outage, or a full
-			// disk or a failover, and a candidate is a service that is to outlast it.
+			// The store could be reached at the start, so the address is right: this is an outage,
+			// a full disk or a failover. A candidate is a service and must outlast it.
 			r.say("%v", f)
 		} else {
 			return r.done(record{}, f)
@@ -124,7 +124,7 @@ func (c *candidate) campaign() error {
 	}
 }
 
-// lead runs the command for a term. again says that this candidate is to go on.
+// lead runs the command for a term. again says that this candidate continues.
 func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again bool, err error) {
 	r := c.report
 	r.held(term.Lease)
@@ -136,8 +136,8 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	}
 	end := t.run()
 	settle(&end, term.Lease, r)
-	// A command that cannot even be started will not be next time either; but a lead lost
-	// before it began is an ordinary loss.
+	// A command that cannot even be started will fail the next time, too; but a lead that was lost
+	// before the command began is an ordinary loss.
 	if end.ended || end.notStarted != nil && !errors.Is(end.notStarted, hasp.ErrLost) {
 		return false, r.done(end.record(), end.failure())
 	}
@@ -156,7 +156,7 @@ func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
 	}
 	if in := stop(); in != nil {
 		if err == nil {
-			_ = term.Resign(context.Background()) // nothing has begun under it; Close does it otherwise
+			_ = term.Resign(context.Background()) // nothing has begun under it; otherwise Close does it
 		}
 		err = in
 	}

@@ -25,19 +25,19 @@ const (
 )
 
 // told are the variables by which hasp run tells its command about the lock. HASP_STORE is not
-// among them, since it is meant to be a default of what the command runs.
+// among them, since it is meant as a default for what the command runs.
 var told = []string{"HASP_NAME", "HASP_HOLDER", "HASP_TOKEN", "HASP_DEADLINE", heldVariable}
 
 func heldAbove(getenv func(string) string) []holding {
 	var held []holding
-	// Not ours to complain about: the worst a damaged variable does is to hide a deadlock.
+	// A damaged variable is not an error: at worst it hides a deadlock.
 	_ = json.Unmarshal([]byte(getenv(heldVariable)), &held)
 	return held
 }
 
-// checkNested refuses to wait for a lock that the command hasp was started by, or one
-// around that, holds: it would wait for us, and we for it. The environment says what may
-// be held, and the store whether it still is: a daemon started under a lock that was
+// checkNested refuses to wait for a lock that is held for the command that started hasp, or for one
+// of its ancestors: that command would wait for hasp, and hasp for its lock. The environment says
+// what may be held, and the store whether it still is: a daemon started under a lock that was
 // released long ago must not be refused.
 func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) error {
 	for _, h := range heldAbove(a.getenv) {
@@ -56,21 +56,22 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 	return nil
 }
 
-// commandEnv is the command's environment: ours, less credentials and settings, and last what
-// it should know about its lock. Last, so that a nested command sees its own lock and not the
+// commandEnv is the command's environment: the environment of hasp without credentials and
+// settings, followed by the variables about its lock. They come last, so that a nested command sees
+// its own lock and not the outer one.
 // outer.
 //
-// Settings were for this hasp alone. With HASP_NO_WAIT a nested run would give up a lock that
-// its author meant it to wait for, and with HASP_NOTE name another command as the reason; and
-// there is no telling apart which of them was meant for both. What all who use a store are to
-// have (ttl, margin) can stand in its URL, which is passed on.
+// Settings are for this hasp alone. With HASP_NO_WAIT a nested run would give up a lock that its
+// author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
+// cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
+// margin) can stand in the store's URL, which is passed on.
 func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCredentials, exclusive bool) []string {
 	own := map[string]string{}
 	for name := range a.settings {
 		own[name] = "" // removed
 	}
 	for _, name := range told {
-		own[name] = "" // those of an outer lock are removed, also where ours has no value
+		own[name] = "" // those of an outer lock are removed, even where this lock has no value
 	}
 	own["HASP_NAME"], own["HASP_HOLDER"], own[storeVariable] = l.Name(), l.ID(), store
 	if l.Token() != 0 {
@@ -80,7 +81,7 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCreden
 		own["HASP_DEADLINE"] = d.Format(time.RFC3339Nano)
 	}
 	held := heldAbove(a.getenv)
-	if exclusive { // a second permit of a semaphore is no mistake in itself
+	if exclusive { // a second permit of a semaphore is not a mistake in itself
 		held = append(held, holding{c.Backend().String(), l.Name(), l.ID()})
 	}
 	if b, err := json.Marshal(held); err == nil && held != nil {

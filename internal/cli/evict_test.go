@@ -19,8 +19,8 @@ type unrecorded struct {
 	driver.Evicter
 }
 
-// What release --force was for is shown by who, after the lock has been given on and when it
-// is free; on a store that keeps no record, who says nothing of it.
+// The verb who shows the reason of release --force, after the lock has passed on and when it is
+// free; on a store that keeps no record, who does not mention it.
 func TestEvictionIsShown(t *testing.T) {
 	for url, kept := range map[string]bool{"mem://": true, "mem://?unrecorded": false, "file://" + t.TempDir(): true} {
 		store := memlock.New()

@@ -28,11 +28,11 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// outcome names a way out in the machine-readable reports.
+// outcome names how hasp ended in the machine-readable reports.
 type outcome string
 
 const (
-	outcomeOK            outcome = "ok"       // nothing was to be run, and all is well
+	outcomeOK            outcome = "ok"       // nothing had to be run, and there was no error
 	outcomeExited        outcome = "exited"   // the command, by itself; child_exit
 	outcomeSignaled      outcome = "signaled" // the command, by a signal; child_signal
 	outcomeOverdue       outcome = "overdue"  // the command, stopped after --max-hold
@@ -92,16 +92,16 @@ func fail(err error) *failure {
 		errors.Is(err, fs.ErrPermission):
 		return &failure{exitConfig, outcomeConfig, err, false}
 	case errors.Is(err, hasp.ErrRefused):
-		// An answer, so not 69: whoever tries again on 69 would do so until somebody has given
-		// the permission or made room, and on one store only, where another calls the same
-		// fault a wrong setting.
+		// The store has answered, so not 69: a script that retries on 69 would do so until an
+		// administrator grants the permission or makes room. And it would do so on this store only:
+		// another store calls the same fault a wrong setting.
 		return &failure{exitConfig, outcomeRefused, err, false}
 	case errors.Is(err, hasp.ErrClosed), errors.Is(err, hasp.ErrNotHeld):
 		return &failure{exitInternal, outcomeInternal, err, false}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &failure{exitUnreachable, outcomeUnreachable, fmt.Errorf("the store did not answer in time: %w", err), false}
 	}
-	// What a store or the network says in its own words.
+	// The text of the store's or the network's error.
 	return &failure{exitUnreachable, outcomeUnreachable, err, false}
 }
 

@@ -19,8 +19,8 @@ func (a *app) fenceCommand() *cobra.Command {
 		Use:   "fence file [flags] PATH",
 		Short: "write under a lock's fencing token, so that a late write is refused",
 		Long: `A command that was stopped for longer than its lock lasts does not know that
-somebody else has the lock now: its next write destroys the other's. hasp fence
-writes only if no greater fencing token has been here.`,
+another process has the lock now: its next write destroys the other's. hasp fence
+writes only if the resource has seen no greater fencing token.`,
 	}
 	c.AddCommand(a.fenceFileCommand())
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
@@ -39,8 +39,8 @@ type fenceFlags struct {
 	wait    span
 }
 
-// fromRun takes what the flags do not say from the environment of the command of hasp run. That
-// is what these variables are for; no other verb has a default in them.
+// fromRun takes what the flags do not say from the environment of the command of hasp run. These
+// variables exist for this verb; no other verb takes a default from them.
 func (f *fenceFlags) fromRun(fs *pflag.FlagSet, getenv func(string) string) error {
 	if !fs.Changed("name") {
 		f.name = getenv("HASP_NAME")
@@ -59,19 +59,19 @@ func (a *app) fenceFileCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "file [flags] PATH",
 		Short: "replace a file by standard input, unless the token is stale",
-		Long: `Replace the file PATH by what standard input has, to its end, in one step, unless
-a greater token of the lock has been here: then the file stays as it is, and the
+		Long: `Replace the file PATH by standard input, read to its end, in one step, unless the
+file has seen a greater token of the lock: then the file stays as it is, and the
 exit code is 76. The greatest token is kept beside the file, in .NAME.fence.
 
-Standard input should be complete before hasp reads it: of a pipe whose writer
-fails it cannot tell the end from a premature one. --advance reads nothing and only
-has older tokens refused; do that first, before reading what the new content is
-made of.
+Standard input should be complete before hasp reads it: if the writer of a pipe
+fails, hasp cannot tell that from the normal end. --advance reads nothing; from
+then on older tokens are refused. Do that first, before reading the data that the
+new content is made from.
 
 Both must be on this machine's local file system; locks on servers protect files of
 one machine this way. Lock and token come from hasp run by HASP_NAME and HASP_TOKEN.
-Writers of one file take turns, for moments each; if one was stopped in its turn,
-the others give up after --wait (exit code 75) and have written nothing.`,
+Writers of one file take turns, each for a moment. If one is stopped in its turn,
+the others give up after --wait (exit code 75) and write nothing.`,
 		Example: `  hasp run --store redis://db nightly -- sh -e -c '
     hasp fence file --advance /srv/report.txt
     ./report > /tmp/report.new
@@ -116,9 +116,9 @@ func (a *app) fenceFile(path string, f *fenceFlags) error {
 	return interruption(ctx, file.Replace(ctx, f.token, a.input(ctx)))
 }
 
-// input is standard input, as a reader that a signal ends: the temporary file is removed then
-// rather than left behind. A read of a descriptor cannot be interrupted, so it goes on in a
-// goroutine that ends with the process.
+// input is standard input as a reader that a signal ends, so that the temporary file is removed and
+// not left behind. A read of a descriptor cannot be interrupted, so it goes on in a goroutine that
+// ends with the process.
 func (a *app) input(ctx context.Context) io.Reader {
 	r, w := io.Pipe()
 	go func() {

@@ -77,7 +77,7 @@ func (f *lockFlags) check() error {
 	return checkText("--note", f.note)
 }
 
-// most is how long to wait: no time at all with --no-wait.
+// most is how long to wait: zero with --no-wait.
 func (f *lockFlags) most() span {
 	if f.noWait {
 		return span{set: true}
@@ -109,7 +109,7 @@ func (f *commandFlags) add(fs *pflag.FlagSet) {
 	f.onAsk = reaction{most: "stop", text: "ignore"}
 	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
 	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
-	fs.Var(&f.onAsk, "on-ask", "what the command gets when somebody asks for the lock (hasp release NAME)")
+	fs.Var(&f.onAsk, "on-ask", "what the command gets when another client asks for the lock (hasp release NAME)")
 	fs.BoolVar(&f.passCredentials, "pass-credentials", false, "leave the store's credentials in the command's environment")
 	fs.IntVar(&f.statusFD, "status-fd", -1, "write what happens to descriptor `N`, one JSON object per line")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about waiting, being busy or losing the lock")
@@ -150,8 +150,9 @@ func envName(flag string) string {
 	return "HASP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// settable reports whether a flag has a variable. What hasp run tells its command (told) is no
-// setting: a HASP_HOLDER that names the lock around us must not choose whom hasp release evicts.
+// settable reports whether a flag has a variable. The variables that hasp run sets for its command
+// (told) are not settings: a HASP_HOLDER that names the lock around this hasp must not choose the
+// entry that hasp release evicts.
 func settable(f *pflag.Flag) bool { return f.Name != "help" && !slices.Contains(told, envName(f.Name)) }
 
 // rivals are the flags that a flag cannot stand beside. Those on the command line also silence
@@ -182,8 +183,8 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	return failed
 }
 
-// checkStore refuses a store that was named and is empty: a variable that a script has not
-// filled in (--store "$LOCKS") would otherwise lock on this machine alone, without a word.
+// checkStore refuses a store that is named but empty. Otherwise a variable that a script has not
+// set (--store "$LOCKS") would silently lock on this machine alone.
 func checkStore(fs *pflag.FlagSet, environ []string) error {
 	f := fs.Lookup("store")
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// heldLine and lostLine are what hold prints.
+// heldLine and lostLine are the lines that hold prints.
 type heldLine struct {
 	Event    string     `json:"event"` // held
 	Name     string     `json:"name"`
@@ -55,15 +55,15 @@ Under cron or as a service standard input ends at once; give it one that does no
 	})
 }
 
-// hold releases in every case in which it returns, and if it is killed, the store does: the
-// lock cannot outlive the process that somebody holds a pipe to.
+// hold releases in every case in which it returns, and if it is killed, the store does: the lock
+// cannot outlive the process at the other end of the caller's pipe.
 func (a *app) hold(name string, f *runFlags) error {
 	f.statusFD = -1 // the records are for a command's outcome; hold's own lines say all
 	r, err := a.report(name, &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}
-	// Found out before anybody waits; what else cannot be read shows when it is read.
+	// Check this before waiting; every other read error shows at the read.
 	if info, err := a.stdin.Stat(); err == nil && info.IsDir() {
 		return r.done(record{}, unreadable(syscall.EISDIR))
 	}
@@ -83,8 +83,9 @@ func (a *app) hold(name string, f *runFlags) error {
 	if d := lease.Deadline(); !d.IsZero() {
 		line.Deadline = &d
 	}
-	// Whoever reads may take his time over it, but the end of the input, a signal and a loss
-	// are heeded at once. If nobody can read it, nobody knows: released below.
+	// The reader of the line may take its time, but hasp reacts at once to the end of the input, to
+	// a signal and to a loss. If the line cannot be written, no reader knows of the lock: it is
+	// released below.
 	out := a.outlet(a.stdout, r.gapRecord)
 	a.stdout = out
 	if err = a.printJSON(line); err == nil {
@@ -114,7 +115,8 @@ func (a *app) holdUntil(ctx context.Context, l *hasp.Lease, out *outlet) error {
 	}()
 	select {
 	case err := <-ended:
-		// An error is no end of the input: nobody has closed a pipe to say that all is done.
+		// An error is not the end of the input: the writer has not closed the pipe to say that it
+		// is done.
 		if err != nil {
 			return unreadable(err)
 		}

@@ -11,18 +11,18 @@ import (
 	"github.com/hasplock/hasp/internal/cli/group"
 )
 
-// untilWarning is how long until the command has to be told that the lock is being lost:
-// when of the trust only --kill-after is left, or a quarter, if that is shorter. Then TERM
-// and KILL both fit into the time in which nobody else can have the lock.
+// untilWarning is how long until the command has to be told that the lock is being lost: until only
+// --kill-after of the trust is left, or a quarter of it, if that is shorter. Then TERM and KILL
+// both fit into the time in which no other client can have the lock.
 //
-// The quarter is of the longest trust seen, since the store may have granted less than
-// asked. A renewal is due when two thirds of the TTL are left, so in good health the
-// trust never falls below half of that longest, and there is no false alarm; a quarter is
-// what remains of three to four failed renewals.
+// The quarter is of the longest trust seen, since the store may have granted less than asked. A
+// renewal is due when two thirds of the TTL are left, so in good health the trust never falls below
+// half of that longest, and there is no false alarm; a quarter remains after three to four failed
+// renewals.
 func (j *job) untilWarning() time.Duration {
 	deadline := j.lease.Deadline()
 	if deadline.IsZero() {
-		return time.Hour // nothing expires; looked at again for simplicity's sake
+		return time.Hour // nothing expires; looking again after an hour keeps the loop simple
 	}
 	left := time.Until(deadline)
 	j.trust = max(j.trust, left)
@@ -32,8 +32,8 @@ func (j *job) untilWarning() time.Duration {
 	return left
 }
 
-// losing is for a lock that is still ours but will not be for long. Once the command has
-// been told to end there is no way back, even if a renewal succeeds after all.
+// losing handles a lock that is still held but is about to be lost. Once the command has been told
+// to end, that stands, even if a renewal still succeeds.
 func (j *job) losing() {
 	if !j.flags.onLost.ends() || j.end.lost != nil {
 		return
@@ -43,10 +43,10 @@ func (j *job) losing() {
 	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
 }
 
-// lost is for a lock that is no longer ours. The next holder may have it after the safety margin,
-// and if the store itself has removed us at this moment: there is no time for TERM. The
-// road not taken, TERM now and KILL before the safety margin is over, would leave a tenth of the
-// TTL for both, and none at all where the store has spoken.
+// lost handles a lock that is no longer held. The next holder may have it after the safety margin,
+// or at once if the store itself has removed the entry: there is no time for TERM. The alternative,
+// TERM now and KILL before the safety margin is over, would leave a tenth of the TTL for both, and
+// no time at all if the store has removed the entry.
 func (j *job) lost() {
 	p := &j.flags.onLost
 	switch {
@@ -66,8 +66,8 @@ func (j *job) lost() {
 	}
 }
 
-// terminate asks the group to end and gives it --kill-after for that. CONT, since who is
-// stopped cannot end.
+// terminate asks the group to end and gives it --kill-after for that. It also sends CONT, since a
+// stopped process cannot end.
 func (j *job) terminate() {
 	if j.stopping {
 		return
@@ -106,23 +106,24 @@ func (j *job) noteStop() {
 	}
 }
 
-// send signals the group. That it is gone by now is no news: Gone is on its way. That nobody
-// in it takes signals from us is, to somebody who thinks that the command was stopped.
+// send signals the group. An error because the group is gone needs no report: Gone follows. But if
+// no process of the group accepts our signals, a user who thinks that the command was stopped must
+// know it.
 func (j *job) send(sig syscall.Signal) {
 	if err := j.group.Signal(sig); errors.Is(err, syscall.EPERM) {
 		j.unheard(j.group.OutOfReach())
 	}
 }
 
-// unheard tells once that some of the group take no signals from us.
+// unheard reports once that some of the group do not accept our signals.
 func (j *job) unheard(out []group.Member) {
 	if j.deaf {
 		return
 	}
 	j.deaf = true
-	who := "it runs as another user"
+	why := "it runs as another user"
 	if len(out) > 0 {
-		who = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
+		why = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
 	}
-	j.report.say("the command cannot be signalled: %s", who)
+	j.report.say("the command cannot be signalled: %s", why)
 }

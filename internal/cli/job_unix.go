@@ -15,10 +15,9 @@ import (
 // --max-hold, of patience, of the command) arrives in one loop, so there are no two
 // opinions about its state.
 //
-// The order that counts is: the group is gone, then the lock is released. If this process
-// dies at any point of the loop, the guardian kills the group; if it dies after the group
-// has gone and before the release, the store frees the lock by itself. If the machine dies,
-// so does everything.
+// The order is: first the group is gone, then the lock is released. If this process dies at any
+// point of the loop, the guardian kills the group; if it dies after the group has gone and before
+// the release, the store frees the lock by itself. If the machine dies, so does everything.
 type job struct {
 	*task
 	group    *group.Group
@@ -27,25 +26,25 @@ type job struct {
 
 	trust     time.Duration // the longest seen; see untilWarning
 	asked     time.Time     // when the first INT or TERM came
-	stopping  bool          // TERM was sent for a reason of our own
+	stopping  bool          // hasp itself has sent TERM
 	killAt    <-chan time.Time
 	againAt   <-chan time.Time // KILL again
-	deaf      bool             // some of the group get no signals from us
+	deaf      bool             // some of the group do not accept our signals
 	stopped   time.Time        // when we first tried to stop it
 	stopAt    <-chan time.Time // when a command that does not heed TSTP is stopped for good
-	untoldAt  <-chan time.Time // when we stop without having been told that it has
-	suspended bool             // somebody pressed Ctrl-Z
+	untoldAt  <-chan time.Time // when hasp stops although it has not heard that the command has
+	suspended bool             // the user pressed Ctrl-Z
 	exited    bool
 }
 
-// stopPatience is what a command has to prepare for being stopped, as editors do. As long
-// again we wait to be told of a SIGSTOP, and then do without. We may never be told, in two
-// cases. The command has ended, and Ctrl-Z is for what it left running. Or it is within
-// vfork and the child was stopped before its exec: the parent then waits for the child
-// where no stop signal reaches it (dash forks so; on a busy machine one Ctrl-Z in fifty
-// hits that moment). In both nothing of the group runs after SIGSTOP all the same, and
-// SIGCONT sets all of it going. The road not taken, to stop at once after SIGSTOP: the news
-// of the first stop may then be on its way, is read after fg, and stops the job again.
+// stopPatience is the time a command has to prepare for being stopped, as editors do. hasp waits as
+// long again for the report of a SIGSTOP, and then goes on without it. The report may never come,
+// in two cases. The command has ended, and Ctrl-Z is for what it left running. Or the command is
+// within vfork and the child was stopped before its exec: the parent then waits for the child where
+// no stop signal reaches it (dash forks so; on a busy machine one Ctrl-Z in fifty hits that
+// moment). In both nothing of the group runs after SIGSTOP all the same, and SIGCONT sets all of it
+// going. The alternative, to stop at once after SIGSTOP, fails: the report of the first stop may
+// still be under way, is then read after fg, and stops the job again.
 const stopPatience = 200 * time.Millisecond
 
 // run returns when the whole group is gone.
@@ -95,12 +94,12 @@ func (j *job) loop() {
 			lost = nil
 			j.lost()
 		case <-warning.C:
-			// Renewals move the deadline without telling anybody, so this looks again at each
-			// end of its sleep. It cannot come late: a deadline only ever moves away.
+			// Renewals move the deadline without a notification, so this looks again at each end of
+			// its sleep. It cannot come late: a deadline only ever moves away.
 			left := j.untilWarning()
 			if left <= 0 {
 				j.losing()
-				left = time.Hour // told once; the loss itself comes by Lost
+				left = time.Hour // reported once; the loss itself comes by Lost
 			}
 			warning.Reset(left)
 		case <-overdue:
@@ -123,10 +122,10 @@ func (j *job) loop() {
 	}
 }
 
-// forward passes a signal on, to the group and not to the command alone: a script's child
-// does the work, and a shell that waits for it would not pass anything on. The first request
-// to end is left to the command, which may take its time over it; a second says that somebody
-// has lost patience.
+// forward passes a signal on, to the group and not to the command alone: a script's child does the
+// work, and a shell that waits for it would not pass anything on. The first request to end is left
+// to the command, which may take its time over it; a second means that the user does not want to
+// wait longer.
 func (j *job) forward(sig syscall.Signal) {
 	j.send(sig)
 	j.report.detail("forwarding %s", signalName(sig))
@@ -166,34 +165,34 @@ func (j *job) event(e group.Event) {
 		case j.suspended, e.Signal == stopSignal:
 			j.suspend(false)
 		case e.Signal == syscall.SIGTTIN || e.Signal == syscall.SIGTTOU:
-			// It wants the terminal. If that is not ours to lend we are a background job, and
-			// stop as such a job does when it reads.
+			// It wants the terminal. If hasp cannot lend it, hasp is a background job, and stops as
+			// such a job does when it reads.
 			if !j.terminal.Lend(j.group) {
 				j.suspend(true)
 			}
 		}
-		// SIGSTOP was somebody's deliberate act on the command alone: it stays.
+		// Someone sent SIGSTOP to the command alone, deliberately: it stays stopped.
 	}
 }
 
-// suspend stops us like the command, so that the shell we were started from sees a stopped
-// job, and continues the command with us. The command is stopped first and continued last:
-// it never runs while nobody watches its lock. A lock that expires is lost meanwhile, and
-// the command then gets KILL instead of being continued; a file lock stays.
+// suspend stops us like the command, so that the shell we were started from sees a stopped job, and
+// continues the command with us. The command is stopped first and continued last: it never runs
+// while its lock is not watched. A lock that expires is lost meanwhile, and the command then gets
+// KILL instead of being continued; a file lock stays.
 //
-// Where nobody does job control for us we cannot be stopped. The command must then not wait
-// for the terminal either (for that is why it was stopped, if wanting): we would continue it
+// Without a shell that does job control hasp cannot be stopped. Then the command must not wait for
+// the terminal either (if it wanted the terminal, it was stopped for that): hasp would continue it
 // only to see it stop again, for ever and with the lock.
 func (j *job) suspend(wanting bool) {
 	j.suspended, j.stopAt, j.untoldAt = false, nil, nil
-	j.send(syscall.SIGSTOP) // whoever of the group has not stopped with its first
+	j.send(syscall.SIGSTOP) // those of the group that have not stopped with the first signal
 	lent := j.terminal.TakeBack(j.group)
 	if !group.StopSelf() && wanting && j.terminal.Orphaned() && !j.terminal.Leave(j.group) {
-		j.report.say("the command waits for the terminal, which nobody can give it; it stays stopped")
+		j.report.say("the command waits for the terminal, which it cannot get; it stays stopped")
 		return
 	}
 	if !j.lease.Held() && j.flags.onLost.ends() {
-		j.kill() // Lost tells why
+		j.kill() // Lost gives the reason
 		return
 	}
 	if !lent || !j.terminal.Lend(j.group) {

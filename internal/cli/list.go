@@ -20,7 +20,7 @@ func (a *app) lsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "list the locks that are held or waited for",
-		Long: `List the names that are held or waited for and begin with PREFIX: who holds them,
+		Long: `List the names that begin with PREFIX and are held or waited for: who holds them,
 since when (when that holder asked for it, by its own clock), and how many wait.`,
 	}
 	f.add(c.Flags(), "one JSON object per name and line, as who prints it")
@@ -68,14 +68,14 @@ func (a *app) asking(f *storeFlags, do func(context.Context, *hasp.Client) error
 	return nil
 }
 
-// queueLine is what who and ls print with --json.
+// queueLine is a line that who and ls print with --json.
 type queueLine struct {
 	hasp.Queue
 	Store string `json:"store"`
 }
 
-// at names the store of an answer. Whoever is told that a lock is free must see where: users
-// have a default store each, and the lock may be held in another.
+// at names the store of an answer. A message that a lock is free must say in which store: each user
+// has a default store, and the lock may be held in another.
 func at(c *hasp.Client) string { return " at " + clean(c.Backend().String()) }
 
 func (a *app) list(prefix string, f *storeFlags) error {
@@ -88,8 +88,8 @@ func (a *app) list(prefix string, f *storeFlags) error {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		// One request per name, and so not one moment: a name may have moved on since. It is
-		// for people to look at, and stores have no cheaper way to ask for all queues.
+		// One request per name, so the answers are of different moments: a name may have changed
+		// since. The output is for people, and stores have no cheaper way to ask for all queues.
 		table := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
 		shown := 0
 		for _, name := range names {
@@ -98,7 +98,7 @@ func (a *app) list(prefix string, f *storeFlags) error {
 			case err != nil:
 				return err
 			case len(q.Holders)+len(q.Waiters) == 0:
-				continue // released since
+				continue // it has been released since
 			case f.json:
 				if err := a.printJSON(queueLine{q, c.Backend().String()}); err != nil {
 					return err
@@ -172,7 +172,7 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 			position++
 			note, owner := clean(e.Owner.Note), e.Owner
 			if owner.Note != "" {
-				owner.Note, owner.Program = "", "" // it has a column of its own
+				owner.Note, owner.Program = "", "" // it has a separate column
 			} else {
 				note = "-"
 			}
@@ -189,7 +189,7 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 	return t
 }
 
-// units says what an entry takes, unless it is the lock as a whole.
+// units says how many permits an entry takes, unless it takes the whole lock.
 func units(e hasp.Entry) string {
 	switch {
 	case e.Whole():

@@ -4,34 +4,35 @@ package cli
 const manual = `STORE
   --store URL, or HASP_STORE; without either the file store of this user on this
   machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
-  So two users of a machine do not share locks unless they name a store; whatever
-  says that a lock is free says at which. A store that is named and empty is
-  refused (78).
-  A password in the URL is shown nowhere, but give it by HASP_STORE: a command
-  line can be read by everybody until hasp has masked it.
+  So two users of a machine do not share locks unless they name a store. Every
+  message that a lock is free says in which store. A store that is named but
+  empty is refused (78).
+  hasp never shows a password in the URL, but give it by HASP_STORE: every user
+  can read a command line until hasp has masked it.
 
 STORES
   file:///dir               the processes of one machine
   redis:// rediss:// redlock:// etcd:// zookeeper:// postgres:// mysql://
-  hasp doctor says what the one in use promises. Not everywhere are
+  hasp doctor says what the store in use promises. Some features are missing on
+  some stores:
     --shared and --permits  not on redlock; not with strategy=setnx, redisson,
                             node, advisory, getlock, row: their formats have one
                             holder per lock
-    elect                   not with the same ones, except redlock and node
+    elect                   not on the same ones, except redlock and node
     HASP_TOKEN              not on redlock
     ls, release --force     not on redlock, nor with MySQL's getlock and row
     deadlocks, --on-ask, release without --force
                             not on redlock, nor with setnx, redisson, node,
                             advisory, getlock, row: they do not show who waits
-  In their place an error says so (78). docs/GUARANTEES.md has the table.
+  hasp refuses them there (78). docs/GUARANTEES.md has the table.
 
 FLAGS BY ENVIRONMENT
   Nearly every flag can be set as HASP_ and its name in capitals, '-' as '_', as
   its help shows: HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins.
   Durations are 30s, 5m, 1h30m; a bare number is seconds. These variables are not
-  handed on to the command that hasp runs, but for HASP_STORE: what all are to
-  have can stand in the store's URL (?ttl=60s). The variables that hasp run sets
-  for its command (hasp run --help) are nobody's defaults, but for hasp fence.
+  passed on to the command that hasp runs, except HASP_STORE: a setting for all
+  can stand in the store's URL (?ttl=60s). The variables that hasp run sets for
+  its command (hasp run --help) are defaults of hasp fence only.
 
 ` + exitHelp
 
@@ -42,69 +43,70 @@ const exitHelp = `EXIT CODES
   64     usage
   69     store unreachable, or it did not answer in time
   70     internal error
-  75     busy, or the wait was over (--busy-code, --skip-ok change it)
-  76     lock lost, command stopped; or, of hasp fence, the token is stale
+  75     busy, or the wait ended (--busy-code, --skip-ok change it)
+  76     lock lost, command stopped; or, with hasp fence, a stale token
   78     configuration: bad or empty store URL, not supported there, nested lock;
          or the store refuses: no permission, read-only, full
-  124    --max-hold was over, command stopped
+  124    --max-hold ended, command stopped
   126    command not executable
   127    command not found
-  A command may use these numbers itself: --status-fd and --json tell the true
+  A command may use these numbers itself: --status-fd and --json give the true
   outcome.`
 
 // runManual is the part of the help that belongs to the verbs that run a command.
 const runManual = `The command is executed as it is, never through a shell, and owns standard input,
-output and error. It runs in a process group of its own; the lock is released
-when the whole group is gone, with what the command left in the background. A
-process that leaves the group (setsid: daemons; the jobs of a shell with job
-control) is neither waited for nor stopped.
+output and error. It runs in a separate process group. hasp releases the lock when
+the whole group is gone, with all that the command left in the background. hasp
+neither waits for nor stops a process that leaves the group (setsid: daemons; the
+jobs of a shell with job control).
 
 SIGNALS
   INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are forwarded to the group. If a
   second INT or TERM comes, the group is killed no later than --kill-after after
   the first: Ctrl-C twice ends everything. A command that reads from the terminal
-  is lent it, and then gets Ctrl-C and Ctrl-Z alone.
+  is put in its foreground, and then only the command gets Ctrl-C and Ctrl-Z.
   If hasp itself is killed with -9, the group is killed too (on Linux the command
-  at the same moment, its children about a millisecond later), by a second process
-  of hasp's that is replaced if it dies. If hasp is stopped with kill -STOP, it
-  cannot watch a lock that expires: only fencing (HASP_TOKEN) helps then.
-  Processes that run as another user (sudo) take no signals from hasp: they work on
+  at the same moment, its children about a millisecond later). A second hasp
+  process does that; hasp replaces it if it dies. If hasp is stopped with
+  kill -STOP, it cannot watch a lock that expires: only fencing (HASP_TOKEN) helps
+  then.
+  hasp cannot signal processes that run as another user (sudo): they keep running
   after a loss or --max-hold. hasp says so, keeps trying, and keeps waiting; its
-  last words and the exit code (76, 124) then tell the truth.
-  A signal that was ignored when hasp started is ignored by the command, too (but
-  for HUP, INT and those of job control only on Linux, and if hasp has its symbols).
-  hasp never waits for whoever reads its words (Ctrl-S, a full pipe): it acts first.
-  Beyond 64 KB the oldest lines are dropped, and a line says how many.
+  last message and the exit code (76, 124) then give the true outcome.
+  If a signal was ignored when hasp started, the command ignores it, too (HUP, INT
+  and those of job control; all others only on Linux, and if hasp has its symbols).
+  hasp never waits for the reader of its messages (Ctrl-S, a full pipe): it acts
+  first. Beyond 64 KB it drops the oldest lines, and a line says how many.
 
 LOSS
   A lock on a server is lost if it cannot be renewed. With --on-lost kill the
   group gets TERM when renewals have failed for so long that the rest of the trust
-  is --kill-after or a quarter (whichever is shorter), and KILL when trust ends:
-  by then nobody else can have the lock. If the store says without warning that
-  the lock is gone, KILL comes at once. With signal:NAME that signal is sent at
-  the loss and the rest is up to the command; with ignore nothing is.
+  is --kill-after or a quarter (the shorter one), and KILL when trust ends: until
+  then no other client can have the lock. If the store says without warning that
+  the lock is gone, KILL comes at once. With signal:NAME hasp sends that signal at
+  the loss, and the rest is up to the command; with ignore it sends none.
 
 REQUESTS
-  Somebody may ask for the lock and say why (hasp release NAME --reason WHY). With
+  A user may ask for the lock and say why (hasp release NAME --reason WHY). With
   --on-ask stop the group gets TERM then, and KILL --kill-after later; with
-  signal:NAME that signal, and the rest is up to the command. Who asks and why
-  is said on standard error and to --status-fd. By default nobody looks for
+  signal:NAME it gets that signal, and the rest is up to the command. Standard
+  error and --status-fd say who asks and why. By default hasp does not watch for
   requests: that costs a watch on the name.
 
 ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
   HASP_TOKEN     the fencing token; absent where the store has none. hasp fence
                  writes under it
-  HASP_HOLDER    the id of our entry, as hasp who shows it
-  HASP_DEADLINE  until when the lock was trusted at the start (RFC 3339); moves
-                 with each renewal; absent where nothing expires
+  HASP_HOLDER    the id of this run's entry, as hasp who shows it
+  HASP_DEADLINE  the end of trust in the lock at the start (RFC 3339); each
+                 renewal moves it; absent where nothing expires
   HASP_STORE     the store in use, without user name and password
-  HASP_HELD      what this command and those around it hold (JSON)
+  HASP_HELD      the locks held for this command and for those around it (JSON)
   Flags that were set by the environment (HASP_NO_WAIT, HASP_NOTE) are for this
-  hasp and are not handed on; HASP_STORE is.
+  hasp and are not passed on; HASP_STORE is.
   Credentials that hasp uses for its store (in HASP_STORE, or the variables of
   that store such as PGPASSWORD with postgres://) are removed unless
-  --pass-credentials is given; in hasp's own environment they are masked. A nested run that would wait for a lock its own
-  ancestor holds is refused (78).
+  --pass-credentials is given; in hasp's environment they are masked.
+  A nested run that would wait for a lock of an ancestor is refused (78).
 
 ` + exitHelp

@@ -17,13 +17,13 @@ import (
 type bencher struct {
 	app     *app
 	flags   *benchFlags
-	names   string // begins all names that are used
+	names   string // the prefix of all names that are used
 	clients [2]*hasp.Client
-	end     time.Time     // of the part that runs: nothing is begun after it
-	waiting chan struct{} // told when an acquisition has to wait; one that nobody takes is kept
+	end     time.Time     // of the running part: nothing begins after it
+	waiting chan struct{} // receives when an acquisition has to wait; a value that is not received yet stays
 }
 
-// Observe hears when somebody begins to wait.
+// Observe is called when an acquisition begins to wait.
 func (b *bencher) Observe(e hasp.Event) {
 	if e.Kind == hasp.EventWaiting {
 		select {
@@ -65,7 +65,7 @@ func (b *bencher) sideBySide(ctx context.Context, seen *latencies) error {
 	for i := range b.flags.clients {
 		wg.Go(func() {
 			if err := b.cycles(ctx, b.names+strconv.Itoa(i), seen); err != nil {
-				cancel(err) // one that cannot go on ends the others, whose error is then this one
+				cancel(err) // the first error ends the others, whose error is then this one
 			}
 		})
 	}
@@ -73,9 +73,9 @@ func (b *bencher) sideBySide(ctx context.Context, seen *latencies) error {
 	return context.Cause(ctx)
 }
 
-// handOver has the two connections take turns. Whoever holds releases only when the other
-// has been told to wait; else it would be two locks that are measured, and no hand-over. The
-// first turn does not count, as in cycles.
+// handOver makes the two connections take turns. The holder releases only when the other has begun
+// to wait; otherwise this would measure two locks and no hand-over. The first turn does not count,
+// as in cycles.
 func (b *bencher) handOver(ctx context.Context, seen *latencies) error {
 	name := b.names + "turns"
 	held, err := b.clients[0].Mutex(name).Lock(ctx)
@@ -98,8 +98,8 @@ type grant struct {
 	err   error
 }
 
-// turn hands the lock over to next, and returns his lease, or whichever is held after an
-// error.
+// turn hands the lock over to next and returns its lease, or after an error the lease that is still
+// held.
 func (b *bencher) turn(ctx context.Context, held *hasp.Lease, next *hasp.Mutex, seen *latencies) (*hasp.Lease, error) {
 	select {
 	case <-b.waiting: // of an earlier part, or of a waiter that had to queue again
@@ -112,7 +112,7 @@ func (b *bencher) turn(ctx context.Context, held *hasp.Lease, next *hasp.Mutex, 
 	}()
 	select {
 	case <-b.waiting:
-	case g := <-got: // an error, or ours was lost
+	case g := <-got: // an error, or our lease was lost
 		if g.err == nil {
 			g.err = cmp.Or(held.Err(), errors.New("it was granted beside another"))
 			held = g.lease
@@ -128,8 +128,8 @@ func (b *bencher) turn(ctx context.Context, held *hasp.Lease, next *hasp.Mutex, 
 	return g.lease, err
 }
 
-// left waits until nothing of ours is in the store any more: what was interrupted is given back
-// in the background.
+// left waits until the store has none of our entries any more: an interrupted acquisition is
+// released in the background.
 func (b *bencher) left() error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound)
 	defer cancel()

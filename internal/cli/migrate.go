@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// migrateLine is what migrate --json prints.
+// migrateLine is the output of migrate --json.
 type migrateLine struct {
 	Store string `json:"store"`
-	From  int    `json:"from"` // 0: there was nothing
+	From  int    `json:"from"` // 0: there were no tables
 	To    int    `json:"to"`
 }
 
@@ -24,8 +24,8 @@ func (a *app) migrateCommand() *cobra.Command {
 		Use:   "migrate [flags]",
 		Short: "create or update the tables of a database",
 		Long: `Create the tables that locks in a database need, or bring them up to date. That
-also happens at the first use, where the role in use may do it; this is for roles
-that may not, and for people who review what happens to their database. Running
+also happens at the first use, if the role in use may do it; this verb is for
+roles that may not, and for people who review changes to their database. Running
 it twice, or from several machines at once, does no harm.
 
 Stores that need no tables say so (exit code 78).`,

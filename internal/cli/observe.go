@@ -9,12 +9,12 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// leaderLine is what elect --observe --json prints at every change.
+// leaderLine is the line that elect --observe --json prints at every change.
 type leaderLine struct {
 	Time   time.Time   `json:"time"`
 	Name   string      `json:"name"`
 	Store  string      `json:"store"`
-	Leads  bool        `json:"leads"` // somebody does
+	Leads  bool        `json:"leads"` // there is a leader
 	Holder string      `json:"holder,omitempty"`
 	Token  uint64      `json:"token,omitempty"`
 	Value  string      `json:"value,omitempty"`

@@ -12,16 +12,16 @@ import (
 	"github.com/hasplock/hasp/internal/cli/group"
 )
 
-// outlet is a descriptor of the user's that we write lines to and never wait for. Ctrl-S, a
-// pager that nobody pages, a log collector that hangs: a write to any of these takes as long
-// as it likes, and whoever renews a lock or is about to stop a command that has lost it has
-// no time for that. A goroutine of the outlet's waits instead.
+// outlet is a descriptor of the user's that hasp writes lines to and never waits for. After Ctrl-S,
+// with a pager that is not read, with a log collector that hangs, a write may block for any time,
+// and code that renews a lock or is about to stop a command that has lost it cannot wait. The
+// outlet's goroutine waits instead.
 //
-// What does not fit is dropped and counted, the oldest first: the latest lines, that the lock
-// was lost and how it all ended, are those that somebody will look for. So the gap is always
-// behind the line that is being written, and when that is through, a line says there how much
-// is missing. The road not taken, dropping the newest, keeps a thousand lines about failed
-// renewals and not the loss.
+// What does not fit is dropped and counted, the oldest first: the latest lines, that the lock was
+// lost and how the run ended, are the ones that a user looks for. So the gap is always behind the
+// line that is being written, and after that line another says how much is missing. The
+// alternative, dropping the newest, would keep a thousand lines about failed renewals and drop the
+// loss.
 type outlet struct {
 	w      io.Writer
 	failed chan error // buffered by one: the first error
@@ -31,14 +31,14 @@ type outlet struct {
 	queue   [][]byte
 	size    int // bytes in queue
 	dropped int
-	written chan struct{} // closed when all is; nil when nothing is to be
+	written chan struct{} // closed when all is written; nil when there is nothing to write
 }
 
 const (
-	// outletRoom is what a pipe holds on Linux. As much again is kept here.
+	// outletRoom is the capacity of a pipe on Linux. The outlet keeps as much again.
 	outletRoom = 64 << 10
-	// farewellBound is how long our end may wait for all descriptors together. They all work, in
-	// which case it takes no time, or somebody has stopped one and does not read it.
+	// farewellBound is how long hasp waits at its end for all descriptors together. Either all are
+	// read, and then it takes no time, or a reader has stopped.
 	farewellBound = 2 * time.Second
 )
 
@@ -61,7 +61,7 @@ func (o *outlet) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// setGap has gap say how much is missing, in the form of the other lines.
+// setGap sets the function that says how much is missing, in the form of the other lines.
 func (o *outlet) setGap(gap func(lines int) string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,8 +95,8 @@ func (o *outlet) next() (gap, line []byte) {
 	return gap, line
 }
 
-// put writes for as long as it takes. That a reader has gone away is no reason to stop
-// anything, but for those who look at failed.
+// put writes for as long as it takes. A reader that has gone away is no reason to stop anything,
+// except for code that looks at failed.
 //
 // A descriptor that others have, too, may be made non-blocking by them at any time (a shell's
 // terminal, by ssh and others) and then fails where it would block.
@@ -129,7 +129,7 @@ func (o *outlet) flush(ctx context.Context) {
 	}
 }
 
-// err is the first error, once all that could be written is.
+// err is the first error, after everything that could be written has been written.
 func (o *outlet) err() error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
 	defer cancel()
@@ -149,7 +149,7 @@ func (a *app) outlet(w io.Writer, gap func(lines int) string) *outlet {
 	return o
 }
 
-// farewell gives what has been said last its time to arrive.
+// farewell gives the last lines time to arrive.
 func (a *app) farewell() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
 	defer cancel()
@@ -159,5 +159,5 @@ func (a *app) farewell() {
 }
 
 func gapInWords(lines int) string {
-	return fmt.Sprintf("hasp: %d lines are missing here: nobody took what was written\n", lines)
+	return fmt.Sprintf("hasp: %d lines are missing here: the reader did not keep up\n", lines)
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A pipe that nobody reads takes 64 KB and then nothing. Writing goes on at once, the oldest
-// lines are dropped, and when somebody reads after all, a line says how many are missing and
-// where. With --json it is a record, as all the others.
+// A pipe that is not read takes 64 KB and then blocks. Write still returns at once, the oldest
+// lines are dropped, and when the pipe is read after all, a line says how many are missing and
+// where. With --json that line is a record, as all the others.
 func TestOutletDropsAndCounts(t *testing.T) {
 	records := (&reporter{name: "a"}).gapRecord
 	for before, gap := range map[string]func(int) string{"hasp: ": gapInWords, `"lines":`: records} {
@@ -59,7 +59,7 @@ func TestOutletDropsAndCounts(t *testing.T) {
 	}
 }
 
-// The control: nothing is dropped while somebody reads.
+// The control: nothing is dropped while the pipe is read.
 func TestOutletKeepsAllAndTheirOrder(t *testing.T) {
 	var read, want strings.Builder
 	o := (&app{}).outlet(&read, gapInWords)
@@ -103,8 +103,8 @@ func TestFarewellIsBounded(t *testing.T) {
 	})
 }
 
-// busy is a descriptor that somebody else has made non-blocking: it takes three bytes and then,
-// a few times, none.
+// busy is a descriptor that another process has made non-blocking: it takes three bytes and then, a
+// few times, none.
 type busy struct {
 	strings.Builder
 	calls int

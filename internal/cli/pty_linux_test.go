@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startpty NAME CMD ARGS: runs CMD as the leader of a session on a terminal of its own;
-// what the terminal shows goes to NAME.out, and type writes to it. A line of NAME.flow tells
-// that Ctrl-S has had its effect, which is not when it is typed.
+// startpty NAME CMD ARGS: runs CMD as the leader of a session on a separate terminal; what the
+// terminal shows goes to NAME.out, and type writes to it. A line of NAME.flow tells that Ctrl-S has
+// had its effect, which is not when it is typed.
 func cmdStartPTY(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) >= 2, "startpty NAME CMD [ARGS]")
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

@@ -20,7 +20,7 @@ type releaseFlags struct {
 	wait           span
 }
 
-// releaseLine is what release --json prints.
+// releaseLine is the output of release --json.
 type releaseLine struct {
 	Event  string      `json:"event"` // "evicted" or "released"
 	Time   time.Time   `json:"time"`
@@ -37,16 +37,16 @@ func (a *app) releaseCommand() *cobra.Command {
 		Use:   "release [flags] NAME",
 		Short: "ask a holder to give a lock up, or take it away",
 		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
-that use the library hear the request and the reason if they asked to
-(Revocable), and so do hasp run and hasp elect with --on-ask; nobody is made to
-comply. The request stands in the queue as a waiter, and keeps its place.
+that use the library get the request and the reason if they asked for that
+(Revocable), and so do hasp run and hasp elect with --on-ask; no holder is forced
+to comply. The request waits in the queue like a waiter, and keeps its place.
 
 With --force, remove the holder or waiter with the id --holder, as shown by
 hasp who. The next in the queue gets the lock, with a higher fencing token. The
-old holder is told as soon as its store can tell it, at the latest at its next
-renewal; until then it believes that it holds. So two may be at work for that
-long, unless the resource checks tokens: stop the old holder first if you can.
-The reason is kept in the store where that is possible, and shown by hasp who. A
+old holder learns of it as soon as its store can report it, at the latest at its
+next renewal; until then it believes that it holds the lock. So two may be at work
+for that long, unless the resource checks tokens: stop the old holder first if you
+can. The store keeps the reason where that is possible, and hasp who shows it. A
 store that cannot take a lock away says so (exit code 78).`,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
   hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"`,
@@ -75,11 +75,11 @@ store that cannot take a lock away says so (exit code 78).`,
 func (f *releaseFlags) check() error {
 	switch {
 	case f.reason == "":
-		return usage("--reason is required: whoever looks for the lock's fate later will want it")
+		return usage("--reason is required: it tells others later why the lock was taken away")
 	case f.force && f.holder == "":
-		return usage("--force needs --holder: the id that hasp who shows, so that nobody else is hit")
+		return usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed")
 	case !f.force && f.holder != "":
-		return usage("--holder goes with --force: a request is to whoever holds the lock")
+		return usage("--holder goes with --force: a request is for every holder of the lock")
 	case f.force && f.wait.set:
 		return usage("--force does not wait")
 	}
@@ -117,8 +117,8 @@ func (a *app) printRelease(c *hasp.Client, f *releaseFlags, l releaseLine) error
 	return a.printJSON(l)
 }
 
-// askHolder stands in the queue with the request until whoever is there now has gone, and
-// takes nothing then.
+// askHolder waits in the queue with the request until all present holders have gone. It takes
+// nothing then.
 func (a *app) askHolder(name string, f *releaseFlags) error {
 	ctx, stop := interruptible()
 	defer stop()
@@ -151,7 +151,7 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 }
 
-// drain waits for the whole of a lock, whatever kind it is.
+// drain waits for the whole of a lock of any kind.
 func drain(ctx context.Context, c *hasp.Client, q hasp.Queue, reason string) (*hasp.Lease, error) {
 	opts := []hasp.LockOption{hasp.AskHolder(reason), hasp.Note("release: " + reason[:min(len(reason), 100)])}
 	if n := append(q.Holders, q.Waiters...)[0].Capacity; n != driver.Whole {

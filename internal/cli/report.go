@@ -33,14 +33,13 @@ type record struct {
 	Message     string  `json:"message,omitempty"`
 }
 
-// reporter tells what happens with one lock: to people in words on standard error, with
-// --json in records instead, and in records to --status-fd in any case.
+// reporter reports what happens with one lock: for people as text on standard error, or as records
+// with --json; and as records to --status-fd in any case.
 //
-// The library tells its events from many goroutines. What write needs is set before the
-// first lock is asked for, which is when events begin; began and acquired are used by the
-// verb's own goroutine alone.
+// The library reports its events from many goroutines. What write needs is set before the first
+// lock is asked for, when events begin; only the verb's goroutine uses began and acquired.
 //
-// Both descriptors are outlets: nothing here waits for whoever reads them.
+// Both descriptors are outlets: nothing here waits for their readers.
 type reporter struct {
 	app            *app
 	name, store    string
@@ -74,8 +73,8 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	return r, nil
 }
 
-// say is for people, in words. With --json it is silent: a program that reads standard
-// error must find nothing there but records, and whatever matters to it is one.
+// say is for people, in words. With --json it is silent: a program that reads standard error must
+// find only records there, and everything that matters to it is a record.
 func (r *reporter) say(format string, args ...any) {
 	if !r.json && !r.quiet {
 		r.app.tell(fmt.Sprintf(format, args...))
@@ -93,7 +92,7 @@ func (r *reporter) detail(format string, args ...any) {
 func (r *reporter) write(rec record) {
 	rec.Time, rec.Name, rec.Store = time.Now(), r.name, r.store
 	line, err := json.Marshal(rec)
-	if err != nil { // plain data, and strings that JSON can hold: a mistake of ours
+	if err != nil { // plain data, and strings that JSON can hold: a bug in hasp
 		line = []byte(`{"event":"error"}`)
 	}
 	line = append(line, '\n')
@@ -121,14 +120,14 @@ func (r *reporter) held(l *hasp.Lease) {
 	r.detail("acquired %q%s after %s", r.name, tokenText(l.Token()), brief(r.acquired.Sub(r.began)))
 }
 
-// done tells the end, and returns the error by which Main exits.
+// done reports the end, and returns the error by which Main exits.
 func (r *reporter) done(end record, f *failure) error {
 	r.conclude("done", end, f)
 	if f == nil {
 		return nil
 	}
-	// In JSON it has just been said; a command's own status needs no words of ours; and
-	// --quiet is about the lock, not about what must be mended.
+	// With --json the record has just been written; the status of a command needs no message; and
+	// --quiet silences messages about the lock, not errors that a person must fix.
 	f.told = f.told || r.json || f.err == nil || r.quiet && (f.outcome == outcomeBusy || f.outcome == outcomeLost)
 	return f
 }
@@ -154,8 +153,7 @@ func (r *reporter) conclude(event string, end record, f *failure) {
 	r.write(end)
 }
 
-// Observe tells the library's events. It is called from many goroutines; a line is one
-// write.
+// Observe reports the library's events. It is called from many goroutines; a line is one write.
 func (r *reporter) Observe(e hasp.Event) {
 	switch e.Kind {
 	case hasp.EventWaiting:

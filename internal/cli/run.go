@@ -56,7 +56,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	f.commandFlags.add(c.Flags())
 }
 
-// errand is what a verb that runs a command knows before it asks for the lock.
+// errand holds what a verb that runs a command knows before it asks for the lock.
 type errand struct {
 	name   string
 	argv   []string
@@ -64,8 +64,8 @@ type errand struct {
 	report *reporter
 }
 
-// prepare checks what can be checked without the store. That includes finding the command:
-// who mistypes it is told at once, not after an hour in the queue.
+// prepare checks what can be checked without the store. That includes finding the command: a
+// mistyped command is refused at once, not after an hour in the queue.
 func (a *app) prepare(cmd *cobra.Command, args []string, sf *storeFlags, cf *commandFlags) (*errand, error) {
 	name, argv, err := nameAndCommand(cmd, args)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		signals: sigs, requests: requests, report: r,
 	}
 	end := t.run()
-	// From here on the group is gone and nothing works under the lock.
+	// From here on the group is gone and nothing runs under the lock.
 	lingerUntil(r.acquired.Add(f.minHold.d), lease, sigs)
 	settle(&end, lease, r)
 	return r.done(end.record(), end.failure())
@@ -153,8 +153,8 @@ func noteOr(note string, argv []string) string {
 	return noteFor(argv)
 }
 
-// lingerUntil holds the lock on after the command, for --min-hold. A signal or a loss ends
-// that; the command has had its say, and its exit code stands.
+// lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
+// command has ended, and its exit code stands.
 func lingerUntil(t time.Time, l *hasp.Lease, sigs *signals) {
 	ctx, stop := sigs.until(l.Context())
 	if d := time.Until(t); d > 0 {
@@ -163,13 +163,13 @@ func lingerUntil(t time.Time, l *hasp.Lease, sigs *signals) {
 	_ = stop()
 }
 
-// releaseBound is how long a release may take before the rest is left to the TTL: the
-// command is done, and somebody waits for its exit code.
+// releaseBound is how long a release may take before the rest is left to the TTL: the command is
+// done, and the caller waits for its exit code.
 const releaseBound = 5 * time.Second
 
-// settle releases the lock. A loss that only the release finds out counts as one during
-// the run: the command cannot be told, but whoever reads the exit code must be. A release
-// that is merely not confirmed is no failure of the command; the TTL finishes it.
+// settle releases the lock. A loss that only the release finds out counts as a loss during the run:
+// it is too late for the command, but the reader of the exit code must know. A release that is only
+// unconfirmed is no failure of the command; the TTL finishes it.
 func settle(end *ending, l *hasp.Lease, r *reporter) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
@@ -179,6 +179,6 @@ func settle(end *ending, l *hasp.Lease, r *reporter) {
 	case errors.Is(err, hasp.ErrLost):
 		end.lost = err
 	default:
-		r.say("%v", err) // the command's status is the greater news
+		r.say("%v", err) // the command's status matters more
 	}
 }

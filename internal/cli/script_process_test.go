@@ -109,7 +109,7 @@ func headless() {
 	endThread()
 }
 
-// stat is what /proc says of a process, from its state on.
+// stat is the line of /proc about a process, from its state on.
 func stat(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return string(text[strings.LastIndex(string(text), ")")+2:])

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes are what a process started by startpipes writes to: its descriptors 1, 2 and 3.
+// pipes are the descriptors 1, 2 and 3 of a process started by startpipes.
 type pipes struct{ readers, writers []*os.File }
 
-// startpipes NAME CMD ARGS: like start, with descriptors 1, 2 and 3 on pipes that nobody reads
+// startpipes NAME CMD ARGS: like start, with descriptors 1, 2 and 3 on pipes that are not read
 // until they are drained.
 func cmdStartPipes(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) >= 2, "startpipes NAME CMD [ARGS]")
@@ -36,7 +36,7 @@ func cmdStartPipes(ts *testscript.TestScript, neg bool, args []string) {
 	find(ts, args[0]).pipes = p
 }
 
-// fill NAME: fills its pipes, so that whoever writes to one of them waits, as does this.
+// fill NAME: fills its pipes, so that every writer to one of them waits, as this one does.
 func cmdFill(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) == 1, "fill NAME")
 	for _, w := range find(ts, args[0]).pipes.writers {

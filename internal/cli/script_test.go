@@ -77,8 +77,8 @@ func heed(sigs ...os.Signal) {
 	}
 }
 
-// keepDescriptors keeps from the processes that we start what whoever runs the tests has handed
-// to us, a lock's descriptor say: a number that nobody has opened must be one.
+// keepDescriptors keeps inherited descriptors (a lock's, say) from the processes that the tests
+// start: a number that was not opened must stay unopened.
 func keepDescriptors() {
 	for fd := 3; fd < 64; fd++ {
 		unix.CloseOnExec(fd)
@@ -88,8 +88,8 @@ func keepDescriptors() {
 // patience is how long a script waits for what must happen. Only a failure takes it.
 const patience = testkit.Patience
 
-// prompt is less than the time after which who waits in the file store looks by himself (half a
-// minute, at least), and no measure of how fast a hand-over is: that is a benchmark's.
+// prompt is less than the time after which a waiter in the file store looks by itself (half a
+// minute, at least). It does not measure how fast a hand-over is: a benchmark does.
 const prompt = 20 * time.Second
 
 type started struct{}
@@ -122,8 +122,8 @@ func need(ts *testscript.TestScript, ok bool, form string) {
 	}
 }
 
-// command prepares a program as a shell would start it: in a process group of its own, in
-// the script's directory and environment.
+// command prepares a program as a shell would start it: in a separate process group, in the
+// script's directory and environment.
 func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	path := args[0]
 	if !strings.Contains(path, "/") {

@@ -37,7 +37,7 @@ func publicURL(store string) string {
 			dropped = true
 		}
 	}
-	if dropped { // otherwise as it was, to the letter
+	if dropped { // otherwise the URL as it was, byte for byte
 		u.RawQuery = q.Encode()
 	}
 	return u.String()
@@ -72,8 +72,8 @@ func secretSpans(arg string) (spans [][2]int) {
 	return spans
 }
 
-// secretSpansOfVariable is secretSpans for NAME=VALUE of the environment: of ours that may
-// have a URL, and of those that are secrets as a whole.
+// secretSpansOfVariable is secretSpans for NAME=VALUE of the environment: for hasp's variables that
+// may hold a URL, and for those that are secrets as a whole.
 func secretSpansOfVariable(entry string) [][2]int {
 	name, value, _ := strings.Cut(entry, "=")
 	if strings.HasPrefix(name, "HASP_") {

@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// signals are those sent to this process, in the order they came.
+// signals holds the signals sent to this process, in the order of arrival.
 type signals struct {
 	ch chan os.Signal
 }
 
-// catchSignals begins to collect signals instead of dying of them. Those that our parent
-// had us ignore (nohup, a background job of a plain shell) stay ignored, for us and for
-// the command: see group.KeepIgnored.
+// catchSignals begins to collect signals instead of dying of them. Those that the parent process
+// made us ignore (nohup, a background job of a plain shell) stay ignored, for us and for the
+// command: see group.KeepIgnored.
 func catchSignals() *signals {
-	s := &signals{ch: make(chan os.Signal, 16)} // more at once than that is no instruction
+	s := &signals{ch: make(chan os.Signal, 16)} // more at once are dropped
 	for _, sig := range forwardSignals {
 		if !signal.Ignored(sig) {
 			signal.Notify(s.ch, sig)
@@ -39,14 +39,13 @@ func interruptible() (ctx context.Context, stop func()) {
 	}
 }
 
-// until returns a context that ends, with an interrupted cause, when a signal asks us to
-// end. Signals that are meant for a command are dropped: there is none yet. stop must be
-// called before somebody else reads the signals, and returns the interrupted error if one
-// came: also one that came too late to be seen by whoever used ctx, and is nobody else's
-// to see.
+// until returns a context that ends, with an interrupted cause, when a signal asks hasp to end.
+// Signals that are meant for a command are dropped: there is none yet. stop must be called before
+// other code reads the signals. It returns the interrupted error if a signal came, even one that
+// came too late to be seen by the user of ctx: no other code would see it.
 func (s *signals) until(parent context.Context) (ctx context.Context, stop func() error) {
 	ctx, cancel := context.WithCancelCause(parent)
-	var caught error // read after stopped is closed; ctx may have ended before for another cause
+	var caught error // read after stopped is closed; ctx may have ended earlier for another cause
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -73,9 +72,9 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 	}
 }
 
-// surviveClosedPipes has a write to a standard stream whose reader has gone fail with an
-// error instead of killing us, and the command with us. Caught rather than ignored: what
-// is ignored stays so in the command, as it does if our parent has had it ignored.
+// surviveClosedPipes makes a write to a standard stream whose reader has gone fail with an error
+// instead of killing hasp, and the command with it. SIGPIPE is caught and not ignored: an ignored
+// signal stays ignored in the command, as it does if the parent process ignored it.
 func surviveClosedPipes() {
 	if !signal.Ignored(syscall.SIGPIPE) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopSignal is Ctrl-Z. It is caught so that a command is never left running while we are
-// stopped and cannot watch its lock.
+// stopSignal is Ctrl-Z. It is caught so that a command never keeps running while hasp is stopped
+// and cannot watch its lock.
 const stopSignal = syscall.SIGTSTP
 
-// stopSelf stops us as that signal would have.
+// stopSelf stops hasp as that signal would have.
 func stopSelf() { _ = group.StopSelf() }
 
-// endSignals ask us to end; forwardSignals are those that a command gets from us.
-// WINCH is among them since the terminal tells only its foreground group of a new size.
+// endSignals ask hasp to end; hasp forwards forwardSignals to the command. WINCH is among them
+// since the terminal tells only its foreground group of a new size.
 var (
 	endSignals     = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	forwardSignals = append(endSignals[:len(endSignals):len(endSignals)], syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, stopSignal)
@@ -29,7 +29,7 @@ func signalName(s syscall.Signal) string {
 	return strings.TrimPrefix(unix.SignalName(s), "SIG")
 }
 
-// signalByName returns 0 for a name that is none.
+// signalByName returns 0 for an unknown name.
 func signalByName(name string) syscall.Signal {
 	return unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
 }

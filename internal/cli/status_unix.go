@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openStatus takes over an inherited descriptor and keeps it from the command: whoever
-// reads the other end must see it close with us. We write to a copy, since the number may
-// be that of standard error, which is not ours to close.
+// openStatus takes over an inherited descriptor and keeps it from the command: the reader of the
+// other end must see it close when hasp ends. hasp writes to a copy, since the number may be that
+// of standard error, which it must not close.
 //
-// A number that nobody opened may be one of the runtime's own: its epoll says that it can be
-// written to. What was inherited has come through an exec, and so is not close-on-exec; what
-// this process has opened is, by the runtime, by package os and by us.
+// A number that was not inherited may be one of the Go runtime: its epoll descriptor counts as
+// writable. An inherited descriptor has come through an exec, so it is not close-on-exec; one that
+// this process has opened (the runtime, package os, hasp) is.
 func openStatus(fd int) (io.WriteCloser, error) {
 	if own, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || own&unix.FD_CLOEXEC != 0 {
 		return nil, syscall.EBADF

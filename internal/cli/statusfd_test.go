@@ -33,9 +33,9 @@ func runWith(t *testing.T, files []uintptr, args ...string) int {
 	return status.ExitStatus()
 }
 
-// A descriptor of the runtime's own is none that somebody has given us: its epoll is open before
-// we look if standard input is a pipe that does not block, and can be written to by its flags.
-// One that was given is taken, also at the number that the epoll would have.
+// A descriptor of the Go runtime does not count as inherited: its epoll descriptor is open before
+// hasp looks, if standard input is a non-blocking pipe, and by its flags it can be written to. An
+// inherited descriptor is accepted, even at the number that the epoll descriptor would have.
 func TestStatusIsNotTheRuntimes(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe(pipe[:]); err != nil {
@@ -58,7 +58,7 @@ func TestStatusIsNotTheRuntimes(t *testing.T) {
 	keepDescriptors()
 	for fd := len(standard); fd < most; fd++ {
 		if code := runWith(t, standard, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitUsage {
-			t.Errorf("--status-fd %d, which nobody opened: exit code %d", fd, code)
+			t.Errorf("--status-fd %d, which was not opened: exit code %d", fd, code)
 		}
 	}
 	given := standard

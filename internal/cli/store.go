@@ -17,14 +17,14 @@ import (
 // answerBound is how long the verbs that only ask give the store.
 const answerBound = 10 * time.Second
 
-// openAtLeast is how long opening a file store may take where --wait is shorter, and for those
-// who do not wait: it takes milliseconds, but for a foreign flock or a process that was stopped
-// while it prepared the store. A server far away gets answerBound.
+// openAtLeast is how long opening a file store may take where --wait is shorter, and with
+// --no-wait: it takes milliseconds, except with a foreign flock or a process that was stopped while
+// it prepared the store. A distant server gets answerBound.
 const openAtLeast = 2 * time.Second
 
 // openWaiting opens the store for a verb that waits for most; until is when that is over, or zero
-// for a wait without end. To connect is not to wait, or --wait 50ms would be of no use on a server
-// far away; but what takes longer than that does count.
+// for a wait without end. Connecting does not count as waiting, or --wait 50ms would be useless
+// with a distant server; but what takes longer than that does count.
 func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
 	if !most.set {
 		c, err = a.open(ctx, f, opts...)
@@ -51,7 +51,7 @@ func waitUntil(ctx context.Context, until time.Time) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, max(time.Until(until), time.Millisecond), errWaitOver)
 }
 
-// open connects to the store in use. It fills in f.url where nobody named one.
+// open connects to the store in use. It fills in f.url if the user named none.
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
 	if f.url == "" {
 		dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
@@ -78,10 +78,10 @@ func interruption(ctx context.Context, err error) error {
 
 // defaultDir is where locks are without any set-up.
 //
-// Root's does not depend on the environment: cron, a service and a shell opened by sudo
-// have different ones, and each would lock in a directory of its own without a word.
-// Others have at least HOME in common, and where that is not set (some crons and
-// services) the account's entry says the same.
+// Root's does not depend on the environment: cron, a service and a shell opened by sudo have
+// different ones, and each would silently lock in a separate directory. Other users have at least
+// HOME in common, and where that is not set (some crons and services) the account's entry says the
+// same.
 func defaultDir(goos string, uid int, getenv func(string) string, home func() (string, error)) (string, error) {
 	if uid == 0 && goos != "windows" {
 		return "/var/lib/hasp", nil

@@ -22,14 +22,14 @@ type task struct {
 
 // ending is how a command's run under its lock ended.
 type ending struct {
-	notStarted error // *failure
+	notStarted error // a *failure
 	status     group.Status
-	lost       error // why the lock was lost, or about to be, and the command was told
-	ignoreLoss bool  // --on-lost ignore: the command's status is the outcome all the same
+	lost       error // why the lock was lost or about to be lost, and the command was told
+	ignoreLoss bool  // --on-lost ignore: the outcome is still the command's status
 	overdue    time.Duration
-	stopped    bool          // for a reason of ours: it was told to end
+	stopped    bool          // hasp itself told it to end
 	worked     time.Duration // for how long after that, because it could not be signalled
-	ended      bool          // a signal has asked us to end; elect does not campaign again
+	ended      bool          // a signal asked hasp to end; elect does not campaign again
 }
 
 func (e *ending) record() record {
@@ -63,7 +63,7 @@ func (e *ending) failure() *failure {
 	return nil
 }
 
-// withFate adds to the reason for which the command was to be stopped whether it was.
+// withFate adds to the reason for stopping the command whether it was stopped.
 func (e *ending) withFate(err error) error {
 	switch {
 	case e.worked > 0:

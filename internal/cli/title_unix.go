@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// takeArgs copies the arguments and masks the credentials in the originals, which are what
-// ps shows to every user of the machine, and in the original environment. Go's os.Args are
-// views of the process's argument memory, not copies of it, which is why writing to them
-// works, and the only reason for unsafe here. Until this line has run the password can be
-// seen: the help says so, and recommends HASP_STORE.
+// takeArgs copies the arguments and masks the credentials in the originals, which ps shows to every
+// user of the machine, and in the original environment. Go's os.Args are views of the process's
+// argument memory, not copies of it, which is why writing to them works, and the only reason for
+// unsafe here. Until this line has run the password can be seen: the help says so, and recommends
+// HASP_STORE.
 //
-// Only our own arguments, those before "--", are touched: the command's are its own affair.
+// Only hasp's arguments, those before "--", are touched, not the command's.
 func takeArgs() []string {
 	args := make([]string, 0, len(os.Args))
 	ours := true
@@ -30,10 +30,9 @@ func takeArgs() []string {
 	return args
 }
 
-// maskEnvironment masks the credentials that are ours in the environment this process was
-// started with, which every process of the same user can read for as long as we run. Go has
-// made copies of it, which we and the command go by. Only what hasp reads is touched: the
-// rest is the command's affair.
+// maskEnvironment masks hasp's credentials in the environment this process was started with, which
+// every process of the same user can read while hasp runs. Go has made copies of it, which hasp and
+// the command use. Only the variables that hasp reads are touched.
 //
 // The original lies in the process's memory behind the arguments, string after string, up to
 // the name of the program and some zeros.

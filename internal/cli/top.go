@@ -29,9 +29,9 @@ func (a *app) topCommand() *cobra.Command {
 		Short: "watch names, holders and queues live",
 		Long: `Show the locks that are held or waited for and begin with PREFIX, the longest
 queues first, and look again every second until Ctrl-C. CHANGES/S counts the
-changes of holder that were seen, over the last looks: several between two looks
-count as one. Each look reads every queue once: mind a store with thousands of
-names, and give a PREFIX there.`,
+changes of holder seen over the last looks: several between two looks count as
+one. Each look reads every queue once: give a PREFIX in a store with thousands of
+names.`,
 	}
 	fs := c.Flags()
 	f.add(fs, "one JSON object per look and line")
@@ -49,7 +49,7 @@ names, and give a PREFIX there.`,
 	})
 }
 
-// look is what top prints with --json.
+// look is a line that top prints with --json.
 type look struct {
 	Time  time.Time `json:"time"`
 	Store string    `json:"store"`
@@ -61,7 +61,7 @@ type look struct {
 
 type topLock struct {
 	hasp.Queue
-	Changes float64 `json:"changes_per_second"` // of holder, as far as seen
+	Changes float64 `json:"changes_per_second"` // of holder, as far as they were seen
 }
 
 func (a *app) top(prefix string, f *topFlags) error {
@@ -90,7 +90,7 @@ func (a *app) top(prefix string, f *topFlags) error {
 		case <-time.After(f.every.d):
 		case <-ctx.Done():
 			if f.times == 0 {
-				return nil // this is how one leaves it
+				return nil // the user leaves it this way
 			}
 			return fail(interruption(ctx, ctx.Err()))
 		}
@@ -110,7 +110,7 @@ func (a *app) look(ctx context.Context, c *hasp.Client, prefix string, seen hold
 		case err != nil:
 			return l, err
 		case len(q.Holders)+len(q.Waiters) == 0:
-			continue // released since
+			continue // it has been released since
 		}
 		l.Names++
 		l.Held += len(q.Holders)
@@ -130,7 +130,7 @@ func (a *app) show(l look, f *topFlags, live bool) error {
 	}
 	var b strings.Builder
 	if live {
-		b.WriteString("\x1b[H\x1b[2J") // home, and clear: the screen as it was comes back by scrolling
+		b.WriteString("\x1b[H\x1b[2J") // home, and clear: the old screen is still there by scrolling
 	}
 	fmt.Fprintf(&b, "%s  %s  %d names, %d hold, %d wait\n\n", l.Time.Format("15:04:05"), l.Store, l.Names, l.Held, l.Waits)
 	t := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING", "CHANGES/S")
@@ -144,7 +144,7 @@ func (a *app) show(l look, f *topFlags, live bool) error {
 	return a.print("%s", b.String())
 }
 
-// holderChanges remembers who held each name at the last looks.
+// holderChanges remembers the holder of each name at the last looks.
 type holderChanges map[string]*heldAt
 
 type heldAt struct {
@@ -157,8 +157,8 @@ type heldAt struct {
 // rateOver is the time over which changes are counted.
 const rateOver = 10 * time.Second
 
-// note adds a look at a name and returns its changes per second. A name that nobody held
-// in between comes back as a change.
+// note adds a look at a name and returns its changes per second. A name that was free in between
+// counts as a change.
 func (h holderChanges) note(q hasp.Queue, now time.Time) float64 {
 	holder := ""
 	if len(q.Holders) > 0 {

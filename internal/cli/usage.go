@@ -47,7 +47,7 @@ func quoteArg(s string) string {
 	return strconv.Quote(s)
 }
 
-// quietly is quoteArg for what needs no quotes.
+// quietly is quoteArg without the quotes.
 func quietly(s string) string {
 	if q := quoteArg(s); strings.HasPrefix(q, "(") {
 		return q
@@ -55,8 +55,8 @@ func quietly(s string) string {
 	return clean(s)
 }
 
-// clean makes text of other people fit for a terminal: a note must not be able to move
-// the cursor, set the title or forge a line.
+// clean makes other people's text safe for a terminal: a note must not be able to move the cursor,
+// set the title or forge a line.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -66,7 +66,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// oneLine joins a message that came in several, and cleans it.
+// oneLine joins the lines of a message, and cleans it.
 func oneLine(s string) string {
 	return clean(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }

@@ -47,8 +47,8 @@ func (s *span) String() string {
 
 func (*span) Type() string { return "duration" }
 
-// permits are k of n permits of a semaphore. A bare N means one of N, since "at most 4 at
-// once" is what people want to say, and without the total nothing could be counted.
+// permits are k of n permits of a semaphore. A bare N means one of N, since people want to say "at
+// most 4 at once", and without the total nothing can be counted.
 type permits struct{ k, n int64 }
 
 var errPermits = errors.New("not a number of permits such as 4 (one of 4) or 2/4 (two of 4)")
@@ -76,9 +76,9 @@ func (p *permits) String() string {
 
 func (*permits) Type() string { return "[K/]N" }
 
-// reaction is what a command gets when something happens to its lock.
+// reaction is the signal a command gets when something happens to its lock.
 type reaction struct {
-	most   string // the word for having it end
+	most   string // the word for ending the command
 	text   string
 	signal syscall.Signal // of signal:NAME
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is what `hasp version --json` prints.
+// version is the output of `hasp version --json`.
 type version struct {
 	Version  string   `json:"version"`
 	Revision string   `json:"revision,omitempty"`
@@ -63,8 +63,8 @@ func thisVersion() version {
 	return v
 }
 
-// print writes data to standard output. Whoever asked for it and cannot have it must not
-// be told that all went well.
+// print writes data to standard output. If the output cannot be written, the exit code must not be
+// 0.
 func (a *app) print(format string, args ...any) error {
 	if _, err := fmt.Fprintf(a.stdout, format, args...); err != nil {
 		return notPrinted(err)
@@ -74,8 +74,8 @@ func (a *app) print(format string, args ...any) error {
 
 func notPrinted(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
-		// Whoever read has had enough, as in `hasp ls | head`: end as if by the signal that
-		// is caught (see surviveClosedPipes), without a word.
+		// The reader has enough, as in `hasp ls | head`: end silently, as if by the signal that is
+		// caught (see surviveClosedPipes).
 		return &failure{code: exitSignal + int(syscall.SIGPIPE), outcome: outcomeInterrupted, err: err, told: true}
 	}
 	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}

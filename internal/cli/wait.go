@@ -14,9 +14,9 @@ func (a *app) waitCommand() *cobra.Command {
 	var wait span
 	c := &cobra.Command{
 		Use:   "wait [flags] NAME",
-		Short: "wait until nobody holds a lock",
-		Long: `Return when nobody holds the lock NAME at the moment, without taking it: by the
-time you read this somebody else may. With --wait, exit with 75 if that takes
+		Short: "wait until a lock is free",
+		Long: `Return when the lock NAME is free at the moment, without taking it: by the
+time you read this another client may have it. With --wait, exit with 75 if it takes
 longer.`,
 		Example: "  hasp wait --wait 5m deploy && echo deployed",
 	}
@@ -66,8 +66,8 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	return nil
 }
 
-// followHolder returns nil as soon as nobody holds the name. An outage is waited out, unless
-// the store could not be reached to begin with.
+// followHolder returns nil as soon as the name is free. It waits out an outage, unless the store
+// could not be reached at the start.
 func followHolder(ctx context.Context, client *hasp.Client, name string) error {
 	var last error
 	seen := false

@@ -12,12 +12,12 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// heldBy describes who is in the way:
+// heldBy describes who holds the lock:
 //
 //	"deploy" held by ana@web-3 pid 4121 (make deploy) since 14:02:11, 3m10s, token 88, 2 waiting
 //
-// since is when that holder asked for the lock, by its own clock: the only time that every
-// store has. me is left out of those who wait.
+// since is when that holder asked for the lock, by its own clock: the only time that every store
+// has. The waiters do not include me.
 func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 	waiting := slices.DeleteFunc(slices.Clone(q.Waiters), me)
 	if len(q.Holders) == 0 {
@@ -43,8 +43,8 @@ func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 
 func ownerText(o hasp.Owner) string { return clean(o.String()) }
 
-// asked says when an entry asked for the lock, and how long ago. Of another library's holder no
-// store knows it.
+// asked says when an entry asked for the lock, and how long ago. For a holder that uses another
+// library no store knows it.
 func asked(e hasp.Entry, now time.Time) (since, age string) {
 	if e.Since.IsZero() {
 		return "-", "-"
@@ -52,7 +52,7 @@ func asked(e hasp.Entry, now time.Time) (since, age string) {
 	return clock(e.Since, now), brief(now.Sub(e.Since))
 }
 
-// clock is the time of day, with the date if it was on another day.
+// clock is the time of day, with the date if it is another day.
 func clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
@@ -88,16 +88,16 @@ func commaToken(token uint64) string {
 	return fmt.Sprintf(", token %d", token)
 }
 
-// isMe recognises this process's entries. By process and host, not by id: while waiting
-// the library has not told us the id yet.
+// isMe recognises this process's entries, by process and host and not by id: during the wait the
+// library has not reported the id yet.
 func isMe(e hasp.Entry) bool {
 	host, _ := os.Hostname()
 	return e.Owner.PID == os.Getpid() && e.Owner.Host == host
 }
 
-// noteFor is what others see of a command: its base name and its first argument, if that is
-// a plain word such as "deploy" in "make deploy". Never more: arguments carry secrets, and
-// the queue is open to all who may lock.
+// noteFor is the part of a command that others see: its base name and its first argument, if that
+// is a plain word such as "deploy" in "make deploy". Never more: arguments may contain secrets, and
+// every client that may lock can read the queue.
 func noteFor(argv []string) string {
 	note := filepath.Base(argv[0])
 	if len(argv) > 1 && plainWord(argv[1]) {

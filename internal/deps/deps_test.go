@@ -72,18 +72,18 @@ var mayImport = map[string][]string{
 
 	// A driver links its own store's client and no other's.
 	"./memlock":   {"./driver"},
-	"./filelock":  {"./driver", "./internal/bell", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":    {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
-	"./etcdlock":  {"./driver", "./internal/bell", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/bell", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./redlock":   {"./driver", "./internal/bell", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./filelock":  {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
+	"./zklock":    {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":  {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock": {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
+	"./redlock":   {"./driver", "./internal/signal", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
 	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake whoever waits.
-	"./internal/bell": {},
+	"./internal/signal": {},
 	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
-	"./internal/pushqueue": {"./driver", "./internal/bell"},
+	"./internal/pushqueue": {"./driver", "./internal/signal"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
 	// package of its own, so that nobody else links that.
@@ -117,12 +117,12 @@ var mayImport = map[string][]string{
 	"./internal/faultnet":         {},
 	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
 	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
-	"./internal/handmade":         {},                   // a lock as people write it by hand, for controls
+	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {"github.com/anishathalye/porcupine"},
 	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
 	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
-	"./internal/witness":          {".", "./internal/history"},              // its own, so that history knows no lock
+	"./internal/recordedhold":     {".", "./internal/history"},              // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

@@ -26,8 +26,7 @@ var sources = map[string][]string{
 	"memlock":   {"memlock"},
 }
 
-// The table of URL parameters in DRIVERS.md is what the drivers read: no parameter is missing
-// from it, and none has gone.
+// The table of URL parameters in DRIVERS.md has exactly the parameters that the drivers read.
 func TestParameters(t *testing.T) {
 	documented := documentedParameters(t)
 	for name, packages := range sources {
@@ -141,7 +140,7 @@ func parsed(t *testing.T, pkg string) (files []*ast.File) {
 	return files
 }
 
-// Every driver has the same constructors: Open for a URL, New for what the user has, and Options
+// Every driver has the same constructors: Open for a URL, New for a client that the user has, and Options
 // where there is something to set; and none of its exported functions takes an internal type.
 func TestConstructors(t *testing.T) {
 	for name := range sources {

@@ -3,12 +3,12 @@
 //
 //	p, err := faultnet.New(ctx, server.Addr())
 //	client := dial(p.Addr())
-//	p.Partition()                                      // nothing passes, nobody is told
+//	p.Partition()                                      // nothing passes, without an error
 //	p.Heal()                                           // everything held arrives, late
 //	cut := p.Lose(faultnet.Down, 1, faultnet.Contains("EVALSHA"))
 //	<-cut                                              // the server did it, the answer never came
 //
-// A connection is spoiled and the server is real, because a faked server only knows the
+// Only the connection is disturbed and the server is real, because a faked server has only the
 // faults that its author thought of.
 //
 // # What travels
@@ -21,9 +21,9 @@
 //
 // # What is not faithful
 //
-// The client's own handshake is with the proxy: during a partition connecting succeeds and
-// then nothing answers, where a real one would let it hang; and a server that is down shows
-// as a connection that is accepted and reset. [Proxy.Refuse] refuses for real.
+// The client's own handshake is with the proxy: during a partition connecting succeeds and then
+// nothing answers; with a real partition, connecting would hang; and a server that is down shows as
+// a connection that is accepted and reset. [Proxy.Refuse] refuses for real.
 //
 // The proxy knows no protocol. It counts chunks: what one read from a socket returned, at
 // most 32 KB. For a request or an answer on a connection that carries one at a time that

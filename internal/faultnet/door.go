@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// The proxy's ports lie just below those that the kernel hands to outgoing connections
-// (32768 and up on Linux, 49152 elsewhere). In that range a port that refuses for a while
-// could be given to somebody's outgoing connection: we could not listen on it again, and
-// a client dialling it could even be connected to itself.
+// The proxy's ports lie just below those that the kernel hands to outgoing connections (32768 and
+// up on Linux, 49152 elsewhere). In that range a port that refuses for a while could be given to an
+// outgoing connection: the proxy could not listen on it again, and a client dialling it could even
+// be connected to itself.
 const (
 	firstPort = 24001
 	lastPort  = 32767
 )
 
-// Random programs want thousands of proxies at once, and there are less than 800 ports. On Linux
-// all of 127.0.0.0/8 is this machine, and each address of it has ports of its own; elsewhere only
-// the first is, and the tries at the others fail.
+// Random programs need thousands of proxies at once, and there are fewer than 800 ports. On Linux
+// all of 127.0.0.0/8 is this machine, and each address has separate ports; elsewhere only the first
+// is, and the tries at the others fail.
 const (
 	hosts        = 16
 	triesPerHost = 200
@@ -30,7 +30,7 @@ const (
 // door is the listening socket and its port.
 type door struct {
 	addr     string
-	reserved io.Closer // keeps the port ours while nobody listens
+	reserved io.Closer // reserves the port while the proxy does not listen
 
 	mu       sync.Mutex // one opening or closing at a time
 	listener *net.TCPListener
@@ -50,7 +50,7 @@ func newDoor() (*door, error) {
 		if last = d.listen(); last == nil {
 			return d, nil
 		}
-		_ = reserved.Close() // a stranger has the TCP port
+		_ = reserved.Close() // another process has the TCP port
 	}
 	return nil, fmt.Errorf("no free port from %d to %d: %w", firstPort, lastPort, last)
 }
@@ -69,8 +69,8 @@ func (d *door) listen() error {
 	return nil
 }
 
-// shut stops listening. When it returns, the loop is over: nobody is let in any more.
-// Connections that the kernel had completed but nobody accepted are reset by the kernel.
+// shut stops listening. When it returns, the loop has ended: no more connections are accepted. The
+// kernel resets connections that it had completed but the loop had not accepted.
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,11 +82,11 @@ func (d *door) shut() {
 	d.listener = nil
 }
 
-// giveUp lets go of the port for good.
+// giveUp releases the port for good.
 func (d *door) giveUp() { _ = d.reserved.Close() }
 
-// Refuse stops listening: from now on connecting fails with "connection refused". Live
-// connections go on; a server that crashed is Refuse and Reset.
+// Refuse stops listening: from now on connecting fails with "connection refused". Live connections
+// continue; a server that crashed is Refuse and Reset.
 func (p *Proxy) Refuse() { p.door.shut() }
 
 // Rebuff accepts new connections and resets them at once, until Accept.
@@ -117,7 +117,7 @@ func (p *Proxy) open(rebuff bool) error {
 	return nil
 }
 
-// startAccepting runs the loop of the present listener. door.mu is held, or nobody else
+// startAccepting runs the loop of the present listener. door.mu is held, or no other goroutine
 // knows the proxy yet.
 func (p *Proxy) startAccepting() {
 	listener, over := p.door.listener, make(chan struct{})
@@ -130,8 +130,8 @@ func (p *Proxy) startAccepting() {
 				return
 			}
 			if err != nil {
-				// One connection's trouble, or a passing lack of descriptors: the next
-				// one waits, which is what such a server looks like.
+				// One connection's trouble, or a passing lack of descriptors: the next one waits,
+				// as with such a server.
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}

@@ -101,7 +101,7 @@ func (l *link) end(how ending) {
 
 	finish(l.client, how)
 	finish(server, how)
-	// Told only now, so that whoever waited finds the sockets already cut.
+	// Report it only now, so that a waiter finds the sockets already cut.
 	for _, pipe := range l.pipes {
 		if pipe.losing != nil {
 			close(pipe.losing.cut)

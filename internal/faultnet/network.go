@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Network is the ways of one machine to several servers, one proxy each, that fail together.
+// Network is the set of one machine's connections to several servers, one proxy each, that fail
+// together.
 type Network []*Proxy
 
 // NewNetwork starts a proxy to each target, as [New] does one. It ends with Close alone.
@@ -31,17 +32,17 @@ func (n Network) Addrs() (addrs []string) {
 	return addrs
 }
 
-// Partition holds everything on all ways.
+// Partition holds everything in all proxies.
 func (n Network) Partition() { n.each((*Proxy).Partition) }
 
-// Heal makes all ways perfect.
+// Heal heals all proxies.
 func (n Network) Heal() { n.each((*Proxy).Heal) }
 
 // Reset breaks every connection.
 func (n Network) Reset() { n.each((*Proxy).Reset) }
 
-// Slow delays what the servers answer by up to most, each of them by another time: what one
-// says then overtakes what another has said before.
+// Slow delays the servers' answers by up to most, each server's by a different time: an answer of
+// one may then overtake an earlier answer of another.
 func (n Network) Slow(most time.Duration) {
 	n.each(func(p *Proxy) { p.Set(Down, Rule{Delay: rand.N(most + 1)}) })
 }

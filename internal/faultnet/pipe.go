@@ -15,7 +15,7 @@ const (
 	maxQueued = 4 << 20 // bytes waiting in one direction before its reader pauses
 )
 
-// kind is what a parcel carries.
+// kind is the content of a parcel.
 type kind int
 
 const (
@@ -25,7 +25,7 @@ const (
 	rst          // the sender's end is broken
 )
 
-// parcel is what travels through a pipe.
+// parcel is a unit that travels through a pipe.
 type parcel struct {
 	kind  kind
 	bytes []byte
@@ -46,8 +46,8 @@ type pipe struct {
 	finished  bool      // the fin has been delivered
 	notBefore time.Time // of the next slice
 
-	// Both hold one token: who sets it need not wait, who takes it looks again at the
-	// state that it stands for, and a second token would say nothing new.
+	// Both hold one token: the sender need not wait, the receiver looks again at the state that it
+	// stands for, and a second token would say nothing new.
 	wake  chan struct{} // for the writer: the queue or the rule has changed
 	space chan struct{} // for the reader: the queue has become shorter
 }
@@ -66,7 +66,7 @@ func poke(c chan struct{}) {
 // buffers are of links that have ended: random programs make thousands of short ones.
 var buffers = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// read moves what comes from a socket into the queue.
+// read moves data from a socket into the queue.
 func (p *pipe) read(from *net.TCPConn) {
 	array := buffers.Get().(*[chunkSize]byte)
 	defer buffers.Put(array)
@@ -139,7 +139,7 @@ func (p *pipe) push(what parcel) {
 
 func (p *pipe) pushLocked(what parcel) {
 	if p.link.ended {
-		return // the sockets are being closed: there is nobody left to tell
+		return // the sockets are being closed: there is no peer left to tell
 	}
 	what.came, what.luck = time.Now(), rand.Float64()
 	p.queue = append(p.queue, what)
@@ -151,7 +151,7 @@ func (p *pipe) countLost(n int64) {
 	p.link.proxy.count(func(s *Stats) { s.flow(p.dir).Lost += n })
 }
 
-// discardLocked forgets what waits, at the end of the link.
+// discardLocked drops the queue at the end of the link.
 func (p *pipe) discardLocked() {
 	p.countLost(int64(p.size))
 	p.queue, p.size = nil, 0
@@ -178,8 +178,8 @@ func (p *pipe) write() {
 	}
 }
 
-// next takes from the queue what may be delivered now. Otherwise it returns after what
-// time to look again, 0 meaning not before something changes.
+// next takes a parcel that may be delivered now from the queue. If there is none, it returns the
+// time after which to look again; 0 means not before a change.
 func (p *pipe) next() (what parcel, wait time.Duration, ok bool) {
 	proxy := p.link.proxy
 	proxy.mu.Lock()

@@ -27,11 +27,11 @@ type Proxy struct {
 	losses  []*loss // armed, oldest first
 	links   map[*link]struct{}
 	stats   Stats
-	changed chan struct{} // closed at the next change of stats; nil if nobody waits
+	changed chan struct{} // closed at the next change of stats; nil if no goroutine waits
 }
 
-// New starts a proxy to target, a host:port on this machine's loopback; anything else is
-// refused, so that a mistyped test cannot disturb a stranger. The server need not be up.
+// New starts a proxy to target, a host:port on this machine's loopback; anything else is refused,
+// so that a mistyped test cannot disturb another host. The server need not be up.
 //
 // The proxy ends with ctx, or with Close. Note that testing.T.Context ends before the
 // functions given to T.Cleanup run: clients that close there find their connections cut.

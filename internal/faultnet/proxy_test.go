@@ -40,7 +40,7 @@ func TestCutUnderTrafficIsStillAFIN(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					fmt.Fprintln(c, "chatter") // errors are what the cut is for
+					fmt.Fprintln(c, "chatter") // errors are expected after the cut
 				}
 			}
 		})
@@ -149,8 +149,8 @@ func TestServerDownBehindAHold(t *testing.T) {
 	l.server.stop()
 	l.Set(Down, Rule{Mode: Hold})
 	c := l.dial(t)
-	c.send("to nobody")
-	l.until(t, "the request is lost", func(s Stats) bool { return s.Up.Lost == int64(len("to nobody\n")) })
+	c.send("to no one")
+	l.until(t, "the request is lost", func(s Stats) bool { return s.Up.Lost == int64(len("to no one\n")) })
 	c.mustStaySilent()
 	l.Heal()
 	c.mustEndWith(errRST)
@@ -206,8 +206,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// Whatever is done to the network, an answer is either exact or missing. And once it is
-// healed, everybody is served.
+// Under any rule of the network an answer is either exact or missing. And once it is healed, every
+// client is served.
 func TestChaosNeverCorrupts(t *testing.T) {
 	l := newLab(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -252,12 +252,12 @@ func TestChaosNeverCorrupts(t *testing.T) {
 	cancel()
 	users.Wait()
 	if answered == 0 {
-		t.Fatal("nobody was ever answered: the test tested nothing")
+		t.Fatal("no client was ever answered: the test tested nothing")
 	}
 }
 
-// talk makes a few exchanges on a connection of its own and returns how many were
-// answered. Only a wrong answer is an error.
+// talk makes a few exchanges on a separate connection and returns how many were answered. Only a
+// wrong answer is an error.
 func talk(addr, text string) (answered int, err error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {

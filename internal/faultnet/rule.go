@@ -40,8 +40,7 @@ const (
 	Drop
 )
 
-// Rule is what happens to one direction of every connection. The zero Rule is a perfect
-// network.
+// Rule says how one direction of every connection is disturbed. The zero Rule is a perfect network.
 type Rule struct {
 	Mode Mode
 
@@ -75,7 +74,7 @@ func (p *Proxy) setLocked(dir Direction, r Rule) {
 	}
 }
 
-// Partition holds both directions: nothing arrives and nobody is told.
+// Partition holds both directions: nothing arrives, and no side gets an error.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

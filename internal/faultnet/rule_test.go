@@ -41,7 +41,7 @@ func TestDelayIsKeptAndOrderToo(t *testing.T) {
 			go func() {
 				for i := range n {
 					fmt.Fprintln(c, i)
-					time.Sleep(time.Millisecond) // chunks of their own, each with its own jitter
+					time.Sleep(time.Millisecond) // separate chunks, each with its own jitter
 				}
 			}()
 			for i := range n {

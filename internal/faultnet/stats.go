@@ -51,7 +51,7 @@ func (p *Proxy) WaitFor(ctx context.Context, cond func(Stats) bool) error {
 	}
 }
 
-// count applies a change to the counters and tells those who wait. p.mu is held.
+// count applies a change to the counters and wakes the waiters. p.mu is held.
 func (p *Proxy) count(change func(*Stats)) {
 	change(&p.stats)
 	if p.changed != nil {

@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// now reads CLOCK_MONOTONIC: nanoseconds since boot, one scale for all processes of the
-// machine and all its processors, never stepped. (Processes in time namespaces of their
-// own would see offsets; tests are not run there.) CLOCK_BOOTTIME would do as well: the
-// judges compare stamps and measure nothing, and a suspend moves both for everybody.
+// now reads CLOCK_MONOTONIC: nanoseconds since boot, one scale for all processes of the machine and
+// all its processors, never stepped. (Processes in separate time namespaces would see offsets;
+// tests do not run there.) CLOCK_BOOTTIME would also work: the judges compare stamps and measure
+// nothing, and a suspend moves both for all processes.
 //
-// Go's own monotonic reading is the same clock, but time.Time gives only differences
-// from a start that each process has of its own, and under testing/synctest it is fake.
-// The raw system call, because package syscall has no wrapper for it.
+// Go's own monotonic reading is the same clock, but time.Time gives only differences from a start
+// that differs between processes, and under testing/synctest it is fake. The raw system call,
+// because package syscall has no wrapper for it.
 func now() Time {
 	const clockMonotonic = 1
 	var ts syscall.Timespec

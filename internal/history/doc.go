@@ -14,11 +14,11 @@
 //
 // # What counts as evidence
 //
-// A judge accuses only if no correct lock could have led to the record, whatever the
-// scheduler did between a library's call and the clock read beside it. So each stamp is
-// taken on the side where it proves less: a grant counts from after Lock returned, a
-// release from before Release was called, and Held() from before it was asked. The span
-// in between is the operation's certain hold:
+// A judge reports a violation only if no correct lock could have led to the record, under any
+// scheduling between a library's call and the clock read beside it. So each stamp is taken on the
+// side where it proves less: a grant counts from after Lock returned, a release from before Release
+// was called, and Held() from before it was asked. The span in between is the operation's certain
+// hold:
 //
 //   - released with success: until the release was called, because success says that the
 //     entry was still there;

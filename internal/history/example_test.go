@@ -6,8 +6,8 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// Two clients were given the same lock. The judges name who did what, and when, counted
-// from the first call.
+// Two clients were given the same lock. The judges name the clients, their operations, and the
+// times, counted from the first call.
 func Example() {
 	h := history.History{
 		{

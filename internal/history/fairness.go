@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Fairness says how evenly and in what order one lock was given.
+// Fairness says how evenly and in which order one lock was granted.
 type Fairness struct {
 	Name   string
-	Grants map[string]int // by client; who asked and never got it counts with 0
+	Grants map[string]int // by client; a client that asked and never got it counts with 0
 
 	// Jain is Jain's index over Grants: 1 if all got the same, 1/n if one got everything.
 	Jain     float64

@@ -11,11 +11,10 @@ import (
 
 // Load reads recorded or saved files into one history.
 //
-// A line that stops in its middle is passed over: its process was killed while writing
-// it, which the kernel allows at page boundaries. It was the last thing that the process
-// had to say, and without it the record says less but nothing wrong: acquire and release
-// are called only after their line is complete. Any other line that cannot be read is
-// an error.
+// An incomplete line is skipped: its process was killed while writing it, which the kernel allows
+// at page boundaries. It was the last record of the process, and without it the history says less
+// but nothing wrong: acquire and release are called only after their line is complete. Any other
+// line that cannot be read is an error.
 func Load(paths ...string) (History, error) {
 	var all []event
 	for _, path := range paths {

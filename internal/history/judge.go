@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Violation is something that no correct lock can have done.
+// Violation is an event that no correct lock allows.
 type Violation struct {
-	Judge string      // who found it
+	Judge string      // the judge that found it
 	Name  string      // of the lock
 	Text  string      // what is wrong
 	Ops   []Operation // the operations involved
@@ -53,8 +53,8 @@ func eachName(h History, judge string, f func(c *court, ops []*Operation)) (all 
 	return all
 }
 
-// Options say what the store under test promises. The zero value asks only for exclusion
-// and for honest answers.
+// Options are the promises of the store under test. The zero value requires only exclusion and
+// correct answers.
 type Options struct {
 	Fencing bool // every grant carries a token, in the order of grants
 	FIFO    bool // grants follow the order of entry
@@ -65,16 +65,16 @@ type Options struct {
 	// give what the scheduler may need.
 	Slack time.Duration
 
-	// StrictBusy demands that a Busy answer be explained by somebody's hold. Leave it
-	// off for stores where a try enters the queue, looks and leaves again: two tries can
-	// then turn each other away with nobody holding.
+	// StrictBusy requires that a hold explains each Busy answer. Leave it off for stores where a
+	// try enters the queue, looks and leaves again: there two tries can refuse each other while the
+	// lock is free.
 	StrictBusy bool
 
 	// Limit bounds Linearizable for each name; 0 means 20 s, less than 0 skips it.
 	Limit time.Duration
 }
 
-// Judge runs every judge that the options call for.
+// Judge runs every judge that the options require.
 func Judge(h History, o Options) []Violation {
 	all := append(Exclusion(h), Beliefs(h)...)
 	if o.Fencing {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// everything is what the strictest store promises.
+// everything are the promises of the strictest store.
 var everything = Options{Fencing: true, FIFO: true, StrictBusy: true}
 
 // got starts a hand-made operation of client on the lock "x": granted.
@@ -66,7 +66,7 @@ func TestCorrectHistoriesPass(t *testing.T) {
 		"semaphore filled to the brim": {
 			got("a", Permits(2, 3), 10, 20, 1).released(90, 95), got("b", Permits(1, 3), 11, 21, 2).released(80, 85),
 			got("c", Permits(3, 3), 12, 94, 3).released(96, 97)},
-		"the capacity may change when nobody has it": {
+		"the capacity may change when no client has it": {
 			got("a", Permits(1, 3), 10, 20, 1).released(30, 35), got("b", Permits(1, 5), 40, 50, 2).released(60, 65)},
 		"a stopped holder records its loss after the next grant": {
 			got("a", ex, 10, 20, 1).held(40).lost(500).releaseEnds(510, 511, NotHeld), got("b", ex, 30, 100, 2).released(200, 210)},
@@ -75,15 +75,15 @@ func TestCorrectHistoriesPass(t *testing.T) {
 			got("b", ex, 15, 30, 2).released(200, 210)},
 		"a loss told long after a doubtful release": {
 			got("a", ex, 10, 20, 1).releaseEnds(40, 50, Unknown).lost(200), got("b", ex, 30, 60, 2).released(70, 80)},
-		"busy while somebody asks, who knows with what outcome": {refused("b", ex, 10, 40, Busy), refused("a", ex, 20, 25, Unknown)},
-		"killed while holding":           {got("a", ex, 10, 20, 1).held(40), got("b", ex, 30, 41, 2).released(50, 60)},
-		"release of unknown outcome":     {got("a", ex, 10, 20, 1).releaseEnds(40, 50, Unknown), got("b", ex, 30, 200, 2).released(210, 220)},
-		"killed while asking":            {refused("a", ex, 10, 0, Pending), got("b", ex, 30, 41, 5).released(50, 60)},
-		"busy because of a hold":         {got("a", ex, 10, 20, 1).released(50, 60), refused("b", ex, 30, 40, Busy)},
-		"busy because of a grant coming": {got("a", ex, 10, 90, 1).released(95, 99), refused("b", ex, 30, 40, Busy)},
-		"busy because of a lost holder":  {got("a", ex, 10, 20, 1).held(25).lost(26), refused("b", ex, 130, 140, Busy)},
-		"busy because of who knows whom": {refused("a", ex, 10, 20, Unknown), refused("b", ex, 130, 140, Busy)},
-		"a failure leaves nothing":       {refused("a", ex, 10, 20, Failed), got("b", ex, 12, 13, 1).released(14, 15)},
+		"busy while another asks, with an unknown outcome": {refused("b", ex, 10, 40, Busy), refused("a", ex, 20, 25, Unknown)},
+		"killed while holding":                             {got("a", ex, 10, 20, 1).held(40), got("b", ex, 30, 41, 2).released(50, 60)},
+		"release of unknown outcome":                       {got("a", ex, 10, 20, 1).releaseEnds(40, 50, Unknown), got("b", ex, 30, 200, 2).released(210, 220)},
+		"killed while asking":                              {refused("a", ex, 10, 0, Pending), got("b", ex, 30, 41, 5).released(50, 60)},
+		"busy because of a hold":                           {got("a", ex, 10, 20, 1).released(50, 60), refused("b", ex, 30, 40, Busy)},
+		"busy because of a grant coming":                   {got("a", ex, 10, 90, 1).released(95, 99), refused("b", ex, 30, 40, Busy)},
+		"busy because of a lost holder":                    {got("a", ex, 10, 20, 1).held(25).lost(26), refused("b", ex, 130, 140, Busy)},
+		"busy because of an unknown holder":                {refused("a", ex, 10, 20, Unknown), refused("b", ex, 130, 140, Busy)},
+		"a failure leaves nothing":                         {refused("a", ex, 10, 20, Failed), got("b", ex, 12, 13, 1).released(14, 15)},
 		"returned out of order, held in order": {
 			got("a", Permits(1, 2), 10, 40, 1).released(50, 55), got("b", Permits(1, 2), 11, 40, 2).released(60, 65)},
 		"tokens grow with gaps": {got("a", ex, 10, 20, 3).released(30, 40), got("b", ex, 41, 42, 1000).released(50, 60)},
@@ -96,8 +96,8 @@ func TestCorrectHistoriesPass(t *testing.T) {
 	}
 }
 
-// wrong is a hand-made history and the judges that must object, each with a piece of
-// the text it must say. Nobody else may object.
+// wrong is a hand-made history and the judges that must object, each with a part of its message. No
+// other judge may object.
 type wrong struct {
 	h      History
 	judges map[string]string
@@ -110,7 +110,7 @@ func TestWrongHistoriesAreCaught(t *testing.T) {
 		"double grant": {
 			History{got("a", ex, 10, 20, 1).released(90, 95), got("b", ex, 30, 40, 2).released(50, 60)},
 			map[string]string{"exclusion": "held by 2 at once", "linearizability": explain + ", held by a"}},
-		"grant after a loss nobody noticed": { // Held() still said yes when the next was in
+		"grant after an unnoticed loss": { // Held() still said yes when the next was in
 			History{got("a", ex, 10, 20, 1).held(60).lost(70), got("b", ex, 30, 40, 2).released(80, 90)},
 			map[string]string{"exclusion": "held by 2 at once", "linearizability": explain}},
 		"loss told after the next grant": {
@@ -167,12 +167,12 @@ func TestWrongHistoriesAreCaught(t *testing.T) {
 		"released something that had gone to another": { // neither is certain long enough to overlap
 			History{got("a", ex, 10, 20, 1).released(60, 65), got("b", ex, 30, 50, 2).held(51)},
 			map[string]string{"exclusion": "held by 2 at once", "linearizability": explain}},
-		"busy with nobody there": {
+		"busy without a holder": {
 			History{refused("b", ex, 10, 20, Busy), got("a", ex, 30, 40, 1).released(50, 60)},
-			map[string]string{"linearizability": "this busy answer: nobody holds"}},
+			map[string]string{"linearizability": "this busy answer: no client holds"}},
 		"busy after the release": {
 			History{got("a", ex, 30, 40, 1).released(50, 60), refused("b", ex, 70, 80, Busy)},
-			map[string]string{"linearizability": "busy answer: nobody holds"}},
+			map[string]string{"linearizability": "busy answer: no client holds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vs := Judge(w.h, everything)
@@ -261,6 +261,6 @@ func TestJainBounds(t *testing.T) {
 		t.Errorf("one of four has everything: %v", j)
 	}
 	if f := Fair(greedy[1:], 0)[0]; f.Jain != 0 || f.Max != 0 {
-		t.Errorf("nobody got anything: %+v", f)
+		t.Errorf("no client got anything: %+v", f)
 	}
 }

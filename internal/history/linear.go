@@ -17,11 +17,11 @@ const defaultLimit = 20 * time.Second
 //   - end: the lock is held by this operation. For a successful release, somewhere
 //     between its call and return. For every other hold, at any time after its last
 //     certain moment: it may expire whenever the store likes.
-//   - with strictBusy, busy: somebody holds the lock. Between call and return.
+//   - with strictBusy, busy: a client holds the lock. Between call and return.
 //
-// An acquire of unknown outcome is no step: whatever it did can only have kept others
-// out, and nothing here demands that anybody be let in. But a busy answer after it
-// proves nothing and is left out.
+// An acquire of unknown outcome is no step: in any case it can only have kept others out, and no
+// check here requires that a client be let in. But a busy answer after it proves nothing and is
+// left out.
 //
 // With tokens, histories of any length are judged at about 100,000 operations a second.
 // Without them the order of grants has to be searched for: that is fine for a mutex, slow
@@ -76,7 +76,7 @@ func (p part) explain(c *court, info porcupine.LinearizationInfo) {
 		_, s = s.apply(p.steps[i])
 		placed[i] = true
 	}
-	// The one that had to come first among those left is what the search stumbled over.
+	// The search failed at the first of the remaining steps.
 	var stuck *step
 	for i := range p.steps {
 		if !placed[i] && (stuck == nil || p.steps[i].to < stuck.to) {
@@ -90,7 +90,7 @@ func (p part) explain(c *court, info porcupine.LinearizationInfo) {
 
 func ours(holders []*Operation) string {
 	if len(holders) == 0 {
-		return ": nobody holds"
+		return ": no client holds"
 	}
 	ids := make([]string, len(holders))
 	for i, o := range holders {

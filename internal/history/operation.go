@@ -16,8 +16,8 @@ type Time int64
 // number works that no test has as many readers as.
 const whole = math.MaxInt32
 
-// Claim is what an operation asks for: units of a capacity. There is one rule for all
-// kinds of locks: the units held at any time may not exceed the capacity.
+// Claim is the request of an operation: units of a capacity. There is one rule for all kinds of
+// locks: the units held at any time may not exceed the capacity.
 type Claim struct {
 	Units    int64
 	Capacity int64
@@ -55,7 +55,7 @@ const (
 	Pending Outcome = ""
 	// Granted: the lock was acquired.
 	Granted Outcome = "granted"
-	// Busy: refused because somebody else has it.
+	// Busy: refused because another client has it.
 	Busy Outcome = "busy"
 	// Failed: certainly not acquired, and nothing was left behind.
 	Failed Outcome = "failed"

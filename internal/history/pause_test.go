@@ -21,9 +21,9 @@ const (
 	renewStep = 10 * time.Millisecond
 )
 
-// TestHolderProcess is not a test: it is the holder that TestStoppedHolder stops. It
-// believes in its lease by the clock, or by a flag that a loop of its own clears, which
-// stands still when the process does.
+// TestHolderProcess is not a test: it is the holder that TestStoppedHolder stops. It believes in
+// its lease by the clock, or by a flag that a separate loop clears, which stops when the process
+// does.
 func TestHolderProcess(t *testing.T) {
 	dir := os.Getenv(dirEnv)
 	if dir == "" {

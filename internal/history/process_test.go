@@ -22,7 +22,7 @@ const (
 	rounds  = 40
 )
 
-// TestWorkerProcess is not a test: it is what TestManyProcesses runs in other processes.
+// TestWorkerProcess is not a test: TestManyProcesses runs it in other processes.
 func TestWorkerProcess(t *testing.T) {
 	dir := os.Getenv(dirEnv)
 	if dir == "" {

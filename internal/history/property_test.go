@@ -165,7 +165,7 @@ var spoilers = map[string]spoiler{
 		}
 		return h, ok
 	}},
-	"busy with nobody there": {[]string{"linearizability"}, func(r *rand.Rand, h History) (History, bool) {
+	"busy without a holder": {[]string{"linearizability"}, func(r *rand.Rand, h History) (History, bool) {
 		return append(h, refused("early", h[0].Claim, 1, 2, Busy)), true // simulations begin later
 	}},
 }
@@ -254,7 +254,7 @@ func TestSplitChangesNoVerdict(t *testing.T) {
 	cuts, verdicts := 0, map[bool]int{}
 	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h History) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		for _, name := range []string{"", "belief beyond the next grant", "token regress", "busy with nobody there"} {
+		for _, name := range []string{"", "belief beyond the next grant", "token regress", "busy without a holder"} {
 			h, ok := slices.Clone(h), true
 			if name != "" {
 				h, ok = spoilers[name].spoil(r, h)

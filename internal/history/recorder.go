@@ -116,7 +116,7 @@ func (a *Attempt) Granted(token, seq uint64) {
 	a.record(event{What: answered, Outcome: Granted, Token: token, Seq: seq})
 }
 
-// Busy records that acquire was refused because somebody else has the lock.
+// Busy records that acquire was refused because another client has the lock.
 func (a *Attempt) Busy() { a.record(event{What: answered, Outcome: Busy}) }
 
 // Failed records that acquire certainly got nothing and left nothing behind. A wait that
@@ -125,7 +125,7 @@ func (a *Attempt) Failed(err error) {
 	a.record(event{What: answered, Outcome: Failed, Note: text(err)})
 }
 
-// Unknown records that nobody can say whether acquire got the lock.
+// Unknown records that it is unknown whether acquire got the lock.
 func (a *Attempt) Unknown(err error) {
 	a.record(event{What: answered, Outcome: Unknown, Note: text(err)})
 }
@@ -142,8 +142,8 @@ func (a *Attempt) Held(ask func() bool) bool {
 	return false
 }
 
-// Lost records that the client was told of the loss, if nobody asks Held. The stamp is
-// then taken as the end of its belief: record it where no pause can come between.
+// Lost records that the client learned of the loss, for a client that does not ask Held. The stamp
+// then counts as the end of its belief: record it where no pause can come between.
 func (a *Attempt) Lost() { a.lose(false) }
 
 func (a *Attempt) lose(asked bool) {
@@ -194,7 +194,7 @@ func (a *Attempt) NotHeld(err error) {
 	a.record(event{What: ended, Outcome: NotHeld, Note: text(err)})
 }
 
-// ReleaseUnknown records that nobody can say whether release took effect.
+// ReleaseUnknown records that it is unknown whether release took effect.
 func (a *Attempt) ReleaseUnknown(err error) {
 	a.record(event{What: ended, Outcome: Unknown, Note: text(err)})
 }

@@ -41,7 +41,7 @@ func story(r *Recorder) {
 
 	r.Acquire("p3", "y", Shared()).Busy()
 	r.Acquire("p3", "y", Shared()).Failed(errors.New("no such name"))
-	r.Acquire("p3", "y", Shared()).Unknown(errors.New("who knows"))
+	r.Acquire("p3", "y", Shared()).Unknown(errors.New("unknown outcome"))
 	c := r.Acquire("p4", "y", Shared())
 	c.Granted(9, 0)
 	c.Lost()

@@ -79,7 +79,7 @@ func (s *sim) attempt(client string, rounds int, claim func(*rand.Rand) Claim, f
 				o.Token = 0
 				s.after(20, func() { o.Return, o.Outcome = s.now, Busy; s.note(o); again() })
 				return
-			case doomed: // the client gives up; nobody knows what becomes of its entry
+			case doomed: // the client gives up; the fate of its entry is unknown
 				e.granted = func() {}
 				s.after(100, func() { o.Return, o.Outcome, o.Token = s.now, Unknown, 0; s.note(o); again() })
 				s.after(400, func() { s.leave(e) })
@@ -117,7 +117,7 @@ func (s *sim) leave(e *simEntry) {
 	s.admit()
 }
 
-// hold is what a client does once the grant has reached it.
+// hold runs a client after the grant has reached it.
 func (s *sim) hold(e *simEntry, faults bool, again func()) {
 	o := e.op
 	o.Return, o.Outcome = s.now, Granted

@@ -18,19 +18,19 @@ type part struct {
 	steps   []step
 }
 
-// split cuts a record into parts of at least size grants, where an operation certainly
-// holds the whole capacity: whatever came before, the lock's state there is "held by
-// that one". With the grants in known order (see tokenRanks), it is also known on which
-// side every other step must lie:
+// split cuts a record into parts of at least size grants, where an operation certainly holds the
+// whole capacity: regardless of the steps before, the lock's state there is "held by that one".
+// With the grants in known order (see tokenRanks), it is also known on which side every other step
+// must lie:
 //
 //   - grants up to that operation's before the cut, later ones after it;
 //   - the ends of earlier grants before, its own and those of later grants after;
 //   - a busy answer does not span it: it would be explained already.
 //
-// So the record can be explained if and only if all parts can. A step whose times are all
-// on the wrong side is found out in its part: it would have to come before the cut
-// operation's grant, or after its end, and both are in the part and cannot wait for it.
-// Without ranks, or if nobody ever holds everything, there is one part.
+// So the record can be explained if and only if all parts can. A step whose times are all on the
+// wrong side is found in its part: it would have to come before the cut operation's grant, or after
+// its end, and both are in the part and cannot wait for it. Without ranks, or if no client ever
+// holds everything, there is one part.
 func split(all []step, size int) []part {
 	grants, ends, answers := sortSteps(all)
 	if len(grants) == 0 || grants[0].rank == 0 {
@@ -81,8 +81,8 @@ func (p part) model() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return p.initial },
 		Step: func(s, input, _ any) (bool, any) { return s.(state).apply(input.(step)) },
-		// Asked only about states reached by the same set of steps. These have the same
-		// holders, whatever the order was.
+		// Asked only about states reached by the same set of steps. These have the same holders, in
+		// any order.
 		Equal: func(any, any) bool { return true },
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// stepKind is what a step does to the lock.
+// stepKind is the effect of a step on the lock.
 type stepKind string
 
 const (

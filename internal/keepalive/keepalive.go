@@ -26,14 +26,14 @@ type Tally struct {
 	TTL  time.Duration
 	All  int                      // entries that it began with, and that are still there
 	Late map[string]time.Duration // what is left of those that were not renewed, by ID
-	Err  error                    // why; nil if nobody answered in the time there was
+	Err  error                    // why; nil if no server answered in the time there was
 
-	// Apart says that those who are late need not be in time the next time: a server of several
+	// Apart says that those that are late need not be in time the next time: a server of several
 	// has not answered at all, or has refused. Otherwise there was too little time for all.
 	Apart bool
 }
 
-// Answer is what KeepAlive returns.
+// Answer makes the result of KeepAlive.
 //
 // Where time was too short, the least that any entry has left speaks for all of them: the core
 // then comes again soon, and goes on with the oldest. But not if that is little: the trust in

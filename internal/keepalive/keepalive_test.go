@@ -50,13 +50,13 @@ func TestAnswer(t *testing.T) {
 		err     error // nil: none
 		partial bool
 	}{
-		"all renewed":             {keepalive.Tally{All: 3}, t.Context(), ttl, nil, false},
-		"none renewed":            {keepalive.Tally{All: 2, Late: late(9*time.Second, ttl), Err: why}, t.Context(), 0, why, false},
-		"none, for want of time":  {keepalive.Tally{All: 1, Late: late(ttl)}, over, 0, context.Canceled, false},
-		"some, for want of time":  {keepalive.Tally{All: 3, Late: late(7*time.Second, 8*time.Second)}, over, 7 * time.Second, nil, false},
-		"one that ends soon":      {keepalive.Tally{All: 9, Late: late(2 * time.Second)}, over, 0, context.Canceled, true},
-		"one that is over":        {keepalive.Tally{All: 9, Late: late(-time.Second), Err: why}, over, 0, why, true},
-		"a server that is silent": {keepalive.Tally{All: 9, Late: late(9 * time.Second), Err: why, Apart: true}, t.Context(), 0, why, true},
+		"all renewed":                {keepalive.Tally{All: 3}, t.Context(), ttl, nil, false},
+		"none renewed":               {keepalive.Tally{All: 2, Late: late(9*time.Second, ttl), Err: why}, t.Context(), 0, why, false},
+		"none, since time was short": {keepalive.Tally{All: 1, Late: late(ttl)}, over, 0, context.Canceled, false},
+		"some, since time was short": {keepalive.Tally{All: 3, Late: late(7*time.Second, 8*time.Second)}, over, 7 * time.Second, nil, false},
+		"one that ends soon":         {keepalive.Tally{All: 9, Late: late(2 * time.Second)}, over, 0, context.Canceled, true},
+		"one that is over":           {keepalive.Tally{All: 9, Late: late(-time.Second), Err: why}, over, 0, why, true},
+		"a server that is silent":    {keepalive.Tally{All: 9, Late: late(9 * time.Second), Err: why, Apart: true}, t.Context(), 0, why, true},
 	} {
 		c.TTL = ttl
 		granted, err := c.Answer(c.ctx)
@@ -90,7 +90,7 @@ func TestSlices(t *testing.T) {
 		"refused":  {time.Millisecond, 0, 1, 8, 100, 20},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			server := make(chan struct{}, 1) // whoever has put something in has it to himself
+			server := make(chan struct{}, 1) // a call that has put something in has it alone
 			var now, widest, done atomic.Int64
 			keepalive.Slices(c.all, 8, func(i int) bool {
 				widest.Store(max(widest.Load(), now.Add(1)))

@@ -45,5 +45,5 @@ func Slices(n, atOnce int, do func(i int) (goOn bool)) {
 	}
 }
 
-// pauses are what a call may take longer than another for no reason of the network's.
+// pauses are how much longer a call may take than another for no reason of the network's.
 const pauses = 2 * time.Millisecond

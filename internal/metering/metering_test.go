@@ -40,8 +40,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// Losses are all the reasons that hasp declares: one that is missing begins with its first
-// event, and nobody is told of that.
+// Losses are all the reasons that hasp declares: a missing one begins with its first event, which
+// then triggers no alert.
 func TestLosses(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package metering is what packages promhasp and otelhasp have in common, said in the terms
-// of neither library: what an event came to, and how long a queue is. It is here once so
-// that a reason of a loss has the same name in both, and a new one cannot be in one only.
+// Package metering is the common part of packages promhasp and otelhasp, without the terms of
+// either library: the outcome of an event, and the length of a queue. It is one package so that a
+// reason of a loss has the same name in both, and a new reason cannot be in one only.
 package metering
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// What Outcome returns for the events that one counter counts. The counters begin with all
-// of these at 0: see both packages for why.
+// The results of Outcome for the events that one counter counts. The counters begin with all of
+// these at 0: see both packages for why.
 var (
 	Acquisitions = []string{string(hasp.EventAcquired), string(hasp.EventBusy), string(hasp.EventFailed)}
 	Releases     = []string{"confirmed", "unknown", "lost"}
@@ -21,12 +21,12 @@ var (
 	}
 )
 
-// Buckets are the upper bounds of those of durations, in seconds: from what a store in the
-// next rack takes to how long people wait.
+// Buckets are the upper bounds of the buckets of durations, in seconds: from the latency of a store
+// in the next rack to the time that people wait.
 var Buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Outcome says what the event came to, in few words and few different ones: never a name,
-// never an error's text. It is "" for events that are not the end of anything.
+// Outcome returns the outcome of the event, as one of a few short words: never a name, never an
+// error's text. It is "" for events that end nothing.
 func Outcome(e hasp.Event) string {
 	switch e.Kind {
 	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:

@@ -7,16 +7,15 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// Length is that of a queue at one moment.
+// Length is the length of a queue at one moment.
 type Length struct {
 	Holders, Waiters int
-	Oldest           time.Duration // how long the first in line has waited, by its own clock; 0 without one
+	Oldest           time.Duration // how long the first waiter has waited, by its own clock; 0 without one
 }
 
-// Lengths reads the queues of the names, one after the other, and tells of each: its
-// length, or why it could not be read. All of them together may take timeout (0: 5 s), so
-// that a store that does not answer holds up whoever collects by that, and not by that for
-// each name.
+// Lengths reads the queues of the names, one after the other, and reports for each its length, or
+// why it could not be read. All of them together may take timeout (0: 5 s), so that a store that
+// does not answer delays the collector once by that, and not once for each name.
 func Lengths(ctx context.Context, c *hasp.Client, timeout time.Duration, names []string, tell func(name string, l Length, err error)) {
 	if timeout <= 0 {
 		timeout = 5 * time.Second

@@ -120,7 +120,7 @@ func (s *Session[E]) dropLocked(t *Ticket[E]) {
 func (s *Session[E]) goneLocked(t *Ticket[E]) {
 	t.gone = true
 	s.dropLocked(t)
-	t.bell.Ring()
+	t.signal.Notify()
 }
 
 // Message handles what was pushed: "ID SEQ" is a grant, "ID -SEQ" an eviction.

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/bell"
+	"github.com/hasplock/hasp/internal/signal"
 )
 
-// Ticket is the grip on one entry.
+// Ticket is the driver.Ticket of one entry.
 type Ticket[E any] struct {
 	session *Session[E]
 	Request driver.Request
@@ -30,7 +30,7 @@ type Ticket[E any] struct {
 	retry     time.Duration // news for Wait: ask after this long
 	poll      time.Duration // how often Wait asks by itself
 	where     *string       // where the entry was made, or seen by a renewal since: see Renewed
-	bell      bell.Bell
+	signal    signal.Signal
 }
 
 // Held reports whether the entry is known to hold. The caller has the lock.
@@ -47,13 +47,13 @@ func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && t.granted !=
 // Grant hands a grant to the ticket: see Session.Granted. The caller has the lock.
 func (t *Ticket[E]) Grant(seq uint64) {
 	t.granted = seq
-	t.bell.Ring()
+	t.signal.Notify()
 }
 
 // AskAfter has Wait return, and the core ask after so long. The caller has the lock.
 func (t *Ticket[E]) AskAfter(d time.Duration) {
 	t.retry = d
-	t.bell.Ring()
+	t.signal.Notify()
 }
 
 // Enqueue makes the entry, or asks for it once it has been confirmed: what has been there and is
@@ -158,7 +158,7 @@ func (t *Ticket[E]) Wait(ctx context.Context) (driver.Verdict, error) {
 		poll, stop := timer(t.poll)
 		s.Unlock()
 		select {
-		case <-t.bell.Rings():
+		case <-t.signal.C():
 		case <-poll:
 			return t.Enqueue(ctx)
 		case <-s.Done.Done():

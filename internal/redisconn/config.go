@@ -101,7 +101,7 @@ func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
 	return secure.Config(on)
 }
 
-// options are rueidis's. Retries are off: whoever repeats a request must know that it does.
+// options are rueidis's. Retries are off: a caller that repeats a request must know that it does.
 // One connection and not several, so that requests keep their order and a server sees few.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
 	nd := net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: time.Second}
@@ -111,7 +111,7 @@ func (cfg Config) options(d *dialer) rueidis.ClientOption {
 		Sentinel: rueidis.SentinelOption{
 			MasterSet: cfg.Sentinel, Username: cfg.SentinelUser, Password: cfg.SentinelPassword,
 			TLSConfig: cfg.TLS, Dialer: nd,
-			// A message of the sentinels can be missed, and then nothing else tells.
+			// A message of the sentinels can be missed, and then nothing else reports it.
 			TopologyRefreshInterval: 5 * time.Second,
 		},
 		ClusterOption:       rueidis.ClusterOption{MaxMovedRedirections: 16},

@@ -38,7 +38,7 @@ type Reply struct {
 	Err   error
 }
 
-// Topology is what stands behind a Conn.
+// Topology is the kind of deployment behind a Conn.
 type Topology string
 
 // The topologies.
@@ -66,22 +66,22 @@ type Conn interface {
 	EvalAll(ctx context.Context, s *Script, calls []Call) []Reply
 
 	// Subscribe listens to a channel until ctx ends or the subscription breaks. up is
-	// called when it stands; neither it nor message may block.
+	// called when it is established; neither it nor message may block.
 	Subscribe(ctx context.Context, channel string, up func(), message func(text string)) error
 
 	// Each calls fn for every master of the moment.
 	Each(ctx context.Context, fn func(n Node) error) error
 
-	// Home is the server that has a key in a cluster, as far as the client knows: requests
-	// with one Home succeed or fail together, mostly. It is for grouping them, and no more:
-	// where it is wrong, or "" for want of knowledge, requests find their server all the same.
-	Home(ctx context.Context, key string) string
+	// NodeOf is the server that has a key in a cluster, as far as the client knows: requests
+	// to one node succeed or fail together, mostly. It is for grouping them, and no more:
+	// where it is wrong, or "" because it is unknown, requests find their server all the same.
+	NodeOf(ctx context.Context, key string) string
 
-	// Redial gives up the present connections to one Home, or with "" all, so that the next
+	// Redial closes the present connections to one node, or with "" all, so that the next
 	// request dials anew. It is for a request that ran out of time: a connection that hangs
 	// would swallow the next, too. An implementation on a client that is not its own does
 	// nothing.
-	Redial(home string)
+	Redial(node string)
 
 	// Close ends what was opened for this Conn, never a client that was handed to it.
 	Close()
@@ -132,7 +132,7 @@ func Refusal(err error) error {
 	switch Answered(err) {
 	case "NOAUTH", "NOPERM", "WRONGPASS":
 		return fmt.Errorf("%w (%w): %w", driver.ErrRefused, driver.ErrInvalid, err)
-	case "ERR", "DB": // no code of its own; rueidis takes the ERR away
+	case "ERR", "DB": // no other code; rueidis takes the ERR away
 		if strings.Contains(err.Error(), "DB index is out of range") {
 			return fmt.Errorf("%w: the server has no database of this number: %w", driver.ErrInvalid, err)
 		}

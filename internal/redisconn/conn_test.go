@@ -126,7 +126,7 @@ func TestDialsAreSpaced(t *testing.T) {
 	}
 }
 
-// A certificate that nobody we know has signed is refused, and so is plaintext.
+// A certificate that no known authority has signed is refused, and so is plaintext.
 func TestTLS(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{TLS: true})
 	good := connect(t, redisconn.Config{Addrs: []string{server.Addr}, TLS: server.TLS})
@@ -157,8 +157,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A connection to a node of a cluster is given up by what the node is called in the cluster, also
-// where it does not know its own host. (Nothing was given up then, so that a connection that
+// A connection to a node of a cluster is closed by the node's name in the cluster, also
+// where it does not know its own host. (Nothing was closed then, so that a connection that
 // hung swallowed each renewal.)
 func TestRedialOfANodeWithoutHost(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{Config: []string{"cluster-enabled yes"}})
@@ -198,16 +198,16 @@ func TestRedialOfANodeWithoutHost(t *testing.T) {
 		return found[0][1]
 	}
 	before := id()
-	home := c.Home(t.Context(), "k")
-	if host, _, err := net.SplitHostPort(home); err != nil || host != "" {
-		t.Fatalf("the node is at %q: it knows its host, and nothing is tested", home)
+	node := c.NodeOf(t.Context(), "k")
+	if host, _, err := net.SplitHostPort(node); err != nil || host != "" {
+		t.Fatalf("the node is at %q: it knows its host, and nothing is tested", node)
 	}
 	c.Redial("127.0.0.1:1") // another's
 	if after := id(); after != before {
-		t.Errorf("the connection %v has become %v, and another node's was given up", before, after)
+		t.Errorf("the connection %v has become %v, and another node's was closed", before, after)
 	}
-	c.Redial(home)
+	c.Redial(node)
 	if after := id(); after == before {
-		t.Errorf("the connection %v stands", after)
+		t.Errorf("the connection %v is open", after)
 	}
 }

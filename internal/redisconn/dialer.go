@@ -122,7 +122,7 @@ func (d *dialer) close(addr string) {
 	}
 	d.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close() // the peer is silent: there is nobody to say goodbye to
+		_ = c.Close() // the peer is silent: it gets no farewell
 	}
 }
 
@@ -138,7 +138,7 @@ type conn struct {
 
 // errEnded is the error of a write of which nothing was sent, because we had closed the
 // connection before. It is a dead one found, and says nothing about the server.
-var errEnded = errors.New("the connection has been given up")
+var errEnded = errors.New("the connection was closed to be dialled anew")
 
 func (c *conn) Write(p []byte) (int, error) {
 	if c.ended.Load() {

@@ -55,7 +55,7 @@ func (x *Examination) config(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// Version tells what the server is.
+// Version returns the server's kind and version.
 func (x *Examination) Version() {
 	name, v := "Redis", x.Fields["redis_version"]
 	if valkey := x.Fields["valkey_version"]; valkey != "" {
@@ -101,7 +101,7 @@ func (x *Examination) Persistence(forgets string) {
 	}
 }
 
-// clockTolerance is how far the server's clock may be off before somebody should look.
+// clockTolerance is how far the server's clock may be off without a warning.
 // Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
 const clockTolerance = 5 * time.Second
 

@@ -10,7 +10,7 @@ import (
 )
 
 // lazy is a Conn to a single server that may not be there yet. Until the first connection
-// stands, a request fails at once and has one attempt to connect made behind it; from then
+// is established, a request fails at once and has one attempt to connect made behind it; from then
 // on it is what Open returns, which dials again by itself.
 type lazy struct {
 	cfg   Config
@@ -18,7 +18,7 @@ type lazy struct {
 	end   context.CancelFunc
 
 	mu         sync.Mutex
-	conn       Conn // nil until it stands
+	conn       Conn // nil until it is established
 	connecting chan struct{}
 	err        error     // of the last attempt
 	next       time.Time // attempt, at the earliest
@@ -42,8 +42,8 @@ func NotSent(err error) bool {
 	return errors.Is(err, errNotConnected) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// Connect returns when the connection stands, or with the error of the attempt. A Conn that
-// is not lazy stands already.
+// Connect returns when the connection is established, or with the error of the attempt. A Conn that
+// is not lazy is connected already.
 func Connect(ctx context.Context, c Conn) error {
 	l, ok := c.(*lazy)
 	if !ok {
@@ -147,11 +147,11 @@ func (l *lazy) Each(ctx context.Context, fn func(Node) error) error {
 	return c.Each(ctx, fn)
 }
 
-func (l *lazy) Home(context.Context, string) string { return "" } // a single server
+func (l *lazy) NodeOf(context.Context, string) string { return "" } // a single server
 
-func (l *lazy) Redial(home string) {
+func (l *lazy) Redial(node string) {
 	if c, _, err := l.get(); err == nil {
-		c.Redial(home)
+		c.Redial(node)
 	}
 }
 

@@ -12,18 +12,18 @@ const (
 	mostRetry  = 2 * time.Second
 )
 
-// Listener keeps a subscription standing until its context ends.
+// Listener keeps a subscription until its context ends.
 type Listener struct {
 	Conn    Conn
 	Channel string
 	Message func(text string)
 
-	// Stands is called each time the subscription stands, the first time included. What was
+	// Subscribed is called each time the subscription is established, the first time included. What was
 	// published while it was down is lost, so that it has to look at the store.
-	Stands func(ctx context.Context)
+	Subscribed func(ctx context.Context)
 }
 
-// Start returns when the subscription stands, and leaves it standing until done ends. ctx
+// Start returns when the subscription is established, and keeps it until done ends. ctx
 // bounds the start only.
 func (l *Listener) Start(ctx, done context.Context) error {
 	first := make(chan error, 1) // run never waits for us
@@ -39,13 +39,13 @@ func (l *Listener) Start(ctx, done context.Context) error {
 // Run listens until ctx ends, and begins again whenever the subscription breaks.
 func (l *Listener) Run(ctx context.Context) { l.run(ctx, nil) }
 
-// run listens until ctx ends. first, if not nil, receives nil when the subscription stands
+// run listens until ctx ends. first, if not nil, receives nil when the subscription is established
 // for the first time, or the error of the first attempt, which is then also the last.
 func (l *Listener) run(ctx context.Context, first chan<- error) {
 	pause := firstRetry
 	for {
-		stood := l.once(ctx, &first)
-		if stood {
+		established := l.once(ctx, &first)
+		if established {
 			pause = firstRetry
 		} else if first != nil {
 			return
@@ -61,8 +61,8 @@ func (l *Listener) run(ctx context.Context, first chan<- error) {
 	}
 }
 
-// once makes one subscription and reports whether it ever stood. Why it ended is told by
-// the requests on the same connection; there is nobody to tell here.
+// once makes one subscription and reports whether it was ever established. Why it ended is reported by
+// the requests on the same connection; there is no caller to tell here.
 func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,19 +76,19 @@ func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 			}
 		}, l.Message)
 	}()
-	for stood := false; ; stood = true {
+	for established := false; ; established = true {
 		select {
 		case <-up:
 			if *first != nil {
 				*first <- nil
 				*first = nil
 			}
-			l.Stands(ctx)
+			l.Subscribed(ctx)
 		case err := <-ended:
 			if *first != nil {
 				*first <- err
 			}
-			return stood
+			return established
 		}
 	}
 }

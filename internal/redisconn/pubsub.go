@@ -11,22 +11,22 @@ import (
 
 // pubsub is the one connection on which everything listens. It is apart from the one that
 // carries requests because rueidis hands a message to its hook on the goroutine that has
-// read it, and to Receive's callback on a second one: for somebody who waits for nothing
+// read it, and to Receive's callback on a second one: for a goroutine that waits for nothing
 // else, that is a hand-over less. Hooks belong to dedicated connections alone.
 type pubsub struct {
 	client rueidis.Client
 
 	// others is how many further nodes are asked when one does not answer. In a cluster any
-	// node passes on what is published at another, and one that hangs must not keep anybody
+	// node passes on what is published at another, and one that hangs must not keep a client
 	// from locking at those that do not.
 	others int
 
-	// turn is held by whoever changes what the connection is subscribed to. The server is
+	// turn is held by the goroutine that changes the connection's subscriptions. The server is
 	// asked while it is held, so that it sees the changes in the order in which they were
 	// made: an UNSUBSCRIBE that overtakes the next one's SUBSCRIBE would silence that. A
-	// channel and not a mutex, because whoever waits for it may lose patience.
+	// channel and not a mutex, because a waiter's context may end.
 	turn chan struct{}
-	line *line // nil: nobody listens. Only for whoever has the turn
+	conn *pubsubConn // nil: no listeners. Only for the goroutine that has the turn
 }
 
 func newPubsub(client rueidis.Client) *pubsub {
@@ -37,15 +37,15 @@ func newPubsub(client rueidis.Client) *pubsub {
 	return p
 }
 
-// line is one connection, from its making to its end.
-type line struct {
+// pubsubConn is one connection, from its making to its end.
+type pubsubConn struct {
 	conn   rueidis.DedicatedClient
 	broken chan struct{} // closed after err is set
 	err    error
 
 	mu        sync.Mutex
 	listeners map[string][]*subscription // by channel; what the server was asked for
-	stands    map[string]bool            // what it has confirmed
+	confirmed map[string]bool            // what it has confirmed
 }
 
 type subscription struct {
@@ -64,7 +64,7 @@ func (p *pubsub) subscribe(ctx context.Context, channel string, up func(), messa
 		return err
 	}
 	defer func() {
-		go func() { // nobody waits for it
+		go func() { // no caller waits for it
 			p.turn <- struct{}{}
 			p.drop(l, channel, s)
 		}()
@@ -77,7 +77,7 @@ func (p *pubsub) subscribe(ctx context.Context, channel string, up func(), messa
 	}
 }
 
-func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*line, error) {
+func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*pubsubConn, error) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -101,27 +101,27 @@ func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*l
 	return l, nil
 }
 
-// open returns the present line, or makes one; the caller has the turn. rueidis dials
-// without looking at a context here, so that a dial that nobody waits for is left to end
+// open returns the present connection, or makes one; the caller has the turn. rueidis dials
+// without looking at a context here, so that a dial without a caller is left to end
 // by its own time-out.
-func (p *pubsub) open(ctx context.Context) (*line, error) {
-	if l := p.line; l != nil && !l.over() {
+func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
+	if l := p.conn; l != nil && !l.over() {
 		return l, nil
 	}
-	made := make(chan *line, 1)
-	go func() { made <- dialLine(p.client) }()
+	made := make(chan *pubsubConn, 1)
+	go func() { made <- dialPubsub(p.client) }()
 	select {
-	case p.line = <-made:
-		return p.line, nil
+	case p.conn = <-made:
+		return p.conn, nil
 	case <-ctx.Done():
 		go func() { (<-made).conn.Close() }()
 		return nil, ctx.Err()
 	}
 }
 
-func dialLine(client rueidis.Client) *line {
-	l := &line{
-		broken: make(chan struct{}), listeners: map[string][]*subscription{}, stands: map[string]bool{},
+func dialPubsub(client rueidis.Client) *pubsubConn {
+	l := &pubsubConn{
+		broken: make(chan struct{}), listeners: map[string][]*subscription{}, confirmed: map[string]bool{},
 	}
 	l.conn, _ = client.Dedicate() // Close gives it back
 	ended := l.conn.SetPubSubHooks(rueidis.PubSubHooks{
@@ -148,7 +148,7 @@ func dialLine(client rueidis.Client) *line {
 	return l
 }
 
-func (l *line) over() bool {
+func (l *pubsubConn) over() bool {
 	select {
 	case <-l.broken:
 		return true
@@ -158,28 +158,28 @@ func (l *line) over() bool {
 }
 
 // of returns who listens to a channel. The slice is never written to again.
-func (l *line) of(channel string) []*subscription {
+func (l *pubsubConn) of(channel string) []*subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.listeners[channel]
 }
 
-func (l *line) confirm(channel string) []*subscription {
+func (l *pubsubConn) confirm(channel string) []*subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stands[channel] = true
+	l.confirmed[channel] = true
 	return l.listeners[channel]
 }
 
 // add notes a listener and reports whether the server has been asked for its channel. If
 // it has also answered, the listener is told at once.
-func (l *line) add(channel string, s *subscription) (asked bool) {
+func (l *pubsubConn) add(channel string, s *subscription) (asked bool) {
 	l.mu.Lock()
 	old := l.listeners[channel]
 	l.listeners[channel] = append(slices.Clip(old), s)
-	stands := l.stands[channel]
+	confirmed := l.confirmed[channel]
 	l.mu.Unlock()
-	if stands {
+	if confirmed {
 		s.up()
 	}
 	return len(old) > 0
@@ -187,13 +187,13 @@ func (l *line) add(channel string, s *subscription) (asked bool) {
 
 // drop ends one subscription, and the connection with the last; it has the turn, and gives
 // it back.
-func (p *pubsub) drop(l *line, channel string, s *subscription) {
+func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 	defer func() { <-p.turn }()
 	last, none := l.remove(channel, s)
 	switch {
 	case none:
-		if p.line == l {
-			p.line = nil
+		if p.conn == l {
+			p.conn = nil
 		}
 		l.conn.Close()
 	case last && !l.over():
@@ -203,13 +203,13 @@ func (p *pubsub) drop(l *line, channel string, s *subscription) {
 	}
 }
 
-func (l *line) remove(channel string, s *subscription) (last, none bool) {
+func (l *pubsubConn) remove(channel string, s *subscription) (last, none bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rest := slices.DeleteFunc(slices.Clone(l.listeners[channel]), func(x *subscription) bool { return x == s })
 	if l.listeners[channel] = rest; len(rest) == 0 {
 		delete(l.listeners, channel)
-		delete(l.stands, channel)
+		delete(l.confirmed, channel)
 	}
 	return len(rest) == 0, len(l.listeners) == 0
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// listen subscribes in the background and returns when the subscription stands.
+// listen subscribes in the background and returns when the subscription is established.
 func listen(t *testing.T, c redisconn.Conn, channel string) (got <-chan string, ended <-chan error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -32,15 +32,15 @@ func listen(t *testing.T, c redisconn.Conn, channel string) (got <-chan string, 
 	case err := <-end:
 		t.Fatalf("subscribe to %s: %v", channel, err)
 	case <-time.After(30 * time.Second):
-		t.Fatalf("the subscription to %s does not stand", channel)
+		t.Fatalf("the subscription to %s is not established", channel)
 	}
 	return messages, end, cancel
 }
 
-func heard(t *testing.T, got <-chan string, want string) {
+func receives(t *testing.T, got <-chan string, want string) {
 	t.Helper()
 	if text := testkit.Await(t, want, got); text != want {
-		t.Errorf("heard %q, want %q", text, want)
+		t.Errorf("received %q, want %q", text, want)
 	}
 }
 
@@ -51,7 +51,7 @@ func publish(t *testing.T, server *backends.Redis, channel, text string) {
 	}
 }
 
-// listening is what the server is subscribed to by us.
+// listening returns the channels of our subscriptions at the server.
 func listening(t *testing.T, server *backends.Redis) (channels, connections int) {
 	t.Helper()
 	list, err := server.Do("PUBSUB", "CHANNELS")
@@ -86,13 +86,13 @@ func TestSubscriptionsShare(t *testing.T) {
 	b, _, stopB := listen(t, c, "b")
 	listens(t, server, 2, 1)
 	publish(t, server, "a", "one")
-	heard(t, a1, "one")
-	heard(t, a2, "one")
+	receives(t, a1, "one")
+	receives(t, a2, "one")
 	stop1()
 	publish(t, server, "a", "two")
-	heard(t, a2, "two")
+	receives(t, a2, "two")
 	publish(t, server, "b", "three")
-	heard(t, b, "three")
+	receives(t, b, "three")
 	stop2()
 	if err := <-end2; err != context.Canceled {
 		t.Errorf("ended with %v", err)
@@ -102,7 +102,7 @@ func TestSubscriptionsShare(t *testing.T) {
 	listens(t, server, 0, 0)
 	again, ended, _ := listen(t, c, "a")
 	publish(t, server, "a", "four")
-	heard(t, again, "four")
+	receives(t, again, "four")
 	if _, err := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestSubscriptionsShare(t *testing.T) {
 		t.Errorf("a broken connection has ended the subscription with %v", err)
 	}
 	if len(a1)+len(a2)+len(b)+len(again) > 0 {
-		t.Error("heard more than was said")
+		t.Error("received more than was published")
 	}
 }
 
@@ -138,6 +138,6 @@ func TestSubscriptionsChurn(t *testing.T) {
 	}
 	wg.Wait()
 	publish(t, server, "busy", "still here")
-	heard(t, stays, "still here")
+	receives(t, stays, "still here")
 	listens(t, server, 1, 1)
 }

@@ -15,13 +15,13 @@ import (
 // rueidisConn speaks through redis/rueidis: requests of all goroutines share one
 // connection and travel together.
 type rueidisConn struct {
-	client   rueidis.Client
-	pubsub   *pubsub
-	solo     *solo   // nil unless this is a single server, to which we connected ourselves
-	dialer   *dialer // nil if the client is the user's
-	label    string
-	topology Topology
-	homes    homes // of the slots of a cluster
+	client    rueidis.Client
+	pubsub    *pubsub
+	idle      *idleConn // nil unless this is a single server, to which we connected ourselves
+	dialer    *dialer   // nil if the client is the user's
+	label     string
+	topology  Topology
+	slotNodes slotNodes // of the slots of a cluster
 
 	// steady says that the last thing known of the shared connection was an answer, and
 	// underway how many requests are on it. See run.
@@ -53,7 +53,7 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 	c.dialer = newDialer(func() { c.steady.Store(false) })
 	type opened struct {
 		client rueidis.Client
-		solo   *solo
+		solo   *idleConn
 		err    error
 	}
 	// NewClient knows no context. Left alone, it ends with the dial time-out.
@@ -62,7 +62,7 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 		o := opened{}
 		o.client, o.err = rueidis.NewClient(cfg.options(c.dialer))
 		if o.err == nil && topologyOf(o.client) == Single {
-			o.solo = openSolo(cfg)
+			o.solo = openIdleConn(cfg)
 		}
 		done <- o
 	}()
@@ -71,13 +71,13 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 		if o.err != nil {
 			return nil, fmt.Errorf("%s: %w", cfg.Label, converted(o.err))
 		}
-		c.client, c.solo, c.topology = o.client, o.solo, topologyOf(o.client)
+		c.client, c.idle, c.topology = o.client, o.solo, topologyOf(o.client)
 		c.pubsub = newPubsub(o.client)
 		return c, nil
 	case <-ctx.Done():
 		go func() {
 			if o := <-done; o.err == nil {
-				(&rueidisConn{client: o.client, solo: o.solo, dialer: c.dialer}).Close()
+				(&rueidisConn{client: o.client, idle: o.solo, dialer: c.dialer}).Close()
 			}
 		}()
 		return nil, fmt.Errorf("%s: connecting: %w", cfg.Label, ctx.Err())
@@ -104,10 +104,10 @@ type withoutDeadline struct{ context.Context }
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // run makes a request that must not outlast ctx. rueidis looks at ctx once the request is
-// on its way; it does not while somebody else's dial or handshake is under way, nor while
+// on its way; it does not while another request's dial or handshake is under way, nor while
 // its ring is full. On a connection that works neither happens, and the request runs on
 // its caller's goroutine, which is a hand-over less in each direction. In every other case
-// it runs on one of its own, and is abandoned there; failed makes the answer for that.
+// it runs on another, and is abandoned there; failed makes the answer for that.
 func run[T any](ctx context.Context, c *rueidisConn, fn func(context.Context) (T, error), failed func(error) T) T {
 	if err := ctx.Err(); err != nil {
 		return failed(err)
@@ -146,9 +146,9 @@ func (c *rueidisConn) one(ctx context.Context, fn func(context.Context) Reply) R
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
 	// Beside others the shared connection is the faster one: theirs and ours travel together.
-	if c.solo != nil && replicas == 0 && c.underway.Load() == 0 && c.solo.mu.TryLock() {
-		defer c.solo.mu.Unlock()
-		return c.solo.eval(ctx, s, call)
+	if c.idle != nil && replicas == 0 && c.underway.Load() == 0 && c.idle.mu.TryLock() {
+		defer c.idle.mu.Unlock()
+		return c.idle.eval(ctx, s, call)
 	}
 	return c.one(ctx, func(ctx context.Context) Reply {
 		if replicas > 0 {
@@ -167,8 +167,8 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call
 	return r
 }
 
-// evalReplicated needs a connection of its own: WAIT counts the writes of its connection,
-// and holds up whatever comes behind it.
+// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection,
+// and holds up all that comes behind it.
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
 	d, release := c.client.Dedicate()
 	defer release()
@@ -198,21 +198,21 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 }
 
 // pipelined is how many scripts are sent together. rueidis opens another connection for
-// longer flights.
+// longer pipelines.
 const pipelined = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
 	all := make([]Reply, 0, len(calls))
-	for flight := range slices.Chunk(calls, pipelined) {
+	for batch := range slices.Chunk(calls, pipelined) {
 		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
-			rs := c.evalFlight(ctx, s, flight)
+			rs := c.evalPipeline(ctx, s, batch)
 			return rs, rs[len(rs)-1].Err
-		}, func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(flight)) })...)
+		}, func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(batch)) })...)
 	}
 	return all
 }
 
-func (c *rueidisConn) evalFlight(ctx context.Context, s *Script, calls []Call) []Reply {
+func (c *rueidisConn) evalPipeline(ctx context.Context, s *Script, calls []Call) []Reply {
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
 		cmds[i] = evalsha(c.client, s, call)
@@ -231,15 +231,15 @@ func (c *rueidisConn) Subscribe(ctx context.Context, channel string, up func(), 
 	return c.pubsub.subscribe(ctx, channel, up, message)
 }
 
-func (c *rueidisConn) Home(ctx context.Context, key string) string {
+func (c *rueidisConn) NodeOf(ctx context.Context, key string) string {
 	if c.topology != Cluster {
 		return ""
 	}
 	get := c.client.B().Get().Key(key).Build() // rueidis knows the slot of a key by building a command
-	return c.homes.of(ctx, get.Slot(), c.slots)
+	return c.slotNodes.of(ctx, get.Slot(), c.slots)
 }
 
-// slots asks the nodes one after the other who has which slots, until one answers.
+// slots asks the nodes one after the other which node has which slots, until one answers.
 func (c *rueidisConn) slots(ctx context.Context) any {
 	for _, client := range c.client.Nodes() {
 		n := &rueidisNode{conn: c, client: client}
@@ -253,13 +253,13 @@ func (c *rueidisConn) slots(ctx context.Context) any {
 	return nil
 }
 
-func (c *rueidisConn) Redial(home string) {
-	c.homes.forget()
+func (c *rueidisConn) Redial(node string) {
+	c.slotNodes.forget()
 	if c.dialer != nil {
-		c.dialer.close(home)
+		c.dialer.close(node)
 	}
-	if c.solo != nil {
-		c.solo.dialer.closeAll()
+	if c.idle != nil {
+		c.idle.dialer.closeAll()
 	}
 }
 
@@ -267,10 +267,10 @@ func (c *rueidisConn) Close() {
 	if c.dialer == nil {
 		return
 	}
-	// rueidis says goodbye and waits up to a second for the answer of a silent server.
+	// rueidis sends QUIT and waits up to a second for the answer of a silent server.
 	go c.client.Close()
-	if c.solo != nil {
-		go c.solo.client.Close()
+	if c.idle != nil {
+		go c.idle.client.Close()
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command runtests runs the tests in tiers, tells what it is at, and says at the end what did
-// not run and why.
+// Command runtests runs the tests in tiers, reports its progress, and says at the end which tests
+// did not run and why.
 //
 //	runtests quick   what needs no server, without the race detector
 //	runtests test    every store on one topology, with the race detector
@@ -8,8 +8,8 @@
 //
 // Arguments after the tier are go test's: flags first, then packages ("./...").
 //
-// It is go test underneath. What it adds is what go test cannot say: which tests of a tier were
-// skipped for which reason, over all packages; and who is at work while nothing is printed.
+// It runs go test and adds two reports: which tests of a tier were skipped for which reason, over
+// all packages; and which packages are running while nothing is printed.
 package main
 
 import (
@@ -93,7 +93,7 @@ func command(tier string, pkgs []pkg) (invocation, error) {
 	return inv, nil
 }
 
-// run runs it, and tells of it. It returns an error if a test has failed.
+// run runs it, and reports on it. It returns an error if a test has failed.
 func (inv invocation) run(flags []string, out *os.File) error {
 	// Not -v: -json brings the names of all tests anyway.
 	args := slices.Concat([]string{"test", "-json"}, inv.flags, flags, inv.packages)

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// pkg is what go list says of a package.
+// pkg is a package as go list describes it.
 type pkg struct {
 	ImportPath   string
 	Dir          string

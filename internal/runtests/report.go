@@ -29,7 +29,7 @@ type event struct {
 	FailedBuild string
 }
 
-// report turns events into words.
+// report turns events into text.
 type report struct {
 	out   io.Writer
 	begun time.Time
@@ -71,7 +71,7 @@ func newReport(out io.Writer, packages int) *report {
 	return r
 }
 
-// reassure says what is running whenever nothing else has been said for a while.
+// reassure prints the running packages whenever nothing else has been printed for a while.
 func (r *report) reassure() {
 	for tick := time.NewTicker(time.Second); ; {
 		select {
@@ -199,8 +199,8 @@ func (r *report) takeTest(e event, p *progress) {
 	delete(p.tests, e.Test)
 }
 
-// races keeps what the race detector says for the package's end: the test that go test takes
-// it for may have passed.
+// races keeps the race detector's report for the package's end: the test that go test attributes it
+// to may have passed.
 func (p *progress) races(line string) bool {
 	const edge = "=================="
 	if !p.racing && !strings.Contains(line, "WARNING: DATA RACE") {
@@ -267,10 +267,10 @@ func (r *report) say(format string, args ...any) {
 	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 }
 
-// where is the place that package testing puts before what a test says.
+// where is the place that package testing puts before a test's message.
 var where = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
-// reason is the last thing that a skipped test has said: the first line of it.
+// reason is the first line of a skipped test's last message.
 func reason(output string) string {
 	why := "for no reason given"
 	for line := range strings.Lines(output) {

@@ -1,7 +1,7 @@
 -- adopt: ARGV me ttl old seq keep
 --
--- Gives the lock of the holder whose ID is old to me, who begins with another ID, in one
--- step: SET without NX leaves no moment in which anybody's SET NX would find the key free.
+-- Gives the lock of the holder whose ID is old to me, which begins with another ID, in one
+-- step: SET without NX leaves no moment in which a SET NX would find the key free.
 -- 1: it is ours now, or was already. 0: old does not have it, or not with this token (where
 -- the counter is still remembered; the ID alone tells a holder from all others).
 local me, ttl = ARGV[1], ARGV[2]

@@ -1,4 +1,4 @@
--- KEYS: the lock, its counter, its waiters (setnx) or who holds it (redisson).
+-- KEYS: the lock, its counter, its waiters (setnx) or its holders (redisson).
 local lock, counter, waiters = KEYS[1], KEYS[2], KEYS[3]
 
 local function micros()
@@ -31,7 +31,7 @@ local function exhausted()
   return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. counter)
 end
 
--- mine tells whether the lock's value is me's: it begins with me, and what follows is for
+-- mine tells whether the lock's value is me's: it begins with me, and the rest is for
 -- people, or may change while the lock is held.
 local function mine(value, me)
   return value and me ~= '' and string.sub(value, 1, #me) == me

@@ -1,5 +1,5 @@
 -- extend: KEYS of locks, ARGV ttl, then who should hold each (see mine in common). Answers the numbers of those
--- that somebody else holds, or nobody. Another type at the key is somebody else's.
+-- that another holds, or none. Another type at the key is another's.
 local lost = {}
 for i = 1, #KEYS do
   local value, me = redis.pcall('GET', KEYS[i]), ARGV[i + 1]

@@ -9,7 +9,7 @@ import (
 // Format tells what a key has, for Describe. Its key is the lock's alone.
 var Format = redisconn.NewScript(text("format"))
 
-// known are the contents of a key by which a lock is told. The first that matches "TYPE
+// known are the contents of a key by which a lock is recognized. The first that matches "TYPE
 // CONTENTS" is meant; values that other libraries fill with random bytes are known by how
 // they write those.
 var known = []struct {
@@ -25,12 +25,12 @@ var known = []struct {
 	{regexp.MustCompile(`^string [A-Za-z0-9+/]{22}==$`), "a lock as redsync writes it", "strategy=setnx"},
 	{regexp.MustCompile(`^string [A-Za-z0-9_-]{22}$`), "a lock as bsm/redislock writes it", "strategy=setnx"},
 	{regexp.MustCompile(`^string [0-9a-f]{32}$`), "a lock as redis-py or node-redlock writes it", "strategy=setnx"},
-	{regexp.MustCompile(`^string `), "a string, as anybody's SET NX may have written it", "strategy=setnx, if that is a lock"},
+	{regexp.MustCompile(`^string `), "a string, as any SET NX may have written it", "strategy=setnx, if that is a lock"},
 }
 
 // Describe says what the answer of Format shows, and how hasp can share it: "" if it
-// cannot, or if it is no lock that anybody knows. what is "" for a key that is gone, or an
-// answer that could not be had.
+// cannot, or if it is no known lock. what is "" for a key that is gone, or an
+// answer that is missing.
 func Describe(answer any) (what, shared string) {
 	parts, _ := answer.([]any)
 	if len(parts) != 2 {

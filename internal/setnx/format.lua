@@ -1,5 +1,5 @@
--- format: what stands at a key where something else was expected: its type, and of its
--- contents what tells who wrote it. A few bytes, however large it is.
+-- format: what is at a key where something else was expected: its type, and of its
+-- contents the part that identifies its writer. A few bytes, however large it is.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'string' then return { kind, redis.call('GETRANGE', KEYS[1], 0, 127) } end
 if kind ~= 'hash' then return { kind, '' } end

@@ -13,7 +13,7 @@ import (
 func TestDescribe(t *testing.T) {
 	const (
 		bySetnx = "strategy=setnx"
-		anybody = "a string, as anybody's SET NX may have written it"
+		anybody = "a string, as any SET NX may have written it"
 		perhaps = "strategy=setnx, if that is a lock"
 	)
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestDescribe(t *testing.T) {
 		{"redsync, a newline more", "string", "OlzYpbF+YzctLalV16WToA==\n", anybody, perhaps},
 
 		// The same in base64 for URLs, without padding, and behind it the user's metadata, with
-		// which nobody could tell it from a word.
+		// which no pattern could tell it from a word.
 		{"bsm/redislock 0.9.4", "string", "B-Bzhf_OlgmGtSYBE_5pkQ", "a lock as bsm/redislock writes it", bySetnx},
 		{"bsm/redislock with metadata", "string", "B-Bzhf_OlgmGtSYBE_5pkQ" + `{"by":"ana"}`, anybody, perhaps},
 		{"bsm/redislock's token with the other alphabet", "string", "B+Bzhf/OlgmGtSYBE/5pkQ", anybody, perhaps},

@@ -1,6 +1,6 @@
 -- member: ARGV own set how
 --
--- Answers what this server is called, as identity does, and what the set of servers is called
+-- Answers the server's name, as identity does, and the name of the set of servers
 -- that it belongs to, or ''. A server without a name takes own, one without a set's takes set;
 -- with "replace" it takes set in any case. An empty text is never taken.
 local names = {}

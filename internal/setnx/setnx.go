@@ -2,8 +2,8 @@
 // random value that is set if there is none (SET NX PX), as redsync, node-redlock, redis-py
 // and many others do. redislock's strategy=setnx uses them on one server, redlock on several.
 //
-// A waiter of ours is noted in a set beside the lock, so that whoever of us releases wakes
-// one of them, on the channel of its session, and not all. Nobody else knows of that set.
+// A waiter of ours is noted in a set beside the lock, so that a release of ours wakes
+// one of them, on the channel of its session, and not all. No other library knows of that set.
 package setnx
 
 import (
@@ -24,7 +24,7 @@ func text(name string) string {
 	return string(b)
 }
 
-// Common is what other scripts on the same three keys may begin with.
+// Common is the common beginning of scripts on the same three keys.
 var Common = text("common")
 
 // The scripts. Each says in its own file what it takes and answers.
@@ -36,12 +36,12 @@ var (
 	Peek    = redisconn.NewScript(Common, text("peek"))
 	Extend  = redisconn.NewScript(text("extend"))
 
-	// Identity and Member have keys of their own.
+	// Identity and Member have other keys.
 	Identity = redisconn.NewScript(text("identity"))
 	Member   = redisconn.NewScript(text("member"))
 )
 
-// What stands beside a lock is named so: none may be named like a lock, so that the prefix
+// The keys beside a lock are named so: none may be named like a lock, so that the prefix
 // is refused in names.
 const (
 	CompanionPrefix = "hasp:lock:"
@@ -51,7 +51,7 @@ const (
 )
 
 // Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions
-// share its slot, and behind it whatever else keeps the key apart from others. ok is false
+// share its slot, and behind it the rest that keeps the key apart from others. ok is false
 // for the few keys that have no tag and cannot be one.
 func Tag(key string) (braced string, ok bool) {
 	if _, after, found := strings.Cut(key, "{"); found {

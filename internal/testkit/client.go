@@ -26,7 +26,7 @@ func Open(t testing.TB, storeURL string) driver.Backend {
 	return b
 }
 
-// Client is a client of the store at a URL, which the test's end closes.
+// Client is a client of the store at a URL, closed at the test's end.
 func Client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -35,7 +35,7 @@ func Client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
 	return closed(t, c, err)
 }
 
-// ClientOn is a client of a backend, both of which the test's end closes.
+// ClientOn is a client of a backend, both closed at the test's end.
 func ClientOn(t testing.TB, b driver.Backend, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	c, err := hasp.New(b, opts...)
@@ -47,7 +47,7 @@ func closed(t testing.TB, c *hasp.Client, err error) *hasp.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its error is no matter here: of many tests the store is dead by then.
+	// Its error does not matter here: in many tests the store is dead by then.
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

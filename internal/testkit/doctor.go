@@ -7,8 +7,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Findings are what a backend finds of its store, by subject; of several with one subject,
-// the gravest. Whatever is wrong must have a cure.
+// Findings are the findings of a backend about its store, by subject; of several with one subject,
+// the gravest. Every fault must have a remedy.
 func Findings(t testing.TB, b driver.Backend) map[string]driver.Finding {
 	t.Helper()
 	all, err := b.(driver.Diagnoser).Diagnose(Context(t))

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Prints runs an example that needs a server, and demands that it writes this to the standard
-// output. Package testing runs examples whose output is stated, and could not skip them where
-// no server can be had; so theirs is stated in a test. Tests that print may not run meanwhile.
+// Prints runs an example that needs a server, and requires that it writes this to the standard
+// output. Package testing runs every example with a stated output, and cannot skip it without a
+// server; so the output is stated in a test. Tests that print may not run meanwhile.
 func Prints(t testing.TB, want string, example func()) {
 	t.Helper()
 	if got := printed(t, example); strings.TrimSpace(got) != strings.TrimSpace(want) {
@@ -17,7 +17,7 @@ func Prints(t testing.TB, want string, example func()) {
 	}
 }
 
-// printed returns what fn writes to the standard output.
+// printed returns the standard output of fn.
 func printed(t testing.TB, fn func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -21,8 +21,8 @@ func Lock(t testing.TB, c *hasp.Client, name string) *hasp.Lease {
 	return l
 }
 
-// LockDespiteErrors is Lock on a store that has only just come back, or has no master for a
-// while: an error is a reason to ask again.
+// LockDespiteErrors is Lock on a store that has just come back, or has no master for a while: after
+// an error it tries again.
 func LockDespiteErrors(t testing.TB, c *hasp.Client, name string) *hasp.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience) // the store's start, and the lock
@@ -47,7 +47,7 @@ func Release(t testing.TB, l *hasp.Lease) {
 	}
 }
 
-// Granted receives the lease that somebody waits for; nil says that he has given up.
+// Granted receives the lease that a waiter gets; nil means that it has given up.
 func Granted(t testing.TB, got <-chan *hasp.Lease) *hasp.Lease {
 	t.Helper()
 	l := Await(t, "the grant", got)

@@ -22,8 +22,8 @@ func Proxy(t testing.TB, addr string) *faultnet.Proxy {
 	return p
 }
 
-// Proxied opens a store through a network of its own to all servers of the URL. The caller closes
-// the backend, and the network behind it.
+// Proxied opens a store through a separate network to all servers of the URL. The caller closes the
+// backend, and the network behind it.
 func Proxied(t testing.TB, storeURL string) (driver.Backend, faultnet.Network) {
 	t.Helper()
 	u, err := url.Parse(storeURL)

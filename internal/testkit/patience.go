@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must come. Only a fault takes that long: a busy
-// machine does not. It is less than a minute because many tests of what has to happen before
-// a TTL ends choose a minute for that TTL, and must not wait until it does.
+// Patience is how long a test waits for an event that must come. Only a fault takes that long: a
+// busy machine does not. It is less than a minute because many tests of what has to happen before a
+// TTL ends choose a minute for that TTL, and must not wait until it does.
 const Patience = 40 * time.Second
 
-// every is how often is looked.
+// every is the interval of polling.
 const every = 5 * time.Millisecond
 
-// Context ends with the test, or long after what is right is done. Unlike t.Context() it
-// still lasts while the test's cleanups run.
+// Context ends with the test, or long after a correct test is done. Unlike t.Context() it still
+// lasts while the test's cleanups run.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -24,7 +24,7 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Eventually waits for what only asking can tell, and fails the test if it does not come.
+// Eventually polls for a condition, and fails the test if it does not come.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	Until(t, what, func() error {
@@ -37,28 +37,28 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 
 var errNotYet = errors.New("not yet")
 
-// Until is Eventually for a check that can say what it has seen instead: the last error is
-// what the test fails with.
+// Until is Eventually for a check that can say what it has seen instead: the test fails with its
+// last error.
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(every) {
-		// The clock is read first, so that the last look is one after the end: a machine that
-		// stood still all the time had no chance to see it earlier.
+		// The clock is read first, so that the last look is one after the end: a machine that was
+		// stopped all the time had no chance to see it earlier.
 		over := time.Now().After(end)
 		err := check()
 		if err == nil {
 			return
 		}
 		if over && errors.Is(err, errNotYet) {
-			t.Fatalf("in vain waited %s for: %s", Patience, what)
+			t.Fatalf("waited %s without success for: %s", Patience, what)
 		}
 		if over {
-			t.Fatalf("in vain waited %s for: %s; last seen: %v", Patience, what, err)
+			t.Fatalf("waited %s without success for: %s; last seen: %v", Patience, what, err)
 		}
 	}
 }
 
-// Await receives what must come. Of a channel that is closed it returns the zero value.
+// Await receives a value that must come. For a closed channel it returns the zero value.
 func Await[V any](t testing.TB, what string, from <-chan V) V {
 	t.Helper()
 	end := time.NewTimer(Patience)
@@ -69,10 +69,10 @@ func Await[V any](t testing.TB, what string, from <-chan V) V {
 	case <-end.C:
 	}
 	select {
-	case v := <-from: // both were there when somebody could look
+	case v := <-from: // both were ready when this goroutine ran
 		return v
 	default:
-		t.Fatalf("in vain waited %s for: %s", Patience, what)
+		t.Fatalf("waited %s without success for: %s", Patience, what)
 		panic("unreachable")
 	}
 }

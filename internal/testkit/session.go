@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Session is a session below the core, which nobody renews and the test's end closes. gone
-// is told what is lost; nil if nobody wants to know.
+// Session is a session below the core, which is not renewed and is closed at the test's end. gone
+// receives the losses; nil if the test does not need them.
 func Session(t testing.TB, b driver.Backend, ttl time.Duration, gone func(id string, err error)) driver.Session {
 	t.Helper()
 	if gone == nil {
@@ -24,12 +24,12 @@ func Session(t testing.TB, b driver.Backend, ttl time.Duration, gone func(id str
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		_ = s.Close(ctx) // of many tests the store is dead by then
+		_ = s.Close(ctx) // in many tests the store is dead by then
 	})
 	return s
 }
 
-// Request is for a mutex, under an ID of its own.
+// Request is for a mutex, under a new ID.
 func Request(name string) driver.Request {
 	return RequestAs(name, fmt.Sprintf("test-%d", requests.Add(1)))
 }

@@ -25,7 +25,7 @@ func (f *failing) Errorf(form string, a ...any) { f.said = fmt.Sprintf(form, a..
 func (f *failing) Fatal(a ...any)               { f.said = fmt.Sprint(a...); runtime.Goexit() }
 func (f *failing) Fatalf(form string, a ...any) { f.Errorf(form, a...); runtime.Goexit() }
 
-// said is what a helper fails with.
+// said is the message that a helper fails with.
 func said(t *testing.T, fn func(testing.TB)) string {
 	f, done := &failing{TB: t}, make(chan struct{})
 	go func() {
@@ -41,13 +41,13 @@ func said(t *testing.T, fn func(testing.TB)) string {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for want, fn := range map[string]func(testing.TB){
-			"in vain waited 40s for: rain": func(t testing.TB) {
+			"waited 40s without success for: rain": func(t testing.TB) {
 				testkit.Eventually(t, "rain", func() bool { return false })
 			},
-			"in vain waited 40s for: rain; last seen: sun": func(t testing.TB) {
+			"waited 40s without success for: rain; last seen: sun": func(t testing.TB) {
 				testkit.Until(t, "rain", func() error { return errors.New("sun") })
 			},
-			"in vain waited 40s for: news": func(t testing.TB) { testkit.Await(t, "news", make(chan int)) },
+			"waited 40s without success for: news": func(t testing.TB) { testkit.Await(t, "news", make(chan int)) },
 		} {
 			if got := said(t, fn); got != want {
 				t.Errorf("said %q, want %q", got, want)

@@ -7,8 +7,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// Locking locks in the background, and delivers the lease, or nil for an error. The test's
-// end ends the wait, and so does a time after which nobody expects it any more.
+// Locking locks in the background, and delivers the lease, or nil for an error. The test's end ends
+// the wait, and so does a bound after which a test no longer expects it.
 func Locking(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
 	got, done := make(chan *hasp.Lease, 1), make(chan struct{})
@@ -26,8 +26,8 @@ func Locking(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
 	return got
 }
 
-// Queued is Locking that returns when one entry more stands in the queue, of a store that
-// shows who waits.
+// Queued is Locking that returns when the queue has one entry more, for a store that shows its
+// waiters.
 func Queued(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
 	t.Helper()
 	before := len(Entries(t, c, name))
@@ -36,8 +36,8 @@ func Queued(t testing.TB, c *hasp.Client, name string) <-chan *hasp.Lease {
 	return got
 }
 
-// Waiting is Locking that returns when the client says that it waits, of any store. It is
-// given who makes the client with one option more.
+// Waiting is Locking that returns when the client reports that it waits, for any store. Its
+// argument makes the client with one more option.
 func Waiting(t testing.TB, name string, client func(hasp.Option) *hasp.Client) <-chan *hasp.Lease {
 	t.Helper()
 	waits := make(chan struct{}, 1)
@@ -60,7 +60,7 @@ type Observer func(hasp.Event)
 // Observe calls it.
 func (o Observer) Observe(e hasp.Event) { o(e) }
 
-// Entries are those of a name, holders first, as anybody sees them.
+// Entries are those of a name, holders first, as every client sees them.
 func Entries(t testing.TB, c *hasp.Client, name string) []hasp.Entry {
 	t.Helper()
 	q, err := c.Inspect(Context(t), name)

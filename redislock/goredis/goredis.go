@@ -149,7 +149,7 @@ func (c *conn) node(ctx context.Context, key string) (*redis.Client, error) {
 	return c.client.(*redis.Client), nil // Open has seen to it
 }
 
-func (c *conn) Home(ctx context.Context, key string) string {
+func (c *conn) NodeOf(ctx context.Context, key string) string {
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
 		if master, err := cluster.MasterForKey(ctx, key); err == nil { // it knows, and asks rarely
 			return master.Options().Addr

@@ -1,11 +1,11 @@
 //go:build unix
 
-// Package fencetest holds every fence to the same rule, with the same tests: Rule says what
-// a token may do, Paused stops a real holder of a real lock beyond its TTL, Load has many
+// Package fencetest tests every fence by the same rule, with the same tests: Rule says what a token
+// may do, Paused stops a real holder of a real lock for longer than its TTL, Load makes many
 // holders lose the lock at random while they count.
 //
-// Paused and Load run a second time without the fence and demand that the data is spoiled
-// then: a test that cannot fail proves nothing.
+// Paused and Load run a second time without the fence and then require damaged data: a test that
+// cannot fail proves nothing.
 package fencetest
 
 import "context"
@@ -17,7 +17,7 @@ type Resource interface {
 	Advance(ctx context.Context, name string, token uint64) error
 	Write(ctx context.Context, name string, token uint64, value string) error
 
-	// Overwrite writes as somebody does who has a lock and no fence.
+	// Overwrite writes like a program that has a lock and no fence.
 	Overwrite(ctx context.Context, name, value string) error
 
 	// Read returns the cell's value, "" if nothing has ever been written.

@@ -30,12 +30,12 @@ const (
 	counter    = "counter"
 )
 
-// Load has holders count in the cell, each by reading it once and then writing one more at a
-// time. The lock is real, and taken away at random between two writes, as by a TTL that is
-// over; who has lost it goes on writing, as a process does that was paused. With the fence not
-// one acknowledged write may be lost or come late. Without it the same must spoil the count,
-// or the test would prove nothing. An unfenced target of "" says that another run with the
-// same kind of data proves that; this one is then a shorter variant of it.
+// Load makes holders count in the cell: each reads it once and then writes one more at a time. The
+// lock is real, and is taken away at random between two writes, as by a TTL that has ended; a
+// holder that has lost it continues to write, like a process that was paused. With the fence no
+// acknowledged write may be lost or come late. Without it the same steps must damage the count, or
+// the test would prove nothing. An unfenced target of "" says that another run with the same kind
+// of data proves that; this one is then a shorter variant of it.
 func Load(t *testing.T, open Opener, fencedTarget, unfencedTarget string) {
 	ops := defaultOps
 	if s := os.Getenv(opsEnv); s != "" {
@@ -67,7 +67,7 @@ func Load(t *testing.T, open Opener, fencedTarget, unfencedTarget string) {
 		l.write = func(ctx context.Context, name string, _ uint64, value string) error {
 			return l.resource.Overwrite(ctx, name, value)
 		}
-		// Corruption cannot be taken back, so the run ends as soon as it is there.
+		// Corruption cannot be undone, so the run ends at the first.
 		l.run(func() bool { return l.outOfOrder || len(l.acks) >= 100_000 })
 		if wrong := l.judge(); wrong == "" {
 			t.Error("control: nothing was lost without the fence: this test would not notice one that does nothing")
@@ -133,11 +133,11 @@ func (l *load) over(done func() bool) bool {
 	return l.failures > 0 || done()
 }
 
-// steal takes the lock from its holder. It goes by writes and not by time, so that a slow
-// machine loses it as often for the same work.
+// steal takes the lock from its holder. It counts writes and not time, so that a slow machine loses
+// it as often for the same work.
 func (l *load) steal(ctx context.Context, lease *hasp.Lease) {
 	if l.store.Backend().(driver.Evicter).Evict(ctx, counter, lease.ID()) != nil {
-		return // had been taken before
+		return // it was taken before
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +186,7 @@ func (l *load) hold(ctx context.Context, c *hasp.Client, done func() bool) {
 	}
 }
 
-// fail counts what is expected, and ends the run at anything else.
+// fail counts expected errors, and ends the run at any other.
 func (l *load) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,10 +211,10 @@ func (l *load) acknowledge(a ack) {
 	l.seen[a.value] = true
 }
 
-// judge says what is wrong with the acknowledged writes, or "". Every write was of one more
-// than its writer had read, so without a loss the values are 1, 2, 3 ... and the last is in
-// the cell; and in the order of the values, which is that in which they were applied, no
-// token is smaller than one before it.
+// judge says what is wrong with the acknowledged writes, or "". Every write is one more than its
+// writer had read, so without a loss the values are 1, 2, 3 ... and the last is in the cell; and in
+// the order of the values, which is that in which they were applied, no token is smaller than one
+// before it.
 func (l *load) judge() string {
 	text, err := l.resource.Read(context.Background(), counter)
 	if err != nil {

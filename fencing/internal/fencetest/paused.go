@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// Paused tests what fences exist for, with processes, signals and a lock on a real store:
+// Paused tests the purpose of fences, with processes, signals and a lock on a real store:
 //
 //	first holds the lock                        second waits for it
 //	first writes "first", is about to write again
@@ -40,7 +40,7 @@ func Paused(t *testing.T, open Opener, store, target string) {
 			first.stop()
 
 			second := start(t, k)
-			late := second.hear() // it holds: the first one's TTL is over
+			late := second.hear() // it holds: the first one's TTL has ended
 			if late.Token <= early.Token {
 				t.Fatalf("the second token is %d, the first was %d", late.Token, early.Token)
 			}

@@ -20,7 +20,7 @@ import (
 
 const childEnv = "HASP_GUARDTEST_CHILD"
 
-// task is what a child is started with.
+// task is the input that a child is started with.
 type task struct {
 	Store  string // URL
 	TTL    time.Duration
@@ -28,11 +28,10 @@ type task struct {
 	Target string
 }
 
-// order is what a child is told to do with the token it has: to advance, to write, or to
-// overwrite.
+// order tells a child what to do with its token: advance, write or overwrite.
 type order struct{ Do, Value string }
 
-// report is a child's answer to an order, and before the first one that it holds the lock.
+// report is a child's answer to an order; the first report says that it holds the lock.
 type report struct {
 	Token uint64
 	Held  bool // as the lease says at that moment
@@ -40,8 +39,8 @@ type report struct {
 	Stale *fencing.StaleError
 }
 
-// Main runs a package's tests, or what a test has started this binary again for. TestMain
-// calls it.
+// Main runs a package's tests, or the child for which a test has started this binary again.
+// TestMain calls it.
 func Main(m *testing.M, open Opener) {
 	set := os.Getenv(childEnv)
 	if set == "" {
@@ -59,8 +58,8 @@ func Main(m *testing.M, open Opener) {
 	os.Exit(0)
 }
 
-// run takes the lock and follows orders until its input ends. It never asks again whether it
-// holds the lock: it is the holder that has just asked, whenever its next order comes.
+// run takes the lock and follows orders until its input ends. It never checks again whether it
+// holds the lock: it stands for a holder that has just checked, at any later order.
 func (k task) run(open Opener) error {
 	ctx := context.Background()
 	r, err := open(ctx, k.Target)
@@ -155,14 +154,14 @@ func start(t *testing.T, k task) *child {
 			}
 			select {
 			case c.reports <- r:
-			case <-gone: // nobody listens any more
+			case <-gone: // the test does not listen any more
 				return
 			}
 		}
 	}()
 	t.Cleanup(func() {
 		close(gone)
-		_ = c.cmd.Process.Kill() // also one that is stopped
+		_ = c.cmd.Process.Kill() // even one that is stopped
 		_ = c.cmd.Wait()
 		if t.Failed() {
 			t.Logf("a child's last words: %s", c.words.Bytes())
@@ -193,7 +192,7 @@ func (c *child) do(verb, value string) report {
 	return c.hear()
 }
 
-// must is do for what has to work.
+// must is do for steps that must succeed.
 func (c *child) must(verb, value string) {
 	c.t.Helper()
 	if r := c.do(verb, value); r.Err != "" {

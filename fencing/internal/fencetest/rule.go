@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// Rule tests what a single caller sees: what is let in, what is refused, and with which
-// words. The cells of the target must be empty.
+// Rule tests what a single caller sees: which tokens pass, which are refused, and with which error.
+// The cells of the target must be empty.
 func Rule(t *testing.T, open Opener, target string) {
 	r, err := open(t.Context(), target)
 	if err != nil {
@@ -36,10 +36,10 @@ func tokens(t *testing.T, r Resource) {
 		{5, "an equal token writes again", 5},
 		{4, "late", 5},
 		{4, "", 5},
-		{9, "", 9}, // nothing written, and yet the older one is refused from here on
+		{9, "", 9}, // nothing written, but the older one is refused from here on
 		{5, "late", 9},
-		{9, "the one who advanced", 9},
-		// Beyond what a double can tell apart, which is what Lua computes with.
+		{9, "the advanced one", 9},
+		// Beyond the precision of a double, the number type of Lua.
 		{1<<53 + 1, "large", 1<<53 + 1},
 		{1 << 53, "late by one", 1<<53 + 1},
 		{math.MaxInt64 - 1, "nearly the largest", math.MaxInt64 - 1},
@@ -103,7 +103,7 @@ func names(t *testing.T, r Resource) {
 	}
 }
 
-// input that cannot be right is refused, and nothing is written.
+// invalid input is refused, and nothing is written.
 func input(t *testing.T, r Resource) {
 	const name = "input"
 	if err := r.Write(t.Context(), name, 7, "before"); err != nil {
@@ -134,7 +134,7 @@ func input(t *testing.T, r Resource) {
 	if got := read(t, r, name); got != "before" {
 		t.Errorf("the cell is %q", got)
 	}
-	if err := r.Write(t.Context(), name, 7, "still"); err != nil { // 8 was never here
+	if err := r.Write(t.Context(), name, 7, "still"); err != nil { // 8 was never seen here
 		t.Errorf("the token is refused after that: %v", err)
 	}
 }

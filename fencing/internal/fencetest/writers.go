@@ -4,9 +4,10 @@ package fencetest
 
 import "sync"
 
-// Writers keeps what a fence's Advance returned, for fences whose writes go through that: a
-// Resource's Write must use the writer of the first call with its token, as a program does.
-// Another Advance would refuse what the write itself has to. The zero value is ready for use.
+// Writers keeps the writers that a fence's Advance returned, for fences that write through them: a
+// Resource's Write must use the writer of the first call with its token, as a program does. Another
+// Advance would refuse the stale token, but the write itself must refuse it. The zero value is
+// ready for use.
 type Writers[W any] struct{ all sync.Map }
 
 type writerKey struct {
@@ -14,7 +15,7 @@ type writerKey struct {
 	token        uint64
 }
 
-// Get returns the writer of a token, which advance makes the first time.
+// Get returns the writer of a token; at the first call advance makes it.
 func (w *Writers[W]) Get(target, name string, token uint64, advance func() (W, error)) (W, error) {
 	k := writerKey{target, name, token}
 	if known, ok := w.all.Load(k); ok {

@@ -1,4 +1,4 @@
-// Package retry spaces the tries of an operation that others may have got in the way of.
+// Package retry spaces the tries of an operation that may collide with others.
 package retry
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// Tries is how often an operation is tried unless its caller says otherwise. With the waits
-// below they take about half a second in all: longer than a burst of writers, shorter than
-// what a person or a request should wait without being told.
+// Tries is how often an operation is tried unless its caller says otherwise. With the waits below
+// they take about half a second in all: longer than a burst of writers, shorter than a person or a
+// request should wait without a message.
 const Tries = 10
 
 const (
@@ -21,12 +21,12 @@ const (
 	mostWait  = 128 * time.Millisecond
 )
 
-// Do runs op until it returns again == false, or tries times, or until ctx ends. What err
-// says with again is known not to have been applied. When the tries are over, the result
-// wraps fencing.ErrConflict and the last error.
+// Do runs op until it returns again == false, or tries times, or until ctx ends. A try that returns
+// again was certainly not applied. After the last try, the result wraps fencing.ErrConflict and the
+// last error.
 //
-// The waits grow, so that a crowd thins out, and are drawn from half to all of that, so that
-// two who collided do not collide again at the same instant.
+// The waits grow, so that many writers spread out, and are drawn from the upper half of the bound,
+// so that two that collided do not collide again at the same instant.
 func Do(ctx context.Context, tries int, op func() (again bool, err error)) error {
 	for i, wait := 1, firstWait; ; i, wait = i+1, min(2*wait, mostWait) {
 		again, err := op()
@@ -46,7 +46,7 @@ func Do(ctx context.Context, tries int, op func() (again bool, err error)) error
 	}
 }
 
-// ended adds the context's error where a client library has put it into words of its own.
+// ended adds the context's error if a client library has replaced it by another error.
 func ended(ctx context.Context, err error) error {
 	if over := ctx.Err(); err != nil && over != nil && !errors.Is(err, over) {
 		return errors.Join(over, err)

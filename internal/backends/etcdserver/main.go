@@ -1,8 +1,8 @@
 // Command etcdserver is one member of a current etcd, from etcd's own embed package.
 // It reads etcd's own configuration file (https://etcd.io/docs, "Configuration file").
 //
-// It is a module of its own because etcd's server brings more than a hundred modules,
-// none of which belongs into the graph of a lock library.
+// It is a separate module because etcd's server brings more than a hundred modules, none of which
+// belongs into the graph of a lock library.
 package main
 
 import (

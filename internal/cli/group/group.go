@@ -1,16 +1,16 @@
-// Package group runs one command in a process group of its own and tells when the whole
-// group is gone, not only its first process: what a command leaves running in the
-// background still works under its lock.
+// Package group runs one command in a separate process group and reports when the whole group is
+// gone, not only its first process: what a command leaves running in the background still runs
+// under its lock.
 //
-// A process can leave its group (setsid, setpgid: daemons, and the jobs of a shell with
-// job control). It is then nobody's any more: neither waited for nor signalled.
+// A process can leave its group (setsid, setpgid: daemons, and the jobs of a shell with job
+// control). Then this package neither waits for it nor signals it.
 //
 // If this process is killed, so is the group: see guardian_unix.go.
 package group
 
 import "syscall"
 
-// Event is told by [Group.Events], in the order in which things happened.
+// Event is one of [Group.Events], which come in the order in which they happened.
 type Event struct {
 	Kind   Kind
 	Signal syscall.Signal // of Stopped
@@ -22,14 +22,14 @@ type Event struct {
 type Kind int
 
 const (
-	// Stopped: the command was stopped, by job control or by somebody's SIGSTOP.
+	// Stopped: the command was stopped, by job control or by a SIGSTOP.
 	Stopped Kind = iota
 	// Exited: the command itself has ended; others of its group may live.
 	Exited
-	// Failed: the command could not be executed. In the place of Exited.
+	// Failed: the command could not be executed. It comes instead of Exited.
 	Failed
-	// Unguarded: no guardian could be started. If this process is killed, all of the group
-	// but the command itself lives on. It is tried again; Guarded tells of success.
+	// Unguarded: no guardian could be started. If this process is killed, all of the group but the
+	// command itself lives on. The package tries again; Guarded reports success.
 	Unguarded
 	// Guarded: another guardian has taken the place of one that had died or was missing.
 	Guarded

@@ -12,8 +12,8 @@ import (
 )
 
 // TERM and CONT come while the launcher is not the command yet, and before they are handed out the
-// command has stopped itself. It ends all the same: the CONT comes with the TERM. (It was sent at
-// once, to nobody who was stopped, and the TERM waited for somebody to continue the command.)
+// command has stopped itself. It still ends: the CONT comes with the TERM. (It used to be sent at
+// once, when nothing was stopped, and the TERM waited for a continue of the command.)
 func TestStoppedBeforeItsSignals(t *testing.T) {
 	goOn := filepath.Join(t.TempDir(), "go")
 	g, err := Start("/bin/sh", []string{"sh", "-c", "until [ -e " + goOn + " ]; do sleep 0.01; done; kill -STOP $$; exec sleep 1000"}, os.Environ())
@@ -42,7 +42,7 @@ func TestStoppedBeforeItsSignals(t *testing.T) {
 	if e := testkit.Await(t, "the end", g.Events()); e.Kind != Exited || e.Status.Signal != syscall.SIGTERM {
 		t.Errorf("got %v", e)
 	}
-	if e := testkit.Await(t, "nobody left", g.Events()); e.Kind != Gone {
+	if e := testkit.Await(t, "an empty group", g.Events()); e.Kind != Gone {
 		t.Errorf("got %v", e)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// There is no parent-death signal and nobody may adopt orphans here: the guardian kills
-// the whole group, and awaitGone looks from time to time.
+// Here is no parent-death signal, and a process cannot adopt orphans: the guardian kills the whole
+// group, and awaitGone polls.
 func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

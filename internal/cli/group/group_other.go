@@ -4,9 +4,8 @@ package group
 
 import "os"
 
-// Supported says whether commands can be run in groups. Windows has no process groups
-// that signals reach; its substitute, a job object, would have to be built and tested of
-// its own.
+// Supported says whether commands can be run in groups. Windows has no process groups that signals
+// reach; its substitute, a job object, would need a separate implementation and tests.
 const Supported = false
 
 // IsTerminal reports whether f is a character device.

@@ -42,11 +42,10 @@ func events(t *testing.T, g *group.Group) []group.Event {
 	}
 }
 
-// A status that is told after Gone is told to nobody: the command would seem to have
-// succeeded.
+// A status after Gone has no reader: the command would seem to have succeeded.
 //
 //	reaper: wait4 takes the command in
-//	                                   awaitGone: nobody is left, tells Gone
+//	                                   awaitGone: none is left, tells Gone
 //	reaper: tells Exited
 func TestStatusIsToldBeforeGone(t *testing.T) {
 	for i := range 100 {
@@ -78,7 +77,7 @@ func TestGroupsAtOnce(t *testing.T) {
 				t.Errorf("command %d ended with %d", c[0], c[1])
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("a command's end was told to nobody")
+			t.Fatal("a command's end was not reported")
 		}
 	}
 }
@@ -112,8 +111,8 @@ func TestSignalReachesAllAndGoneComesLast(t *testing.T) {
 	}
 }
 
-// What cannot be executed is told in the place of an end. ENOENT is also the error of a
-// script whose interpreter is missing, so it is not one of the path's alone.
+// If the command cannot be executed, Failed comes instead of its end. ENOENT is also the error of a
+// script whose interpreter is missing, so it does not always mean the path.
 func TestWhatCannotBeExecutedIsTold(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("no program"), 0o755); err != nil {

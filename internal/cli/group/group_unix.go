@@ -26,7 +26,7 @@ type Group struct {
 	exited  chan struct{} // closed once Exited or Failed has been told
 	changed chan struct{} // some child was reaped: look again whether the group is gone
 	gone    chan struct{} // closed before Gone is told
-	member  int           // one seen at work last; this and zombies belong to awaitGone
+	member  int           // one seen at work last; only awaitGone uses this and zombies
 	zombies []int         // those seen last
 
 	guardian guardian
@@ -36,15 +36,15 @@ type Group struct {
 
 	mu      sync.Mutex
 	holding bool             // signals are not handed out yet
-	held    []syscall.Signal // for the command, which is not there yet
+	held    []syscall.Signal // for the command, which does not run yet
 }
 
-// Start runs path in a new process group with this process's standard files. argv[0] is
-// the command's name for itself, as in execve. That path cannot be executed is told by an
-// event: what this process has to watch must not wait for a file system.
+// Start runs path in a new process group with this process's standard files. argv[0] is the
+// command's name for itself, as in execve. An event reports that path cannot be executed: this
+// process watches a lock and must not wait for a file system.
 func Start(path string, argv, env []string) (*Group, error) {
 	g := &Group{
-		// Room for all that can come while the reader is busy; beyond that the reaper waits.
+		// Room for the events that can come while the reader is busy; with more the reaper waits.
 		events: make(chan Event, 16),
 		exited: make(chan struct{}), changed: make(chan struct{}, 1), gone: make(chan struct{}),
 		launched: make(chan struct{}),
@@ -53,9 +53,9 @@ func Start(path string, argv, env []string) (*Group, error) {
 	unguarded := g.guardian.start(0) // before the command: see spawn
 	started := make(chan error)
 	go func() {
-		// The parent-death signal is sent when the thread that forked ends, not the
-		// process. Left to the scheduler, the thread may end at any time and the command
-		// be killed for nothing: so this goroutine keeps it until the group is gone.
+		// The parent-death signal is sent when the thread that forked ends, not the process.
+		// Without a lock on the thread, it may end at any time and the command would be killed for
+		// nothing: so this goroutine keeps it until the group is gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := g.fork(path, argv, env)
@@ -73,8 +73,8 @@ func Start(path string, argv, env []string) (*Group, error) {
 	return g, nil
 }
 
-// fork starts the command, by a launcher. Without a guardian it needs none, and may not have
-// one, if what could not be started is this program's own binary.
+// fork starts the command by a launcher. Without a guardian it needs no launcher, and may not get
+// one, if this program's own binary could not be started.
 func (g *Group) fork(path string, argv, env []string) (err error) {
 	children.watch(g)
 	defer func() {
@@ -95,7 +95,7 @@ func (g *Group) fork(path string, argv, env []string) (err error) {
 	}
 	defer w.Close()
 	attr.Files = append(attr.Files, lifeline.Fd(), w.Fd())
-	self, _ := executable() // as of the guardian, a moment ago
+	self, _ := executable() // the guardian has used the same path a moment ago
 	g.holding = true
 	g.id, err = children.fork(self, append([]string{os.Args[0], spawn.Launch, ignored(), path}, argv...), attr, g.tell)
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *Group) fork(path string, argv, env []string) (err error) {
 	return nil
 }
 
-// ignored are the signals that this process ignores and the command is to.
+// ignored are the signals that this process ignores and that the command shall ignore.
 func ignored() string {
 	var numbers []string
 	for n := 1; n < 32; n++ {
@@ -117,8 +117,8 @@ func ignored() string {
 	return strings.Join(numbers, ",")
 }
 
-// awaitLaunch reads to the end, which comes when the launcher has become the command or is
-// dead, and hands out the signals that came before.
+// awaitLaunch reads to the end, which comes when the launcher has become the command or is dead,
+// and then passes on the signals that came before.
 func (g *Group) awaitLaunch(r *os.File) {
 	defer close(g.launched)
 	defer r.Close()
@@ -136,18 +136,18 @@ func (g *Group) awaitLaunch(r *os.File) {
 
 func (g *Group) handOutLocked() {
 	for _, sig := range g.held {
-		_ = syscall.Kill(-g.id, sig) // that it is gone by now is told soon
+		_ = syscall.Kill(-g.id, sig) // an error because it is gone is reported soon, by Gone
 	}
 	g.held = nil
 }
 
-// Signal sends a signal to every process of the group. It must not be called after Gone:
-// the number may be somebody else's by then.
+// Signal sends a signal to every process of the group. It must not be called after Gone: another
+// process may have the number by then.
 //
-// A launcher, which is a Go program for a millisecond, does not take signals as the command
-// would: USR1 would be lost and QUIT be answered with a dump. They are held until it is the
-// command. Those of which nobody is asked are not. CONT is sent and held, for the sake of the TERM
-// before it: between becoming the command and being sent what was held it may stop itself.
+// A launcher is a Go program for a millisecond, and does not take signals as the command would:
+// USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has become the
+// command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
+// before it: between becoming the command and getting the held signals it may stop itself.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +166,7 @@ func (g *Group) Signal(sig syscall.Signal) error {
 	return syscall.Kill(-g.id, sig)
 }
 
-// tell is what the reaper has to say of the command's own process.
+// tell receives the reaper's reports about the command's own process.
 func (g *Group) tell(_ int, ws syscall.WaitStatus) {
 	if ws.Stopped() {
 		g.events <- Event{Kind: Stopped, Signal: ws.StopSignal()}
@@ -184,18 +184,18 @@ func (g *Group) tell(_ int, ws syscall.WaitStatus) {
 	close(g.exited)
 }
 
-// Events tells what happens to the group, until Gone.
+// Events reports what happens to the group, until Gone.
 func (g *Group) Events() <-chan Event { return g.events }
 
-// awaitGone watches the group until nobody is in it.
+// awaitGone watches the group until no process is left in it.
 //
-// Orphans of the group become our children where the system lets us adopt them (see
-// adopt), and each death is then told by the reaper. The others have a living parent
-// outside of the group, or are adopted by init: for their sake we also look from time to
-// time. The number cannot be another's group meanwhile: the kernel gives it to no new
-// process as long as one is in the group, and we look again within 100 ms after the last.
+// Orphans of the group become children of this process where the system allows it (see adopt); then
+// the reaper reports each death. The others have a living parent outside of the group, or init
+// adopts them: for them awaitGone also polls. The number cannot become another group's meanwhile:
+// the kernel gives it to no new process while one is in the group, and awaitGone looks again within
+// 100 ms after the last has gone.
 func (g *Group) awaitGone() {
-	<-g.exited // it has been reaped, but not told, for a moment in which the group is empty
+	<-g.exited // for a moment the group is empty, and the end is reaped but not reported
 	for delay := time.Millisecond; g.Signal(0) != syscall.ESRCH && g.working(); {
 		select {
 		case <-g.changed:

@@ -13,26 +13,25 @@ import (
 	"github.com/hasplock/hasp/internal/cli/group/spawn"
 )
 
-// guardian is a second process of this program that kills the group if we die without
-// having cleaned up: by kill -9, by the kernel for lack of memory, by a crash. The
-// parent-death signal alone would leave a script's children at work, without a lock and
-// beside the next holder.
+// guardian is a second process of this program. It kills the group if hasp dies without having
+// cleaned up: by kill -9, by the kernel for lack of memory, by a crash. The parent-death signal
+// alone would leave a script's children running, without a lock and beside the next holder.
 //
-// It reads from a pipe, the lifeline, whose writing end is ours, and which the kernel closes
-// with us. It is started before the command and told the group's number by the launcher,
-// which becomes the command (see spawn): there is no moment in which the command is at work
-// and unguarded. It has its own session, so that neither the terminal's signals nor a kill of
-// our process group reaches it, and ignores every signal that can be ignored.
+// It reads from a pipe, the lifeline. hasp has the writing end, which the kernel closes when hasp
+// dies. It is started before the command and told the group's number by the launcher, which becomes
+// the command (see spawn): there is no moment in which the command runs unguarded. It has its own
+// session, so that neither the terminal's signals nor a kill of hasp's process group reaches it,
+// and ignores every signal that can be ignored.
 //
-// Nobody kills it by its number. It is dismissed by a word on the lifeline: it may have died
-// long ago, and the number be an innocent process's, where numbers are few (a PID namespace).
+// hasp never kills it by its number but dismisses it by a message on the lifeline: it may have died
+// long ago, and an unrelated process may have the number, where numbers are few (a PID namespace).
 //
-// What it cannot do: be there before the kernel has released a lock that dies with this
-// process (the file store's). The next holder may have it about a millisecond before the
-// last of the old group is dead. The road not taken: holding the command in a PID
-// namespace closes that gap, but needs privileges and changes what the command sees.
+// What it cannot do: be there before the kernel has released a lock that dies with this process
+// (the file store's). The next holder may have it about a millisecond before the last of the old
+// group is dead. The alternative, running the command in a PID namespace, closes that gap, but
+// needs privileges and changes what the command sees.
 type guardian struct {
-	died chan struct{} // buffered by one: a death that is known about stands for all
+	died chan struct{} // buffered by one: one death that is noticed stands for all
 
 	mu        sync.Mutex
 	lifeline  *os.File // nil: there is none
@@ -41,7 +40,7 @@ type guardian struct {
 
 var errDismissed = errors.New("dismissed")
 
-// start starts one for group id. 0 is for a group that a launcher will name.
+// start starts a guardian for group id; 0 if a launcher will name the group.
 func (k *guardian) start(id int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,8 +57,8 @@ func (k *guardian) start(id int) error {
 		return err
 	}
 	defer r.Close()
-	// Its standard files are not ours: after our death it must not hold a pipe open that
-	// somebody reads to its end. It has nothing to say.
+	// It does not inherit the standard files: after hasp's death it must not hold a pipe open that
+	// another process reads to its end. It writes nothing.
 	_, err = children.fork(self, []string{os.Args[0], spawn.Guard}, &syscall.ProcAttr{
 		Dir: "/", Files: []uintptr{r.Fd(), r.Fd(), r.Fd()}, Sys: guardianAttr(),
 	}, k.tell)
@@ -74,9 +73,9 @@ func (k *guardian) start(id int) error {
 	return nil
 }
 
-// tell is what the reaper has to say of it. The reaper's goroutine is here and not reaping,
-// so the number of a stopped one is still its own. Stopped it would be of no use to us: not
-// every system continues it for us when we die.
+// tell receives the reaper's reports about the guardian. The reaper's goroutine runs it and so does
+// not reap now, hence the number of a stopped guardian is still its own. A stopped guardian must be
+// continued: not every system continues it when hasp dies.
 func (k *guardian) tell(pid int, ws syscall.WaitStatus) {
 	if ws.Stopped() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -88,7 +87,7 @@ func (k *guardian) tell(pid int, ws syscall.WaitStatus) {
 	}
 }
 
-// dismiss ends the guardian, while the group's number cannot be another's yet.
+// dismiss ends the guardian while no other group can have the group's number yet.
 func (k *guardian) dismiss() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,8 +98,8 @@ func (k *guardian) dismiss() {
 	k.hangUp()
 }
 
-// write says a number on the lifeline. It fails if the guardian is dead, of which the reaper
-// tells. It does not block: a few of them are all that is ever in the pipe.
+// write sends a number on the lifeline. It fails if the guardian is dead, which the reaper reports.
+// It does not block: the pipe never holds more than a few numbers.
 func (k *guardian) write(number int) {
 	_, _ = k.lifeline.Write(append(strconv.AppendInt(nil, int64(number), 10), '\n'))
 }
@@ -119,8 +118,8 @@ const (
 )
 
 // keepGuarded replaces the group's guardian whenever it has died or could not be started. The
-// command is not refused its run for lack of one (no more processes allowed, say): the
-// parent-death signal still stands. unguarded is why there is none to begin with.
+// command runs even without a guardian (no more processes allowed, say): the parent-death signal
+// still protects it. unguarded is the reason why there is none at the start.
 func (g *Group) keepGuarded(unguarded error) {
 	err, told := unguarded, false
 	for rest, born := time.Duration(0), time.Now(); ; {
@@ -153,7 +152,7 @@ func (g *Group) keepGuarded(unguarded error) {
 	}
 }
 
-// inform is for what need not be told any more once the group is gone.
+// inform sends an event that is no longer needed once the group is gone.
 func (g *Group) inform(e Event) {
 	select {
 	case g.events <- e:

@@ -15,10 +15,10 @@ import (
 	"syscall"
 )
 
-// KeepIgnored has the signals that our parent had us ignore stay ignored, for us and for the
-// command, as without us. Go sees to HUP and INT and leaves those of job control alone. The
-// others it takes over before any code of ours runs, and does not say what they were: where
-// that cannot be found out, the command gets them with their default effect.
+// KeepIgnored keeps the signals ignored that the parent process ignored, for hasp and for the
+// command, as without hasp. Go keeps HUP and INT ignored and does not touch those of job control.
+// It takes over the others before any code of hasp runs, and does not report their former state:
+// where that cannot be found out, the command gets them with their default effect.
 func KeepIgnored() {
 	ignored := ignoredNow()
 	if handlers, err := handlersBefore(); err == nil {
@@ -35,8 +35,8 @@ func KeepIgnored() {
 	}
 }
 
-// handedOn lacks CHLD, since the kernel would take in our children's statuses for us, and
-// those that tell of a program's own mistakes.
+// handedOn lacks CHLD, since the kernel would then reap our children itself, and the signals that
+// report a program's own faults.
 var handedOn = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
 	syscall.SIGALRM, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM,
@@ -44,7 +44,7 @@ var handedOn = []syscall.Signal{
 }
 
 const (
-	sigIgn = 1 // SIG_IGN, in a handler's place
+	sigIgn = 1 // SIG_IGN, in the place of a handler
 	self   = "/proc/self/exe"
 )
 
@@ -57,12 +57,12 @@ func ignoredNow() uint64 {
 	return set
 }
 
-// handlersBefore is what Go's runtime found in the place of the handlers that it installed:
-// its variable fwdSig, by number. No function of Go's gives access to it, so it is looked up
-// in the program's table of symbols and read from our memory: as a file, so that a mistake is
-// an error and not a crash. It is not found in a program without symbols (strip, -ldflags=-s),
-// or if Go renames it; TestIgnoredSignalsStayIgnored sees that. The road not taken, a constructor in
-// C, needs cgo, a C compiler for everybody who builds hasp, and the C library for the rest.
+// handlersBefore are the handlers that Go's runtime replaced by its own: its variable fwdSig, by
+// number. No Go function gives access to it, so it is looked up in the program's symbol table and
+// read from this process's memory: as a file, so that a mistake is an error and not a crash. It is
+// not found in a program without symbols (strip, -ldflags=-s), or if Go renames it;
+// TestIgnoredSignalsStayIgnored checks that. The alternative, a constructor in C, needs cgo: a C
+// compiler to build hasp and the C library to run it.
 func handlersBefore() ([]uint64, error) {
 	program, err := elf.Open(self)
 	if err != nil {
@@ -72,7 +72,7 @@ func handlersBefore() ([]uint64, error) {
 	if program.Class != elf.ELFCLASS64 || program.ByteOrder != binary.ByteOrder(binary.LittleEndian) {
 		return nil, errors.ErrUnsupported
 	}
-	// Where the program lies in memory: a function of ours, here and in the table.
+	// The program's offset in memory: the address of a function here, compared with the table.
 	here := runtime.FuncForPC(reflect.ValueOf(KeepIgnored).Pointer())
 	found, err := symbols(program, "runtime.fwdSig", here.Name())
 	if err != nil {
@@ -95,8 +95,8 @@ func handlersBefore() ([]uint64, error) {
 	return handlers, nil
 }
 
-// symbols looks names up in a table of some 50,000, which elf's own function would read and
-// turn into as many values: this takes a millisecond.
+// symbols looks names up in a table of some 50,000, which the function of package elf would turn
+// into as many values: this takes a millisecond.
 func symbols(program *elf.File, names ...string) ([]elf.Sym64, error) {
 	entries, done, err := mapped(program, ".symtab")
 	if err != nil {
@@ -124,7 +124,7 @@ func symbols(program *elf.File, names ...string) ([]elf.Sym64, error) {
 	return found, nil
 }
 
-// mapped is a section without a copy of it.
+// mapped is a section, not copied.
 func mapped(program *elf.File, name string) (section []byte, done func(), err error) {
 	s := program.Section(name)
 	if s == nil {

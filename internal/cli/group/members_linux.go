@@ -12,16 +12,16 @@ import (
 	"syscall"
 )
 
-// working tells a group in which somebody is at work from one of zombies. A zombie whose
-// parent, outside of the group, does not wait for it cannot be killed and does nothing: it
-// must not hold the lock for ever. kill counts it, so this looks into /proc, and keeps to one
-// member as long as that is at work, since looking at all processes of a machine takes
-// milliseconds.
+// working tells a group in which a process runs from a group of zombies. A zombie whose parent,
+// outside of the group, does not wait for it cannot be killed and does nothing: it must not hold
+// the lock for ever. kill counts zombies, so this reads /proc. It watches one member while that
+// runs, since reading all processes of a machine takes milliseconds.
 //
-// A member may fork and end while we look, and its child have a number that we have passed
-// already. Its own zombie is then new, or it was reaped and is missing: so only two looks in a
-// row that find the same zombies and nobody else are believed. Where not everybody can be seen
-// (no /proc, that of another PID namespace, hidepid) kill's word stands.
+// A member may fork and end during the look, and its child may have a number that the look has
+// already passed. The member's own zombie is then new, or it was reaped and is missing: so the
+// group counts as dead only after two looks in a row that find the same zombies and no other
+// process. Where /proc does not show all processes (no /proc, that of another PID namespace,
+// hidepid) the answer of kill counts.
 func (g *Group) working() bool {
 	if g.member != 0 {
 		if p, err := readProcess(g.member); err == nil && p.group == g.id && !p.zombie {
@@ -46,10 +46,10 @@ func (g *Group) working() bool {
 	return !same
 }
 
-// OutOfReach are the members at work that take no signals from us: they run as another user.
-// A signal to the whole group is reported as sent if one of it has got it.
+// OutOfReach are the running members that this process may not signal: they run as another user. A
+// signal to the whole group is reported as sent if one member has got it.
 func (g *Group) OutOfReach() []Member {
-	all, _ := processesOf(g.id) // as far as they can be seen
+	all, _ := processesOf(g.id) // as far as they are visible
 	var out []Member
 	for _, p := range all {
 		if !p.zombie && syscall.Kill(p.id, 0) == syscall.EPERM {
@@ -59,14 +59,14 @@ func (g *Group) OutOfReach() []Member {
 	return out
 }
 
-// process is what /proc says of one.
+// process is a process as /proc shows it.
 type process struct {
 	id, group int
 	zombie    bool
 }
 
-// processesOf are all processes of a group, in the order of their numbers. An error says that
-// there may be others.
+// processesOf are all processes of a group, in the order of their numbers. After an error there may
+// be more.
 func processesOf(group int) ([]process, error) {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return nil, errors.New("no /proc of this PID namespace")
@@ -119,7 +119,8 @@ func readProcess(id int) (process, error) {
 	return process{id, group, dead}, err
 }
 
-// realUser is whose process it is: who may signal it is decided by that. -1 is not known.
+// realUser is the user that the process belongs to, which decides who may signal it. -1 means
+// unknown.
 func realUser(id int) int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
 	_, rest, _ := strings.Cut(string(text), "\nUid:")

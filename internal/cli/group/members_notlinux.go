@@ -2,7 +2,7 @@
 
 package group
 
-// working: no portable call tells a zombie from a process at work.
+// working: no portable call tells a zombie from a running process.
 func (g *Group) working() bool { return true }
 
 // OutOfReach is not known here.

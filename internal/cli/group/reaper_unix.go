@@ -10,28 +10,28 @@ import (
 	"syscall"
 )
 
-// reaper takes in the status of every child of this process: the commands, their adopted
-// orphans, the guardians. There is one for all, since it cannot ask for less than "any
-// child" without missing the orphans, whose numbers it does not know.
+// reaper reaps every child of this process: the commands, their adopted orphans, the guardians.
+// There is one for all, since it must wait for "any child": it does not know the numbers of the
+// orphans.
 //
-// It reaps with mu held and never waits there. So whoever holds mu knows of a number in the
-// table that it is still that process's: the system gives it to nobody before it is reaped.
-// The road not taken, a wait that blocks without mu, leaves a moment after it in which the
-// number is free and the table does not say so: a fork may get it, and the old status.
+// It reaps with mu held and never waits there. So while a goroutine holds mu, a number in the table
+// still belongs to that process: the system reuses no number before its process is reaped. The
+// alternative, a wait that blocks without mu, leaves a moment after it in which the number is free
+// and the table does not show it: a fork may get the number, and the old status.
 type reaper struct {
 	mu      sync.Mutex
 	tell    map[int]func(pid int, ws syscall.WaitStatus) // by number, until the process has ended
-	changed map[*Group]struct{}                          // to be poked when any child has changed
+	changed map[*Group]struct{}                          // to be woken when any child has changed
 	once    sync.Once
 }
 
 var children = reaper{tell: map[int]func(pid int, ws syscall.WaitStatus){}, changed: map[*Group]struct{}{}}
 
-// fork starts a process of which tell is told all changes, by the reaper's goroutine.
+// fork starts a process. The reaper's goroutine calls tell for each change of it.
 func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, tell func(pid int, ws syscall.WaitStatus)) (int, error) {
 	r.once.Do(func() {
 		adopt()
-		born := make(chan os.Signal, 1) // one that is pending stands for all: all are looked at
+		born := make(chan os.Signal, 1) // one pending signal stands for all: all are examined
 		signal.Notify(born, syscall.SIGCHLD)
 		go r.run(born)
 	})
@@ -64,12 +64,12 @@ func (r *reaper) run(changes <-chan os.Signal) {
 			if !more {
 				break
 			}
-			report() // without mu: it may wait for whoever reads the events
+			report() // without mu: it may wait for the reader of the events
 		}
 	}
 }
 
-// next takes in one status, if there is one.
+// next reaps one status, if there is one.
 func (r *reaper) next() (report func(), more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *reaper) next() (report func(), more bool) {
 		}
 	}
 	return func() {
-		if tell != nil { // an orphan's, otherwise
+		if tell != nil { // otherwise it is an orphan's
 			tell(pid, status)
 		}
 	}, true

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// holdingBackTTOU ignores the signal from here on. A thread's mask cannot be set without C
-// here; the price is that commands that elect starts in later terms ignore it, too.
+// holdingBackTTOU ignores the signal from here on. Here a thread's mask cannot be set without C; so
+// the commands that elect starts in later terms ignore it, too.
 func holdingBackTTOU(do func()) {
 	signal.Ignore(syscall.SIGTTOU)
 	do()
 }
 
-// DespiteTOSTOP only runs do: for a few words it is not worth the price above.
+// DespiteTOSTOP only runs do: a few lines of output do not justify the price above.
 func DespiteTOSTOP(do func()) { do() }

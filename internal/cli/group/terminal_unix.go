@@ -12,16 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is the controlling terminal. nil means there is none; its methods then say so.
+// Terminal is the controlling terminal. nil means there is none; its methods work on nil and say
+// so.
 //
-// A command in its own group is in the terminal's background, and reading there stops it
-// (SIGTTIN). The terminal is lent to it at that moment and not before. Whoever never reads
-// from the terminal (make, rsync, a script) never gets it, so Ctrl-C reaches this process
-// and everybody else in its job, as it would without us, and can be counted: twice kills.
-// Whoever does read (an editor, a shell, a password prompt) gets Ctrl-C for itself and
-// must not be killed for it. The road not taken, lending it from the start, would also
-// take it from a pager in the same pipeline. The price: a program that asks whether it is
-// in the foreground before it draws a progress bar is told no.
+// A command in its own group is in the terminal's background, and reading there stops it (SIGTTIN).
+// The terminal is lent to it at that moment and not before. A command that never reads from the
+// terminal (make, rsync, a script) never gets it, so Ctrl-C reaches this process and all others in
+// its job, as it would without hasp, and can be counted: twice kills. A command that does read (an
+// editor, a shell, a password prompt) gets Ctrl-C for itself and must not be killed for it. The
+// alternative, lending it from the start, would also take it from a pager in the same pipeline. The
+// price: a program that asks whether it is in the foreground before it draws a progress bar gets
+// the answer no.
 type Terminal struct {
 	tty *os.File
 }
@@ -42,8 +43,8 @@ func (t *Terminal) Close() {
 	}
 }
 
-// Lend makes g the terminal's foreground group and continues it, if the foreground is ours
-// to give.
+// Lend makes g the terminal's foreground group and continues it, if this process's group has the
+// foreground.
 func (t *Terminal) Lend(g *Group) bool {
 	if t == nil || t.foreground() != syscall.Getpgrp() || !t.set(g.id) {
 		return false
@@ -65,8 +66,8 @@ func (t *Terminal) foreground() int {
 	return id
 }
 
-// set changes the foreground group. From the background that is answered with SIGTTOU,
-// which stops us, unless it is held back.
+// set changes the foreground group. From the background that raises SIGTTOU, which stops this
+// process unless it is held back.
 func (t *Terminal) set(id int) (ok bool) {
 	holdingBackTTOU(func() {
 		ok = unix.IoctlSetPointerInt(int(t.tty.Fd()), unix.TIOCSPGRP, id) == nil
@@ -74,12 +75,13 @@ func (t *Terminal) set(id int) (ok bool) {
 	return ok
 }
 
-// StopSelf stops this process and the rest of its job, as Ctrl-Z would, and returns when
-// they are continued. Where nobody does job control (an orphaned process group) the kernel
-// ignores the signal, and StopSelf returns false soon. So it may otherwise: see Orphaned.
+// StopSelf stops this process and the rest of its job, as Ctrl-Z would, and returns when they are
+// continued. Without job control (an orphaned process group) the kernel ignores the signal, and
+// StopSelf returns false soon. It may also return false in other cases: see Orphaned.
 //
-// TTIN, since TSTP is caught (for the command's sake) and Go does not give a signal its
-// default back once it was. And not STOP, which would stop us where nobody continues us.
+// It sends TTIN, since TSTP is caught (for the command) and Go does not restore the default of a
+// signal that was caught. It does not send STOP, which would stop this process where no shell
+// continues it.
 func StopSelf() (continued bool) {
 	conts := make(chan os.Signal, 1)
 	signal.Notify(conts, syscall.SIGCONT)
@@ -94,13 +96,13 @@ func StopSelf() (continued bool) {
 	}
 }
 
-// Orphaned reports whether our group is one that nobody can give this terminal: its shell
-// has forgotten it, as in (hasp run ... &).
+// Orphaned reports whether no process can give this terminal to our group: its shell has forgotten
+// it, as in (hasp run ... &).
 //
-// The kernel is asked by a request that it refuses in any case, to make group -1 the
-// foreground. Where that may be asked, the answer is EINVAL; from an orphaned group's
-// background it may not, and the answer is another. From the background of a job it stops
-// us, which is what the caller was about to do.
+// It makes a request that the kernel always refuses, to make group -1 the foreground. If the caller
+// may ask, the answer is EINVAL; from an orphaned group's background it may not, and the answer is
+// another. From the background of a job the request stops this process, which the caller was about
+// to do anyway.
 func (t *Terminal) Orphaned() bool {
 	if t == nil {
 		return false
@@ -109,9 +111,9 @@ func (t *Terminal) Orphaned() bool {
 	return errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EIO)
 }
 
-// Leave leaves the terminal's session. g is an orphaned group then, too, since its parent is
-// in another session, and what it reads from the terminal fails (EIO) as it does for every
-// orphaned group: it is not stopped any more for somebody to continue it.
+// Leave leaves the terminal's session. g is an orphaned group then, too, since its parent is in
+// another session, and what it reads from the terminal fails (EIO) as it does for every orphaned
+// group: it is no longer stopped to wait for a continue.
 //
 // The first of a group may not leave, so it joins g for that moment. It reports failure if
 // others are left behind in the group that it was the first of.

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// buildHolder builds the holder without the race detector, whose processes take ten times as
-// long to start: the killer wants to hit the first milliseconds.
+// buildHolder builds the holder without the race detector, whose processes take ten times as long
+// to start: the test must kill in the first milliseconds.
 func buildHolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "holder")
@@ -57,11 +57,11 @@ func startCrew(t *testing.T, holder string, scripts ...string) *crew {
 	return &crew{c, bufio.NewScanner(logged), alive}
 }
 
-// lives waits until nobody lives, and returns an error if somebody goes on.
+// lives waits until no process is left, and returns an error if one keeps running.
 func (c *crew) lives() error {
 	_ = c.alive.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.Copy(io.Discard, c.alive); err != nil {
-		return fmt.Errorf("of %d: %w: somebody lives", c.Process.Pid, err)
+		return fmt.Errorf("of %d: %w: a process keeps running", c.Process.Pid, err)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func ignoresTERM(pid int) bool {
 	return set&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// seed is HASP_SEED, or another each time.
+// seed is HASP_SEED, or a new one each time.
 func seed(t *testing.T) uint64 {
 	s, err := strconv.ParseUint(os.Getenv("HASP_SEED"), 10, 64)
 	if err != nil {
@@ -128,12 +128,12 @@ func rounds(t *testing.T, n int, round func(r *rand.Rand) error) {
 	all.Wait()
 }
 
-// family is a script that has children at work the sooner the better, one of them in the
-// background of a background.
+// family is a script that starts children as soon as possible, one of them in the background of a
+// background.
 const family = "sleep 1000 & (sleep 1000 & sleep 1000) & sleep 1000"
 
-// The holder is killed while its groups come into being, or just after. A guardian that was
-// started after its command, or was told its number later, left children at work:
+// The holder is killed while its groups start, or just after. A guardian that was started after its
+// command, or learned its number later, left children running:
 //
 //	holder: fork command
 //	                      command: fork child
@@ -158,8 +158,8 @@ func TestNobodyOutlivesAKilledHolder(t *testing.T) {
 	})
 }
 
-// The command itself does it, as the first thing: there is no earlier moment. The control is
-// the same script that leaves its parent alone.
+// The command itself kills the holder, as its first action: there is no earlier moment. The control
+// is the same script without the kill.
 func TestCommandThatKillsItsParentTakesNobodyAlong(t *testing.T) {
 	holder := buildHolder(t)
 	rounds(t, 60, func(*rand.Rand) error {
@@ -173,9 +173,9 @@ func TestCommandThatKillsItsParentTakesNobodyAlong(t *testing.T) {
 	}
 }
 
-// Guardians are killed at any time, also while their groups end by themselves. Each group's
-// end is told as it is, nobody innocent is killed for it, and a group whose guardian was
-// replaced is as safe as before.
+// Guardians are killed at any time, also while their groups end by themselves. Each group's end is
+// reported correctly, no unrelated process is killed, and a group whose guardian was replaced is as
+// safe as before.
 func TestGuardiansAreKilled(t *testing.T) {
 	holder := buildHolder(t)
 	const groups = 10
@@ -218,12 +218,12 @@ func TestGuardiansAreKilled(t *testing.T) {
 		t.Error(err)
 	}
 	if err := innocent.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
-		t.Errorf("somebody else's process: %v", err)
+		t.Errorf("an unrelated process: %v", err)
 	}
 }
 
-// The service manager's TERM, a stop, a kill: whatever became of the guardian, who outlives a
-// killed holder?
+// The service manager's TERM, a stop, a kill of the guardian: in no case may a process outlive a
+// killed holder.
 func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 	holder := buildHolder(t)
 	for name, harm := range map[string]func(c *crew, guardian int){
@@ -269,8 +269,9 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 	}
 }
 
-// Signals that our parent had us ignore, the command ignores, too: exactly as without us. Built
-// and not of the test's own binary, which go test strips of its symbols: see group.KeepIgnored.
+// The command ignores the signals that the parent process ignored, exactly as without hasp. This
+// uses a built binary and not the test's, which go test strips of its symbols: see
+// group.KeepIgnored.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	holder := buildHolder(t)
 	const look = "grep SigIgn /proc/self/status"

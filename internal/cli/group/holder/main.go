@@ -1,10 +1,10 @@
 //go:build unix
 
-// Command holder runs each of its arguments as a shell script in a group of its own, all at
-// once, and writes to descriptor 3 what happens: the number of the script and the event. It
-// is for the tests that kill it, a thousand groups' worth: hasp itself takes three times as
-// long to start. They are here and not in package group, whose tests run groups in the test's
-// own process, and such a process takes in the status of every child.
+// Command holder runs each of its arguments as a shell script in a separate group, all at once, and
+// writes to descriptor 3 what happens: the number of the script and the event. It is for the tests
+// that kill it with a thousand groups: hasp itself takes three times as long to start. They are
+// here and not in package group, whose tests run groups in the test's own process, and such a
+// process reaps every child.
 package main
 
 import (

@@ -26,14 +26,13 @@ func init() {
 	os.Exit(127)
 }
 
-// guard kills the group when the last writing end of the lifeline, its standard input,
-// closes without a word of dismissal: hasp is dead, and the launcher either dead or the
-// command.
+// guard kills the group when the last writing end of the lifeline, its standard input, closes
+// without a dismissal: then hasp is dead, and the launcher is dead or has become the command.
 //
-// Nothing but KILL ends it earlier. A TERM that a service manager sends to every process of
-// the service is for hasp to answer, which may give the command a long time for it. One that
-// comes in the millisecond before this line ends it after all, and hasp replaces it: the mask
-// that a process is born with does not help, since Go's runtime unblocks TERM, INT and HUP.
+// Only KILL ends it earlier. A service manager sends TERM to every process of the service; hasp
+// reacts to it, and may give the command a long time. A TERM in the millisecond before this line
+// still ends the guardian, and hasp replaces it: an inherited signal mask does not help, since Go's
+// runtime unblocks TERM, INT and HUP.
 func guard() {
 	signal.Ignore()
 	var all []byte
@@ -47,7 +46,7 @@ func guard() {
 		}
 		all = append(all, buf[:n]...)
 	}
-	if id, ok := last(all); ok && id > 1 { // 1 would be everybody
+	if id, ok := last(all); ok && id > 1 { // 1 would be every process
 		_ = syscall.Kill(-id, syscall.SIGKILL)
 	}
 	os.Exit(0)
@@ -63,20 +62,19 @@ func last(text []byte) (int, bool) {
 	return id, err == nil
 }
 
-// launch tells the guardian the number of its group, which is its own, and becomes the
-// command: args are the numbers of the signals that it is to ignore, its path and its
-// arguments.
+// launch tells the guardian the number of its group, which is the launcher's own, and becomes the
+// command: args are the numbers of the signals that it is to ignore, its path and its arguments.
 //
-// So there is no moment in which the command is at work and the guardian does not know it.
-// If hasp dies before the number is written, the launcher dies (of the parent-death signal)
-// or writes it all the same; what the pipe has got reaches the guardian whoever dies then.
-// The road not taken, hasp writing the number after the fork, leaves the command the time
-// until then: enough to start a child and kill its parent.
+// So there is no moment in which the command runs and the guardian does not know it. If hasp dies
+// before the number is written, the launcher dies (of the parent-death signal) or still writes it;
+// the content of the pipe reaches the guardian even if the launcher then dies. The alternative,
+// hasp writing the number after the fork, leaves the command a moment before that: enough to start
+// a child and kill its parent.
 func launch(args []string) {
 	if len(args) < 3 {
 		return
 	}
-	// Our runtime has taken over the signals that were ignored until it started.
+	// Go's runtime has taken over the signals that were ignored until it started.
 	for n := range strings.SplitSeq(args[0], ",") {
 		if n, err := strconv.Atoi(n); err == nil {
 			signal.Ignore(syscall.Signal(n))
@@ -84,7 +82,7 @@ func launch(args []string) {
 	}
 	syscall.CloseOnExec(Lifeline)
 	syscall.CloseOnExec(Failure)
-	// A guardian that is dead already is replaced by hasp, which tells the next one itself.
+	// If the guardian is dead already, hasp replaces it, and tells the next one the number itself.
 	_, _ = syscall.Write(Lifeline, append(strconv.AppendInt(nil, int64(os.Getpid()), 10), '\n'))
 	err := syscall.Exec(args[1], args[2:], os.Environ())
 	if errno, ok := err.(syscall.Errno); ok {

@@ -12,7 +12,7 @@ func TestHoldOver(t *testing.T) {
 	t.Parallel()
 	read := make(chan struct{})
 	close(read)
-	h := &hold{turn: make(chan struct{}, 1), stop: func() {}, stopped: read, link: &pgxLink{}}
+	h := &heldConn{turn: make(chan struct{}, 1), stop: func() {}, stopped: read, link: &pgxLink{}}
 	ctx := t.Context()
 	if err := h.use(ctx, true, func(context.Context, *pgxLink) error { return nil }); err != nil {
 		t.Fatal(err)

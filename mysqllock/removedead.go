@@ -10,9 +10,9 @@ import (
 // and did not finish within a second has died himself, or welcomes help.
 const dead = "expires <= UTC_TIMESTAMP(6) AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)"
 
-// reap removes dead sessions. Whoever comes by does it: a waiter, a renewal, somebody who
+// removeDead removes dead sessions. Every client helps: a waiter, a renewal, a try that
 // finds a lock taken. The claim keeps five hundred waiters from doing it all at once.
-func (t *table) reap(ctx context.Context, q querier) error {
+func (t *table) removeDead(ctx context.Context, q querier) error {
 	var ids []string
 	err := each(ctx, q, t.named("SELECT id FROM {p}sessions WHERE "+dead+" ORDER BY expires LIMIT 16"), func(r *sql.Rows) error {
 		var id string
@@ -36,8 +36,8 @@ func (t *table) reap(ctx context.Context, q querier) error {
 	return nil
 }
 
-// bury ends a session before its time.
-func (t *table) bury(ctx context.Context, q querier, id string) error {
+// endSession ends a session before its time.
+func (t *table) endSession(ctx context.Context, q querier, id string) error {
 	if _, err := run(ctx, q, t.named("UPDATE {p}sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = ?", id)); err != nil {
 		return err
 	}

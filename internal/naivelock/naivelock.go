@@ -1,11 +1,11 @@
-// Package handmade is the lock that people write by hand on their database, for the controls
+// Package naivelock is the lock that people write by hand on their database, for the controls
 // of fault tests: a row under a primary key, with an owner and an expiry. It works on
 // PostgreSQL, MySQL and MariaDB, and on good days.
 //
 // Its mistakes are those that are found in the wild. The holder does not look at its own
 // deadline, nor at what its renewals answer; it renews through the pool that everybody uses;
-// and whoever gets no answer asks again without knowing whether it has the lock already.
-package handmade
+// and a client without an answer asks again without knowing whether it has the lock already.
+package naivelock
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func Hold(ctx context.Context, t testing.TB, db *sql.DB, name string, ttl time.D
 	return l
 }
 
-// Lease is a lock that somebody believes to hold.
+// Lease is a lock that its owner believes to hold.
 type Lease struct {
 	released atomic.Bool
 	stop     context.CancelFunc
@@ -89,15 +89,15 @@ func Lock(ctx context.Context, db *sql.DB, name string, ttl time.Duration) (*Lea
 		}
 	}()
 	return &Lease{stop: stop, del: func(ctx context.Context) error {
-		_, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM by_hand WHERE name = '%s'", name)) // whoever's it is by now
+		_, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM by_hand WHERE name = '%s'", name)) // also if it is another's by now
 		return err
 	}}, nil
 }
 
-// Held is what the holder believes.
+// Held returns the holder's belief.
 func (l *Lease) Held() bool { return !l.released.Load() }
 
-// Release gives the lock up.
+// Release releases the lock.
 func (l *Lease) Release(ctx context.Context) error {
 	l.released.Store(true)
 	l.stop()

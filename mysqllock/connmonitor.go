@@ -11,14 +11,14 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// alarmed is a connection whose end is noticed when it happens and not when it is next used:
+// monitoredConn is a connection whose end is noticed when it happens and not when it is next used:
 // a lock that is bound to it has ended with it.
 //
 // The client library has no place to ask for that. So once a lock has been held for
 // guardAfter, a goroutine reads from the socket, and stands back whenever the library comes
 // to use it. Two that read at once would take from each other; one that always reads, and
 // hands on what the library asks for, costs each answer the way through a second goroutine.
-type alarmed struct {
+type monitoredConn struct {
 	net.Conn
 
 	mu     sync.Mutex
@@ -39,15 +39,15 @@ const guardAfter = 20 * time.Millisecond
 // readAhead bounds what is kept of a server that talks without being asked.
 const readAhead = 64 << 10
 
-func newAlarmed(c net.Conn) *alarmed {
-	a := &alarmed{Conn: c}
+func newMonitoredConn(c net.Conn) *monitoredConn {
+	a := &monitoredConn{Conn: c}
 	a.post = time.AfterFunc(guardAfter, a.stand)
 	a.post.Stop()
 	return a
 }
 
 // stand reads until the connection ends, at this side or the other, or the library comes.
-func (a *alarmed) stand() {
+func (a *monitoredConn) stand() {
 	a.mu.Lock()
 	if a.onLost == nil || a.busy || a.guard != nil || a.err != nil {
 		a.mu.Unlock()
@@ -84,7 +84,7 @@ func timedOut(err error) bool {
 
 // use keeps the guard away for one call of the library's, and calls him back if he reads. The
 // deadline is ours to set: no configuration of ours has the library set one.
-func (a *alarmed) use() (done func()) {
+func (a *monitoredConn) use() (done func()) {
 	a.mu.Lock()
 	a.busy = true
 	guard := a.guard
@@ -97,7 +97,7 @@ func (a *alarmed) use() (done func()) {
 	return a.used
 }
 
-func (a *alarmed) used() {
+func (a *monitoredConn) used() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.busy = false
@@ -106,7 +106,7 @@ func (a *alarmed) used() {
 	}
 }
 
-func (a *alarmed) Read(p []byte) (int, error) {
+func (a *monitoredConn) Read(p []byte) (int, error) {
 	defer a.use()()
 	a.mu.Lock()
 	n, err := copy(p, a.data), a.err
@@ -121,13 +121,13 @@ func (a *alarmed) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-func (a *alarmed) Write(p []byte) (int, error) {
+func (a *monitoredConn) Write(p []byte) (int, error) {
 	defer a.use()()
 	return a.Conn.Write(p)
 }
 
 // Close ends the guard's reading as well.
-func (a *alarmed) Close() error {
+func (a *monitoredConn) Close() error {
 	err := a.Conn.Close()
 	a.mu.Lock()
 	closed := a.onClose
@@ -140,7 +140,7 @@ func (a *alarmed) Close() error {
 
 // watch has fn called when the connection ends; nil ends that. It reports false if it is
 // known to have ended already.
-func (a *alarmed) watch(fn func()) bool {
+func (a *monitoredConn) watch(fn func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onLost = fn
@@ -152,37 +152,37 @@ func (a *alarmed) watch(fn func()) bool {
 	return a.err == nil
 }
 
-// alarms makes connections that are alarmed, and finds them again by what a *sql.Conn has.
-type alarms struct {
+// connMonitors makes monitored connections, and finds them again by what a *sql.Conn has.
+type connMonitors struct {
 	sqldriver.Connector
-	conns sync.Map // sqldriver.Conn to *alarmed
+	conns sync.Map // sqldriver.Conn to *monitoredConn
 }
 
 type dialedKey struct{}
 
-// newAlarms wraps the configuration's way to dial; the configuration must not be used
+// newMonitors wraps the configuration's way to dial; the configuration must not be used
 // otherwise.
-func newAlarms(cfg *mysql.Config) (*alarms, error) {
+func newConnMonitors(cfg *mysql.Config) (*connMonitors, error) {
 	d := &net.Dialer{Timeout: cfg.Timeout}
 	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		a := newAlarmed(c)
-		if dialed, ok := ctx.Value(dialedKey{}).(**alarmed); ok {
+		a := newMonitoredConn(c)
+		if dialed, ok := ctx.Value(dialedKey{}).(**monitoredConn); ok {
 			*dialed = a
 		}
 		return a, nil
 	}
 	c, err := mysql.NewConnector(cfg)
-	return &alarms{Connector: c}, err
+	return &connMonitors{Connector: c}, err
 }
 
 // Connect remembers which socket belongs to a connection, until the library closes it, as it
 // does with every connection that it gives up.
-func (s *alarms) Connect(ctx context.Context) (sqldriver.Conn, error) {
-	var a *alarmed
+func (s *connMonitors) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	var a *monitoredConn
 	c, err := s.Connector.Connect(context.WithValue(ctx, dialedKey{}, &a))
 	if err == nil && a != nil {
 		a.mu.Lock()
@@ -194,15 +194,15 @@ func (s *alarms) Connect(ctx context.Context) (sqldriver.Conn, error) {
 }
 
 // set has fn called when the connection ends, from a goroutine of the connection's; nil has
-// nobody called. It reports false if the connection has ended already. On a pool of the
-// user's there is no alarm, and the renewals' pings must do.
-func (s *alarms) set(c *sql.Conn, fn func()) (standing bool) {
+// discardLogger called. It reports false if the connection has ended already. On a pool of the
+// user's there is no monitor, and the renewals' pings must do.
+func (s *connMonitors) set(c *sql.Conn, fn func()) (standing bool) {
 	if s == nil {
 		return true
 	}
 	err := c.Raw(func(conn any) error {
 		if v, ok := s.conns.Load(conn); ok {
-			standing = v.(*alarmed).watch(fn)
+			standing = v.(*monitoredConn).watch(fn)
 		}
 		return nil
 	})

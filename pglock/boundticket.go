@@ -20,7 +20,7 @@ type boundSession struct {
 
 	mu     sync.Mutex
 	closed bool
-	grips  map[*grip]bool // those that may have a connection
+	grips  map[*boundTicket]bool // those that may have a connection
 }
 
 // granted is the TTL within the bounds that the connections set.
@@ -28,8 +28,8 @@ func (s *boundSession) granted() time.Duration {
 	return min(max(s.opts.TTL, leastGranted), mostGranted)
 }
 
-// grip is the ticket of a lock that is held by a connection.
-type grip struct {
+// boundTicket is the ticket of a lock that a connection holds.
+type boundTicket struct {
 	session *boundSession
 	request driver.Request
 
@@ -47,17 +47,17 @@ type try struct {
 	ended   chan struct{} // closed when the fields below are set
 	grant
 	err  error
-	hold *hold // if it is held
+	hold *heldConn // if it is held
 }
 
 // Ticket prepares an entry.
 func (s *boundSession) Ticket(r driver.Request) driver.Ticket {
-	return &grip{session: s, request: r}
+	return &boundTicket{session: s, request: r}
 }
 
 // Enqueue starts to take the lock, unless that is under way, and answers how far it is. The
 // taking goes on when the call's context ends, until Leave or Close ends it.
-func (t *grip) Enqueue(ctx context.Context) (driver.Verdict, error) {
+func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -82,7 +82,7 @@ func (t *grip) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-func (t *grip) start() (*try, error) {
+func (t *boundTicket) start() (*try, error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *grip) start() (*try, error) {
 }
 
 // run takes the lock on a connection that nobody else knows.
-func (t *grip) run(ctx context.Context, a *try) {
+func (t *boundTicket) run(ctx context.Context, a *try) {
 	defer close(a.ended)
 	s, b := t.session, t.session.bound
 	c, err := b.link(ctx)
@@ -126,11 +126,11 @@ func (t *grip) run(ctx context.Context, a *try) {
 		b.dropIdle()
 		return
 	}
-	a.hold = newHold(s.done, c, func(err error) { t.lose(a, err) })
+	a.hold = newHeldConn(s.done, c, func(err error) { t.lose(a, err) })
 }
 
 // outcome reads what came of a try.
-func (t *grip) outcome(a *try) (driver.Verdict, error) {
+func (t *boundTicket) outcome(a *try) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *grip) outcome(a *try) (driver.Verdict, error) {
 }
 
 // lose tells that the connection of a held lock has ended.
-func (t *grip) lose(a *try, cause error) {
+func (t *boundTicket) lose(a *try, cause error) {
 	s := t.session
 	s.mu.Lock()
 	mine := t.try == a && !t.left && !t.gone
@@ -164,7 +164,7 @@ func (t *grip) lose(a *try, cause error) {
 
 // Wait returns when the lock is held, or the connection that waits for it has ended: the
 // place in the server's queue has gone with it.
-func (t *grip) Wait(ctx context.Context) (driver.Verdict, error) {
+func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
 	a, gone := t.try, t.gone || s.closed
@@ -187,7 +187,7 @@ func (t *grip) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 // Leave releases, or ends the connection that waits.
-func (t *grip) Leave(ctx context.Context) error {
+func (t *boundTicket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (t *grip) Leave(ctx context.Context) error {
 		return driver.ErrGone
 	}
 	if pid != 0 {
-		return t.bury(ctx, pid)
+		return t.ensureReleased(ctx, pid)
 	}
 	a.cancel() // has no effect on what is held
 	select {
@@ -217,7 +217,7 @@ func (t *grip) Leave(ctx context.Context) error {
 
 // give releases what is held. Without an answer the connection is ended, and with it the
 // lock, as soon as the server sees that.
-func (t *grip) give(ctx context.Context, h *hold) error {
+func (t *boundTicket) give(ctx context.Context, h *heldConn) error {
 	b := t.session.bound
 	var held bool
 	answered := false
@@ -248,7 +248,7 @@ func (t *grip) give(ctx context.Context, h *hold) error {
 	return nil
 }
 
-func (t *grip) forget(pid uint32) {
+func (t *boundTicket) forget(pid uint32) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,9 +256,9 @@ func (t *grip) forget(pid uint32) {
 	delete(s.grips, t)
 }
 
-// bury makes sure that a connection we gave up holds nothing: a network that swallowed the
+// ensureReleased makes sure that a connection we gave up holds nothing: a network that swallowed the
 // answer may have swallowed the end of the connection, too.
-func (t *grip) bury(ctx context.Context, pid uint32) error {
+func (t *boundTicket) ensureReleased(ctx context.Context, pid uint32) error {
 	b := t.session.bound
 	ours := "" // the entry as it is listed: a number that was used again is another's
 	err := b.eachHolder(ctx, t.request.Name, func(e driver.Entry, p int64) {
@@ -287,7 +287,7 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	s.mu.Lock()
-	var holds []*hold
+	var holds []*heldConn
 	for t := range s.grips {
 		select {
 		case <-t.try.ended:
@@ -326,7 +326,7 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 func (s *boundSession) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	var all []*grip
+	var all []*boundTicket
 	for t := range s.grips {
 		all = append(all, t)
 	}

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// gate is passed by everybody once somebody's check has succeeded. Those who come while one
+// successOnce runs a check until it has succeeded once. Callers that come while one
 // checks wait for it: a thousand sessions of one program do not each look at the schema.
-type gate struct {
+type successOnce struct {
 	open atomic.Bool
 	once sync.Once
 	turn chan struct{} // one slot, as in line
 }
 
-func (g *gate) pass(ctx context.Context, check func() error) error {
+func (g *successOnce) pass(ctx context.Context, check func() error) error {
 	if g.open.Load() {
 		return ctx.Err()
 	}
@@ -34,4 +34,4 @@ func (g *gate) pass(ctx context.Context, check func() error) error {
 }
 
 // shut has the next one check again: the tables were not there.
-func (g *gate) shut() { g.open.Store(false) }
+func (g *successOnce) shut() { g.open.Store(false) }

@@ -16,11 +16,11 @@ const (
 	mostStrangers = 5
 )
 
-// strangers looks for keys where this strategy keeps a lock and has something else: two
+// foreignClients looks for keys where this strategy keeps a lock and has something else: two
 // clients that use different strategies, or libraries, on one name do not exclude each other,
 // or refuse each other's keys.
-func (q *queue) strangers(ctx context.Context) ([]driver.Finding, error) {
-	s := &stranger{conn: q.conn, own: q.opts.Strategy}
+func (q *queue) foreignClients(ctx context.Context) ([]driver.Finding, error) {
+	s := &foreignClientCheck{conn: q.conn, own: q.opts.Strategy}
 	for _, kind := range []string{"string", "hash"} {
 		err := scan(ctx, q.conn, q.opts.Prefix+"{*}", kind, func(key string) (bool, error) {
 			return s.look(ctx, strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}"), key)
@@ -32,13 +32,13 @@ func (q *queue) strangers(ctx context.Context) ([]driver.Finding, error) {
 	return s.found, nil
 }
 
-// strangers is the same for a strategy whose keys look like any others: the names that hasp
+// foreignClients is the same for a strategy whose keys look like any others: the names that hasp
 // has taken are known by their counters.
-func (a *attempts) strangers(ctx context.Context) ([]driver.Finding, error) {
+func (a *attempts) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 	if a.opts.NoFence {
 		return nil, nil
 	}
-	s := &stranger{conn: a.conn, own: a.opts.Strategy}
+	s := &foreignClientCheck{conn: a.conn, own: a.opts.Strategy}
 	err := scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", func(counter string) (bool, error) {
 		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
 		name, ours := strings.CutPrefix(key, a.opts.Prefix)
@@ -50,8 +50,8 @@ func (a *attempts) strangers(ctx context.Context) ([]driver.Finding, error) {
 	return s.found, err
 }
 
-// stranger collects findings.
-type stranger struct {
+// foreignClientCheck collects findings.
+type foreignClientCheck struct {
 	conn  redisconn.Conn
 	own   Strategy
 	seen  int
@@ -59,7 +59,7 @@ type stranger struct {
 }
 
 // look judges one key, and wants more until it has seen enough.
-func (s *stranger) look(ctx context.Context, name, key string) (more bool, err error) {
+func (s *foreignClientCheck) look(ctx context.Context, name, key string) (more bool, err error) {
 	s.seen++
 	r := s.conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0)
 	if r.Err != nil {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// line is a session's own connection. It renews, and it listens: one connection for both,
+// sessionConn is a session's own connection. It renews, and it listens: one connection for both,
 // since renewals are a few in a TTL, and each of them proves that the connection on which
 // notifications should arrive is alive. A pool that is exhausted keeps neither from us.
 //
-// A goroutine of its own owns the connection, and sets it up again when it breaks, until
+// One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
-type line struct {
+type sessionConn struct {
 	to      linker
 	channel string // to listen on; "" where nothing can be heard
 
@@ -39,7 +39,7 @@ const dialPause = 150 * time.Millisecond
 
 // start returns when the connection stands and leaves it standing until done ends. ctx
 // bounds the start only.
-func (l *line) start(ctx, done context.Context) error {
+func (l *sessionConn) start(ctx, done context.Context) error {
 	c, err := l.dial(ctx)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (l *line) start(ctx, done context.Context) error {
 }
 
 // ask has something done on the connection. While that is down, it waits for the next.
-func (l *line) ask(ctx context.Context, do func(context.Context, runner) error) error {
+func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
 	a := &asking{ctx: ctx, do: do, answer: make(chan error, 1)}
 	l.mu.Lock()
 	l.asked = append(l.asked, a)
@@ -66,7 +66,7 @@ func (l *line) ask(ctx context.Context, do func(context.Context, runner) error) 
 }
 
 // next takes what was asked, or the right to sleep in a context that ask ends.
-func (l *line) next(done context.Context) (*asking, context.Context, context.CancelFunc) {
+func (l *sessionConn) next(done context.Context) (*asking, context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupt = nil
@@ -82,7 +82,7 @@ func (l *line) next(done context.Context) (*asking, context.Context, context.Can
 	return nil, ctx, cancel
 }
 
-func (l *line) own(done context.Context, c link) {
+func (l *sessionConn) own(done context.Context, c link) {
 	for {
 		l.serve(done, c)
 		c.close()
@@ -97,7 +97,7 @@ func (l *line) own(done context.Context, c link) {
 }
 
 // serve does what is asked and listens in between, until the connection breaks.
-func (l *line) serve(done context.Context, c link) {
+func (l *sessionConn) serve(done context.Context, c link) {
 	for done.Err() == nil {
 		a, asleep, cancel := l.next(done)
 		if a != nil {
@@ -119,7 +119,7 @@ func (l *line) serve(done context.Context, c link) {
 }
 
 // again makes one attempt to connect, after a pause.
-func (l *line) again(done context.Context) link {
+func (l *sessionConn) again(done context.Context) link {
 	timer := time.NewTimer(dialPause + rand.N(dialPause))
 	defer timer.Stop()
 	select {
@@ -138,7 +138,7 @@ func (l *line) again(done context.Context) link {
 }
 
 // refuse tells those who wait for the connection why there is none.
-func (l *line) refuse(err error) {
+func (l *sessionConn) refuse(err error) {
 	l.mu.Lock()
 	asked := l.asked
 	l.asked = nil
@@ -148,7 +148,7 @@ func (l *line) refuse(err error) {
 	}
 }
 
-func (l *line) dial(ctx context.Context) (link, error) {
+func (l *sessionConn) dial(ctx context.Context) (link, error) {
 	c, err := l.to.link(ctx)
 	if err != nil || l.channel == "" {
 		return c, err

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// A connection that we have closed ourselves, because somebody else's context ended just
-// when his answer had arrived or because it seemed to hang, costs the next request a dial. It
+// A connection that we have closed ourselves, because another request's context ended just
+// when its answer had arrived or because it seemed to hang, costs the next request a dial. It
 // once cost it an error, so that a try failed on a store that was in order.
 func TestNextRequestDials(t *testing.T) {
 	server := backends.SharedRedis(t)

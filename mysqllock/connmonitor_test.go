@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// connected is both ends of a connection, ours with an alarm.
-func connected(t *testing.T) (ours *alarmed, theirs net.Conn) {
+// connected is both ends of a connection, ours monitored.
+func connected(t *testing.T) (ours *monitoredConn, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,14 +23,14 @@ func connected(t *testing.T) (ours *alarmed, theirs net.Conn) {
 	if theirs, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	ours = newAlarmed(c)
+	ours = newMonitoredConn(c)
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	return ours, theirs
 }
 
 // What is asked and answered arrives whole and in order, whether the guard has begun to read
 // or not; and then the end is told, once.
-func TestAlarmStandsBack(t *testing.T) {
+func TestMonitorStandsBack(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)
 	go io.Copy(theirs, theirs) // an echo
@@ -78,7 +78,7 @@ func TestAlarmStandsBack(t *testing.T) {
 }
 
 // Nobody reads from a connection that no lock depends on: the library may leave it at rest.
-func TestAlarmOff(t *testing.T) {
+func TestMonitorOff(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)
 	ours.watch(func() { t.Error("told of a connection that nothing depends on") })

@@ -8,10 +8,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// hold is a connection that holds a lock. In between requests a goroutine reads from it,
+// heldConn is a connection that holds a lock. In between requests a goroutine reads from it,
 // so that a server that closes it (killed, restarted, or told to) is heard at once and not
 // at the next renewal.
-type hold struct {
+type heldConn struct {
 	link *pgxLink
 	done context.Context // ends reading, and the connection with it
 	lost func(error)     // called once, unless release comes first
@@ -32,20 +32,20 @@ var errOver = fmt.Errorf("%w: it has been given back", driver.ErrGone)
 // to be told within 50 ms.
 const readAfter = 20 * time.Millisecond
 
-func newHold(done context.Context, c *pgxLink, lost func(error)) *hold {
-	h := &hold{link: c, done: done, lost: lost, turn: make(chan struct{}, 1)}
+func newHeldConn(done context.Context, c *pgxLink, lost func(error)) *heldConn {
+	h := &heldConn{link: c, done: done, lost: lost, turn: make(chan struct{}, 1)}
 	h.read()
 	return h
 }
 
 // read starts the reader; the caller has the turn, or is the only one that knows h.
-func (h *hold) read() {
+func (h *heldConn) read() {
 	ctx, cancel := context.WithCancel(h.done)
 	stopped := make(chan struct{})
 	timer := time.AfterFunc(readAfter, func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
-			err := h.link.wait(ctx, func(string) {}) // nothing is listened to: a stray one is ignored
+			err := h.link.wait(ctx, func(string) {}) // nothing is listened to: others are ignored
 			if err != nil && ctx.Err() == nil {
 				h.lost(err)
 				return
@@ -65,7 +65,7 @@ func (h *hold) read() {
 
 // use interrupts the reader for a request. What do leaves broken is lost; what it ends
 // (last) is not used or read from again.
-func (h *hold) use(ctx context.Context, last bool, do func(context.Context, *pgxLink) error) error {
+func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, *pgxLink) error) error {
 	select {
 	case h.turn <- struct{}{}:
 	case <-ctx.Done():

@@ -7,10 +7,10 @@ import (
 	"errors"
 )
 
-// line is one connection that is kept for one purpose, and made anew when it breaks. What
+// keptConn is one connection that is kept for one purpose, and made anew when it breaks. What
 // must not wait behind others has its own: renewals, which a pool that is used up would
 // turn into losses, and the listening, which occupies a connection for seconds.
-type line struct {
+type keptConn struct {
 	db *sql.DB
 
 	// turn has one slot: whoever has put something in has the connection. A mutex could not
@@ -19,11 +19,11 @@ type line struct {
 	conn *sql.Conn
 }
 
-func newLine(db *sql.DB) *line { return &line{db: db, turn: make(chan struct{}, 1)} }
+func newKeptConn(db *sql.DB) *keptConn { return &keptConn{db: db, turn: make(chan struct{}, 1)} }
 
 // do runs fn on the connection. If the server had closed it while it was idle, which is
 // only found out now and with nothing sent, fn runs again on a new one.
-func (l *line) do(ctx context.Context, fn func(*sql.Conn) error) error {
+func (l *keptConn) do(ctx context.Context, fn func(*sql.Conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -50,7 +50,7 @@ func (l *line) do(ctx context.Context, fn func(*sql.Conn) error) error {
 }
 
 // drop closes the connection for good. The caller has the turn.
-func (l *line) drop() {
+func (l *keptConn) drop() {
 	if l.conn != nil {
 		discard(l.conn)
 		l.conn = nil
@@ -58,7 +58,7 @@ func (l *line) drop() {
 }
 
 // rest gives a working connection back to the pool.
-func (l *line) rest() {
+func (l *keptConn) rest() {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	if l.conn != nil {

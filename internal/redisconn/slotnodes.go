@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// homes knows which node of a cluster has a slot. rueidis knows it too, and does not tell. It is
+// slotNodes knows which node of a cluster has a slot. rueidis knows it too, and does not tell. It is
 // read when it is first needed, and again when a request has found a node silent: a slot that
 // has moved since costs nothing, because requests are not sent by it.
-type homes struct {
+type slotNodes struct {
 	mu     sync.Mutex
 	known  bool
 	bySlot []uint16  // indexes of addrs
-	addrs  []string  // the first is "", for slots that nobody has
+	addrs  []string  // the first is "", for slots without a node
 	next   time.Time // attempt to read, at the earliest
 }
 
@@ -25,33 +25,33 @@ const (
 )
 
 // of returns the node of a slot, or "".
-func (h *homes) of(ctx context.Context, slot uint16, slots func(context.Context) any) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.known && !time.Now().Before(h.next) {
-		h.next = time.Now().Add(slotsPause)
-		h.read(slots(ctx)) // whoever comes meanwhile waits: it is bounded, and rare
+func (s *slotNodes) of(ctx context.Context, slot uint16, slots func(context.Context) any) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known && !time.Now().Before(s.next) {
+		s.next = time.Now().Add(slotsPause)
+		s.read(slots(ctx)) // calls that come meanwhile wait: it is bounded, and rare
 	}
-	if int(slot) >= len(h.bySlot) {
+	if int(slot) >= len(s.bySlot) {
 		return ""
 	}
-	return h.addrs[h.bySlot[slot]]
+	return s.addrs[s.bySlot[slot]]
 }
 
 // forget has the slots read again. Until that has succeeded the old ones are better than none.
-func (h *homes) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.known = false
+func (s *slotNodes) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = false
 }
 
 // read takes the answer of CLUSTER SLOTS apart: [first, last, [host, port, ...], replicas...]...
-func (h *homes) read(answer any) {
+func (s *slotNodes) read(answer any) {
 	ranges, _ := answer.([]any)
 	if len(ranges) == 0 {
 		return
 	}
-	h.known, h.addrs, h.bySlot = true, []string{""}, make([]uint16, 1<<14)
+	s.known, s.addrs, s.bySlot = true, []string{""}, make([]uint16, 1<<14)
 	index := map[string]uint16{}
 	for _, r := range ranges {
 		parts, _ := r.([]any)
@@ -61,18 +61,18 @@ func (h *homes) read(answer any) {
 		first, _ := parts[0].(int64)
 		last, _ := parts[1].(int64)
 		node, _ := parts[2].([]any)
-		if len(node) < 2 || first < 0 || last >= int64(len(h.bySlot)) {
+		if len(node) < 2 || first < 0 || last >= int64(len(s.bySlot)) {
 			continue
 		}
 		host, _ := node[0].(string)
 		port, _ := node[1].(int64)
 		addr := net.JoinHostPort(host, strconv.FormatInt(port, 10))
 		if index[addr] == 0 {
-			index[addr] = uint16(len(h.addrs))
-			h.addrs = append(h.addrs, addr)
+			index[addr] = uint16(len(s.addrs))
+			s.addrs = append(s.addrs, addr)
 		}
 		for slot := first; slot <= last; slot++ {
-			h.bySlot[slot] = index[addr]
+			s.bySlot[slot] = index[addr]
 		}
 	}
 }

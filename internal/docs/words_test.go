@@ -1,0 +1,127 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// avoided are the phrases that plain English does without: a client or a process is "it" or "the
+// client that", and a sentence names its subject. Whole words, in upper or lower case.
+var avoided = []string{
+	"as it were", "for want of", "he", "him", "his", "in vain", "is what", "nobody", "not to be had",
+	"of its own", "of their own", "reckon", "reckoned", "reckons", "whatever", "whoever",
+}
+
+// plain are the directories, with all below them, and the single files that are free of these
+// phrases, sorted. A directory joins the list when it is clean.
+var plain = []string{
+	"CONTRIBUTING.md",
+	"cmd/hasp",
+	"drivertest",
+	"fencing",
+	"gocronhasp",
+	"internal/backends",
+	"internal/broken",
+	"internal/cli",
+	"internal/docs",
+	"internal/faultnet",
+	"internal/history",
+	"internal/metering",
+	"internal/runtests",
+	"internal/testkit",
+	"interop",
+	"otelhasp",
+	"promhasp",
+}
+
+// exceptions are lines in which a phrase is right: the file, a part of the line, and the reason.
+var exceptions = []struct{ file, line, reason string }{}
+
+func TestPlainWords(t *testing.T) {
+	if !slices.IsSorted(plain) {
+		t.Error("the list of clean directories is not sorted")
+	}
+	used := make([]bool, len(exceptions))
+	for _, root := range plain {
+		err := filepath.WalkDir(filepath.Join("../..", root), func(path string, d fs.DirEntry, err error) error {
+			name := filepath.ToSlash(strings.TrimPrefix(path, filepath.FromSlash("../../")))
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md":
+				return nil
+			case name == "internal/docs/words_test.go": // it has the list
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, f := range findPhrases(string(text)) {
+				i := slices.IndexFunc(exceptions, func(e struct{ file, line, reason string }) bool {
+					return e.file == name && strings.Contains(f.text, e.line)
+				})
+				if i >= 0 {
+					used[i] = true
+					continue
+				}
+				t.Errorf("%s:%d: %q in plain English, please: %s", name, f.line, f.phrase, strings.TrimSpace(f.text))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for i, e := range exceptions {
+		if !used[i] {
+			t.Errorf("the exception for %q in %s (%s) is not needed", e.line, e.file, e.reason)
+		}
+	}
+}
+
+// found is a phrase, with its line.
+type found struct {
+	line         int
+	phrase, text string
+}
+
+var (
+	phrases = regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(strings.Join(avoided, "|"), " ", `\s+`) + `)\b`)
+	marker  = regexp.MustCompile(`^\s*(//|>)?\s*`)
+)
+
+// findPhrases looks at each line together with the next one, without the comment marker: a phrase
+// may be broken by the end of a line. It belongs to the line in which it begins.
+func findPhrases(text string) (all []found) {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		first := marker.ReplaceAllString(line, "")
+		both := first
+		if i+1 < len(lines) {
+			both += " " + marker.ReplaceAllString(lines[i+1], "")
+		}
+		for _, m := range phrases.FindAllStringIndex(both, -1) {
+			if m[0] < len(first) {
+				all = append(all, found{i + 1, strings.Join(strings.Fields(both[m[0]:m[1]]), " "), line})
+			}
+		}
+	}
+	return all
+}
+
+// The search finds phrases of any case, across a line break, and as whole words only.
+func TestFindPhrases(t *testing.T) {
+	var have []string
+	for _, f := range findPhrases("// Whoever waits\n\t// is\n\t// what it is; the hero reckoned\nWHATEVER: this hiss, \"whatever_1\"") {
+		have = append(have, f.phrase)
+	}
+	if want := []string{"Whoever", "is what", "reckoned", "WHATEVER"}; !slices.Equal(have, want) {
+		t.Errorf("found %q, want %q", have, want)
+	}
+}
