@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/img/lease.svg")
 
-// The picture is up to date. After a change: go test ./internal/docs -update
+// The file has what leasePicture draws. After a change: go test ./internal/docs -update
 func TestPicture(t *testing.T) {
 	const path = "docs/img/lease.svg"
 	if *update {
