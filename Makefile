@@ -15,7 +15,7 @@ RUNS     ?= 3
 FUZZTIME ?= 10s
 
 # The library's module, and those kept apart so that a user's go.sum does not grow.
-MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod internal/*/*/go.mod)))
+MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod)))
 
 .PHONY: help
 help: ## list the targets
@@ -46,6 +46,8 @@ test: servers ## every store on one topology, on real servers, with the race det
 test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
 	cd bench && go test ./...
 	cd interop && go test ./...
+	cd examples && go test ./...
+	cd examples/driver && go test ./...
 	go run ./internal/runtests long $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-all

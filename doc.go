@@ -25,5 +25,6 @@
 // What is left is the moment between the last check and the effect of a write. Only the
 // resource itself can close it, by refusing a write whose token is smaller than one it
 // has seen. Without that check, exclusion holds while no pause is longer than the safety margin
-// ([WithSafetyMargin]). docs/GUARANTEES.md has the promises, numbered, for each store.
+// ([WithSafetyMargin]). docs/LEASE.md has the states of a lease and the window in which it is
+// trusted, docs/GUARANTEES.md the promises, numbered, for each store.
 package hasp

@@ -43,11 +43,12 @@ func (f *fragile) use() {
 // contend makes the goroutines of every client use f a number of times each, under the lock.
 func (e *env) contend(cs []*client, goroutines, times int, f *fragile, lock func(*client, context.Context) (*hasp.Lease, error)) {
 	e.Helper()
-	// All of them together take as long as the machine takes. What ends it is that nobody is granted.
+	// All of them together may take as long as the machine needs. The test gives up when no client
+	// is granted for a while.
 	ctx, giveUp := context.WithCancelCause(e.Context())
 	defer giveUp(nil)
 	stuck := time.AfterFunc(e.patience(), func() {
-		giveUp(fmt.Errorf("nobody was granted for the suite's patience (%s)", e.patience()))
+		giveUp(fmt.Errorf("no client was granted for the suite's patience (%s)", e.patience()))
 	})
 	defer stuck.Stop()
 	var wg sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	base    string    // of its queue
+	base    string        // of its queue
 	signal  signal.Signal // for Wait
 
 	mu             sync.Mutex

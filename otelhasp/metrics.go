@@ -128,7 +128,7 @@ func (m *Metrics) observable() error {
 // OpenTelemetry itself does not need that: a counter's every reading says since when it counts, so
 // that a first value of 1 is an increase. But Prometheus, where many of them end, does not look at
 // that by default: it compares readings, and a counter that comes into being with its first event
-// never shows it. But the first loss must trigger an alert. A histogram cannot begin like this: it
+// never shows it. And the first loss must trigger an alert. A histogram cannot begin like this: it
 // cannot record an empty value.
 //
 // Another goroutine that counts meanwhile makes the same series, and loses nothing.

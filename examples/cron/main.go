@@ -1,0 +1,101 @@
+// Command cron runs a job exactly once per slot, though every machine starts it at the same time.
+// The same line is in the crontab of each:
+//
+//	0 3 * * *  cron -report /srv/report.txt
+//
+// To try it: go run ./cron & go run ./cron & wait
+//
+// A lock alone gives "one at a time": the second machine runs the job again when the first is
+// done, and a machine that dies in the middle leaves it half done. Exactly once needs two more
+// things. What was done is recorded, and the record is looked at under the lock. And the job's
+// effect and its record are one step: here both are a line of the report, which is replaced as a
+// whole. If the effect is a mail, the step cannot be one: then choose between a record before it
+// (at most once) and after it (at least once).
+//
+// The report is on one machine's disk, and the fence is a file beside it. On several machines it
+// would be a table: see the example inventory.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/examples/internal/store"
+	"github.com/hasplock/hasp/fencing/filefence"
+)
+
+var (
+	report = flag.String("report", filepath.Join(os.TempDir(), "hasp-report.txt"), "the file that the job writes")
+	slot   = flag.String("slot", time.Now().UTC().Truncate(time.Minute).Format(time.RFC3339), "which run this is; the same on all machines")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	store.Exit(run(ctx))
+}
+
+func run(ctx context.Context) (err error) {
+	c, err := store.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+
+	// Lock, not TryLock: if the one ahead dies in the middle, this one does the job.
+	lease, err := c.Mutex("cron/report", hasp.Note(*slot)).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release(context.WithoutCancel(ctx))) }()
+	work, cancel := context.WithCancel(lease.Context()) // ends when the lock is lost
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
+
+	file, err := filefence.Open(*report, lease.Name())
+	if err != nil {
+		return err
+	}
+	// First: an earlier holder that was paused in the middle can no longer replace the file.
+	if err := file.Advance(work, lease.Token()); err != nil {
+		return err
+	}
+	done, err := os.ReadFile(*report)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for line := range strings.Lines(string(done)) {
+		if strings.HasPrefix(line, *slot+" ") {
+			fmt.Println("done before:", strings.TrimSpace(line))
+			return nil
+		}
+	}
+	line, err := job(work)
+	if err != nil {
+		return err
+	}
+	if err := file.Replace(work, lease.Token(), strings.NewReader(string(done)+line)); err != nil {
+		return err // a *fencing.StaleError: the lock was lost, and the next holder has begun
+	}
+	fmt.Println("done:", strings.TrimSpace(line))
+	return nil
+}
+
+// job is the work. It stops when ctx ends, and returns its effect.
+func job(ctx context.Context) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s by %s pid %d\n", *slot, host, os.Getpid()), ctx.Err()
+}

@@ -1,0 +1,29 @@
+package sqlitelock
+
+import (
+	"context"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// What is optional, and one statement: it changes a row that is there, or says ErrGone.
+var (
+	_ driver.Publisher  = (*ticket)(nil)
+	_ driver.Downgrader = (*ticket)(nil)
+	_ driver.Evicter    = (*backend)(nil)
+	_ driver.Namer      = (*backend)(nil)
+	_ driver.Identifier = (*backend)(nil)
+)
+
+func (t *ticket) Publish(ctx context.Context, value []byte) error {
+	return t.session.backend.change(ctx, `UPDATE hasp_entries SET value = ? WHERE id = ? AND expires > `+now, value, t.request.ID)
+}
+
+// Downgrade never makes an entry larger, so that it may come twice.
+func (t *ticket) Downgrade(ctx context.Context, units int64) error {
+	return t.session.backend.change(ctx, `UPDATE hasp_entries SET units = min(units, ?) WHERE id = ? AND expires > `+now, units, t.request.ID)
+}
+
+func (b *backend) Evict(ctx context.Context, name, id string) error {
+	return b.change(ctx, `DELETE FROM hasp_entries WHERE name = ? AND id = ? AND expires > `+now, name, id)
+}

@@ -1,0 +1,115 @@
+// Command inventory takes articles out of a stock in PostgreSQL. The lock has one seller at a time
+// read, think and write; the token has the database refuse one that was paused in between and
+// has lost its lock.
+//
+//	export DATABASE_URL=postgres://user:password@localhost/shop
+//	go run ./inventory -stock 20
+//	go run ./inventory -take 3 & go run ./inventory -take 3 & wait
+//
+// If the new stock followed from the old one in SQL, a plain UPDATE would do, without any lock. A
+// distributed lock is for thinking that takes longer than a transaction should, or that touches
+// more than this database. docs/FENCING.md compares them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/examples/internal/store"
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/pgxfence"
+)
+
+var (
+	stock = flag.Int("stock", 0, "make the tables, and set the stock to this")
+	take  = flag.Int("take", 0, "articles to take, one after the other")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	store.Exit(run(ctx))
+}
+
+func run(ctx context.Context) error {
+	db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	fence, err := pgxfence.New(nil)
+	if err != nil {
+		return err
+	}
+	if *stock > 0 {
+		_, err := db.Exec(ctx, fence.Schema()+`;
+			CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL)`)
+		if err == nil {
+			_, err = db.Exec(ctx, `INSERT INTO inventory VALUES ('widget', $1)
+				ON CONFLICT (item) DO UPDATE SET stock = excluded.stock`, *stock)
+		}
+		return err
+	}
+	c, err := store.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for range *take {
+		err := sell(ctx, c, db, fence)
+		// Stale is the one error that says for certain that nothing was written. After another
+		// one (the lock was lost while the answer was under way) it may have been.
+		for errors.Is(err, fencing.ErrStale) {
+			err = sell(ctx, c, db, fence)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errSoldOut = errors.New("sold out")
+
+func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence.Fence) error {
+	lease, err := c.Mutex("inventory/widget").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	// Its error changes nothing: what was written under the token is written.
+	defer lease.Release(context.WithoutCancel(ctx))
+	work, cancel := context.WithCancel(lease.Context()) // ends when the lock is lost
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
+
+	// Before reading: from here on no earlier holder can write below us.
+	if err := fence.Advance(work, db, lease.Name(), lease.Token()); err != nil {
+		return err
+	}
+	var left int
+	if err := db.QueryRow(work, `SELECT stock FROM inventory WHERE item = 'widget'`).Scan(&left); err != nil {
+		return err
+	}
+	if left == 0 {
+		return errSoldOut
+	}
+	left-- // think; if we are paused here, the next line fails with fencing.ErrStale
+	err = fence.Do(work, db, lease.Name(), lease.Token(), func(tx pgx.Tx) error {
+		_, err := tx.Exec(work, `UPDATE inventory SET stock = $1 WHERE item = 'widget'`, left)
+		return err
+	})
+	if err == nil {
+		fmt.Printf("took one, %d left, token %d\n", left, lease.Token())
+	}
+	return err
+}
