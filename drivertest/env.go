@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,48 +159,6 @@ func (e *env) request(name string, units, capacity int64) driver.Request {
 	}
 }
 
-// client is a Client of the root package on a separate connection, like another machine's. It
-// records its events.
-type client struct {
-	*hasp.Client
-	env *env
-	tap *tap // nil unless made by tapped
-
-	mu      sync.Mutex
-	events  []hasp.Event
-	more    chan struct{} // closed at the next event
-	granted map[grant]int64
-}
-
-// grant is a grant of a client, with the number of times its connection had been disturbed by then.
-type grant struct {
-	name  string
-	token uint64
-}
-
-func (e *env) client() *client { return e.clientOn(e.h.Open(e), nil, e.calm()) }
-
-// clients makes n of them.
-func (e *env) clients(n int) []*client {
-	cs := make([]*client, n)
-	for i := range cs {
-		cs[i] = e.client()
-	}
-	return cs
-}
-
-// tapped is a client whose calls to the driver a test can count, falsify and withhold.
-func (e *env) tapped() *client {
-	p := newTap(e.h.Open(e))
-	return e.clientOn(p, p, e.calm())
-}
-
-// mortal is a tapped client with the harness's TTL: for tests in which leases expire.
-func (e *env) mortal() *client {
-	p := newTap(e.h.Open(e))
-	return e.clientOn(p, p, e.h.TTL)
-}
-
 // calm is a TTL for tests that are not about expiry: a machine that stops for a second must not
 // fail them.
 func (e *env) calm() time.Duration {
@@ -213,101 +170,6 @@ func (e *env) calm() time.Duration {
 		calm <<= e.trial.before
 	}
 	return max(e.h.TTL, calm)
-}
-
-func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
-	e.Helper()
-	c := &client{env: e, tap: p, more: make(chan struct{}), granted: map[grant]int64{}}
-	var err error
-	c.Client, err = hasp.New(b, hasp.WithTTL(ttl), hasp.WithObserver(c))
-	if err != nil {
-		e.Fatalf("new client: %v", err)
-	}
-	e.Cleanup(func() {
-		if p != nil {
-			p.heal() // the test is not about a disorderly end
-		}
-		if err := c.Close(); err != nil {
-			e.Errorf("close of a client: %v", err)
-		}
-	})
-	e.mu.Lock()
-	e.opened, e.clientele = append(e.opened, b), append(e.clientele, c)
-	e.mu.Unlock()
-	e.Cleanup(e.testify) // before anything is closed
-	return c
-}
-
-// Observe records an event, and whether a lease has expired that the test had not disturbed, or
-// the answer to its release was lost without the test's doing: a connection that has been silent
-// for seconds is given up by a machine that is busy for seconds. If the store may have forgotten
-// an entry, the release is then rightly in doubt.
-func (c *client) Observe(ev hasp.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var touched int64
-	if c.tap != nil {
-		touched = c.tap.touched.Load()
-	}
-	var lost *hasp.LostError
-	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
-	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
-	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && c.env.traits.Forgets
-	switch is := (grant{ev.Name, ev.Token}); {
-	case ev.Kind == hasp.EventAcquired:
-		c.granted[is] = touched
-	case expired, doubted:
-		if before, known := c.granted[is]; known && before == touched && c.env.trial != nil {
-			c.env.trial.starve()
-		}
-	}
-	c.events = append(c.events, ev)
-	close(c.more)
-	c.more = make(chan struct{})
-}
-
-// saw returns the events of a kind so far.
-func (c *client) saw(kind hasp.EventKind) (all []hasp.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, ev := range c.events {
-		if ev.Kind == kind {
-			all = append(all, ev)
-		}
-	}
-	return all
-}
-
-// await waits until there have been n events of the kind in all.
-func (c *client) await(kind hasp.EventKind, n int) {
-	c.env.Helper()
-	c.awaitUnless(kind, n, nil)
-}
-
-// awaitUnless fails at once if something ends before that.
-func (c *client) awaitUnless(kind hasp.EventKind, n int, over <-chan struct{}) {
-	c.env.Helper()
-	timeout := time.NewTimer(c.env.patience())
-	defer timeout.Stop()
-	for last := false; ; {
-		c.mu.Lock()
-		more, events := c.more, slices.Clone(c.events)
-		c.mu.Unlock()
-		seen := len(c.saw(kind))
-		switch {
-		case seen >= n:
-			return
-		case last:
-			c.env.Fatalf("saw %d of %d events %q; all there were: %+v", seen, n, kind, events)
-		}
-		select {
-		case <-more:
-		case <-over:
-			last = true // its last events before the end have been recorded
-		case <-timeout.C:
-			last = true
-		}
-	}
 }
 
 // must acquires a free lock.

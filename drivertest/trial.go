@@ -129,7 +129,7 @@ func caller() string {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if file := filepath.Base(f.File); file != "trial.go" && file != "env.go" {
+		if file := filepath.Base(f.File); file != "trial.go" && file != "env.go" && file != "client.go" {
 			return fmt.Sprintf("%s:%d: ", file, f.Line)
 		}
 		if !more {

@@ -26,7 +26,7 @@ func step() string {
 	for {
 		f, more := frames.Next()
 		_, name, suite := strings.Cut(f.Function, "/drivertest.")
-		if file := filepath.Base(f.File); suite && file != "env.go" && file != "drivertest.go" {
+		if file := filepath.Base(f.File); suite && file != "env.go" && file != "client.go" && file != "drivertest.go" {
 			if at := fmt.Sprintf("%s (%s:%d)", name, file, f.Line); near == "" {
 				near = at
 			} else if strings.HasPrefix(name, "test") {

@@ -69,7 +69,6 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	}
 	secure := tlsparams.Take(p)
 	cfg := settings()
-	cfg.DialTimeout = p.Duration("connect_timeout", patience) // bounds the wait for the first token only
 	if err := p.Err(); err != nil {
 		return cfg, nil, err
 	}
@@ -119,6 +118,7 @@ func withPort(host string) (string, error) {
 // settings are those of every client that hasp makes.
 func settings() clientv3.Config {
 	return clientv3.Config{
+		DialTimeout: patience, // bounds the wait for the first token only
 		// Ten seconds is the least that gRPC sends. It is for connections on which nothing is
 		// asked, with a watch say; see lines for the others.
 		DialKeepAliveTime:    10 * time.Second,

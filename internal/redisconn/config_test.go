@@ -39,6 +39,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v, %v", s, got, err)
 		}
 	}
+	if cfg, err := parse(t, "redis://h?tls=true"); err != nil || cfg.TLS == nil {
+		t.Errorf("tls=true: %+v, %v", cfg.TLS, err)
+	}
 	if cfg, err := parse(t, "rediss://h?servername=x"); err != nil || cfg.TLS == nil || cfg.TLS.ServerName != "x" {
 		t.Errorf("rediss: %+v, %v", cfg.TLS, err)
 	}

@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"net/url"
 	"testing"
 
 	"github.com/hasplock/hasp"
@@ -13,13 +12,9 @@ import (
 // client.
 func Open(t testing.TB, storeURL string) driver.Backend {
 	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	b, err := driver.Lookup(u.Scheme)(ctx, u)
+	b, err := driver.Open(ctx, storeURL)
 	if err != nil {
 		t.Fatalf("open %s: %v", storeURL, err)
 	}
