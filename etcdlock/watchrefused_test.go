@@ -39,7 +39,7 @@ func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
 		e := guardedBy(t, o, "hasp/good", "hasp/bad", "hasp/~")
 		p, root := testkit.Proxy(t, e.Addr), as(t, e, "root")
 		// Others' renewals and streams must not be counted, nor be what tells.
-		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+p.Addr()+"/?connect_timeout=40s", hasp.WithTTL(calm))
+		c := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+p.Addr()+"/", hasp.WithTTL(calm))
 		const n = 20
 		var bad [n]*hasp.Lease
 		for i := range bad {
