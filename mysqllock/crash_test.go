@@ -39,7 +39,7 @@ func forgottenByCrash(t *testing.T) bool {
 
 	for _, dir := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
 		l := testkit.Lock(t, c, "forgotten")
-		cut := p.Lose(dir, 1, faultnet.Contains("leave_3"))
+		cut := p.Lose(dir, 1, faultnet.Contains("leave_1"))
 		if err := l.Release(ctx(t)); err != nil {
 			t.Errorf("%s lost, and no crash: %v", dir, err)
 		}
@@ -52,7 +52,7 @@ func forgottenByCrash(t *testing.T) bool {
 	})
 
 	l, lost := testkit.Lock(t, c, "forgotten"), p.Stats().Up.Lost
-	p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains("leave_3")) // silent, not cut
+	p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains("leave_1")) // silent, not cut
 	released, all := make(chan error, 1), ctx(t)
 	go func() {
 		few, cancel := context.WithTimeout(all, slack/6)

@@ -223,8 +223,8 @@ func (x *examination) schema() {
 	case v == 0:
 		x.add(driver.Warn, "tables", "there are none yet", "the first lock creates them; where the role may not, run `hasp migrate`")
 		return
-	case v != len(migrations):
-		x.add(driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, len(migrations)), "run `hasp migrate` of the newest hasp in use")
+	case v != len(sc.steps):
+		x.add(driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, len(sc.steps)), "run `hasp migrate` of the newest hasp in use")
 		return
 	}
 	x.add(driver.Info, "tables", fmt.Sprintf("%s*, version %d", sc.prefix, v), "")

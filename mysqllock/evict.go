@@ -19,7 +19,7 @@ func (t *table) Evict(ctx context.Context, name, id string) error {
 // EvictFor does so, and keeps the note, in one call.
 func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
 	var there bool
-	text := t.named("CALL {p}evict_2(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
+	text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
 	err := row(ctx, t.work, text, &there)
 	if err == nil && !there {
 		err = driver.ErrGone

@@ -105,13 +105,13 @@ func TestAnswerLost(t *testing.T) {
 	if q, err := direct.Inspect(ctx(t), "lost-enter"); err != nil || len(q.Holders)+len(q.Waiters) != 1 || q.Holders[0].ID != l.ID() {
 		t.Errorf("after a lost answer: %+v, %v; want one holder, ours", q, err)
 	}
-	lose("renew_3")
+	lose("renew_1")
 	held := testkit.Lock(t, client(t, u, hasp.WithTTL(lasting)), "lost-renew")
 	time.Sleep(lasting + T)
 	if !held.Held() {
 		t.Errorf("lost with one answer: %v", held.Err())
 	}
-	lose("leave_3")
+	lose("leave_1")
 	testkit.Release(t, l)
 	testkit.Release(t, testkit.Lock(t, direct, "lost-enter"))
 }

@@ -20,7 +20,7 @@ func sweep(ctx context.Context, t *testing.T, s *store) {
 	if _, err := run(ctx, s.work, s.named("UPDATE {p}store SET swept = '1970-01-01'")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run(ctx, s.work, s.named("CALL {p}sweep_3(?)", s.opts.Retention.Microseconds())); err != nil {
+	if _, err := run(ctx, s.work, s.named("CALL {p}sweep_1(?)", s.opts.Retention.Microseconds())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -237,7 +237,7 @@ func TestSweepReadsLittle(t *testing.T) {
 		return n
 	}
 	before := reads()
-	if _, err := run(ctx, c, b.named("CALL {p}sweep_3(?)", b.opts.Retention.Microseconds())); err != nil {
+	if _, err := run(ctx, c, b.named("CALL {p}sweep_1(?)", b.opts.Retention.Microseconds())); err != nil {
 		t.Fatal(err)
 	}
 	if n := reads() - before; n > 300 {

@@ -49,7 +49,7 @@ func (g *getLock) grab(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	if g.opts.NoFence {
 		err = row(ctx, c, statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), CONNECTION_ID()", seconds), &got, &p.connection)
 	} else {
-		text := g.named("CALL {p}grab_3("+g.lockName(r.Name)+", ?, ?, ?, ?, ?)", seconds, r.Name, r.ID, r.Since.UnixMicro(), r.Owner)
+		text := g.named("CALL {p}acquire_1("+g.lockName(r.Name)+", ?, ?, ?, ?, ?)", seconds, r.Name, r.ID, r.Since.UnixMicro(), r.Owner)
 		err = row(ctx, c, text, &got, &p.token, &p.connection)
 	}
 	if err == nil && !got.Valid {

@@ -30,7 +30,7 @@ func TestHostileRole(t *testing.T) {
 	for _, table := range []string{"names", "sessions", "entries", "bound", "rows", "evictions", "store", "schema"} {
 		exec(t, own, "CREATE TABLE hasp_"+table+" (name VARBINARY(512), id VARBINARY(40))")
 	}
-	for _, name := range []string{"hasp_settle_1", "hasp_enter_1", "hasp_leave_3", "hasp_draw_3", "hasp_sweep_3"} {
+	for _, name := range []string{"hasp_grant_1", "hasp_enter_1", "hasp_leave_1", "hasp_draw_1", "hasp_sweep_1"} {
 		exec(t, own, "CREATE PROCEDURE "+name+"(a VARBINARY(512)) INSERT INTO stranger.called VALUES ('"+name+"')")
 	}
 	for _, name := range []string{"greatest", "coalesce", "utc_timestamp", "last_insert_id", "timestampdiff", "uuid_short", "bit_xor"} {
@@ -74,11 +74,11 @@ func TestHostileRole(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	refused("DROP PROCEDURE locks.hasp_settle_1")
+	refused("DROP PROCEDURE locks.hasp_grant_1")
 	refused("CREATE PROCEDURE locks.more() SELECT 1")
 	refused("CREATE TRIGGER locks.t BEFORE INSERT ON locks.hasp_entries FOR EACH ROW SET NEW.units = 0")
-	refused("CALL locks.hasp_leave_3('a', 'x')")
+	refused("CALL locks.hasp_leave_1('a', 'x')")
 	exec(t, db, "GRANT EXECUTE ON locks.* TO stranger@'%'")
-	refused("CALL locks.hasp_leave_3('a', 'x')")
-	refused("CALL locks.hasp_sweep_3(1)")
+	refused("CALL locks.hasp_leave_1('a', 'x')")
+	refused("CALL locks.hasp_sweep_1(1)")
 }

@@ -43,7 +43,7 @@ func TestLateRenewalTakesNothingBack(t *testing.T) {
 		for i := range more {
 			more[i] = new(sql.RawBytes)
 		}
-		if err := row(ctx, c, b.named("CALL {p}renew_3(?, ?)", id, s.Options.TTL.Microseconds()), append([]any{&there}, more[:]...)...); err != nil {
+		if err := row(ctx, c, b.named("CALL {p}renew_1(?, ?)", id, s.Options.TTL.Microseconds()), append([]any{&there}, more[:]...)...); err != nil {
 			t.Fatal(err)
 		}
 		return there

@@ -101,8 +101,8 @@ func TestSeqIsDrawnUnderLock(t *testing.T) {
 	}
 }
 
-// renewedApart reports whether a session is renewed although somebody has locked every name's
-// row, and without a ring of the bell that has waiters look.
+// renewedApart reports whether a session is renewed although another transaction has locked every
+// name's row, and without counting a grant, which has waiters look.
 func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
 	b := testkit.Open(t, param(storeURL(t, m), "prefix="+prefix))
@@ -118,8 +118,8 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 		}
 	}
 	db := pool(t, m.Addr, m.User, m.Password, "locks")
-	bells := func() int64 { return number(t, db, "SELECT SUM(bell) FROM "+prefix+"sessions") }
-	before := bells()
+	grants := func() int64 { return number(t, db, "SELECT SUM(grants) FROM "+prefix+"sessions") }
+	before := grants()
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -129,25 +129,25 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
 	_, err = s.KeepAlive(short)
-	return err == nil && bells() == before
+	return err == nil && grants() == before
 }
 
-// A renewal touches no name and wakes nobody. One control locks the names, another rings.
+// A renewal locks no name and wakes no waiter. One control locks the names, another counts a grant.
 func TestRenewalStandsApart(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	storeURL(t, m)
 	if !renewedApart(t, m, "apart_") {
-		t.Error("a renewal waited for a name, or woke somebody")
+		t.Error("a renewal waited for a name, or woke a waiter")
 	}
 	const passage = "      WHERE id = p_session;\n  END IF;\n"
-	broken(t, m, "touch_", passage, passage+"  SELECT COUNT(*) INTO v_there FROM (SELECT seq FROM touch_names FOR UPDATE) n;\n")
-	if renewedApart(t, m, "touch_") {
+	broken(t, m, "locksnames_", passage, passage+"  SELECT COUNT(*) INTO v_there FROM (SELECT seq FROM locksnames_names FOR UPDATE) n;\n")
+	if renewedApart(t, m, "locksnames_") {
 		t.Error("the control locks names, and was not caught")
 	}
-	broken(t, m, "rings_", passage, passage+"  UPDATE rings_sessions SET bell = bell + 1;\n")
-	if renewedApart(t, m, "rings_") {
-		t.Error("the control rings at each renewal, and was not caught")
+	broken(t, m, "counts_", passage, passage+"  UPDATE counts_sessions SET grants = grants + 1;\n")
+	if renewedApart(t, m, "counts_") {
+		t.Error("the control counts a grant at each renewal, and was not caught")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 		}
 	}
 	testkit.Release(t, testkit.Lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
-	exec(t, db, "DROP PROCEDURE locks.role_draw_3")
+	exec(t, db, "DROP PROCEDURE locks.role_draw_1")
 	if err := works("row"); err == nil {
 		t.Error("worked without the procedure that draws tokens: this has tested nothing")
 	}

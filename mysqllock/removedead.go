@@ -90,7 +90,7 @@ const (
 func (s *store) sweep(ctx context.Context, q querier) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()
-	_, _ = run(ctx, q, s.named("CALL {p}sweep_3(?)", s.opts.Retention.Microseconds()))
+	_, _ = run(ctx, q, s.named("CALL {p}sweep_1(?)", s.opts.Retention.Microseconds()))
 }
 
 // sweepEvery is how often a process asks whether it is due, with the strategies whose renewals

@@ -23,7 +23,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	var entries int64
 	var seqs, server uint64
 	err = s.renewal.do(ctx, func(c *sql.Conn) error {
-		text := s.table.named("CALL {p}renew_3(?, ?)", s.id, s.Options.TTL.Microseconds())
+		text := s.table.named("CALL {p}renew_1(?, ?)", s.id, s.Options.TTL.Microseconds())
 		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server)
 		if err != nil || !there {
 			return err

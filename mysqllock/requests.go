@@ -90,7 +90,7 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 // applied as a whole or not at all if we die under it.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
 	st := s.table
-	err = row(ctx, st.work, st.named("CALL {p}downgrade_2(?, ?, ?)", t.Request.Name, t.Request.ID, units), &there)
+	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?)", t.Request.Name, t.Request.ID, units), &there)
 	return there, st.gone(err)
 }
 
@@ -101,7 +101,7 @@ const saidNoSession = 5
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
 	said, edition := 0, uint64(0)
-	text := s.table.named("CALL {p}adopt_3(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	text := s.table.named("CALL {p}adopt_1(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		r.Name, id, seq, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner)
 	if err := row(ctx, s.table.work, text, &said, &edition); err != nil {
 		return pushqueue.Answer{}, s.table.gone(err)

@@ -16,11 +16,11 @@ func (*rows) check(string) error        { return nil }
 func (*rows) fit(context.Context) error { return nil }
 
 func (s *rows) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grip, err error) {
-	if err := row(ctx, c, s.named("CALL {p}hold_1(?, ?)", r.Name, seconds), &p.got, &p.connection); err != nil || !p.got {
+	if err := row(ctx, c, s.named("CALL {p}lock_row_1(?, ?)", r.Name, seconds), &p.got, &p.connection); err != nil || !p.got {
 		return p, err
 	}
 	drawn := false
-	err = row(ctx, s.work, s.named("CALL {p}draw_3(?, ?, ?, ?, ?, NULL)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
+	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?, NULL)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
 		&drawn, &p.token, &p.connection)
 	return p, err
 }

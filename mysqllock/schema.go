@@ -12,20 +12,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// migrations are the steps from one version to the next, in the form of MySQL's shell but
-// for the delimiter. A step is never changed once it is out: there are databases that have
-// it. The procedures' names end in their version, so that clients of two versions work side
-// by side.
-var migrations = []string{migration1, migration2, migration3}
+//go:embed schema/1.sql
+var version1 string
 
-var (
-	//go:embed schema/1.sql
-	migration1 string
-	//go:embed schema/2.sql
-	migration2 string
-	//go:embed schema/3.sql
-	migration3 string
-)
+// migrations are the steps from one version to the next, in the form of MySQL's shell but
+// for the delimiter. A step is never changed once it is released: there are databases that have
+// it. A step may be applied twice, since MySQL commits each of its statements by itself and it may
+// be interrupted. The procedures' names end in their version, so that clients of two versions work
+// side by side.
+var migrations = []string{version1}
 
 // separator ends a statement in the migrations, since the procedures have semicolons.
 const separator = "\n//\n"
@@ -34,10 +29,11 @@ const separator = "\n//\n"
 type schema struct {
 	db     *sql.DB
 	prefix string
-	never  bool // create nothing
+	never  bool     // create nothing
+	steps  []string // migrations; others in tests
 
-	// broken is set when something was missing that the version promises: somebody dropped
-	// it, and every step is applied anew.
+	// broken is set when something was missing that the version promises, because it was
+	// dropped: every step is applied anew.
 	broken atomic.Bool
 }
 
@@ -46,7 +42,7 @@ func (s *schema) named(text string) string { return strings.ReplaceAll(text, "{p
 
 // text is what Schema prints.
 func (s *schema) text() string {
-	return "DELIMITER //\n" + s.named(strings.Join(migrations, "")) + "DELIMITER ;\n"
+	return "DELIMITER //\n" + s.named(strings.Join(s.steps, "")) + "DELIMITER ;\n"
 }
 
 // version is the one in the database, 0 if there is none.
@@ -61,7 +57,7 @@ func (s *schema) version(ctx context.Context, q querier) (v int, err error) {
 // ready makes sure of the schema before the first use.
 func (s *schema) ready(ctx context.Context) error {
 	v, err := s.version(ctx, s.db)
-	if err == nil && (v < len(migrations) || s.broken.Load()) && !s.never {
+	if err == nil && (v < len(s.steps) || s.broken.Load()) && !s.never {
 		_, v, err = s.migrate(ctx)
 	}
 	switch {
@@ -69,47 +65,47 @@ func (s *schema) ready(ctx context.Context) error {
 		return fmt.Errorf("%w; an administrator can create the tables with `hasp migrate`, or with what `hasp migrate --print` prints, and grant SELECT, INSERT, UPDATE, DELETE and EXECUTE", err)
 	case err != nil:
 		return err
-	case v < len(migrations):
-		return fmt.Errorf("%w: the tables %s* have version %d, and %d is needed: run `hasp migrate`", driver.ErrRefused, s.prefix, v, len(migrations))
-	case v > len(migrations):
+	case v < len(s.steps):
+		return fmt.Errorf("%w: the tables %s* have version %d, and %d is needed: run `hasp migrate`", driver.ErrRefused, s.prefix, v, len(s.steps))
+	case v > len(s.steps):
 		return s.tooNew(v)
 	}
 	return nil
 }
 
 func (s *schema) tooNew(v int) error {
-	return fmt.Errorf("%w: the tables %s* have version %d, and this hasp knows %d: use a newer one", driver.ErrInvalid, s.prefix, v, len(migrations))
+	return fmt.Errorf("%w: the tables %s* have version %d, and this hasp knows %d: use a newer one", driver.ErrInvalid, s.prefix, v, len(s.steps))
 }
 
-// migrate applies what is missing, on one connection: the lock against others who do the
-// same belongs to it, and so does the mode in which the procedures are stored.
+// migrate applies what is missing, on one connection, which has the lock against others that do
+// the same, and the mode in which the procedures are stored.
 func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	c, err := s.db.Conn(ctx)
 	if err != nil {
 		return 0, 0, explain(ctx, err)
 	}
 	defer discard(c) // with the lock and the mode
-	// GET_LOCK knows 64 characters and no databases.
+	// A name of GET_LOCK has 64 characters and belongs to no database.
 	name := statement("SHA1(CONCAT('hasp schema ', DATABASE(), '.', ?))", s.prefix)
 	var got sql.NullInt64
 	if err := row(ctx, c, "SELECT GET_LOCK("+name+", 60)", &got); err != nil {
 		return 0, 0, err
 	}
 	if got.Int64 != 1 {
-		return 0, 0, errors.New("somebody else has been migrating these tables for a minute")
+		return 0, 0, errors.New("another client has been migrating these tables for a minute")
 	}
 	if from, err = s.version(ctx, c); err != nil {
 		return 0, 0, err
 	}
-	if from > len(migrations) {
+	if from > len(s.steps) {
 		return from, from, s.tooNew(from)
 	}
-	steps := migrations[from:]
+	steps := s.steps[from:]
 	if s.broken.Load() {
-		steps = migrations
+		steps = s.steps
 	}
-	for _, m := range steps {
-		for text := range strings.SplitSeq(m, separator) {
+	for _, step := range steps {
+		for text := range strings.SplitSeq(step, separator) {
 			if strings.TrimSpace(text) == "" {
 				continue
 			}
@@ -119,5 +115,33 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 		}
 	}
 	s.broken.Store(false)
-	return from, len(migrations), nil
+	return from, len(s.steps), nil
 }
+
+// successOnce runs a check until it has succeeded once. Callers that come while one
+// checks wait for it: a thousand sessions of one program do not each check the schema.
+type successOnce struct {
+	done atomic.Bool
+	turn chan struct{} // one slot: the caller that fills it may check
+}
+
+func (o *successOnce) do(ctx context.Context, check func() error) error {
+	if o.done.Load() {
+		return ctx.Err()
+	}
+	select {
+	case o.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-o.turn }()
+	if o.done.Load() {
+		return nil
+	}
+	err := check()
+	o.done.Store(err == nil)
+	return err
+}
+
+// reset has the next caller check again: the tables did not exist.
+func (o *successOnce) reset() { o.done.Store(false) }

@@ -53,7 +53,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 				ageing.Unlock()
 				exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
 				exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
-				exec(t, db, fmt.Sprintf("CALL %ssweep_3(3600000000)", prefix))
+				exec(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
 			}
 			cancel()
 			crew.Wait()

@@ -40,7 +40,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	s := newSession(t, o)
 	var server uint64
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		err := row(ctx, c, t.named("CALL {p}open_3(?, ?)", s.id, o.TTL.Microseconds()), &server)
+		err := row(ctx, c, t.named("CALL {p}open_1(?, ?)", s.id, o.TTL.Microseconds()), &server)
 		if err == nil && rand.N(sweepFirst) == 0 {
 			t.sweep(ctx, c)
 		}
@@ -60,7 +60,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 func (t *table) lookAgain(err error) {
 	if missing(err) {
 		t.schema.broken.Store(true)
-		t.gate.shut()
+		t.passed.reset()
 	}
 }
 
@@ -159,7 +159,7 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 // leave removes an entry, whoever's it is, and reports whether it was there, and which run of
 // which server said so.
 func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_3(?, ?)", name, id), &there, &server)
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there, &server)
 	return there, server, err
 }
 

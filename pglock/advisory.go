@@ -15,7 +15,7 @@ func (a advisory) check(name string) error {
 	return err
 }
 
-// gate is passed before a lock is taken: schema/6.sql says why.
+// gate is passed before a lock is taken: schema/1.sql says why.
 const gate = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
 // take asks and, if it is taken and this is to wait, waits: in one statement, which answers
@@ -39,7 +39,7 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	var holder *string
 	if taken == nil {
 		err = one(ctx, c, b.naming.sql(`SELECT a.*, $3::pg_catalog.text
-			FROM hasp_advise(false, $1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint) a`),
+			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint) a`),
 			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder, echo(r.ID))
 	} else {
 		c.taken = taken
@@ -55,8 +55,8 @@ func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 
 // wait waits in slices, for the same reason as hasp_obtain, but without tables nobody has a
 // place: after each slice this one stands at the end of the server's queue again. A slice that
-// ends at the moment of the grant may fail and leave the lock with the connection (see hasp_has
-// in schema/6.sql): so it is asked for after each.
+// ends at the moment of the grant may fail and leave the lock with the connection (see hasp_holds
+// in schema/1.sql): so it is asked for after each.
 func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here

@@ -130,7 +130,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 
 // settings are those of our own connections. Requests are bounded by their contexts; an
 // idle connection is not idle but listens or holds a lock; names mean what they mean in
-// pg_catalog (schema/5.sql); READ COMMITTED is what the functions are written for; the notice of
+// pg_catalog (schema/1.sql); READ COMMITTED is what the functions are written for; the notice of
 // hasp_obtain must come; every statement of ours has one good plan, so that making five others
 // first, as the server does to compare, is work for nothing, and on a connection that is used a
 // few times most of the work; and the server must notice when we are gone, also while it has us

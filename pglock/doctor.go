@@ -182,8 +182,8 @@ func (x *examination) clock() error {
 // schema looks for the tables, and for the indexes without which a queue has no order and
 // an ID two entries.
 func (x *examination) schema() error {
-	if x.there != latest {
-		x.add(driver.Warn, "tables", fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, latest), "run `hasp migrate`; without the right to create, `hasp migrate --print`")
+	if x.there != x.naming.latest() {
+		x.add(driver.Warn, "tables", fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; without the right to create, `hasp migrate --print`")
 		return nil
 	}
 	p := x.opts.Prefix
@@ -198,7 +198,7 @@ func (x *examination) schema() error {
 		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 7 unique indexes are there and valid", keys), "drop hasp's tables while nobody uses them, and run `hasp migrate`")
 		return nil
 	}
-	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", latest, x.opts.Schema), "")
+	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", x.there, x.opts.Schema), "")
 	return nil
 }
 

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -11,7 +12,13 @@ import (
 func Slice(b driver.Backend, d time.Duration) { b.(*bound).slice = d }
 
 // Latest is the version of the tables.
-const Latest = latest
+var Latest = len(migrations)
+
+// AddStep makes a store that of a newer program, whose tables have one more version.
+func AddStep(b driver.Backend, step string) {
+	n := &tablesOf(b).naming
+	n.steps = append(slices.Clone(n.steps), step)
+}
 
 // Sweep is what a session has done once in a minute.
 func Sweep(ctx context.Context, b driver.Backend) error {
@@ -27,14 +34,4 @@ func tablesOf(b driver.Backend) *tables {
 		return t.tables
 	}
 	return b.(*bound).tables
-}
-
-// Script makes the tables of an earlier version.
-func Script(schema, prefix string, upTo int) string {
-	n := newNaming(schema, prefix)
-	text := "BEGIN;\n" + guard
-	for i := 1; i <= upTo; i++ {
-		text += n.version(i) + n.setVersion(i)
-	}
-	return text + "COMMIT;\n"
 }

@@ -280,7 +280,7 @@ func TestTryBesideBurial(t *testing.T) {
 		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
 	exec := executor(t, server.URL())
 	exec("BEGIN")
-	exec("SELECT FROM hasp_sessions WHERE id = 'dead' FOR UPDATE") // as hasp_bury, which then does other work
+	exec("SELECT FROM hasp_sessions WHERE id = 'dead' FOR UPDATE") // as hasp_remove_dead, which then does other work
 	tried := make(chan error, 1)
 	go func() {
 		l, err := c.Mutex("a").TryLock(testkit.Context(t))

@@ -39,17 +39,17 @@ func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, t
 	return grant{held: true, token: uint64(seq)}, err
 }
 
-// wait waits for its turn, and then for the row, in slices: schema/6.sql says why. The place is
+// wait waits for its turn, and then for the row, in slices: schema/1.sql says why. The place is
 // the connection's, not the transaction's; it is given back when the row is locked.
 func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) error {
 	ms := b.slice.Milliseconds()
 	var place int64
-	err := one(ctx, c, b.naming.sql("CALL hasp_line_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
+	err := one(ctx, c, b.naming.sql("CALL hasp_queue_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
 	for held := false; err == nil && !held; {
 		held, err = w.lock(ctx, b, c, name, fmt.Sprintf("SET LOCAL lock_timeout = %d", ms))
 	}
 	if err == nil {
-		err = one(ctx, c, b.naming.sql("SELECT hasp_step($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, place}, new(string))
+		err = one(ctx, c, b.naming.sql("SELECT hasp_give_back($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, place}, new(string))
 	}
 	return err
 }

@@ -2,53 +2,46 @@ package pglock
 
 import (
 	"context"
-	"embed"
+	_ "embed" // the migrations
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
 
-//go:embed schema/*.sql
-var schemaFiles embed.FS
+//go:embed schema/1.sql
+var version1 string
 
-// latest is the version of the tables that this driver needs: the number of files.
-const latest = 7
+// migrations are the steps from one version of the tables to the next. A step is never changed
+// once it is released: there are databases that have it.
+var migrations = []string{version1}
 
 // naming puts the schema and the prefix where our statements say "hasp_". Both have been
 // checked; the schema is quoted because it may be a reserved word.
 type naming struct {
 	schema, prefix string
+	steps          []string // migrations; others in tests
 	replacer       *strings.Replacer
 }
 
 func newNaming(schema, prefix string) naming {
-	home := `"` + schema + `".` + prefix
-	// Channels are told apart by random session ids, not by schema and prefix: a prefix of
-	// full length would not fit into a channel's 63 bytes.
-	return naming{schema, prefix, strings.NewReplacer("'hasp_", "'hasp_", "hasp_", home)}
+	// Channels ('hasp_) are told apart by random session ids, not by schema and prefix: a prefix of
+	// full length would not fit into a channel's 63 bytes. An index that is made ("hasp_) is in the
+	// schema of its table.
+	return naming{schema, prefix, migrations,
+		strings.NewReplacer("'hasp_", "'hasp_", `"hasp_`, `"`+prefix, "hasp_", `"`+schema+`".`+prefix)}
 }
 
 func (n naming) sql(text string) string { return n.replacer.Replace(text) }
 
-func (n naming) version(i int) string { return n.sql(script(i)) }
+// latest is the version of the tables that this driver needs.
+func (n naming) latest() int { return len(n.steps) }
 
-func script(i int) string {
-	text, err := schemaFiles.ReadFile("schema/" + strconv.Itoa(i) + ".sql")
-	if err != nil {
-		panic(err) // embedded: a mistake in latest
-	}
-	return string(text)
-}
-
-// setVersion is the end of a version's script; the row is the last thing that is written.
-func (n naming) setVersion(i int) string {
-	return n.sql(fmt.Sprintf(`
-CREATE TABLE IF NOT EXISTS hasp_schema (version int PRIMARY KEY);
-INSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;
-`, i))
+// version is the script that makes version i of the one before. The row is the last thing that is
+// written.
+func (n naming) version(i int) string {
+	return n.sql(fmt.Sprintf("%s\nINSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;\n", n.steps[i-1], i))
 }
 
 // guard lets one migration at a time into a database, whatever its schema and prefix: the
@@ -63,7 +56,7 @@ INSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;
 const guard = "SET LOCAL " + safePath + ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSELECT pg_advisory_xact_lock(7521983763894337536);\n" +
 	"SET LOCAL lock_timeout = '5s';\n"
 
-// safePath leaves nothing to the caller's search_path: schema/5.sql says why.
+// safePath leaves nothing to the caller's search_path: schema/1.sql says why.
 const safePath = "search_path = pg_catalog, pg_temp"
 
 // text is everything that makes an empty database ours, for `hasp migrate --print`.
@@ -72,8 +65,8 @@ func (n naming) text() string {
 	b.WriteString("BEGIN;\n" + guard)
 	fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %q;\n\n", n.schema)
 	b.WriteString(n.refuseForeignTables())
-	for i := 1; i <= latest; i++ {
-		b.WriteString(n.version(i) + n.setVersion(i))
+	for i := range n.steps {
+		b.WriteString(n.version(i + 1))
 	}
 	b.WriteString("COMMIT;\n")
 	fmt.Fprintf(&b, `
@@ -81,7 +74,7 @@ func (n naming) text() string {
 -- GRANT USAGE ON SCHEMA %q TO APP;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
 -- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_lines, hasp_rows"))
+`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows"))
 	return b.String()
 }
 
@@ -95,24 +88,34 @@ func (n naming) versionNow(ctx context.Context, r runner) (int, error) {
 	return int(v), err
 }
 
+// check refuses tables of another version than this driver needs.
+func (n naming) check(v int) error {
+	switch {
+	case v < n.latest():
+		return fmt.Errorf("%w: hasp's tables in schema %q have version %d, and %d is needed; run `hasp migrate`, or what `hasp migrate --print` prints", driver.ErrInvalid, n.schema, v, n.latest())
+	case v > n.latest():
+		return fmt.Errorf("%w: the tables in schema %q have version %d, which is newer than this program (%d); update it", driver.ErrInvalid, n.schema, v, n.latest())
+	}
+	return nil
+}
+
 // migrate applies what is missing.
 func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error) {
 	from, err = n.versionNow(ctx, r)
 	if err != nil {
 		return 0, 0, explain(ctx, err)
 	}
-	for again := 0; from < latest; again++ {
+	for again := 0; from < n.latest(); again++ {
 		from, err = n.apply(ctx, r)
 		// Clients of the version before may be at work. If one of them and we wait for each
-		// other the server undoes one of us.
+		// other, the server undoes one of both.
 		if err == nil || again == 4 || !rolledBack(err) {
 			break
 		}
 	}
 	switch state := sqlState(err); {
-	case err == nil && from > latest:
-		return from, from, fmt.Errorf("%w: the tables in schema %q have version %d, which is newer than this program (%d); update it",
-			driver.ErrInvalid, n.schema, from, latest)
+	case err == nil && from > n.latest():
+		return from, from, n.check(from)
 	case state == stranger:
 		return from, from, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	case state == "42501":
@@ -123,7 +126,7 @@ func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error)
 	case err != nil:
 		return from, from, fmt.Errorf("create hasp's tables in schema %q: %w", n.schema, explain(ctx, err))
 	}
-	return from, latest, nil
+	return from, n.latest(), nil
 }
 
 // apply does so in one transaction, from the version that is there when it is our turn: another
@@ -142,8 +145,8 @@ func (n naming) apply(ctx context.Context, r runner) (from int, err error) {
 		if err == nil && from == 0 {
 			err = tx.script(ctx, n.refuseForeignTables())
 		}
-		for i := from + 1; err == nil && i <= latest; i++ {
-			err = tx.script(ctx, n.version(i)+n.setVersion(i))
+		for i := from + 1; err == nil && i <= n.latest(); i++ {
+			err = tx.script(ctx, n.version(i))
 		}
 		return err
 	})
@@ -183,14 +186,14 @@ END $$;
 `, n.schema, strings.Join(n.made(), ","))
 }
 
-// making finds what the scripts make.
-var making = regexp.MustCompile(`(?m)^CREATE (?:OR REPLACE )?(?:TABLE IF NOT EXISTS|FUNCTION|PROCEDURE) hasp_(\w+)`)
+// making finds what the migrations make.
+var making = regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
 
-// made are the names of all tables and functions.
+// made are the names of all tables, indexes and functions.
 func (n naming) made() []string {
-	names := []string{n.prefix + "schema"}
-	for i := 1; i <= latest; i++ {
-		for _, m := range making.FindAllStringSubmatch(script(i), -1) {
+	var names []string
+	for _, step := range n.steps {
+		for _, m := range making.FindAllStringSubmatch(step, -1) {
 			names = append(names, n.prefix+m[1])
 		}
 	}

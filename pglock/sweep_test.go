@@ -18,7 +18,7 @@ import (
 func due(t testing.TB, prefix string) {
 	t.Helper()
 	do(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(
-		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_lines SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
+		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_queues SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
 }
 
 func sweep(t testing.TB, storeURL string) {

@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -53,8 +52,8 @@ func (t *tables) ensure(ctx context.Context) error {
 	}
 	if t.opts.NoMigrate {
 		v, err := t.naming.versionNow(ctx, t.pool)
-		if err == nil && v < latest {
-			err = fmt.Errorf("%w: hasp's tables in schema %q have version %d, and %d is needed; run `hasp migrate`, or what `hasp migrate --print` prints", driver.ErrInvalid, t.opts.Schema, v, latest)
+		if err == nil {
+			err = t.naming.check(v)
 		}
 		if err != nil {
 			return explain(ctx, err)

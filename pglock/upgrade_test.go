@@ -4,130 +4,145 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
-// Tables of an earlier version are brought up to date while its clients are at work: those go
-// on, by the functions that they know, and exclude the clients of this version. The server
-// may undo a statement that waits for the migration while that waits for it; such a one
-// is asked again, as they do.
-func TestUpgrade(t *testing.T) {
-	testtier.Long(t)
-	t.Parallel()
-	server := private(t)
-	do(t, server.URL(), pglock.Script("public", "hasp_", 4))
-	old := func(stmt string) error {
-		conn, err := pgx.Connect(t.Context(), server.URL())
-		if err != nil {
-			return err
-		}
-		defer conn.Close(context.Background())
-		for {
-			_, err = conn.Exec(t.Context(), stmt)
-			if e := new(pgconn.PgError); !errors.As(err, &e) || e.Code != "40P01" && e.Code != "40001" {
-				return err
-			}
-		}
-	}
-	enter := func(session, name, id string) string {
-		return fmt.Sprintf("SELECT e.*, '%[3]s'::text FROM hasp_enter('first', true, hasp_turn('%[2]s', 16), '%[3]s', '%[1]s', 2147483647, 2147483647, '', 0, '') e", session, name, id)
-	}
-	if err := old("SELECT hasp_begin('old', 600000000); " + enter("old", "held", "x")); err != nil {
-		t.Fatal(err)
-	}
-	// Who only looks creates nothing.
-	if q := testkit.Entries(t, client(t, server.URL()+"&prefix=none_"), "held"); len(q) != 0 {
-		t.Error(q)
-	}
-
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	var begun sync.WaitGroup
-	for i := range 4 {
-		begun.Add(1)
-		wg.Go(func() {
-			session := fmt.Sprint("s", i)
-			if err := old(fmt.Sprintf("SELECT hasp_begin('%s', 600000000)", session)); err != nil {
-				t.Error(err)
-			}
-			for n := 0; ; n++ {
-				for _, stmt := range []string{
-					enter(session, session, "id-"+session),
-					fmt.Sprintf("SELECT hasp_renew('%s', 600000000)", session),
-					fmt.Sprintf("SELECT hasp_publish('%[1]s', '%[1]s', 'id-%[1]s', 'v')", session),
-					fmt.Sprintf("SELECT hasp_leave(hasp_turn('%[1]s', 0), '%[1]s', 'id-%[1]s')", session),
-					"SELECT hasp_sweep(hasp_now() - 86400000000)",
-					fmt.Sprintf("SELECT hasp_grant('b%[1]s', NULL, 'x', '', 0, 1)", session),
-				} {
-					if err := old(stmt); err != nil {
-						t.Errorf("%s: %v", stmt, err)
-						return
-					}
-				}
-				if n == 2 {
-					begun.Done()
-				}
-				select {
-				case <-stop:
-					if n > 4 {
-						return
-					}
-				default:
-				}
-			}
-		})
-	}
-	begun.Wait()
-	if ask[bool](t, server.URL(), "SELECT to_regclass('none_schema') IS NOT NULL") {
-		t.Error("a look has made tables")
-	}
-	// But what an earlier version has made he brings up to date, rather than see nothing in it.
-	c := client(t, server.URL())
-	if q := testkit.Entries(t, c, "held"); len(q) != 1 || q[0].ID != "x" {
-		t.Errorf("held by a client of the version before: %+v", q)
-	}
-	if _, err := c.Mutex("held").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
-		t.Errorf("held by a client of the version before: %v", err)
-	}
-	testkit.Release(t, testkit.Lock(t, c, "free"))
-	close(stop)
-	wg.Wait()
-	if v := ask[int](t, server.URL(), "SELECT max(version) FROM hasp_schema"); v != pglock.Latest {
-		t.Errorf("version %d", v)
-	}
+// newer is the store of a program whose tables have one version more, with one column more. It
+// locks what it alters in the order in which the functions do, which may be under way.
+func newer(t *testing.T, storeURL string) driver.Backend {
+	t.Helper()
+	b := testkit.Open(t, storeURL)
+	t.Cleanup(func() { b.Close() })
+	pglock.AddStep(b, `LOCK TABLE hasp_names, hasp_entries IN ACCESS EXCLUSIVE MODE;
+		ALTER TABLE hasp_entries ADD COLUMN IF NOT EXISTS added bigint NOT NULL DEFAULT 0;`)
+	return b
 }
 
-// Who has the tables for long (a dump) keeps them from being brought up to date, and is not
-// waited for: all others would wait behind, holders among them.
-func TestUpgradeWaitsForNobody(t *testing.T) {
-	testtier.Long(t)
-	t.Parallel()
-	server := private(t)
-	do(t, server.URL(), pglock.Script("public", "hasp_", 4))
-	dump, err := pgx.Connect(t.Context(), server.URL())
+// newerClient is a client of that program.
+func newerClient(t *testing.T, storeURL string) *hasp.Client {
+	t.Helper()
+	c, err := hasp.New(newer(t, storeURL), hasp.WithTTL(calm))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dump.Close(context.Background())
-	if _, err := dump.Exec(t.Context(), "BEGIN; SELECT FROM hasp_entries"); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Tables of an earlier version are brought up to date while its clients are at work: those go on,
+// and exclude the clients of the newer version; a program of the earlier version that comes later
+// is refused. The server may undo a request that waits for the migration while that waits for it;
+// the client asks again.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	base := storeURL(t, "prefix=upgrade_")
+	held := testkit.Lock(t, client(t, base), "held")
+	// A client that only reads creates nothing.
+	if q := testkit.Entries(t, newerClient(t, storeURL(t, "prefix=none_")), "held"); len(q) != 0 {
+		t.Error(q)
 	}
-	c := client(t, server.URL())
-	_, err = c.Mutex("a").Lock(testkit.Context(t))
+	if ask[bool](t, serverURL, "SELECT to_regclass('locks.none_schema') IS NOT NULL") {
+		t.Error("reading has made tables")
+	}
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	defer stop()
+	var workers sync.WaitGroup
+	var rounds [4]atomic.Int64
+	for i := range rounds {
+		c := client(t, base)
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				err := c.Do(ctx, fmt.Sprint("worker-", i%2), func(context.Context) error { return nil })
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("a client of the earlier version: %v", err)
+					return
+				}
+				rounds[i].Add(1)
+			}
+		})
+	}
+	work := func() {
+		t.Helper()
+		for i := range rounds {
+			from := rounds[i].Load()
+			testkit.Eventually(t, "the clients at work", func() bool { return rounds[i].Load() >= from+3 })
+		}
+	}
+	work()
+	// What exists is brought up to date also by a client that only reads.
+	c := newerClient(t, base)
+	if q := testkit.Entries(t, c, "held"); len(q) != 1 {
+		t.Errorf("held by a client of the earlier version: %+v", q)
+	}
+	if v := ask[int](t, serverURL, "SELECT max(version) FROM locks.upgrade_schema"); v != pglock.Latest+1 {
+		t.Errorf("version %d", v)
+	}
+	if _, err := c.Mutex("held").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("held by a client of the earlier version: %v", err)
+	}
+	testkit.Release(t, testkit.Lock(t, c, "free"))
+	work()
+	stop()
+	workers.Wait()
+	testkit.Release(t, held)
+	for _, migrate := range []string{"true", "false"} {
+		_, err := client(t, with(base, "migrate="+migrate)).Mutex("a").Lock(testkit.Context(t))
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "newer than this program") {
+			t.Errorf("a program of the earlier version, migrate=%s: %v", migrate, err)
+		}
+	}
+}
+
+// A migration that fails, here because its last statement does, leaves the tables at the version
+// before and whole: its clients use them, and it can be tried again.
+func TestUpgradeFails(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	base := storeURL(t, "prefix=unfinished_")
+	c := client(t, base)
+	testkit.Release(t, testkit.Lock(t, c, "a"))
+	b := testkit.Open(t, base)
+	defer b.Close()
+	pglock.AddStep(b, `ALTER TABLE hasp_entries ADD COLUMN added bigint NOT NULL DEFAULT 0; SELECT 1/0;`)
+	if _, _, err := b.(driver.Migrator).Migrate(t.Context()); err == nil {
+		t.Fatal("a migration that divides by zero has succeeded")
+	}
+	if v := ask[int](t, serverURL, "SELECT max(version) FROM locks.unfinished_schema"); v != pglock.Latest {
+		t.Errorf("version %d after it failed", v)
+	}
+	testkit.Release(t, testkit.Lock(t, c, "a"))
+	if from, to, err := newer(t, base).(driver.Migrator).Migrate(t.Context()); from != pglock.Latest || to != pglock.Latest+1 || err != nil {
+		t.Errorf("tried again: from %d to %d, %v", from, to, err)
+	}
+}
+
+// A transaction that has the tables for long (a dump) keeps them from being brought up to date.
+// The migration does not wait for it: all others would wait behind, holders among them.
+func TestUpgradeGivesUp(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	base := storeURL(t, "prefix=dumped_")
+	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
+	dump := executor(t, backends.SharedPostgres(t).URL())
+	dump("BEGIN; SELECT FROM locks.dumped_entries")
+	c := newerClient(t, base)
+	_, err := c.Mutex("a").Lock(testkit.Context(t))
 	if e := new(pgconn.PgError); !errors.As(err, &e) || e.Code != "55P03" {
 		t.Errorf("while a dump has the tables: %v", err)
 	}
-	if _, err := dump.Exec(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
+	dump("COMMIT")
 	testkit.Release(t, testkit.Lock(t, c, "a"))
 }

@@ -171,9 +171,9 @@ func TestManyGaveUp(t *testing.T) {
 		storeURL := with(server.URL(), "strategy="+strategy)
 		held := testkit.Lock(t, client(t, storeURL), strategy)
 		c := client(t, storeURL)
-		do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
+		do(t, server.URL(), "INSERT INTO hasp_queues VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
 		tail := func() int {
-			return ask[int](t, server.URL(), "SELECT coalesce(max(tail - 3000000000), 0)::int FROM hasp_lines WHERE name = $1", strategy)
+			return ask[int](t, server.URL(), "SELECT coalesce(max(tail - 3000000000), 0)::int FROM hasp_queues WHERE name = $1", strategy)
 		}
 		for before := tail(); tail() < before+12; {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -185,7 +185,7 @@ func TestManyGaveUp(t *testing.T) {
 		testkit.Eventually(t, "all have given up", func() bool { return ask[int](t, server.URL(), waiting) == 0 })
 		next := waits(t, server.URL(), c, strategy)
 		testkit.Eventually(t, "the gaps counted as served", func() bool {
-			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = $1", strategy) <= 9
+			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_queues WHERE name = $1", strategy) <= 9
 		})
 		testkit.Release(t, held)
 		testkit.Release(t, testkit.Granted(t, next))
@@ -205,17 +205,17 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	server := private(t)
 	storeURL := with(server.URL(), "strategy=advisory")
 	held := testkit.Lock(t, client(t, storeURL), "a")
-	do(t, server.URL(), "INSERT INTO hasp_lines VALUES ('a', 9, 0)") // nine have drawn, and none waits
+	do(t, server.URL(), "INSERT INTO hasp_queues VALUES ('a', 9, 0)") // nine have drawn, and none waits
 	exec := executor(t, server.URL())
 	exec("BEGIN") // as in hasp_draw, between its two steps
-	exec("SELECT hasp_turn('place of a', 16)")
+	exec("SELECT hasp_turn('queue of a', 16)")
 	next := waits(t, server.URL(), client(t, storeURL), "a")
 	exec("SET LOCAL lock_timeout = '500ms'")
-	exec("UPDATE hasp_lines SET tail = tail + 1 WHERE name = 'a'")
+	exec("UPDATE hasp_queues SET tail = tail + 1 WHERE name = 'a'")
 	exec("COMMIT")
 	testkit.Release(t, held)
 	testkit.Release(t, testkit.Granted(t, next))
-	if n := ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_lines WHERE name = 'a'"); n > 11 {
+	if n := ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_queues WHERE name = 'a'"); n > 11 {
 		t.Errorf("%d places are looked at", n)
 	}
 }

@@ -2,37 +2,42 @@
 --
 -- Order of row locks, the same everywhere, so that no two transactions can wait for each
 -- other: a row of names, entries of that name, sessions in the order of their ids. A
--- transaction locks one name at most. Every row is found by a full unique key, or lies under
--- a name that is locked already, so READ COMMITTED takes no locks on gaps.
+-- transaction locks one name at most, but for sweep, which waits for none. Every row is found
+-- by a full unique key, or belongs to a name that is locked already, so READ COMMITTED takes no
+-- locks on gaps.
 --
 -- Moments are the server's, in UTC. All strings are binary: a, A and "a " are three names.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES'
 //
 -- seq is the last Seq given out under the name; it is at least the moment of that, in
--- microseconds since 1970. So a name that nobody uses may be forgotten: when it comes back,
--- the clock has gone past it. It may also be older than it was, after a restore, say.
--- departures counts who left while others stayed; see turn.
+-- microseconds since 1970. So an idle name may be forgotten: when it comes back, the clock has
+-- gone past it. It may also be older than it was, after a restore, say. departures counts the
+-- entries that left while others stayed; see turn. used is the hour, since 1970, in which seq was
+-- drawn: what is old is found by an index, and a lock that is taken a thousand times an hour
+-- changes that index once.
 CREATE TABLE IF NOT EXISTS {p}names (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
-  departures BIGINT UNSIGNED NOT NULL DEFAULT 0
+  departures BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  used INT UNSIGNED AS (seq DIV 3600000000) STORED,
+  KEY (used)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- A session lives until expires. Whoever finds it dead sets expires to 1970, which is final,
--- and claims the removal of its entries. bell counts the grants to entries that waited.
+-- A session lives until expires. A client that finds it dead sets expires to 1970, which is
+-- final, and claims the removal of its entries. grants counts the grants to entries that waited.
 CREATE TABLE IF NOT EXISTS {p}sessions (
   id VARBINARY(40) NOT NULL PRIMARY KEY,
   expires DATETIME(6) NOT NULL,
   claimed DATETIME(6) NULL,
-  bell BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  grants BIGINT UNSIGNED NOT NULL DEFAULT 0,
   KEY (expires)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- granted is NULL while the entry waits, 0 if it has held since it entered, and else the
--- ring of its session's bell that told of the grant. turn is what departures must come to
--- before it can be granted, or less: it says how closely a waiter has to listen, and nothing
--- else. edition makes each publication a change: a row that is overwritten with what it had
--- counts as not found.
+-- granted is NULL while the entry waits, 0 if it has held since it entered, and else the number
+-- of the grant, as its session's grants counts them. turn is what departures must come to before
+-- it can be granted, or less: it says how closely a waiter has to listen, and nothing else.
+-- edition makes each publication a change: a row that is overwritten with what it had counts as
+-- not found.
 CREATE TABLE IF NOT EXISTS {p}entries (
   name VARBINARY(512) NOT NULL,
   seq BIGINT UNSIGNED NOT NULL,
@@ -52,13 +57,53 @@ CREATE TABLE IF NOT EXISTS {p}entries (
   CONSTRAINT {p}entry_of FOREIGN KEY (session) REFERENCES {p}sessions (id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- settle lets those in front hold who fit, and rings their sessions' bells. The caller has
--- locked the name. First it finds the last one that fits, then it grants, sessions in the
--- order of their ids: two releases that grant to the same two sessions would otherwise wait
--- for each other.
-DROP PROCEDURE IF EXISTS {p}settle_1
+-- For the strategies getlock and row: the tokens, and the entry that drew the last. It is written
+-- while the lock is held and does not say whether it still is. lock_name is what GET_LOCK was
+-- called with.
+CREATE TABLE IF NOT EXISTS {p}bound (
+  name VARBINARY(512) NOT NULL PRIMARY KEY,
+  seq BIGINT UNSIGNED NOT NULL,
+  id VARBINARY(40) NOT NULL,
+  connection BIGINT UNSIGNED NOT NULL,
+  since BIGINT NOT NULL,
+  owner VARBINARY(2048) NOT NULL,
+  lock_name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NULL,
+  used INT UNSIGNED AS (seq DIV 3600000000) STORED,
+  KEY (used)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
-CREATE PROCEDURE {p}settle_1(p_name VARBINARY(512))
+-- For the strategy row: what transactions lock. looked is when a row was last found in use.
+CREATE TABLE IF NOT EXISTS {p}rows (
+  name VARBINARY(512) NOT NULL PRIMARY KEY,
+  looked INT UNSIGNED NOT NULL DEFAULT 0,
+  KEY (looked)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+//
+-- evictions has the last eviction of each name, and its reason.
+CREATE TABLE IF NOT EXISTS {p}evictions (
+  name VARBINARY(512) NOT NULL PRIMARY KEY,
+  at DATETIME(6) NOT NULL,
+  note VARBINARY(4096) NOT NULL
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+//
+-- store has one row. id is drawn at random when the tables are made and distinguishes them from
+-- all others. swept is when a client last began to forget idle names.
+CREATE TABLE IF NOT EXISTS {p}store (
+  one TINYINT NOT NULL PRIMARY KEY,
+  id VARBINARY(32) NOT NULL,
+  swept DATETIME(6) NOT NULL
+) ENGINE=InnoDB
+//
+INSERT IGNORE INTO {p}store (one, id, swept)
+  VALUES (1, LEFT(SHA2(CONCAT(UUID(), RAND(), CONNECTION_ID()), 256), 32), '1970-01-01')
+//
+-- grant lets the first waiters that fit hold, and counts the grants of their sessions. The caller
+-- has locked the name. First it finds the last one that fits, then it grants, sessions in the
+-- order of their ids: two releases that grant to the same two sessions would otherwise wait for
+-- each other.
+DROP PROCEDURE IF EXISTS {p}grant_1
+//
+CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512))
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_used, v_seq, v_last BIGINT UNSIGNED DEFAULT 0;
@@ -68,7 +113,7 @@ BEGIN
     SET v_seq = NULL;
     SELECT seq, units, capacity INTO v_seq, v_units, v_capacity FROM {p}entries
       WHERE name = p_name AND granted IS NULL AND seq > v_last ORDER BY seq LIMIT 1;
-    IF v_last = 0 THEN -- those who hold are in front of the first who waits
+    IF v_last = 0 THEN -- the holders are ahead of the first waiter
       SELECT COALESCE(SUM(units), 0) INTO v_used FROM {p}entries WHERE name = p_name AND seq < v_seq;
     END IF;
     IF v_seq IS NULL OR v_used + v_units > v_capacity THEN
@@ -79,16 +124,62 @@ BEGIN
       LEAVE fitting;
     END IF;
   END LOOP;
-  ringing: WHILE v_last > 0 DO
+  granting: WHILE v_last > 0 DO
     SET v_session = NULL;
     SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
     IF v_session IS NULL THEN
-      LEAVE ringing;
+      LEAVE granting;
     END IF;
-    UPDATE {p}sessions SET bell = LAST_INSERT_ID(bell + 1) WHERE id = v_session;
+    UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
     UPDATE {p}entries SET granted = LAST_INSERT_ID()
       WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
   END WHILE;
+END
+//
+-- open makes a session. Its answer, and those of renew and leave, say which run of which server
+-- has given them: UUID_SHORT begins with the server's id and the second in which it was started,
+-- in MySQL as in MariaDB.
+DROP PROCEDURE IF EXISTS {p}open_1
+//
+CREATE PROCEDURE {p}open_1(p_session VARBINARY(40), p_ttl BIGINT UNSIGNED)
+  SQL SECURITY INVOKER
+BEGIN
+  INSERT INTO {p}sessions (id, expires) VALUES (p_session, UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND);
+  SELECT UUID_SHORT() DIV 16777216;
+END
+//
+-- renew extends a living session, and tells what the store has of it: how many entries, and
+-- the xor of their Seqs. It locks no row of names and counts no grant.
+--
+-- A statement's moment is taken when it begins, and then it may wait: for the row, and for a
+-- client that has the table or the whole server locked (ALTER TABLE, FLUSH TABLES WITH READ
+-- LOCK). So a renewal that its client has given up can come last of several, with the oldest
+-- moment: it must not take the expiry back that the client was told of. A session that was
+-- declared dead meanwhile is not extended by an old moment, since its expires is 1970.
+--
+-- Whether it lives is asked with the row locked, and not taken from ROW_COUNT, which is 0 for
+-- an expiry that stays what it was.
+DROP PROCEDURE IF EXISTS {p}renew_1
+//
+CREATE PROCEDURE {p}renew_1(p_session VARBINARY(40), p_ttl BIGINT UNSIGNED)
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_there BOOLEAN DEFAULT NULL;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+  SELECT expires > UTC_TIMESTAMP(6) INTO v_there FROM {p}sessions WHERE id = p_session FOR UPDATE;
+  IF v_there THEN
+    UPDATE {p}sessions SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND)
+      WHERE id = p_session;
+  END IF;
+  COMMIT;
+  SELECT COALESCE(v_there, FALSE), COUNT(*), COALESCE(BIT_XOR(seq), 0),
+    EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
+      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)),
+    EXISTS (SELECT 1 FROM {p}store WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60),
+    UUID_SHORT() DIV 16777216
+    FROM {p}entries WHERE session = p_session;
 END
 //
 -- enter makes an entry at the end of its queue, or finds it there. p_mode: 0 waits if it
@@ -96,12 +187,13 @@ END
 -- caller knows to have existed, and so never makes one.
 --
 -- The row of the name is locked by the statement that draws Seq, and stays locked until the
--- entry is there for all to see: nobody with a greater Seq can be seen before it. Everybody
--- in the queue is ahead. If the last one waits, so do we, since those ahead of it are ahead
--- of us; if it holds, all do.
+-- entry is committed: no entry with a greater Seq can be seen before it. All entries in the queue
+-- are ahead. If the last one waits, so does this one, since those ahead of it are ahead of this
+-- one; if it holds, all do.
 --
 -- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale: 1 some
--- session is dead and nobody removes it; 2 one that is being removed still stands in this queue.
+-- session is dead and no client removes it; 2 entries of one that is being removed are still in
+-- this queue.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
@@ -123,7 +215,7 @@ BEGIN
   START TRANSACTION;
   IF p_mode = 2 THEN
     SELECT seq INTO v_now FROM {p}names WHERE name = p_name FOR UPDATE;
-    CALL {p}settle_1(p_name);
+    CALL {p}grant_1(p_name);
     COMMIT;
     SET v_said = 4;
   ELSE
@@ -161,7 +253,7 @@ BEGIN
     END IF;
   END IF;
   IF v_said <> 0 AND v_said <> 3 THEN
-    -- Perhaps the entry in the way is our own, made by a request whose answer was lost.
+    -- Perhaps the entry that was found is our own, made by a request whose answer was lost.
     SET v_seq = NULL;
     SELECT seq, granted INTO v_seq, v_granted FROM {p}entries WHERE id = p_id;
     IF v_seq IS NOT NULL THEN
@@ -176,7 +268,7 @@ BEGIN
     SELECT EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) INTO v_stale;
   END IF;
-  -- Beginning with the dead, who are few, and not with the queue, which may be long.
+  -- Beginning with the dead sessions, which are few, and not with the queue, which may be long.
   IF v_said IN (1, 2) AND NOT v_stale AND EXISTS (SELECT STRAIGHT_JOIN 1 FROM {p}sessions s JOIN {p}entries e ON e.session = s.id
       WHERE s.expires <= UTC_TIMESTAMP(6) AND e.name = p_name) THEN
     SET v_stale = 2;
@@ -186,7 +278,7 @@ END
 //
 -- leave removes an entry and lets the next hold, in one step. The name is locked even if
 -- nothing of it changes: two that leave at the same moment would each still see the other,
--- and the one who waits for both would be told by neither.
+-- and the one that waits for both would be granted by neither.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
 CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40))
@@ -204,69 +296,138 @@ BEGIN
     SELECT seq, granted INTO v_last, v_granted FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
     IF v_last IS NOT NULL AND v_granted IS NULL THEN
       UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
-      CALL {p}settle_1(p_name);
+      CALL {p}grant_1(p_name);
     END IF;
   END IF;
   COMMIT;
-  SELECT v_there;
+  SELECT v_there, UUID_SHORT() DIV 16777216;
 END
 //
--- renew extends a living session, and tells what the store has of it: how many entries, and
--- their Seqs folded into one number. It touches no row of names and rings no bell.
---
--- The moment is taken before the row's lock is waited for. A session that was declared dead
--- meanwhile is not extended by it, since its expires is 1970.
-DROP PROCEDURE IF EXISTS {p}renew_1
+-- evict is leave for an operator, and records it in the same step. Records that are older than
+-- p_retention are removed by the next eviction of any name; the row of names is locked before any
+-- of evictions, as before any other.
+DROP PROCEDURE IF EXISTS {p}evict_1
 //
-CREATE PROCEDURE {p}renew_1(p_session VARBINARY(40), p_ttl BIGINT UNSIGNED)
+CREATE PROCEDURE {p}evict_1(p_name VARBINARY(512), p_id VARBINARY(40), p_note VARBINARY(4096), p_retention BIGINT UNSIGNED)
   SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_there INT;
+  DECLARE v_there INT DEFAULT 0;
+  DECLARE v_seq BIGINT UNSIGNED;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  UPDATE {p}sessions SET expires = UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND
-    WHERE id = p_session AND expires > UTC_TIMESTAMP(6);
+  SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
+  DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
   SET v_there = ROW_COUNT();
+  IF v_there > 0 THEN
+    UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
+    CALL {p}grant_1(p_name);
+    REPLACE INTO {p}evictions (name, at, note) VALUES (p_name, UTC_TIMESTAMP(6), p_note);
+  END IF;
   COMMIT;
-  SELECT v_there, COUNT(*), COALESCE(BIT_XOR(seq), 0),
-    EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
-      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
-    FROM {p}entries WHERE session = p_session;
+  DELETE FROM {p}evictions WHERE at < UTC_TIMESTAMP(6) - INTERVAL p_retention MICROSECOND LIMIT 100;
+  SELECT v_there;
 END
 //
--- listen returns when the session's bell has rung more than p_bell times, when some session
--- is to be removed, when nothing of the session waits, or after p_limit microseconds. It is the only asking of a client,
--- however many of its entries wait: a number in one row.
+-- downgrade makes an entry that holds smaller, in place, and lets the waiters hold that fit in
+-- beside it, in one step. It never makes an entry larger, so that a request that is repeated
+-- or late changes nothing. departures stays: no entry has left, and a waiter that is granted now
+-- has waited for one departure and so listens as closely as any.
+DROP PROCEDURE IF EXISTS {p}downgrade_1
+//
+CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_units INT UNSIGNED)
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_seq BIGINT UNSIGNED;
+  DECLARE v_units INT UNSIGNED;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+  SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
+  SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name;
+  IF v_units > p_units THEN
+    UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name;
+    CALL {p}grant_1(p_name);
+  END IF;
+  COMMIT;
+  SELECT v_units IS NOT NULL;
+END
+//
+-- adopt gives another session's entry that holds the id, the session and the owner of this one,
+-- in place. Under the name's lock no entry is granted, and none is removed: a session that dies at
+-- this moment removes its entries one by one, each under its name's lock and by its id, which has
+-- changed then. A second client that asks with the same old id finds none; the same client that
+-- asks again finds its own. For those that watch it is a change like a publication; ours are
+-- counted on from there.
 --
--- How often it looks follows from what can have happened. If r others must hold before us,
+-- said: 0 it is ours, 3 no such entry, or it differs from what its new owner expects, 5 our session
+-- has ended.
+DROP PROCEDURE IF EXISTS {p}adopt_1
+//
+CREATE PROCEDURE {p}adopt_1(
+  p_name VARBINARY(512), p_old VARBINARY(40), p_seq BIGINT UNSIGNED, p_id VARBINARY(40), p_session VARBINARY(40),
+  p_units INT UNSIGNED, p_capacity INT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048))
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_said TINYINT DEFAULT 0;
+  DECLARE v_seq, v_found BIGINT UNSIGNED;
+  DECLARE v_edition INT UNSIGNED DEFAULT 0;
+  DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 5;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+  SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
+  SELECT seq INTO v_found FROM {p}entries WHERE id = p_id AND name = p_name AND seq = p_seq AND session = p_session;
+  IF v_found IS NULL THEN
+    -- Read and not locked: a client that removes that session waits for the name.
+    SELECT e.seq INTO v_found FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
+      WHERE e.id = p_old AND e.name = p_name AND e.seq = p_seq AND e.granted IS NOT NULL
+        AND e.units = p_units AND e.capacity = p_capacity AND s.expires > UTC_TIMESTAMP(6);
+    IF v_found IS NULL THEN
+      SET v_said = 3;
+    ELSE
+      -- 0 as of an entry that held when it entered: our session's grants do not count it.
+      UPDATE {p}entries SET id = p_id, session = p_session, granted = 0, since = p_since, owner = p_owner, edition = edition + 1
+        WHERE id = p_old AND name = p_name;
+    END IF;
+  END IF;
+  SELECT edition INTO v_edition FROM {p}entries WHERE id = p_id AND name = p_name;
+  COMMIT;
+  SELECT v_said, v_edition;
+END
+//
+-- listen returns when the session has had more than p_grants grants, when some session is to be
+-- removed, when nothing of the session waits, or after p_limit microseconds. It is the only
+-- polling of a client, however many of its entries wait: a number in one row.
+--
+-- How often it polls follows from what can have happened. If r others must hold before us,
 -- r hand-overs must come first, none of which takes less than a millisecond; if they are seen
 -- to take longer, half of that is waited for each, but no more than 5 ms: all of them may give
--- up at once. Nobody notices a delay of a thirtieth of the time that nothing has moved for
--- (p_still, p_place: from one call to the next). And many waiters of one client take longer to
--- look at. So five hundred clients in one queue look as often, together, as seven who are next
--- in seven queues. A server that is short of processors makes each look long, and is then
--- looked at less, least by those who are far behind: else those who look would take from
--- those who hand over what they need to get on. The one who is next must not wait for long
--- because of that, since all the others wait for it.
+-- up at once. A delay of a thirtieth of the time in which nothing has moved goes unnoticed
+-- (p_still, p_rank: from one call to the next; p_rank is the rank times 100 and the number of
+-- waiters). And many waiters of one client take longer to read. So five hundred clients in one
+-- queue poll as often, together, as seven that are next in seven queues. A server that is short of
+-- processors makes each poll slow, and is then polled less, least by those that are far behind:
+-- otherwise the polls would take from the hand-overs what they need to get on. The next waiter
+-- must not wait for long because of that, since all the others wait for it.
 DROP PROCEDURE IF EXISTS {p}listen_1
 //
-CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_bell BIGINT UNSIGNED, p_place INT, p_still BIGINT, p_limit BIGINT)
+CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-  DECLARE v_elapsed, v_moved, v_look, v_pace BIGINT DEFAULT 0;
-  DECLARE v_bell BIGINT UNSIGNED;
+  DECLARE v_elapsed, v_moved, v_poll, v_pace BIGINT DEFAULT 0;
+  DECLARE v_grants BIGINT UNSIGNED;
   DECLARE v_waiting, v_rank, v_before INT;
   DECLARE v_stale BOOLEAN;
-  SET v_before = p_place, v_moved = IF(p_place < 0, 0, -p_still);
+  SET v_before = p_rank, v_moved = IF(p_rank < 0, 0, -p_still);
   listening: LOOP
-    SET v_bell = NULL;
-    SELECT bell, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
+    SET v_grants = NULL;
+    SELECT grants, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
         AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
-      INTO v_bell, v_stale FROM {p}sessions WHERE id = p_session;
+      INTO v_grants, v_stale FROM {p}sessions WHERE id = p_session;
     SET v_elapsed = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6));
-    IF v_bell IS NULL OR v_bell > p_bell OR v_stale OR v_elapsed >= p_limit THEN
+    IF v_grants IS NULL OR v_grants > p_grants OR v_stale OR v_elapsed >= p_limit THEN
       LEAVE listening;
     END IF;
     SELECT COUNT(*), MIN(CAST(w.turn AS SIGNED) - CAST(n.departures AS SIGNED) - 1) INTO v_waiting, v_rank
@@ -282,51 +443,38 @@ BEGIN
       END IF;
       SET v_before = v_rank * 100 + v_waiting, v_moved = v_elapsed;
     END IF;
-    SET v_look = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) - v_elapsed;
-    DO SLEEP(LEAST(1000000, GREATEST(LEAST(10, 3 + v_rank) * v_look,
+    SET v_poll = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) - v_elapsed;
+    DO SLEEP(LEAST(1000000, GREATEST(LEAST(10, 3 + v_rank) * v_poll,
       400 + v_rank * LEAST(5000, GREATEST(1000, v_pace DIV 2)) + 50 * v_waiting
         + LEAST(100000, (v_elapsed - v_moved) DIV 30))) / 1000000);
   END LOOP;
-  SELECT s.bell, v_stale, v_before, v_elapsed - v_moved, e.id, e.seq
-    FROM {p}sessions s LEFT JOIN {p}entries e ON e.session = s.id AND e.granted > p_bell
+  SELECT s.grants, v_stale, v_before, v_elapsed - v_moved, e.id, e.seq
+    FROM {p}sessions s LEFT JOIN {p}entries e ON e.session = s.id AND e.granted > p_grants
     WHERE s.id = p_session;
 END
 //
--- For the strategies getlock and row: the tokens, and who drew the last. It is written while
--- the lock is held and says nothing about whether it still is.
-CREATE TABLE IF NOT EXISTS {p}bound (
-  name VARBINARY(512) NOT NULL PRIMARY KEY,
-  seq BIGINT UNSIGNED NOT NULL,
-  id VARBINARY(40) NOT NULL,
-  connection BIGINT UNSIGNED NOT NULL,
-  since BIGINT NOT NULL,
-  owner VARBINARY(2048) NOT NULL
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
-//
--- For the strategy row: what transactions lock. The rows have nothing to say but their names.
-CREATE TABLE IF NOT EXISTS {p}rows (
-  name VARBINARY(512) NOT NULL PRIMARY KEY
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
-//
--- draw gives a token to whoever has the lock, and commits it. It is drawn with the lock in
--- hand: one drawn before could be given to a later holder than a greater one.
+-- draw gives a token to the client that has the lock, and commits it. It is drawn after the lock
+-- is taken: one drawn before could be given to a later holder than a greater one. p_lock is what
+-- GET_LOCK was called with, or NULL.
 DROP PROCEDURE IF EXISTS {p}draw_1
 //
 CREATE PROCEDURE {p}draw_1(
-  p_name VARBINARY(512), p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048))
+  p_name VARBINARY(512), p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048),
+  p_lock VARCHAR(64) CHARACTER SET ascii)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_seq BIGINT UNSIGNED DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-  INSERT INTO {p}bound (name, seq, id, connection, since, owner) VALUES (p_name, v_seq, p_id, p_connection, p_since, p_owner)
+  INSERT INTO {p}bound (name, seq, id, connection, since, owner, lock_name)
+    VALUES (p_name, v_seq, p_id, p_connection, p_since, p_owner, p_lock)
     ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(GREATEST(seq + 1, v_seq)),
-      id = p_id, connection = p_connection, since = p_since, owner = p_owner;
+      id = p_id, connection = p_connection, since = p_since, owner = p_owner, lock_name = p_lock;
   SELECT 1, IF(ROW_COUNT() = 1, v_seq, LAST_INSERT_ID()), p_connection;
 END
 //
--- grab waits for a lock of GET_LOCK and draws the token, in one call.
-DROP PROCEDURE IF EXISTS {p}grab_1
+-- acquire waits for a lock of GET_LOCK and draws the token, in one call.
+DROP PROCEDURE IF EXISTS {p}acquire_1
 //
-CREATE PROCEDURE {p}grab_1(
+CREATE PROCEDURE {p}acquire_1(
   p_lock VARCHAR(64) CHARACTER SET ascii, p_wait INT, p_name VARBINARY(512), p_id VARBINARY(40), p_since BIGINT, p_owner VARBINARY(2048))
   SQL SECURITY INVOKER
 BEGIN
@@ -334,58 +482,160 @@ BEGIN
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN DO RELEASE_LOCK(p_lock); RESIGNAL; END;
   SET v_got = GET_LOCK(p_lock, p_wait);
   IF v_got = 1 THEN
-    CALL {p}draw_1(p_name, p_id, CONNECTION_ID(), p_since, p_owner);
+    CALL {p}draw_1(p_name, p_id, CONNECTION_ID(), p_since, p_owner, p_lock);
   ELSE
     SELECT v_got, 0, CONNECTION_ID();
   END IF;
 END
 //
--- hold locks a name's row and leaves the transaction open. It waits p_wait seconds, or not
--- at all. Its answer begins with 0 if somebody else has the row. (MariaDB allows no NOWAIT in
--- a procedure; a row that is there and skipped says the same.)
-DROP PROCEDURE IF EXISTS {p}hold_1
+-- lock_row locks a name's row and leaves the transaction open. It waits p_wait seconds, or not
+-- at all. Its answer begins with 0 if another client has the row. (MariaDB allows no NOWAIT in
+-- a procedure; a row that exists and is skipped says the same.)
+DROP PROCEDURE IF EXISTS {p}lock_row_1
 //
-CREATE PROCEDURE {p}hold_1(p_name VARBINARY(512), p_wait INT)
+CREATE PROCEDURE {p}lock_row_1(p_name VARBINARY(512), p_wait INT)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_got, v_there INT DEFAULT 0;
   DECLARE v_name VARBINARY(512);
-  DECLARE v_patience BIGINT DEFAULT @@innodb_lock_wait_timeout;
+  DECLARE v_timeout BIGINT DEFAULT @@innodb_lock_wait_timeout;
   DECLARE EXIT HANDLER FOR 1205 BEGIN
     ROLLBACK;
-    SET SESSION innodb_lock_wait_timeout = v_patience;
+    SET SESSION innodb_lock_wait_timeout = v_timeout;
     SELECT 0, CONNECTION_ID();
   END;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
     ROLLBACK;
-    SET SESSION innodb_lock_wait_timeout = v_patience;
+    SET SESSION innodb_lock_wait_timeout = v_timeout;
     RESIGNAL;
   END;
-  holding: LOOP
+  locking: LOOP
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     IF p_wait > 0 THEN
       SET SESSION innodb_lock_wait_timeout = p_wait;
       SELECT name INTO v_name FROM {p}rows WHERE name = p_name FOR UPDATE;
-      SET SESSION innodb_lock_wait_timeout = v_patience;
+      SET SESSION innodb_lock_wait_timeout = v_timeout;
     ELSE
       SELECT name INTO v_name FROM {p}rows WHERE name = p_name FOR UPDATE SKIP LOCKED;
     END IF;
     IF v_name IS NOT NULL THEN
       SET v_got = 1;
-      LEAVE holding;
+      LEAVE locking;
     END IF;
     SELECT COUNT(*) INTO v_there FROM {p}rows WHERE name = p_name;
     ROLLBACK;
     IF v_there > 0 THEN
-      LEAVE holding;
+      LEAVE locking;
     END IF;
-    -- Committed before it is locked: a row that only we see would be no meeting place.
+    -- Committed before it is locked: a row that only we see would keep no other client out.
     INSERT IGNORE INTO {p}rows (name) VALUES (p_name);
   END LOOP;
   SELECT v_got, CONNECTION_ID();
 END
 //
+-- sweep forgets what was idle for p_retention: names, and the tokens of bound. One client does it
+-- for all of a database, once in a minute; where more is left than is taken at a time, a client
+-- that comes a second later goes on.
+--
+-- A token grows over that: it is at least the server's clock, which is past every Seq that is
+-- forgotten. What is in use stays, however old: a name with entries, a lock that is held.
+--
+-- It is the only one to lock several names, and so it waits for none of them: a row that is locked
+-- is in use. A client that comes for one that it has locked waits until it is gone, and makes a
+-- new one. A client that only tries to lock a row, of a name that was idle for so long, is told in
+-- these milliseconds that it is taken.
+DROP PROCEDURE IF EXISTS {p}sweep_1
+//
+CREATE PROCEDURE {p}sweep_1(p_retention BIGINT UNSIGNED)
+  SQL SECURITY INVOKER
+sweeping: BEGIN
+  DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+  DECLARE v_old BIGINT DEFAULT (v_now - p_retention) DIV 3600000000;
+  DECLARE v_name, v_found VARBINARY(512);
+  DECLARE v_done BOOLEAN DEFAULT FALSE;
+  DECLARE v_rows, v_swept INT DEFAULT 0;
+  DECLARE c_names CURSOR FOR SELECT n.name FROM {p}names n
+    WHERE n.used < v_old AND NOT EXISTS (SELECT 1 FROM {p}entries e WHERE e.name = n.name) ORDER BY n.used LIMIT 500;
+  DECLARE c_bound CURSOR FOR SELECT b.name FROM {p}bound b
+    WHERE b.used < v_old AND (b.lock_name IS NULL OR IS_USED_LOCK(b.lock_name) IS NULL) ORDER BY b.used LIMIT 500;
+  DECLARE c_rows CURSOR FOR SELECT r.name FROM {p}rows r WHERE r.looked < v_old ORDER BY r.looked LIMIT 500;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  UPDATE {p}store SET swept = UTC_TIMESTAMP(6) WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60;
+  IF ROW_COUNT() = 0 THEN
+    LEAVE sweeping;
+  END IF;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+
+  OPEN c_names;
+  names_loop: LOOP
+    SET v_done = FALSE, v_found = NULL;
+    FETCH c_names INTO v_name;
+    IF v_done THEN
+      LEAVE names_loop;
+    END IF;
+    SELECT name INTO v_found FROM {p}names WHERE name = v_name AND used < v_old FOR UPDATE SKIP LOCKED;
+    -- With the name locked no entry is made.
+    IF v_found IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = v_name) THEN
+      DELETE FROM {p}names WHERE name = v_name;
+      SET v_swept = v_swept + 1;
+    END IF;
+  END LOOP;
+  CLOSE c_names;
+
+  OPEN c_bound;
+  bound_loop: LOOP
+    SET v_done = FALSE, v_found = NULL;
+    FETCH c_bound INTO v_name;
+    IF v_done THEN
+      LEAVE bound_loop;
+    END IF;
+    -- A holder of the strategy row has locked it.
+    SELECT COUNT(*) INTO v_rows FROM {p}rows WHERE name = v_name;
+    IF v_rows > 0 THEN
+      SELECT name INTO v_found FROM {p}rows WHERE name = v_name FOR UPDATE SKIP LOCKED;
+      IF v_found IS NULL THEN
+        ITERATE bound_loop;
+      END IF;
+      SET v_found = NULL;
+    END IF;
+    SELECT name INTO v_found FROM {p}bound WHERE name = v_name AND used < v_old FOR UPDATE SKIP LOCKED;
+    IF v_found IS NOT NULL THEN
+      DELETE FROM {p}bound WHERE name = v_name;
+      SET v_swept = v_swept + 1;
+    END IF;
+  END LOOP;
+  CLOSE c_bound;
+
+  -- A row is gone with its token; one whose token is young is looked at when that may be old.
+  OPEN c_rows;
+  rows_loop: LOOP
+    SET v_done = FALSE, v_found = NULL;
+    FETCH c_rows INTO v_name;
+    IF v_done THEN
+      LEAVE rows_loop;
+    END IF;
+    SELECT name INTO v_found FROM {p}rows WHERE name = v_name FOR UPDATE SKIP LOCKED;
+    IF v_found IS NOT NULL THEN
+      IF EXISTS (SELECT 1 FROM {p}bound WHERE name = v_name) THEN
+        UPDATE {p}rows SET looked = v_now DIV 3600000000 WHERE name = v_name;
+      ELSE
+        DELETE FROM {p}rows WHERE name = v_name;
+      END IF;
+      SET v_swept = v_swept + 1;
+    END IF;
+  END LOOP;
+  CLOSE c_rows;
+  COMMIT;
+  IF v_swept >= 500 THEN
+    UPDATE {p}store SET swept = UTC_TIMESTAMP(6) - INTERVAL 59 SECOND;
+  END IF;
+END
+//
+-- schema has a row for each version that was installed. The row comes last, so that a migration
+-- that was interrupted is applied anew.
 CREATE TABLE IF NOT EXISTS {p}schema (
   version INT UNSIGNED NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB

@@ -1,74 +1,206 @@
--- hasp, tables of version 1. "hasp_" stands for the schema and the prefix.
+-- hasp, tables of version 1. "hasp_" stands for the schema and the prefix, "hasp_ after a double
+-- quote for the prefix alone.
 --
--- names has a row for each name that was used lately. Its row lock orders everything that
--- happens to the name, and its seq is the last place given out, which is the fencing
--- token. It is never a SEQUENCE: that hands out numbers in the order of asking, and
--- transactions commit in another.
-CREATE TABLE IF NOT EXISTS hasp_names (
-  name    text COLLATE "C" PRIMARY KEY, -- compared byte by byte, whatever the database's locale
-  seq     bigint NOT NULL,
-  watched bigint NOT NULL DEFAULT 0 -- until when changes are notified
-) WITH (fillfactor = 50); -- room for the next version on the same page: no index is touched
+-- What the name of an operator or a function means depends on the caller's search_path, and a
+-- better match of the arguments' types wins over pg_catalog's: a role that may create something in
+-- a schema of that path could have every client run its code, with the client's rights. So each
+-- function here brings its own path; one that is a single expression is bound when it is created
+-- (RETURN), which is as safe and can be inlined. Only pg_catalog and, after it, the session's
+-- temporary objects are looked in; our objects are named with their schema.
+--
+-- Other roles may create objects in that schema, too, and a function of the same name with other
+-- arguments could be preferred for a number that is a plain 0, or for an argument of a client's.
+-- So every argument has exactly the type of its parameter: then there is no better match.
+--
+-- used, in several tables, is the hour of a name's last use, by which the idle names are found
+-- with an index. An index on seq would be written at every acquisition; the hour changes once in
+-- an hour.
 
--- sessions: an entry lives as long as its session's row exists. Deleting that row, which
--- only happens once it has expired and under its row lock, is the one way to die, so that
--- a renewal at the same moment wins or loses as a whole.
+-- names has a row for each name that was used lately. The lock of that row orders everything that
+-- happens to the name, and its seq is the last number given out, which is the fencing token. It is
+-- never a SEQUENCE: that gives numbers in the order of the requests, and transactions commit in
+-- another.
+CREATE TABLE IF NOT EXISTS hasp_names (
+  name    text COLLATE "C" PRIMARY KEY, -- compared byte by byte, for any locale of the database
+  seq     bigint NOT NULL,
+  watched bigint NOT NULL DEFAULT 0, -- until when changes are notified
+  used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
+) WITH (fillfactor = 50); -- room for the next version on the same page: no index is written
+
+-- sessions: an entry lives as long as its session's row exists. The row is deleted only once it
+-- has expired and under its row lock, which is the one way for a session to die, so that a renewal
+-- at the same moment wins or loses as a whole.
 CREATE TABLE IF NOT EXISTS hasp_sessions (
   id      text COLLATE "C" PRIMARY KEY,
   expires bigint NOT NULL -- microseconds since 1970 by this server's clock, as all times here
 ) WITH (fillfactor = 50);
 
--- entries are the queues. No foreign keys: a cascade would lock rows of other names.
+-- entries are the queues. No foreign keys: a cascade would lock rows of other names. published
+-- numbers the values of an entry, counted by its owner: a request that the network delivers late
+-- must not replace a value that was published after it, and confirmed.
 CREATE TABLE IF NOT EXISTS hasp_entries (
-  name     text COLLATE "C" NOT NULL,
-  seq      bigint NOT NULL,
-  session  text COLLATE "C" NOT NULL,
-  id       text COLLATE "C" NOT NULL,
-  units    bigint NOT NULL,
-  capacity bigint NOT NULL,
-  owner    text NOT NULL,
-  since    bigint NOT NULL, -- by the owner's clock, for people
-  value    bytea NOT NULL,
+  name      text COLLATE "C" NOT NULL,
+  seq       bigint NOT NULL,
+  session   text COLLATE "C" NOT NULL,
+  id        text COLLATE "C" NOT NULL,
+  units     bigint NOT NULL,
+  capacity  bigint NOT NULL,
+  owner     text NOT NULL,
+  since     bigint NOT NULL, -- by the owner's clock, for people
+  value     bytea NOT NULL,
+  published bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (name, seq),
   UNIQUE (session, id)
 );
 
--- rows are what strategy=row locks. Nobody ever changes one.
+-- rows are what strategy=row locks. No row ever changes. It has no column for the last use: each
+-- name has a row in holders as well, and is removed with that.
 CREATE TABLE IF NOT EXISTS hasp_rows (
   name text COLLATE "C" PRIMARY KEY
 );
 
--- holders has the counter of a name for the strategies advisory and row, and who was
--- granted last. Whether he still holds is for the server's own lock table to say.
+-- holders has the counter of a name for the strategies advisory and row, and the entry that was
+-- granted last. Whether that still holds is in the server's own lock table. ceiling and started
+-- are for tokens: see hasp_grant.
 CREATE TABLE IF NOT EXISTS hasp_holders (
-  name  text COLLATE "C" PRIMARY KEY,
-  key   bigint UNIQUE, -- of the advisory lock: two names with one key are refused
-  seq   bigint NOT NULL,
-  id    text COLLATE "C" NOT NULL,
-  owner text NOT NULL,
-  since bigint NOT NULL,
-  pid   int NOT NULL -- of the server's process that holds
+  name    text COLLATE "C" PRIMARY KEY,
+  key     bigint UNIQUE, -- of the advisory lock: two names with one key are refused
+  seq     bigint NOT NULL,
+  id      text COLLATE "C" NOT NULL,
+  owner   text NOT NULL,
+  since   bigint NOT NULL,
+  pid     int NOT NULL, -- of the server's process that holds
+  ceiling bigint NOT NULL DEFAULT 0,
+  started bigint NOT NULL DEFAULT 0,
+  used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
 ) WITH (fillfactor = 50);
 
-CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE AS
-$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+-- queues orders the waiters for an advisory lock or a row.
+--
+-- A statement that waits keeps its view of the database, and during that time no dead rows are
+-- removed: a standby that waited for days stopped vacuum everywhere. So waiting is cut into slices,
+-- each a separate transaction. But a client that leaves a queue of the server's and enters it again
+-- is at its end. So the order is not that queue's: each waiter draws a position, keeps it locked
+-- for as long as it waits, and waits for the position before it; only the first waits for the lock
+-- itself, and no other passes it when its slice ends. At most two wait for any lock of the
+-- server's, for the reason given at hasp_slot. The lock of a position belongs to the connection,
+-- and ends with that without anybody's help.
+--
+-- tail is the last position drawn; no client waits at a position up to served. A row that was
+-- removed and made again counts from 1: hasp_forget removes it only while there are no waiters.
+-- This is a separate table, because a client that is granted the lock changes its row in holders,
+-- and must not wait there for those that draw.
+CREATE TABLE IF NOT EXISTS hasp_queues (
+  name   text COLLATE "C" PRIMARY KEY,
+  tail   bigint NOT NULL DEFAULT 0,
+  served bigint NOT NULL DEFAULT 0,
+  used   bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
+) WITH (fillfactor = 50);
 
--- channel is where changes of a name are notified. Two names may share one: whoever
--- watches looks at the name, and a signal too many does no harm.
-CREATE OR REPLACE FUNCTION hasp_channel(p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS
-$$ SELECT 'hasp_w_' || hashtextextended(p_name COLLATE "C", 0) $$;
+-- evictions has the last eviction of each name, and its reason. It is not a column of names, whose
+-- rows are written anew at every acquisition.
+CREATE TABLE IF NOT EXISTS hasp_evictions (
+  name text COLLATE "C" PRIMARY KEY,
+  at   bigint NOT NULL,
+  note text NOT NULL
+);
 
--- ring tells whoever watches a name that it has changed.
-CREATE OR REPLACE FUNCTION hasp_ring(p_name text, p_watched bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- schema has a row for each version that was installed. swept, in the row of version 1, is when a
+-- client last cleaned up.
+CREATE TABLE IF NOT EXISTS hasp_schema (
+  version int PRIMARY KEY,
+  swept   bigint NOT NULL DEFAULT 0
+);
+
+CREATE INDEX IF NOT EXISTS "hasp_names_used_idx" ON hasp_names (used);
+CREATE INDEX IF NOT EXISTS "hasp_holders_used_idx" ON hasp_holders (used);
+CREATE INDEX IF NOT EXISTS "hasp_queues_used_idx" ON hasp_queues (used);
+
+CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE
+RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- level returns its argument, at READ COMMITTED. Above it a statement that has waited for a name
+-- goes on with what it saw before it waited: of two readers that leave at the same moment each sees
+-- the other, and neither wakes the writer. The error tells the client to begin a transaction at the
+-- level that it needs.
+CREATE OR REPLACE FUNCTION hasp_level(p_text text) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'hasp needs READ COMMITTED, and this is %', upper(current_setting('transaction_isolation')) USING ERRCODE = 'HASP1';
+  END IF;
+  RETURN p_text;
+END $$;
+
+-- slot takes one of p_slots for the rest of the transaction: a few draws for a free one, so that
+-- where there are few waiters none is behind another.
+--
+-- A process that waits for a lock of the server's for longer than deadlock_timeout (1 s by default)
+-- checks for a deadlock: once, and with the whole lock table closed to all others. The check takes
+-- the longer, and steeply so, the more processes wait for the same lock: 512 for one lock stopped
+-- the server for seconds at a time. So no lock of ours has a long queue. A client that finds it
+-- taken first takes one of a few slots, and waits behind those that wait for that slot: the queues
+-- are short, and so are the checks.
+CREATE OR REPLACE FUNCTION hasp_slot(p_key bigint, p_slots int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_class int := (p_key # (p_key >> 32))::bit(32)::int; -- locks of two numbers are not those of one
+BEGIN
+  FOR i IN 1..8 LOOP
+    IF pg_try_advisory_xact_lock(v_class, 1751216000 + floor(random() * p_slots)::int) THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  PERFORM pg_advisory_xact_lock(v_class, 1751216000 + floor(random() * p_slots)::int);
+END $$;
+
+-- turn returns the name when it is this transaction's turn to change its row. The row's own lock
+-- would do, and does where this is not called; but each version of a row has a separate queue, so
+-- that each commit wakes all waiters, which then wait in the next. p_slots is 0 for a request that
+-- is to pass the waiters, as a release is.
+CREATE OR REPLACE FUNCTION hasp_turn(p_name text, p_slots int) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_key bigint := hashtextextended(p_name COLLATE "C", 7521983763894337537);
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM hasp_level(p_name);
+  END IF;
+  IF NOT pg_try_advisory_xact_lock(v_key) THEN
+    IF p_slots > 0 THEN
+      PERFORM hasp_slot(v_key, p_slots);
+    END IF;
+    PERFORM pg_advisory_xact_lock(v_key);
+  END IF;
+  RETURN p_name;
+END $$;
+
+-- channel is where changes of a name are notified. Two names may share one: a client that watches
+-- reads the name, and a notification too many does no harm.
+CREATE OR REPLACE FUNCTION hasp_channel(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN 'hasp_w_' || hashtextextended(p_name COLLATE "C", 0);
+
+-- notify tells the clients that watch a name that it has changed.
+CREATE OR REPLACE FUNCTION hasp_notify(p_name text, p_watched bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF p_watched > hasp_now() THEN
     PERFORM pg_notify(hasp_channel(p_name), '');
   END IF;
 END $$;
 
--- begin makes a session. Like a renewal and a grant its commit waits for the disk although
--- the database's default is not to: if a crash of the server forgot it, two could hold.
-CREATE OR REPLACE FUNCTION hasp_begin(p_session text, p_ttl bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- where says which server answers, and on which timeline: a replica that is promoted, and a backup
+-- that is restored, continue on another timeline. '' where that cannot be found out.
+CREATE OR REPLACE FUNCTION hasp_where() RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN (SELECT s.system_identifier FROM pg_control_system() s)::text || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
+EXCEPTION WHEN OTHERS THEN -- one of them is refused to this role, or absent in this kind of server
+  BEGIN
+    RETURN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
+  EXCEPTION WHEN OTHERS THEN
+    RETURN '';
+  END;
+END $$;
+
+-- begin makes a session. Like a renewal and a grant its commit waits for the disk even if the
+-- database's default is not to: if a crash of the server forgot it, two could hold.
+CREATE OR REPLACE FUNCTION hasp_begin(p_session text, p_ttl bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
@@ -76,12 +208,12 @@ BEGIN
   INSERT INTO hasp_sessions (id, expires) VALUES (p_session, hasp_now() + p_ttl);
 END $$;
 
--- renew extends all entries of a session by one row, and notifies nobody: nothing has
--- changed. Answers whether the session lives, and how many entries it has with the xor of
--- their places, by which the owner notices that some are missing or too many. A renewal
--- that was delayed takes nothing back.
+-- renew extends all entries of a session by one row, and notifies no client: nothing has changed.
+-- It answers whether the session lives, and how many entries it has with the xor of their seqs, by
+-- which the owner notices that some are missing or too many. A renewal that was delayed does not
+-- shorten a later one's.
 CREATE OR REPLACE FUNCTION hasp_renew(p_session text, p_ttl bigint,
-  OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
+  OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
@@ -89,24 +221,24 @@ BEGIN
   UPDATE hasp_sessions s SET expires = greatest(s.expires, hasp_now() + p_ttl)
     WHERE s.id = p_session AND s.expires > hasp_now();
   o_alive := FOUND;
-  SELECT count(*), coalesce(bit_xor(e.seq), 0) INTO o_entries, o_places FROM hasp_entries e WHERE e.session = p_session;
+  SELECT count(*), coalesce(bit_xor(e.seq), 0) INTO o_entries, o_seqs FROM hasp_entries e WHERE e.session = p_session;
 END $$;
 
--- walk looks at a queue from its front to the first entry that is denied, under the name's
--- row lock, which the caller has: everybody before that one holds, everybody behind it
--- waits. It buries the dead on its way, and notifies those who fit now and did not fit
--- with the dead, or with the entry that has just left (p_seq, p_units), in front of them.
+-- walk goes through a queue from its front to the first entry that is denied, under the name's row
+-- lock, which the caller has: all entries before that one hold, and all behind it wait. On its way
+-- it removes the entries of dead sessions, and notifies those that fit now and did not fit with the
+-- removed ones, or with the entry that has just left (p_seq, p_units), in front of them.
 --
--- A dead session's row may be locked: by its renewal, or by a walk in another queue. We do
--- not wait for it while we have our own name's lock, lest two walks wait for each other;
--- it counts as alive, and as expiring now, so that somebody asks again soon; o_unsure says
--- that this happened.
+-- A dead session's row may be locked: by its renewal, or by a walk in another queue. We do not wait
+-- for it while we have our name's lock, so that two walks do not wait for each other; the session
+-- counts as alive, and as expiring now, so that a client asks again soon; o_unsure says that this
+-- happened.
 CREATE OR REPLACE FUNCTION hasp_walk(p_name text, p_seq bigint, p_units bigint, p_id text,
-  OUT o_capacity bigint, OUT o_units bigint, OUT o_denied bigint, OUT o_soon bigint, OUT o_holder text, OUT o_unsure boolean) LANGUAGE plpgsql AS $$
+  OUT o_capacity bigint, OUT o_units bigint, OUT o_denied bigint, OUT o_soon bigint, OUT o_holder text, OUT o_unsure boolean) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   r       record;
   v_now   bigint := hasp_now();
-  v_freed bigint := 0; -- units of those who stood ahead and do no longer
+  v_freed bigint := 0; -- units of entries that were ahead and have been removed
 BEGIN
   o_units := 0;
   o_unsure := false;
@@ -147,18 +279,21 @@ BEGIN
   END LOOP;
 END $$;
 
--- enter makes an entry, or finds it, and answers whether it holds. p_mode is "first" when
--- this was never asked for the id, "again" when it was, and "ask" once an entry has been
--- confirmed, which must not come back. o_state: held | wait | busy | gone | dead (the
--- session) | other (capacity, in o_seq). o_ahead is how many wait in front of this entry, counted to four,
--- and o_retry, in microseconds, when the first of them or of the holders can expire.
+-- enter makes an entry, or finds it, and answers whether it holds. p_mode is "first" when this was
+-- never asked for the id, "again" when it was, and "ask" once an entry has been confirmed, which
+-- must not be made again. o_state: held | wait | busy | gone | dead (the session) | other
+-- (capacity, in o_seq). o_ahead is how many wait in front of this entry, counted to four, and
+-- o_retry, in microseconds, when the first of them or of the holders can expire.
+--
+-- A try that finds the name taken by a dead session's entries, which another client is removing at
+-- this moment, is not told so: it is undone and asked again.
 CREATE OR REPLACE FUNCTION hasp_enter(p_mode text, p_nowait boolean, p_name text, p_id text, p_session text,
   p_units bigint, p_capacity bigint, p_owner text, p_since bigint, p_value bytea,
-  OUT o_state text, OUT o_seq bigint, OUT o_retry bigint, OUT o_ahead bigint, OUT o_holder text) LANGUAGE plpgsql AS $$
+  OUT o_state text, OUT o_seq bigint, OUT o_retry bigint, OUT o_ahead bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_watched bigint;
-  v_own     bigint; -- the place of an entry that is there already
-  v_denied  bigint; -- the first place that waits
+  v_own     bigint; -- the seq of an entry that exists already
+  v_denied  bigint; -- the first seq that waits
   w         record;
 BEGIN
   o_retry := 0;
@@ -167,18 +302,18 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
   END IF;
-  -- First the lock, then the place: whoever comes later gets a higher place and sees this
-  -- entry, because each statement in here sees what was committed before it began. A
-  -- single statement could not do that: it would wait for the lock and go on with what it
-  -- saw before. The clock carries on where the row was removed because nobody had used it.
-  UPDATE hasp_names n SET seq = greatest(n.seq + 1, hasp_now()) WHERE n.name = p_name
+  -- First the lock, then the seq: a later request gets a higher seq and sees this entry, because
+  -- each statement in here sees what was committed before it began. A single statement could not
+  -- do that: it would wait for the lock and go on with what it saw before. Where the row was
+  -- removed because the name was idle, the clock carries on.
+  UPDATE hasp_names n SET seq = greatest(n.seq + 1, hasp_now()), used = greatest(n.used, hasp_now() / 3600000000) WHERE n.name = p_name
     RETURNING n.seq, n.watched INTO o_seq, v_watched;
   IF NOT FOUND THEN
     INSERT INTO hasp_names AS n (name, seq) VALUES (p_name, hasp_now())
-      ON CONFLICT (name) DO UPDATE SET seq = greatest(n.seq + 1, excluded.seq)
+      ON CONFLICT (name) DO UPDATE SET seq = greatest(n.seq + 1, excluded.seq), used = greatest(n.used, excluded.used)
       RETURNING n.seq, n.watched INTO o_seq, v_watched;
   END IF;
-  -- The usual case, an empty queue, is two statements: nobody else pays for a walk.
+  -- The usual case, an empty queue, takes two statements and no walk.
   IF p_mode <> 'ask' THEN
     INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
       SELECT p_name, o_seq, p_session, p_id, p_units, p_capacity, p_owner, p_since, p_value
@@ -187,12 +322,12 @@ BEGIN
     IF FOUND THEN
       o_state := 'held';
       IF v_watched > 0 THEN
-        PERFORM hasp_ring(p_name, v_watched);
+        PERFORM hasp_notify(p_name, v_watched);
       END IF;
       RETURN;
     END IF;
   END IF;
-  SELECT * INTO w FROM hasp_walk(p_name, 0, 0, p_id);
+  SELECT * INTO w FROM hasp_walk(p_name, 0::bigint, 0::bigint, p_id);
   v_denied := w.o_denied;
   o_holder := coalesce(w.o_holder, '');
   o_retry := greatest(coalesce(w.o_soon, 0) - hasp_now(), 0);
@@ -205,7 +340,7 @@ BEGIN
     o_state := 'gone';
     RETURN;
   ELSIF w.o_capacity <> p_capacity AND w.o_unsure THEN
-    RAISE EXCEPTION 'the entries of another capacity are just being buried' USING ERRCODE = 'serialization_failure';
+    RAISE EXCEPTION 'the entries of another capacity are just being removed' USING ERRCODE = 'serialization_failure';
   ELSIF w.o_capacity <> p_capacity THEN
     o_state := 'other';
     o_seq := w.o_capacity;
@@ -214,7 +349,9 @@ BEGIN
     IF v_denied IS NULL AND w.o_units + p_units > p_capacity THEN
       v_denied := o_seq; -- it will be the first that waits
     END IF;
-    IF p_nowait AND v_denied IS NOT NULL THEN
+    IF p_nowait AND v_denied IS NOT NULL AND w.o_unsure THEN
+      RAISE EXCEPTION 'the entries ahead are just being removed' USING ERRCODE = 'serialization_failure';
+    ELSIF p_nowait AND v_denied IS NOT NULL THEN
       o_state := 'busy';
       RETURN;
     END IF;
@@ -226,7 +363,7 @@ BEGIN
       RETURN;
     END IF;
     IF v_watched > 0 THEN
-      PERFORM hasp_ring(p_name, v_watched);
+      PERFORM hasp_notify(p_name, v_watched);
     END IF;
   END IF;
   IF v_denied IS NULL OR o_seq < v_denied THEN
@@ -234,18 +371,18 @@ BEGIN
     RETURN;
   END IF;
   o_state := 'wait';
-  -- One that waits ahead may die before it is granted, and its turn then lasts to its
-  -- expiry. Those that have expired already are passed by when their turn comes.
+  -- One that waits ahead may die before it is granted, and its turn then lasts to its expiry.
+  -- Those that have expired already are passed by when their turn comes.
   SELECT count(*), least(o_retry, min(ahead.expires) FILTER (WHERE ahead.expires > hasp_now()) - hasp_now())
     INTO o_ahead, o_retry FROM (
       SELECT s.expires FROM hasp_entries e LEFT JOIN hasp_sessions s ON s.id = e.session
         WHERE e.name = p_name AND e.seq >= v_denied AND e.seq < o_seq ORDER BY e.seq LIMIT 4) ahead;
 END $$;
 
--- leave removes an entry and notifies whoever fits in now. p_session is '' when an operator
--- evicts. Answers whether it was there. An entry past its expiry that nobody has buried was
--- there too: nobody else has held since.
-CREATE OR REPLACE FUNCTION hasp_leave(p_name text, p_session text, p_id text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- leave removes an entry and notifies those that fit in now. p_session is '' when an operator
+-- evicts. It answers whether the entry existed. One past its expiry that no client has removed
+-- counts as well: no other has held since.
+CREATE OR REPLACE FUNCTION hasp_leave(p_name text, p_session text, p_id text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_watched bigint;
   gone      record;
@@ -265,36 +402,130 @@ BEGIN
     PERFORM pg_notify('hasp_s_' || gone.session, p_id || ' -' || gone.seq);
   END IF;
   IF gone.others THEN
-    PERFORM hasp_walk(p_name, gone.seq, gone.units, '');
+    PERFORM hasp_walk(p_name, gone.seq, gone.units, ''::text);
   END IF;
   IF v_watched > 0 THEN
-    PERFORM hasp_ring(p_name, v_watched);
+    PERFORM hasp_notify(p_name, v_watched);
   END IF;
   RETURN true;
 END $$;
 
--- publish replaces the value of an entry that holds. Answers whether there is one.
-CREATE OR REPLACE FUNCTION hasp_publish(p_name text, p_session text, p_id text, p_value bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+-- evict is leave for an operator, and records it. Records older than p_retention are removed by the
+-- next eviction of any name: nothing else cleans this table.
+CREATE OR REPLACE FUNCTION hasp_evict(p_name text, p_id text, p_note text, p_retention bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT hasp_leave(p_name, ''::text, p_id) THEN
+    RETURN false;
+  END IF;
+  DELETE FROM hasp_evictions v WHERE v.name IN (
+    SELECT o.name FROM hasp_evictions o WHERE o.at < hasp_now() - p_retention LIMIT 100 FOR UPDATE SKIP LOCKED);
+  INSERT INTO hasp_evictions (name, at, note) VALUES (p_name, hasp_now(), p_note)
+    ON CONFLICT (name) DO UPDATE SET at = excluded.at, note = excluded.note;
+  RETURN true;
+END $$;
+
+-- publish replaces the value of an entry that holds, unless a later value has been published. It
+-- answers whether there is such an entry.
+CREATE OR REPLACE FUNCTION hasp_publish(p_name text, p_session text, p_id text, p_value bytea, p_published bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_watched bigint;
   v_denied  bigint;
 BEGIN
   SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
-  SELECT w.o_denied INTO v_denied FROM hasp_walk(p_name, 0, 0, p_id) w;
-  UPDATE hasp_entries e SET value = p_value
-    WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND (v_denied IS NULL OR e.seq < v_denied);
+  SELECT w.o_denied INTO v_denied FROM hasp_walk(p_name, 0::bigint, 0::bigint, p_id) w;
+  UPDATE hasp_entries e SET value = p_value, published = p_published
+    WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND (v_denied IS NULL OR e.seq < v_denied) AND e.published < p_published;
   IF NOT FOUND THEN
-    RETURN false;
+    RETURN EXISTS (SELECT FROM hasp_entries e
+      WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND (v_denied IS NULL OR e.seq < v_denied));
   END IF;
   IF v_watched > 0 THEN
-    PERFORM hasp_ring(p_name, v_watched);
+    PERFORM hasp_notify(p_name, v_watched);
   END IF;
   RETURN true;
 END $$;
 
--- watch has the changes of a name notified for p_period. Answers when the next entry can
--- expire, which nobody notifies, in microseconds from now; 0 if there is none.
-CREATE OR REPLACE FUNCTION hasp_watch(p_name text, p_period bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- downgrade makes an entry that holds smaller, in place, and notifies those that fit in beside it:
+-- to the entries behind it, the units given up are those of an entry that has left. It answers
+-- whether the entry existed. It never makes an entry larger, so that a request that is repeated or
+-- late changes nothing. Its commit need not wait for the disk: a server that forgets it takes the
+-- entry for larger than its owner does, which denies more entries, not fewer.
+CREATE OR REPLACE FUNCTION hasp_downgrade(p_name text, p_session text, p_id text, p_units bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_watched bigint;
+  v_seq     bigint;
+  v_units   bigint;
+BEGIN
+  -- No entry of the name is made, removed or granted before we commit.
+  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  SELECT e.seq, e.units INTO v_seq, v_units FROM hasp_entries e
+    WHERE e.session = p_session AND e.id = p_id AND e.name = p_name;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  IF v_units > p_units THEN
+    UPDATE hasp_entries e SET units = p_units WHERE e.name = p_name AND e.seq = v_seq;
+    PERFORM hasp_walk(p_name, v_seq, v_units - p_units, ''::text);
+    IF v_watched > 0 THEN
+      PERFORM hasp_notify(p_name, v_watched);
+    END IF;
+  END IF;
+  RETURN true;
+END $$;
+
+-- adopt gives another session's entry that holds the id, the session and the owner of this one, in
+-- place; the new owner counts what it publishes from the beginning. It answers: held | gone (there
+-- is no such entry, or it differs from what its new owner expects, or its session is dead) | dead
+-- (the new session).
+--
+-- Under the name's lock no entry is granted, and none is removed: that the old session may die at
+-- this moment, in another queue, does not matter to an entry that has left it. A second client that
+-- asks with the same old id finds none; the same client that asks again finds its own.
+CREATE OR REPLACE FUNCTION hasp_adopt(p_name text, p_old text, p_seq bigint, p_id text, p_session text,
+  p_units bigint, p_capacity bigint, p_owner text, p_since bigint) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_watched bigint;
+  v_denied  bigint;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'local', true);
+  END IF;
+  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  IF EXISTS (SELECT FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND e.seq = p_seq) THEN
+    RETURN 'held';
+  END IF;
+  IF NOT EXISTS (SELECT FROM hasp_sessions s WHERE s.id = p_session AND s.expires > hasp_now()) THEN
+    RETURN 'dead';
+  END IF;
+  SELECT w.o_denied INTO v_denied FROM hasp_walk(p_name, 0::bigint, 0::bigint, ''::text) w; -- removes it if it is dead
+  UPDATE hasp_entries e SET id = p_id, session = p_session, owner = p_owner, since = p_since, published = 0
+    WHERE e.name = p_name AND e.seq = p_seq AND e.id = p_old AND e.units = p_units AND e.capacity = p_capacity
+      AND (v_denied IS NULL OR e.seq < v_denied);
+  IF NOT FOUND THEN
+    RETURN 'gone';
+  END IF;
+  IF v_watched > 0 THEN
+    PERFORM hasp_notify(p_name, v_watched);
+  END IF;
+  RETURN 'held';
+END $$;
+
+-- finish ends a session: all its entries leave, then its row is deleted. Names are locked in their
+-- order, so that two sessions that end at the same time do not wait for each other.
+CREATE OR REPLACE FUNCTION hasp_finish(p_session text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  r record;
+BEGIN
+  FOR r IN SELECT e.name, e.id FROM hasp_entries e WHERE e.session = p_session ORDER BY e.name LOOP
+    PERFORM hasp_leave(r.name, p_session, r.id);
+  END LOOP;
+  DELETE FROM hasp_sessions s WHERE s.id = p_session;
+END $$;
+
+-- watch has the changes of a name notified for p_period. It answers when the next entry can expire,
+-- which is not notified, in microseconds from now; 0 if there is none.
+CREATE OR REPLACE FUNCTION hasp_watch(p_name text, p_period bigint) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_soon bigint;
 BEGIN
@@ -305,76 +536,358 @@ BEGIN
   RETURN coalesce(greatest(v_soon - hasp_now(), 1), 0);
 END $$;
 
--- finish ends a session: all its entries leave, then its row goes. Names are locked in
--- their order, so that two sessions that end at the same time do not wait for each other.
-CREATE OR REPLACE FUNCTION hasp_finish(p_session text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  r record;
+-- list is the first p_limit entries of a queue, or all if that is 0. Each entry is looked up by
+-- itself: the first of a long queue must not cost a join of all.
+CREATE OR REPLACE FUNCTION hasp_list(p_name text, p_limit bigint)
+RETURNS TABLE (o_seq bigint, o_id text, o_session text, o_units bigint, o_capacity bigint, o_owner text, o_since bigint, o_value bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  FOR r IN SELECT e.name, e.id FROM hasp_entries e WHERE e.session = p_session ORDER BY e.name LOOP
-    PERFORM hasp_leave(r.name, p_session, r.id);
-  END LOOP;
-  DELETE FROM hasp_sessions s WHERE s.id = p_session;
+  RETURN QUERY SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, e.since, e.value FROM hasp_entries e
+    WHERE e.name = p_name AND (SELECT s.expires FROM hasp_sessions s WHERE s.id = e.session) > hasp_now()
+    ORDER BY e.seq LIMIT nullif(p_limit, 0);
 END $$;
 
--- grant notes who holds now and draws the token. Whoever calls it holds the lock, so the
--- row's lock is free. The commit does not wait for the disk: what a crash of the server
--- forgets, the clock carries on.
-CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-  v_seq bigint;
+-- find has the names with a prefix that have living entries.
+CREATE OR REPLACE FUNCTION hasp_find(p_prefix text) RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM set_config('synchronous_commit', 'off', true);
-  UPDATE hasp_holders h SET seq = greatest(h.seq + 1, hasp_now()), key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid
-    WHERE h.name = p_name RETURNING h.seq INTO v_seq;
-  IF NOT FOUND THEN
-    INSERT INTO hasp_holders AS h (name, key, seq, id, owner, since, pid) VALUES (p_name, p_key, hasp_now(), p_id, p_owner, p_since, p_pid)
-      ON CONFLICT (name) DO UPDATE SET seq = greatest(h.seq + 1, excluded.seq), key = excluded.key, id = excluded.id, owner = excluded.owner, since = excluded.since, pid = excluded.pid
-      RETURNING h.seq INTO v_seq;
+  RETURN QUERY SELECT DISTINCT e.name FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
+    WHERE starts_with(e.name, p_prefix) AND s.expires > hasp_now();
+END $$;
+
+-- From here on: the strategies advisory and row.
+--
+-- Each connection has an eviction lock, an advisory lock with the numbers 1751216001 and that of
+-- the server's process. A connection takes it, shared, and releases it, before it takes a lock. A
+-- client that is about to end the connection of a holder, on an operator's behalf, takes the
+-- eviction lock first, and then checks again whether the connection holds what it is to be ended
+-- for. So it is never ended for a lock that it has given back, while it holds another.
+
+-- grant records the holder and draws the token. The caller holds the lock. The commit does not wait
+-- for the disk, except once in an hour: a crash forgets the newest tokens, and with a clock that
+-- has been set back they would be drawn again. So the row has a ceiling, which no token has passed
+-- and which is on the disk: a server that has been started since goes on above it. (A crash of one
+-- of the server's processes does not count: the server starts itself again without losing the
+-- time.)
+CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_reserve CONSTANT bigint := 3600000000;
+  v_started bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+  v_seq     bigint;
+  v_raised  boolean;
+BEGIN
+  LOOP
+    UPDATE hasp_holders h SET key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid,
+        used = greatest(h.used, hasp_now() / 3600000000),
+        seq = greatest(h.seq + 1, hasp_now(), CASE WHEN h.started <> v_started THEN h.ceiling + 1 END)
+      WHERE h.name = p_name RETURNING h.seq, h.started <> v_started OR h.seq > h.ceiling INTO v_seq, v_raised;
+    EXIT WHEN FOUND;
+    INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
+  END LOOP;
+  IF v_raised THEN
+    UPDATE hasp_holders h SET ceiling = greatest(h.ceiling, v_seq + v_reserve), started = v_started WHERE h.name = p_name;
+    IF current_setting('synchronous_commit') = 'off' THEN
+      PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+  ELSE
+    PERFORM set_config('synchronous_commit', 'off', true);
   END IF;
   RETURN v_seq;
 END $$;
 
--- advise takes an advisory lock, and its token in the same statement: at once, or not at
--- all unless p_wait. o_seq is NULL if it is not to be had.
-CREATE OR REPLACE FUNCTION hasp_advise(p_wait boolean, p_name text, p_key bigint, p_id text, p_owner text, p_since bigint,
-  OUT o_seq bigint, OUT o_holder text) LANGUAGE plpgsql AS $$
+-- row makes the row of a new name for strategy row.
+CREATE OR REPLACE FUNCTION hasp_row(p_name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF p_wait THEN
-    PERFORM pg_advisory_lock(p_key);
-  ELSIF NOT pg_try_advisory_lock(p_key) THEN
+  INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
+  INSERT INTO hasp_rows (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+END $$;
+
+-- try takes an advisory lock, and its token in the same statement, at once or not at all: o_seq is
+-- NULL if it is taken.
+CREATE OR REPLACE FUNCTION hasp_try(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint,
+  OUT o_seq bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
+  IF NOT pg_try_advisory_lock(p_key) THEN
     SELECT h.owner INTO o_holder FROM hasp_holders h WHERE h.name = p_name;
     RETURN;
   END IF;
   o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
 END $$;
 
--- sweep removes what nobody comes by to remove: dead sessions, their entries, and names
--- that have been idle since p_idle. Never waits for a lock.
-CREATE OR REPLACE FUNCTION hasp_sweep(p_idle bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- position answers with 64 bits of the table of queues, the name and the position: the lock of a
+-- position has two numbers, the halves of it, (k >> 32)::int and (k << 32 >> 32)::int. The table is
+-- among them because advisory locks are the database's: without it a client that waits under
+-- another prefix, or in another schema, would wait in this queue, too, and LockAll under both
+-- waited for itself.
+CREATE OR REPLACE FUNCTION hasp_position(p_name text, p_position bigint) RETURNS bigint LANGUAGE sql STABLE
+RETURN hashtextextended(($q$hasp_queues$q$::regclass::oid::text || ' ' || p_name) COLLATE "C", p_position);
+
+-- has_waiters answers whether a queue has waiters. The positions of clients that were served, or
+-- gave up, are free; where there are many of them it counts them as served, so that not every
+-- client goes through them. It does so only with the turn to draw, if that is free at once: its
+-- caller may wait for the turn next, and the client that has that wants the same row.
+CREATE OR REPLACE FUNCTION hasp_has_waiters(p_name text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  r record;
+  v_position bigint;
+  k          bigint;
+  l          record;
+BEGIN
+  SELECT n.tail, n.served INTO l FROM hasp_queues n WHERE n.name = p_name;
+  v_position := l.tail;
+  WHILE v_position > l.served LOOP -- a FOR loop counts in 32 bits
+    k := hasp_position(p_name, v_position);
+    IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
+      RETURN true;
+    END IF;
+    PERFORM pg_advisory_unlock_shared((k >> 32)::int, (k << 32 >> 32)::int);
+    v_position := v_position - 1;
+  END LOOP;
+  IF l.tail > l.served + 8 AND pg_try_advisory_xact_lock(hashtextextended(('queue of ' || p_name) COLLATE "C", 7521983763894337537)) THEN
+    UPDATE hasp_queues n SET served = greatest(n.served, l.tail) WHERE n.name = p_name;
+  END IF;
+  RETURN false;
+END $$;
+
+-- draw draws a position and locks it before any other client can see that it is drawn. One client
+-- draws at a time, since a row that many want to change has a long queue; the caller commits at
+-- once.
+CREATE OR REPLACE FUNCTION hasp_draw(p_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_position bigint;
+  k          bigint;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true); -- a crash ends all waiters
+  PERFORM hasp_turn('queue of ' || p_name, 16);
+  LOOP
+    UPDATE hasp_queues n SET tail = n.tail + 1, used = greatest(n.used, hasp_now() / 3600000000) WHERE n.name = p_name RETURNING n.tail INTO v_position;
+    IF NOT FOUND THEN
+      INSERT INTO hasp_queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+      CONTINUE;
+    END IF;
+    k := hasp_position(p_name, v_position);
+    EXIT WHEN pg_try_advisory_lock((k >> 32)::int, (k << 32 >> 32)::int); -- else these 64 bits are another position's too
+  END LOOP;
+  RETURN v_position;
+END $$;
+
+-- ahead waits for a slice (in milliseconds) and answers whether to commit and ask again: because
+-- there still are waiters ahead of a position, or because the positions of many clients that gave
+-- up were counted as served, which must not stay uncommitted while the caller waits for the lock.
+CREATE OR REPLACE FUNCTION hasp_ahead(p_name text, p_position bigint, p_slice int) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
+DECLARE
+  v_position bigint := p_position - 1;
+  v_served   bigint;
+  k          bigint;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  SELECT n.served INTO v_served FROM hasp_queues n WHERE n.name = p_name;
+  WHILE v_position > v_served LOOP
+    k := hasp_position(p_name, v_position);
+    IF NOT pg_try_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int) THEN
+      PERFORM set_config('lock_timeout', p_slice::text, true);
+      BEGIN
+        PERFORM pg_advisory_lock_shared((k >> 32)::int, (k << 32 >> 32)::int);
+      EXCEPTION WHEN lock_not_available THEN
+        RETURN true;
+      END;
+      PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+    PERFORM pg_advisory_unlock_shared((k >> 32)::int, (k << 32 >> 32)::int);
+    v_position := v_position - 1;
+  END LOOP;
+  IF p_position > v_served + 9 THEN
+    UPDATE hasp_queues n SET served = greatest(n.served, p_position - 1) WHERE n.name = p_name;
+    RETURN true;
+  END IF;
+  RETURN false;
+END $$;
+
+-- give_back releases a position: the client that had it holds now.
+CREATE OR REPLACE FUNCTION hasp_give_back(p_name text, p_position bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  k bigint := hasp_position(p_name, p_position);
+BEGIN
+  PERFORM pg_advisory_unlock((k >> 32)::int, (k << 32 >> 32)::int);
+END $$;
+
+-- join takes an advisory lock and its token if it is free and has no waiters; else it draws a
+-- position. One of both is NULL.
+CREATE OR REPLACE FUNCTION hasp_join(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, OUT o_seq bigint, OUT o_position bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
+  IF NOT EXISTS (SELECT FROM hasp_queues n WHERE n.name = p_name AND n.tail > n.served AND hasp_has_waiters(p_name)) AND pg_try_advisory_lock(p_key) THEN
+    o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
+  ELSE
+    o_position := hasp_draw(p_name);
+  END IF;
+END $$;
+
+-- holds answers whether this connection has an advisory lock. It may, though the statement that
+-- waited for it has failed: when lock_timeout ends the waiting at the moment in which the lock is
+-- granted, a lock of the connection's stays granted. A client that takes it once more then, and
+-- gives it back once, keeps it.
+CREATE OR REPLACE FUNCTION hasp_holds(p_key bigint) RETURNS boolean LANGUAGE sql VOLATILE
+RETURN EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.classid::bigint = (p_key >> 32) & 4294967295 AND l.objid::bigint = p_key & 4294967295);
+
+-- take waits for a slice for those ahead, and as long for the advisory lock itself. NULL: not yet.
+-- The position is given back before the token is drawn: the next waiter is to wait for the lock
+-- before we release it.
+CREATE OR REPLACE FUNCTION hasp_take(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_position bigint, p_slice int) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
+BEGIN
+  IF hasp_ahead(p_name, p_position, p_slice) THEN
+    RETURN NULL;
+  END IF;
+  PERFORM set_config('lock_timeout', p_slice::text, true);
+  BEGIN
+    PERFORM pg_advisory_lock(p_key);
+  EXCEPTION WHEN lock_not_available THEN
+    IF NOT hasp_holds(p_key) THEN
+      RETURN NULL;
+    END IF;
+  END;
+  PERFORM set_config('lock_timeout', '0', true);
+  PERFORM hasp_give_back(p_name, p_position);
+  RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
+END $$;
+
+-- queue_up draws a position and waits until it is the first. These two are procedures, because a
+-- function cannot commit. A procedure that commits cannot have a search_path: nothing in them has
+-- to be looked up, and only connections with our settings call them.
+CREATE OR REPLACE PROCEDURE hasp_queue_up(p_name text, p_slice int, OUT o_position bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  o_position := hasp_draw(p_name);
+  COMMIT;
+  WHILE hasp_ahead(p_name, o_position, p_slice) LOOP
+    COMMIT;
+  END LOOP;
+END $$;
+
+-- obtain takes an advisory lock and its token, and waits for it. If it has to, it says so first: a
+-- notice is sent at once, while the answer comes when the lock does.
+CREATE OR REPLACE PROCEDURE hasp_obtain(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_slice int,
+  OUT o_seq bigint, OUT o_id text) LANGUAGE plpgsql AS $$
+DECLARE
+  v_position bigint;
+BEGIN
+  o_id := p_id;
+  SELECT j.o_seq, j.o_position INTO o_seq, v_position FROM hasp_join(p_name, p_key, p_id, p_owner, p_since) j;
+  IF v_position IS NULL THEN
+    RETURN;
+  END IF;
+  RAISE NOTICE 'hasp: taken';
+  WHILE o_seq IS NULL LOOP
+    COMMIT;
+    o_seq := hasp_take(p_name, p_key, p_id, p_owner, p_since, v_position, p_slice);
+  END LOOP;
+END $$;
+
+-- From here on: cleaning up, for all strategies.
+
+-- remove_dead removes what dead sessions left, and answers whether there may be more. Each session
+-- that has entries is looked up once, by the index on session and id, and not once for each entry.
+CREATE OR REPLACE FUNCTION hasp_remove_dead() RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_most CONSTANT int := 100; -- names that are locked at a time
+  v_dead text[];
+  v_n    int := 0;
+  r      record;
 BEGIN
   DELETE FROM hasp_sessions d WHERE d.id IN (
-    SELECT s.id FROM hasp_sessions s WHERE s.expires <= hasp_now() LIMIT 100 FOR UPDATE SKIP LOCKED);
-  FOR r IN
-    SELECT DISTINCT e.name FROM hasp_entries e
-      WHERE NOT EXISTS (SELECT FROM hasp_sessions s WHERE s.id = e.session) LIMIT 100
-  LOOP
+    SELECT s.id FROM hasp_sessions s WHERE s.expires <= hasp_now() LIMIT 10 * v_most FOR UPDATE SKIP LOCKED);
+  WITH RECURSIVE owner(id) AS (
+    (SELECT e.session FROM hasp_entries e ORDER BY e.session LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.session FROM hasp_entries e WHERE e.session > owner.id ORDER BY e.session LIMIT 1) FROM owner WHERE owner.id IS NOT NULL
+  )
+  SELECT array_agg(owner.id) INTO v_dead FROM owner
+    WHERE owner.id IS NOT NULL AND NOT EXISTS (SELECT FROM hasp_sessions s WHERE s.id = owner.id);
+  IF v_dead IS NULL THEN
+    RETURN false;
+  END IF;
+  FOR r IN SELECT DISTINCT e.name FROM hasp_entries e WHERE e.session = ANY (v_dead) LIMIT v_most LOOP
+    v_n := v_n + 1;
     PERFORM FROM hasp_names n WHERE n.name = r.name FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-      PERFORM hasp_walk(r.name, 0, 0, '');
+      PERFORM hasp_walk(r.name, 0::bigint, 0::bigint, ''::text);
       DELETE FROM hasp_entries e
         WHERE e.name = r.name AND NOT EXISTS (SELECT FROM hasp_sessions s WHERE s.id = e.session);
     END IF;
   END LOOP;
-  -- The row's own seq says when it was used last. Whoever enters at the same moment has
-  -- moved it when we get the lock, or finds no row and makes a new one.
-  DELETE FROM hasp_names d WHERE d.seq < p_idle AND d.name IN (
-    SELECT n.name FROM hasp_names n
-      WHERE n.seq < p_idle AND NOT EXISTS (SELECT FROM hasp_entries e WHERE e.name = n.name)
-      LIMIT 1000 FOR UPDATE SKIP LOCKED);
-  DELETE FROM hasp_holders d WHERE d.name IN (
-    SELECT h.name FROM hasp_holders h WHERE h.seq < p_idle AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = h.pid)
-      LIMIT 1000 FOR UPDATE SKIP LOCKED);
+  RETURN v_n = v_most;
+END $$;
+
+-- forget removes names that were idle for p_idle hours, and answers whether there may be more. A
+-- name that is held, waited for or watched is in use: its hour is moved, so that it does not delay
+-- others the next time. It never waits for a lock. A client that uses a name at the same moment has
+-- moved its hour when we get the row's lock, or finds no row and makes a new one.
+CREATE OR REPLACE FUNCTION hasp_forget(p_idle bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_most CONSTANT int := 1000;
+  v_hour bigint := hasp_now() / 3600000000;
+  v_n    int := 0;
+  v_more boolean;
+  v_keys bigint[];
+  v_free boolean;
+  r      record;
+BEGIN
+  FOR r IN SELECT n.name, n.watched FROM hasp_names n WHERE n.used < v_hour - p_idle ORDER BY n.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+    v_n := v_n + 1;
+    IF r.watched > hasp_now() OR EXISTS (SELECT FROM hasp_entries e WHERE e.name = r.name) THEN
+      UPDATE hasp_names n SET used = v_hour WHERE n.name = r.name;
+    ELSE
+      DELETE FROM hasp_names n WHERE n.name = r.name;
+    END IF;
+  END LOOP;
+  v_more := v_n = v_most;
+  v_n := 0;
+  SELECT array_agg(l.classid::bigint << 32 | l.objid::bigint) INTO v_keys FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1;
+  FOR r IN SELECT h.name, h.key, EXISTS (SELECT FROM hasp_rows o WHERE o.name = h.name) AS has_row FROM hasp_holders h WHERE h.used < v_hour - p_idle ORDER BY h.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+    v_n := v_n + 1;
+    v_free := NOT coalesce(r.key = ANY (v_keys), false) AND NOT hasp_has_waiters(r.name);
+    IF v_free AND r.has_row THEN -- a client that misses it makes another
+      DELETE FROM hasp_rows d WHERE d.name = (SELECT o.name FROM hasp_rows o WHERE o.name = r.name FOR UPDATE SKIP LOCKED);
+      v_free := FOUND; -- else it is held
+    END IF;
+    IF v_free THEN
+      DELETE FROM hasp_holders h WHERE h.name = r.name;
+    ELSE
+      UPDATE hasp_holders h SET used = v_hour WHERE h.name = r.name;
+    END IF;
+  END LOOP;
+  v_more := v_more OR v_n = v_most;
+  v_n := 0;
+  FOR r IN SELECT l.name FROM hasp_queues l WHERE l.used < v_hour - p_idle ORDER BY l.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+    v_n := v_n + 1;
+    IF hasp_has_waiters(r.name) THEN
+      UPDATE hasp_queues l SET used = v_hour WHERE l.name = r.name;
+    ELSE
+      DELETE FROM hasp_queues l WHERE l.name = r.name;
+    END IF;
+  END LOOP;
+  RETURN v_more OR v_n = v_most;
+END $$;
+
+-- tidy is called by every client once in a minute, and does its work for one of them: remove_dead,
+-- and forget what has been idle for p_retention (in microseconds). It answers whether there is more
+-- to do at once.
+CREATE OR REPLACE FUNCTION hasp_tidy(p_retention bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_more boolean;
+  v_now  bigint := hasp_now();
+BEGIN
+  PERFORM FROM hasp_schema v WHERE v.version = 1 AND v.swept NOT BETWEEN v_now - 60000000 AND v_now FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  v_more := hasp_remove_dead();
+  v_more := hasp_forget((p_retention + 3599999999) / 3600000000) OR v_more;
+  IF NOT v_more THEN
+    UPDATE hasp_schema v SET swept = v_now WHERE v.version = 1;
+  END IF;
+  RETURN v_more;
 END $$;

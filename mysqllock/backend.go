@@ -143,7 +143,8 @@ func (p pools) close() {
 }
 
 func open(p pools, o Options) driver.Backend {
-	s := &store{pools: p, opts: o, schema: &schema{db: p.work, prefix: o.Prefix, never: o.NoMigrate}}
+	s := &store{pools: p, opts: o, passed: successOnce{turn: make(chan struct{}, 1)},
+		schema: &schema{db: p.work, prefix: o.Prefix, never: o.NoMigrate, steps: migrations}}
 	if o.Strategy == StrategyTable {
 		return &table{store: s}
 	}
@@ -155,7 +156,7 @@ type store struct {
 	pools
 	opts   Options
 	schema *schema
-	gate   successOnce // until the store is found fit for use
+	passed successOnce // the check of fit
 }
 
 func (s *store) String() string { return s.label }
@@ -179,7 +180,7 @@ func (s *store) named(text string, args ...any) string {
 
 // fit checks, once, what no lock can do without: autocommit, and the tables.
 func (s *store) fit(ctx context.Context) error {
-	return s.gate.pass(ctx, func() error {
+	return s.passed.do(ctx, func() error {
 		var autocommit bool
 		var database sql.NullString
 		if err := row(ctx, s.work, "SELECT @@autocommit, DATABASE()", &autocommit, &database); err != nil {
