@@ -4,101 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"regexp"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
-
-// Strategy is how locks are kept at the server.
-type Strategy string
-
-const (
-	StrategyTable   Strategy = "table"   // first come, first served; all primitives
-	StrategyGetLock Strategy = "getlock" // GET_LOCK: mutexes, as long as their connections
-	StrategyRow     Strategy = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
-)
-
-// Options are the settings of a store. nil or the zero value means the defaults.
-type Options struct {
-	// Strategy is how locks are kept at the server. Default: StrategyTable.
-	Strategy Strategy
-
-	// Prefix begins the names of all tables and procedures: a-z, 0-9 and _, at most 32,
-	// beginning with no digit. All clients of a lock must agree on it. Default: "hasp_".
-	Prefix string
-
-	// Connections is how many connections locking and unlocking use at most, where they
-	// are opened from a URL. Renewing has one more for each client, and waiting one, with
-	// Table. With GetLock and Row it bounds the locks that are held or waited for, each of
-	// which has a connection: the next acquisition waits for a connection first. Default: 8,
-	// and 64 for GetLock and Row.
-	Connections int
-
-	// NoMigrate never creates tables; see driver.Migrator.
-	NoMigrate bool
-
-	// Retention is how long an unused name is remembered, for its next token. Default: a
-	// day.
-	Retention time.Duration
-
-	// NoFence keeps no counters: GetLock then has no tokens, and needs no tables. Default:
-	// tokens are drawn. The other strategies cannot do without their tables.
-	NoFence bool
-
-	// PlainNames has GetLock lock the very names it is given, so as to share them with
-	// other programs. They are then of 1 to 64 ASCII characters without capitals, which
-	// GET_LOCK does not tell from small letters, and shared by all databases of the server.
-	// Default: the lock's name is a hash of database, prefix and name.
-	PlainNames bool
-}
-
-const (
-	defaultPrefix      = "hasp_"
-	defaultConnections = 8
-	defaultBound       = 64
-	defaultRetention   = 24 * time.Hour
-	mostConnections    = 10000
-)
-
-var plainPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
-
-func (o *Options) withDefaults() (Options, error) {
-	var r Options
-	if o != nil {
-		r = *o
-	}
-	if r.Strategy == "" {
-		r.Strategy = StrategyTable
-	}
-	if r.Prefix == "" {
-		r.Prefix = defaultPrefix
-	}
-	if r.Connections == 0 {
-		r.Connections = defaultConnections
-		if r.Strategy != StrategyTable {
-			r.Connections = defaultBound
-		}
-	}
-	if r.Retention == 0 {
-		r.Retention = defaultRetention
-	}
-	switch {
-	case r.Strategy != StrategyTable && r.Strategy != StrategyGetLock && r.Strategy != StrategyRow:
-		return r, fmt.Errorf("%w: the strategy must be table, getlock or row", driver.ErrInvalid)
-	case !plainPrefix.MatchString(r.Prefix):
-		return r, fmt.Errorf("%w: the prefix has 1 to 32 of a-z, 0-9 and _, and does not begin with a digit", driver.ErrInvalid)
-	case r.Connections < 1 || r.Connections > mostConnections:
-		return r, fmt.Errorf("%w: connections (%d) must be from 1 to %d", driver.ErrInvalid, r.Connections, mostConnections)
-	case r.Retention < time.Hour:
-		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
-	case r.NoFence && r.Strategy != StrategyGetLock:
-		return r, fmt.Errorf("%w: only the strategy getlock can do without tokens", driver.ErrInvalid)
-	case r.PlainNames && r.Strategy != StrategyGetLock:
-		return r, fmt.Errorf("%w: plain names are for the strategy getlock", driver.ErrInvalid)
-	}
-	return r, nil
-}
 
 // New makes a Backend on a pool of yours, which closing the Backend does not close. It must
 // be in autocommit mode, as it is unless its DSN says otherwise, and have a database chosen.
@@ -124,7 +34,7 @@ func New(db *sql.DB, o *Options) (driver.Backend, error) {
 // not counted against the others if the pools are ours.
 type pools struct {
 	work, kept *sql.DB
-	alarms     *connMonitors // of kept; nil for a pool of the user's
+	monitors   *connMonitors // of kept; nil for a pool of the user's
 	label      string
 	own        bool
 }
@@ -196,4 +106,66 @@ func (s *store) fit(ctx context.Context) error {
 		}
 		return s.schema.ready(ctx)
 	})
+}
+
+// table is the strategy of the queues in tables. schema/1.sql says how they work and in
+// which order rows are locked.
+type table struct{ *store }
+
+// minTTL leaves a renewal time for two commits on a slow disk.
+const minTTL = 200 * time.Millisecond
+
+// Traits: everything but push. A waiting client has one call under way in which the server
+// looks, for all it waits for; nobody tells it.
+//
+// Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
+// was lost is confirmed by asking again. Where it may have forgotten, since another server or
+// another run of it answers, Leave does not say ErrGone (see session.Leave).
+func (t *table) Traits() driver.Traits {
+	return driver.Traits{
+		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true,
+		Liveness: driver.Leased, MinTTL: minTTL,
+	}
+}
+
+// Open starts a session: a row with its expiry, and a connection for its renewals. The
+// expiry is set by a moment that the server takes after the call was made.
+func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := t.fit(ctx); err != nil {
+		return nil, 0, err
+	}
+	s := newSession(t, o)
+	var server uint64
+	err := s.renewal.do(ctx, func(c *sql.Conn) error {
+		err := row(ctx, c, t.named("CALL {p}open_1(?, ?)", s.id, o.TTL.Microseconds()), &server)
+		if err == nil && rand.N(sweepFirst) == 0 {
+			t.sweep(ctx, c)
+		}
+		return err
+	})
+	if err != nil {
+		t.lookAgain(err)
+		s.End()
+		s.renewal.giveBack()
+		return nil, 0, err
+	}
+	s.Begun(origin(server))
+	return s, o.TTL, nil
+}
+
+// lookAgain has the next session see to the tables if they are missing.
+func (t *table) lookAgain(err error) {
+	if missing(err) {
+		t.schema.broken.Store(true)
+		t.passed.reset()
+	}
+}
+
+// gone turns "no such table" into what it means for entries that were in it.
+func (t *table) gone(err error) error {
+	if !missing(err) {
+		return err
+	}
+	t.lookAgain(err)
+	return fmt.Errorf("%w: %w", driver.ErrGone, err)
 }

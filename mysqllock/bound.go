@@ -3,8 +3,6 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -23,10 +21,10 @@ type bound struct {
 // scheme is what getlock and row differ in.
 type scheme interface {
 	// grab asks for the lock on a connection, for at most so many seconds (0: not waiting).
-	grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grip, error)
+	acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error)
 
 	// free gives the lock up and reports whether it was there.
-	free(ctx context.Context, c *sql.Conn, name string) (there bool, err error)
+	release(ctx context.Context, c *sql.Conn, name string) (there bool, err error)
 
 	// used reports whether somebody has the lock, and if the store tells, on which
 	// connection.
@@ -38,7 +36,7 @@ type scheme interface {
 }
 
 // grip is the answer of grab.
-type grip struct {
+type grant struct {
 	got        bool
 	token      uint64
 	connection uint64 // the server's number of ours
@@ -90,46 +88,6 @@ func (b *bound) ready(ctx context.Context) error {
 		return err
 	}
 	return b.scheme.fit(ctx)
-}
-
-// List tells the holder. Who waits is known to the server alone.
-func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	if err := b.ready(ctx); err != nil {
-		return nil, err
-	}
-	is, connection, err := b.scheme.used(ctx, name)
-	if err != nil || !is {
-		return nil, err
-	}
-	e := driver.Entry{
-		Request: driver.Request{Name: name, ID: fmt.Sprintf("connection-%d", connection), Units: driver.Whole, Capacity: driver.Whole},
-		Session: fmt.Sprintf("connection-%d", connection),
-	}
-	if b.opts.NoFence {
-		return []driver.Entry{e}, nil
-	}
-	var drawn driver.Entry
-	var since int64
-	var by uint64
-	err = row(ctx, b.work, b.named("SELECT seq, id, connection, since, owner FROM {p}bound WHERE name = ?", name),
-		&drawn.Seq, &drawn.ID, &by, &since, &drawn.Owner)
-	switch {
-	case errors.Is(err, sql.ErrNoRows), err == nil && connection != 0 && by != connection:
-		return []driver.Entry{e}, nil // somebody else's, or one that is just being given
-	case err != nil:
-		return nil, err
-	}
-	e.Seq, e.ID, e.Since, e.Owner, e.Session = drawn.Seq, drawn.ID, time.UnixMicro(since), drawn.Owner, fmt.Sprintf("connection-%d", by)
-	return []driver.Entry{e}, nil
-}
-
-// holder is for people who are told that a lock is taken; "" if it is not known.
-func (b *bound) holder(ctx context.Context, name string) string {
-	list, err := b.List(ctx, name, 1)
-	if err != nil || len(list) == 0 {
-		return ""
-	}
-	return list[0].Owner
 }
 
 var _ driver.Migrator = (*bound)(nil)

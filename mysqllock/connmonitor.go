@@ -23,9 +23,9 @@ type monitoredConn struct {
 
 	mu     sync.Mutex
 	onLost func()        // set while a lock depends on the connection
-	post   *time.Timer   // has the guard begin
+	timer  *time.Timer   // has the guard begin
 	busy   bool          // the library is using the connection
-	guard  chan struct{} // closed when the guard has stood back; nil: there is none
+	reader chan struct{} // closed when the guard has stood back; nil: there is none
 	data   []byte        // what the guard has read, which the library gets first
 	err    error         // what the guard's reading ended with: the end of the connection
 
@@ -34,27 +34,27 @@ type monitoredConn struct {
 
 // guardAfter is how long nobody listens to a connection after its last use: most locks are
 // given back sooner. A loss is to be told within 50 ms.
-const guardAfter = 20 * time.Millisecond
+const readAfter = 20 * time.Millisecond
 
 // readAhead bounds what is kept of a server that talks without being asked.
 const readAhead = 64 << 10
 
 func newMonitoredConn(c net.Conn) *monitoredConn {
 	a := &monitoredConn{Conn: c}
-	a.post = time.AfterFunc(guardAfter, a.stand)
-	a.post.Stop()
+	a.timer = time.AfterFunc(readAfter, a.readAhead)
+	a.timer.Stop()
 	return a
 }
 
 // stand reads until the connection ends, at this side or the other, or the library comes.
-func (a *monitoredConn) stand() {
+func (a *monitoredConn) readAhead() {
 	a.mu.Lock()
-	if a.onLost == nil || a.busy || a.guard != nil || a.err != nil {
+	if a.onLost == nil || a.busy || a.reader != nil || a.err != nil {
 		a.mu.Unlock()
 		return // the timer fired while it was being stopped
 	}
 	guard := make(chan struct{})
-	a.guard = guard
+	a.reader = guard
 	a.mu.Unlock()
 	var data []byte // a server may say why, before it ends the connection
 	var err error
@@ -65,7 +65,7 @@ func (a *monitoredConn) stand() {
 	}
 	var lost func()
 	a.mu.Lock()
-	a.data, a.guard = append(a.data, data...), nil
+	a.data, a.reader = append(a.data, data...), nil
 	if err != nil && !timedOut(err) {
 		a.err, lost = err, a.onLost
 	}
@@ -87,7 +87,7 @@ func timedOut(err error) bool {
 func (a *monitoredConn) use() (done func()) {
 	a.mu.Lock()
 	a.busy = true
-	guard := a.guard
+	guard := a.reader
 	a.mu.Unlock()
 	if guard != nil {
 		_ = a.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that it is closed, which ends the reading too
@@ -102,7 +102,7 @@ func (a *monitoredConn) used() {
 	defer a.mu.Unlock()
 	a.busy = false
 	if a.onLost != nil {
-		a.post.Reset(guardAfter)
+		a.timer.Reset(readAfter)
 	}
 }
 
@@ -145,9 +145,9 @@ func (a *monitoredConn) watch(fn func()) bool {
 	defer a.mu.Unlock()
 	a.onLost = fn
 	if fn == nil {
-		a.post.Stop()
+		a.timer.Stop()
 	} else {
-		a.post.Reset(guardAfter)
+		a.timer.Reset(readAfter)
 	}
 	return a.err == nil
 }

@@ -40,9 +40,9 @@ func TestMonitorStandsBack(t *testing.T) {
 	}
 	guarded := 0
 	for i := range 60 {
-		time.Sleep(rand.N(2 * guardAfter))
+		time.Sleep(rand.N(2 * readAfter))
 		ours.mu.Lock()
-		if ours.guard != nil {
+		if ours.reader != nil {
 			guarded++
 		}
 		ours.mu.Unlock()
@@ -50,7 +50,7 @@ func TestMonitorStandsBack(t *testing.T) {
 		if _, err := ours.Write(sent); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(rand.N(2 * guardAfter)) // the guard may read the answer
+		time.Sleep(rand.N(2 * readAfter)) // the guard may read the answer
 		got := make([]byte, len(sent))
 		if _, err := io.ReadFull(ours, got); err != nil || string(got) != string(sent) {
 			t.Fatalf("answer %d: %v, %v; want %v", i, got, err, sent)
@@ -71,7 +71,7 @@ func TestMonitorStandsBack(t *testing.T) {
 	if ours.watch(func() { lost <- struct{}{} }) {
 		t.Error("an ended connection can be watched")
 	}
-	time.Sleep(3 * guardAfter)
+	time.Sleep(3 * readAfter)
 	if len(lost) > 0 {
 		t.Error("told twice")
 	}
@@ -87,7 +87,7 @@ func TestMonitorOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	time.Sleep(3 * guardAfter)
+	time.Sleep(3 * readAfter)
 	got, err := io.ReadAll(ours)
 	if string(got) != "later" || err != nil {
 		t.Errorf("read %q, %v", got, err)

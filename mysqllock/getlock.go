@@ -44,7 +44,7 @@ func (g *getLock) check(name string) error {
 	return nil
 }
 
-func (g *getLock) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grip, err error) {
+func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grant, err error) {
 	var got sql.NullInt64
 	if g.opts.NoFence {
 		err = row(ctx, c, statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), CONNECTION_ID()", seconds), &got, &p.connection)
@@ -59,7 +59,7 @@ func (g *getLock) grab(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	return p, err
 }
 
-func (g *getLock) free(ctx context.Context, c *sql.Conn, name string) (bool, error) {
+func (g *getLock) release(ctx context.Context, c *sql.Conn, name string) (bool, error) {
 	var released sql.NullBool // NULL: nobody has it; false: somebody else
 	err := row(ctx, c, "SELECT RELEASE_LOCK("+g.lockName(name)+")", &released)
 	return released.Bool, err

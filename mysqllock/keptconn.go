@@ -58,7 +58,7 @@ func (l *keptConn) drop() {
 }
 
 // rest gives a working connection back to the pool.
-func (l *keptConn) rest() {
+func (l *keptConn) giveBack() {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	if l.conn != nil {

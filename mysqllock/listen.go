@@ -20,10 +20,10 @@ const (
 // listener follows the session's bell while something waits. Whoever starts the listening
 // anew goes on where the last one ended: what was told is not told again.
 type listener struct {
-	line  *keptConn
-	bell  uint64 // the last ring that was told
-	place int    // how far in front we were, and since when; the server's, handed back
-	still int64
+	conn   *keptConn
+	grants uint64 // the last ring that was told
+	rank   int    // how far in front we were, and since when; the server's, handed back
+	still  int64
 }
 
 // listenLocked starts the listening; the caller has the session's lock and knows that an entry
@@ -33,7 +33,7 @@ func (s *session) listenLocked() {
 		return
 	}
 	s.listening = true
-	s.listener.place = -1 // another wait begins
+	s.listener.rank = -1 // another wait begins
 	s.listeners.Add(1)
 	go func() {
 		defer s.listeners.Done()
@@ -69,7 +69,7 @@ func (s *session) waits() bool {
 		}
 	}
 	s.listening = false
-	s.listener.line.rest()
+	s.listener.conn.giveBack()
 	return false
 }
 
@@ -80,15 +80,15 @@ func (s *session) listen(ctx context.Context) error {
 	most := min(listenMost, s.Options.TTL)
 	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
-	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.bell, l.place, l.still, most.Microseconds())
-	bell, stale, found, whole := l.bell, false, false, false
+	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.grants, l.rank, l.still, most.Microseconds())
+	bell, stale, found, whole := l.grants, false, false, false
 	granted := map[string]uint64{}
-	err := l.line.do(ctx, func(c *sql.Conn) error {
+	err := l.conn.do(ctx, func(c *sql.Conn) error {
 		err := each(ctx, c, text, func(r *sql.Rows) error {
 			var id sql.NullString
 			var seq sql.Null[uint64]
 			found = true
-			if err := r.Scan(&bell, &stale, &l.place, &l.still, &id, &seq); err != nil {
+			if err := r.Scan(&bell, &stale, &l.rank, &l.still, &id, &seq); err != nil {
 				return err
 			}
 			if id.Valid {
@@ -106,10 +106,10 @@ func (s *session) listen(ctx context.Context) error {
 		s.Granted(id, seq) // kept where the answer "wait" is still under way: no bell rings twice
 	}
 	if whole && found {
-		l.bell = bell // of an answer that was cut short, the rest is still to be told
+		l.grants = bell // of an answer that was cut short, the rest is still to be told
 	}
 	if len(granted) > 0 {
-		l.place = -1 // whatever still waits, it is something else
+		l.rank = -1 // whatever still waits, it is something else
 	}
 	if err == nil && !found {
 		err = s.Dead() // and not again at once

@@ -44,7 +44,7 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{
 		table: t, id: strings.ToLower(cryptorand.Text()),
-		renewal: newKeptConn(t.kept), listener: listener{line: newKeptConn(t.kept), place: -1},
+		renewal: newKeptConn(t.kept), listener: listener{conn: newKeptConn(t.kept), rank: -1},
 	}
 	s.Session = pushqueue.New[extra](s, o)
 	s.Waiting = s.listenLocked
@@ -60,7 +60,7 @@ func (s *session) Close(ctx context.Context) error {
 	}
 	if err == nil {
 		s.listeners.Wait()
-		s.renewal.rest()
+		s.renewal.giveBack()
 	}
 	return err
 }

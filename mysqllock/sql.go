@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,10 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // querier is a pool or one connection of it.
@@ -124,82 +119,4 @@ func run(ctx context.Context, q querier, text string) (int64, error) {
 			return 0, err
 		}
 	}
-}
-
-// The server's error numbers that mean something to us.
-const (
-	errTooManyConnections = 1040
-	errNoDatabaseAccess   = 1044
-	errAccessDenied       = 1045
-	errNoDatabase         = 1049
-	errNoTable            = 1146
-	errLockWait           = 1205
-	errDeadlock           = 1213
-	errNoProcedure        = 1305
-	errHasChildren        = 1451
-	errNoWait             = 3572 // MySQL; MariaDB says errLockWait
-)
-
-// refusals are answers that say: not done, and not for a fault of the request.
-var refusals = map[uint16]string{
-	errTooManyConnections: "the server has no connection left (max_connections)",
-	1203:                  "the role has too many connections (max_user_connections)",
-	1226:                  "the role has used up what it may",
-	errNoDatabaseAccess:   "the role may not use this database",
-	errAccessDenied:       "user or password is wrong, or the role may not come from here",
-	errNoDatabase:         "there is no such database",
-	1142:                  "the role may not do this to the table",
-	1143:                  "the role may not do this to the column",
-	1227:                  "the role lacks a privilege",
-	1370:                  "the role may not EXECUTE the procedures",
-	1021:                  "the server's disk is full",
-	1114:                  "the table, or the disk that it is on, is full",
-	1026:                  "the server cannot write to its disk",
-	1041:                  "the server is out of memory",
-	1290:                  "the server is read-only",
-	1792:                  "the transaction is read-only",
-	1836:                  "the server is read-only",
-	3989:                  "the server is read-only",
-}
-
-func number(err error) uint16 {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
-		return e.Number
-	}
-	return 0
-}
-
-// undone reports that the server has rolled the whole statement back by itself. A lock that
-// was not granted in time rolls back no more than the last step, and the procedures' own
-// handler the rest.
-func undone(err error) bool {
-	n := number(err)
-	return n == errDeadlock || n == errLockWait
-}
-
-// missing reports that the tables, or the procedures, are not there.
-func missing(err error) bool {
-	n := number(err)
-	return n == errNoTable || n == errNoProcedure
-}
-
-// answered reports that the server has answered, and the connection is as good as before.
-func answered(err error) bool { return err == nil || number(err) != 0 || errors.Is(err, sql.ErrNoRows) }
-
-// explain gives an error of the client library the meaning it has for the core. An error
-// that the server did not give says nothing about what was done.
-func explain(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil && number(err) == 0:
-		return ctx.Err() // what the closed connection said of it is no news
-	case errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn):
-		return fmt.Errorf("the connection broke: %w", err)
-	}
-	if why := refusals[number(err)]; why != "" {
-		return fmt.Errorf("%w: %s (%w)", driver.ErrRefused, why, err)
-	}
-	return err
 }

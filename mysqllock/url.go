@@ -83,7 +83,7 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Timeout = "tcp", timeout
 	cfg.Logger = discardLogger{} // a library does not write to standard error
-	if cfg.Addr, cfg.DBName, err = place(u); err != nil {
+	if cfg.Addr, cfg.DBName, err = address(u); err != nil {
 		return nil, o, err
 	}
 	if cfg.User, cfg.Passwd, err = credentials(u, passwordFile); err != nil {
@@ -96,7 +96,7 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 }
 
 // place takes address and database out of a URL.
-func place(u *url.URL) (addr, database string, err error) {
+func address(u *url.URL) (addr, database string, err error) {
 	if u.Opaque != "" || u.Host == "" {
 		return "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
 	}
@@ -173,10 +173,10 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	// A held lock's connection is silent between two renewals, however long they are.
 	bound := cfg.Clone()
 	bound.Params = map[string]string{"wait_timeout": "86400"}
-	if p.alarms, err = newConnMonitors(bound); err != nil {
+	if p.monitors, err = newConnMonitors(bound); err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	p.kept = sql.OpenDB(p.alarms)
+	p.kept = sql.OpenDB(p.monitors)
 	limit(p.work, defaultConnections)
 	limit(p.kept, o.Connections)
 	return p, nil

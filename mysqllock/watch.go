@@ -23,7 +23,7 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 		return err
 	}
 	l := newKeptConn(t.kept)
-	defer l.rest()
+	defer l.giveBack()
 	var last queueState
 	for since := time.Now(); ; {
 		var now queueState

@@ -16,19 +16,19 @@ func (a advisory) check(name string) error {
 }
 
 // gate is passed before a lock is taken: schema/1.sql says why.
-const gate = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
+const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
 // take asks and, if it is taken and this is to wait, waits: in one statement, which answers
 // when the lock is there and says by a notice that it waits. Without a fence there is nothing
 // of ours at the server, and it takes more.
-func (a advisory) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err != nil {
 		return grant{}, err
 	}
 	if b.opts.NoFence {
 		var g grant
-		err := one(ctx, c, "SELECT "+gate+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
+		err := one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
 		if err != nil || g.held || taken == nil {
 			return g, err
 		}
@@ -75,7 +75,7 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) err
 }
 
 // give releases. false: the server says that this connection does not hold it.
-func (a advisory) give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
+func (a advisory) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err == nil {
 		err = one(ctx, c, "SELECT pg_advisory_unlock($1::bigint)", []any{key}, &held)
@@ -92,7 +92,7 @@ func (a advisory) holders(name string) (query string, args []any, err error) {
 }
 
 // strangers is holders for a database without our tables, where no holder has left its name.
-func (a advisory) strangers(name string) (query string, args []any, err error) {
+func (a advisory) holdersWithoutTables(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
 }

@@ -33,8 +33,8 @@ type kind interface {
 	// take holds the lock when it returns without an error, or held is false: it is taken,
 	// and this was not to wait. Else it calls taken as soon as it knows that it must; nil: it
 	// must not.
-	take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
-	give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
+	acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
+	release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
 	holders(name string) (query string, args []any, err error)
 	names() string
 }
@@ -101,7 +101,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 			return nil, 0, err
 		}
 	}
-	s := &boundSession{bound: b, opts: o, grips: map[*boundTicket]bool{}}
+	s := &boundSession{bound: b, opts: o, tickets: map[*boundTicket]bool{}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
 		go b.sweep(s.done)

@@ -5,28 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
-
-// boundSession is a client's locks and waiters, each on a connection of its own.
-type boundSession struct {
-	bound *bound
-	opts  driver.SessionOptions
-
-	done   context.Context // ended by Close: every connection ends with it
-	finish context.CancelFunc
-
-	mu     sync.Mutex
-	closed bool
-	grips  map[*boundTicket]bool // those that may have a connection
-}
-
-// granted is the TTL within the bounds that the connections set.
-func (s *boundSession) granted() time.Duration {
-	return min(max(s.opts.TTL, leastGranted), mostGranted)
-}
 
 // boundTicket is the ticket of a lock that a connection holds.
 type boundTicket struct {
@@ -34,25 +15,20 @@ type boundTicket struct {
 	request driver.Request
 
 	// Guarded by session.mu.
-	try  *try // under way, or holding; nil: nothing is at the server
-	left bool
-	gone bool
-	pid  uint32 // of a connection that we gave up without an answer, and that may still hold
+	attempt *attempt // under way, or holding; nil: nothing is at the server
+	left    bool
+	gone    bool
+	pid     uint32 // of a connection that we gave up without an answer, and that may still hold
 }
 
 // try is one connection's way to the lock.
-type try struct {
+type attempt struct {
 	cancel  context.CancelFunc
 	waiting chan struct{} // closed when it is known to be taken, and waited for
 	ended   chan struct{} // closed when the fields below are set
 	grant
 	err  error
 	hold *heldConn // if it is held
-}
-
-// Ticket prepares an entry.
-func (s *boundSession) Ticket(r driver.Request) driver.Ticket {
-	return &boundTicket{session: s, request: r}
 }
 
 // Enqueue starts to take the lock, unless that is under way, and answers how far it is. The
@@ -82,7 +58,7 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-func (t *boundTicket) start() (*try, error) {
+func (t *boundTicket) start() (*attempt, error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,17 +67,17 @@ func (t *boundTicket) start() (*try, error) {
 		return nil, errSessionClosed
 	case t.left || t.gone:
 		return nil, fmt.Errorf("%w: it has left, or was lost", driver.ErrGone)
-	case t.try == nil:
+	case t.attempt == nil:
 		ctx, cancel := context.WithCancel(s.done)
-		t.try = &try{cancel: cancel, waiting: make(chan struct{}), ended: make(chan struct{})}
-		s.grips[t] = true
-		go t.run(ctx, t.try)
+		t.attempt = &attempt{cancel: cancel, waiting: make(chan struct{}), ended: make(chan struct{})}
+		s.tickets[t] = true
+		go t.run(ctx, t.attempt)
 	}
-	return t.try, nil
+	return t.attempt, nil
 }
 
 // run takes the lock on a connection that nobody else knows.
-func (t *boundTicket) run(ctx context.Context, a *try) {
+func (t *boundTicket) run(ctx context.Context, a *attempt) {
 	defer close(a.ended)
 	s, b := t.session, t.session.bound
 	c, err := b.link(ctx)
@@ -113,7 +89,7 @@ func (t *boundTicket) run(ctx context.Context, a *try) {
 	if t.request.NoWait {
 		taken = nil
 	}
-	a.grant, a.err = b.kind.take(ctx, b, c, t.request, taken)
+	a.grant, a.err = b.kind.acquire(ctx, b, c, t.request, taken)
 	if a.err == nil && !a.held {
 		b.keep(c)
 		return
@@ -130,7 +106,7 @@ func (t *boundTicket) run(ctx context.Context, a *try) {
 }
 
 // outcome reads what came of a try.
-func (t *boundTicket) outcome(a *try) (driver.Verdict, error) {
+func (t *boundTicket) outcome(a *attempt) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,21 +116,21 @@ func (t *boundTicket) outcome(a *try) (driver.Verdict, error) {
 	case a.held && a.err == nil:
 		return driver.Verdict{Held: true, Token: a.token}, nil
 	}
-	if t.try == a {
-		t.try = nil
-		delete(s.grips, t)
+	if t.attempt == a {
+		t.attempt = nil
+		delete(s.tickets, t)
 	}
 	return driver.Verdict{Holder: a.holder}, a.err
 }
 
 // lose tells that the connection of a held lock has ended.
-func (t *boundTicket) lose(a *try, cause error) {
+func (t *boundTicket) lose(a *attempt, cause error) {
 	s := t.session
 	s.mu.Lock()
-	mine := t.try == a && !t.left && !t.gone
+	mine := t.attempt == a && !t.left && !t.gone
 	if mine {
 		t.gone = true
-		delete(s.grips, t)
+		delete(s.tickets, t)
 	}
 	s.mu.Unlock()
 	if mine {
@@ -167,7 +143,7 @@ func (t *boundTicket) lose(a *try, cause error) {
 func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
-	a, gone := t.try, t.gone || s.closed
+	a, gone := t.attempt, t.gone || s.closed
 	s.mu.Unlock()
 	if gone || a == nil {
 		return driver.Verdict{}, driver.ErrGone
@@ -194,7 +170,7 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	s := t.session
 	s.mu.Lock()
 	t.left = true
-	a, pid, gone := t.try, t.pid, t.gone
+	a, pid, gone := t.attempt, t.pid, t.gone
 	s.mu.Unlock()
 	if a == nil && pid == 0 || gone {
 		return driver.ErrGone
@@ -212,17 +188,17 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 		t.forget(0)
 		return nil
 	}
-	return t.give(ctx, a.hold)
+	return t.release(ctx, a.hold)
 }
 
 // give releases what is held. Without an answer the connection is ended, and with it the
 // lock, as soon as the server sees that.
-func (t *boundTicket) give(ctx context.Context, h *heldConn) error {
+func (t *boundTicket) release(ctx context.Context, h *heldConn) error {
 	b := t.session.bound
 	var held bool
 	answered := false
 	err := h.use(ctx, true, func(ctx context.Context, c *pgxLink) (err error) {
-		held, err = b.kind.give(ctx, b, c, t.request)
+		held, err = b.kind.release(ctx, b, c, t.request)
 		answered = true
 		if err != nil || !held {
 			c.close()
@@ -252,8 +228,8 @@ func (t *boundTicket) forget(pid uint32) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.try, t.pid = nil, pid
-	delete(s.grips, t)
+	t.attempt, t.pid = nil, pid
+	delete(s.tickets, t)
 }
 
 // ensureReleased makes sure that a connection we gave up holds nothing: a network that swallowed the
@@ -277,70 +253,4 @@ func (t *boundTicket) ensureReleased(ctx context.Context, pid uint32) error {
 		return err
 	}
 	return fmt.Errorf("the server's process %d still holds the lock for a connection that has ended; it was told to end", pid)
-}
-
-// KeepAlive has the server answer on every connection that holds. A request that is not
-// answered in time goes on: giving the connection up would give up the lock. Only a request
-// sent by this very call counts, since the core counts from here.
-func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	var holds []*heldConn
-	for t := range s.grips {
-		select {
-		case <-t.try.ended:
-			if t.try.hold != nil && !t.left {
-				holds = append(holds, t.try.hold)
-			}
-		default:
-		}
-	}
-	s.mu.Unlock()
-	answers := make(chan error, len(holds)) // nobody waits for the rest after the first that fails
-	for _, h := range holds {
-		go func() {
-			within, cancel := context.WithTimeout(s.done, s.granted())
-			defer cancel()
-			answers <- h.use(within, false, func(ctx context.Context, c *pgxLink) error {
-				return c.script(ctx, "SELECT 1")
-			})
-		}()
-	}
-	for range holds {
-		select {
-		case err := <-answers:
-			// A broken connection has been told of; the others are not concerned.
-			if err != nil && sqlState(err) == "" && s.done.Err() != nil {
-				return 0, errSessionClosed
-			}
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-	return s.granted(), nil
-}
-
-// Close releases everything. What is not answered in time ends with its connection.
-func (s *boundSession) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	var all []*boundTicket
-	for t := range s.grips {
-		all = append(all, t)
-	}
-	s.mu.Unlock()
-	left := make(chan error, len(all))
-	for _, t := range all {
-		go func() { left <- t.Leave(ctx) }()
-	}
-	var err error
-	for range all {
-		if e := <-left; e != nil && !errors.Is(e, driver.ErrGone) {
-			err = e
-		}
-	}
-	s.finish()
-	return err
 }

@@ -31,7 +31,7 @@ type link interface {
 type linker interface {
 	fmt.Stringer
 	link(ctx context.Context) (link, error)
-	hears() bool // notifications arrive
+	listens() bool // notifications arrive
 }
 
 // dialer makes connections with pgx.
@@ -60,7 +60,7 @@ func (d *dialer) String() string {
 	return "postgres://" + host + "/" + d.seen.database
 }
 
-func (d *dialer) hears() bool { return d.seen.listens }
+func (d *dialer) listens() bool { return d.seen.listens }
 
 // mode is how statements are sent. Prepared ones save the server most of its work, but
 // belong to a server's connection, which a transaction pooler changes under us.
@@ -85,7 +85,7 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 		}
 	}
 	if d.seen.pooler != "" {
-		spare(cfg)
+		neverCancel(cfg)
 	}
 	if theirs := cfg.OnNotice; noticed != nil {
 		cfg.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
@@ -97,13 +97,13 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err == nil {
-		tune(conn)
+		setKeepAlive(conn)
 	}
 	return conn, err
 }
 
 func (d *dialer) link(ctx context.Context) (l link, err error) {
-	err = insist(func() error {
+	err = repeatMixedUp(func() error {
 		l, err = d.linkOnce(ctx)
 		return err
 	})
@@ -117,7 +117,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 		return nil, err
 	}
 	l.pgxRunner, l.conn, l.pid = d.runner(conn), conn, conn.PgConn().PID()
-	err = d.settle(ctx, conn)
+	err = d.configure(ctx, conn)
 	if err == nil && d.seen.pooler == sessionPooler { // which gives a number of its own
 		err = one(ctx, l, ownPID, nil, &l.pid)
 	}
@@ -153,7 +153,7 @@ const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VAL
 const ownPID = "SELECT pg_catalog.pg_backend_pid()::bigint"
 
 // settle is skipped where a pooler would give our settings to somebody else.
-func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
+func (d *dialer) configure(ctx context.Context, conn *pgx.Conn) error {
 	if d.seen.pooler == transactionPooler {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (d *dialer) settle(ctx context.Context, conn *pgx.Conn) error {
 		return scan(new(string))
 	})
 	if err == nil && n == 0 {
-		err = errOutOfStep
+		err = errMixedUp
 	}
 	return err
 }
@@ -212,7 +212,7 @@ type dbDialer struct {
 
 func (d *dbDialer) String() string { return "postgres database " + d.database + " by database/sql" }
 
-func (d *dbDialer) hears() bool { return false }
+func (d *dbDialer) listens() bool { return false }
 
 func (d *dbDialer) examine(ctx context.Context) error {
 	var replica bool

@@ -15,7 +15,7 @@ func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{ctx: ctx, tables: t.tables}
 	x.add(driver.Info, "store", t.String()+", strategy table", "")
 	if d, ok := t.links.(*dialer); ok {
-		x.way(d)
+		x.route(d)
 	} else {
 		x.add(driver.Info, "notifications", "none over database/sql: waiters ask", "use a URL, or pglock.Open with a pgx pool, to be told")
 	}
@@ -26,7 +26,7 @@ func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 func (b *bound) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{ctx: ctx, tables: b.tables}
 	x.add(driver.Info, "store", b.String()+", strategy "+string(b.opts.Strategy), "")
-	x.way(b.dialer)
+	x.route(b.dialer)
 	return x.examine()
 }
 
@@ -44,7 +44,7 @@ func (x *examination) add(level driver.Level, subject, text, cure string) {
 }
 
 // way is what stands between us and the server.
-func (x *examination) way(d *dialer) {
+func (x *examination) route(d *dialer) {
 	switch {
 	case d.seen.pooler == transactionPooler:
 		x.add(driver.Warn, "pooler", "a pool hands connections out for the time of a transaction: no notification arrives, waiters ask every "+x.opts.Poll.String(),

@@ -33,7 +33,7 @@ const (
 	queryCanceled        = "57014"
 
 	aboveReadCommitted = "HASP1" // raised by our functions
-	stranger           = "HASP2" // and by our migration
+	foreignOwner       = "HASP2" // and by our migration
 )
 
 // rolledBack reports an answer after which nothing has happened and the same request may

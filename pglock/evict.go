@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -42,3 +43,55 @@ func (t *table) LastEviction(ctx context.Context, name string) (note string, err
 }
 
 var _ driver.Recorder = (*table)(nil)
+
+// Evict ends the connection of the holder, who learns of it at once. A role may do that to
+// its own connections.
+func (b *bound) Evict(ctx context.Context, name, id string) error {
+	found := int64(0)
+	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
+		if e.ID == id {
+			found = pid
+		}
+	})
+	var ended bool
+	if err == nil && found != 0 {
+		ended, err = b.end(ctx, name, id, found)
+	}
+	if err == nil && !ended {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// end ends a connection if it holds the name for this entry. By now it may have given that back,
+// and lie idle or hold another lock. So its gate is shut first, and then looked again: whoever
+// wants to take another lock on it waits at the gate, and is ended there, before anything was
+// granted; the core asks again. The row of the name is locked as well: a grant of the
+// same name on the same connection is either to be seen by then, or does not come about. (With
+// strategy row it may yet, and is told as lost at once.) We go before the connection ends: the
+// server has sent the signal by then.
+func (b *bound) end(ctx context.Context, name, id string, pid int64) (ended bool, err error) {
+	query, args, err := b.kind.holders(name)
+	if err != nil {
+		return false, err
+	}
+	err = b.readHolders(ctx, query, args, name, func(r runner, query string, args []any) error {
+		if err := one(ctx, r, "SELECT pg_advisory_xact_lock(1751216001, $1::int)::text", []any{pid}, new(string)); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(id, unnamed) {
+			err := r.each(ctx, b.naming.sql("SELECT h.name FROM hasp_holders h WHERE h.name = $1::text FOR UPDATE"), []any{name}, anyNumber,
+				func(scan func(...any) error) error { return scan(new(string)) })
+			if err != nil {
+				return err
+			}
+		}
+		holds := false
+		err := b.scan(ctx, r, query, args, name, func(e driver.Entry, p int64) { holds = holds || p == pid && e.ID == id })
+		if err != nil || !holds {
+			return err
+		}
+		return one(ctx, r, "SELECT pg_terminate_backend($1::int)", []any{pid}, &ended)
+	})
+	return ended, err
+}

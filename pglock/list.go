@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -59,4 +60,66 @@ func (t *tables) eachName(ctx context.Context, query, prefix string, yield func(
 		}
 	}
 	return ctx.Err()
+}
+
+// List returns who holds. Waiters are the server's secret: its lock table has their
+// processes, but not their names.
+func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var list []driver.Entry
+	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
+		list = append(list, e)
+	})
+	return driver.First(list, limit), err
+}
+
+func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.Entry, pid int64)) error {
+	query, args, err := b.kind.holders(name)
+	if err != nil {
+		return nil // no such lock can be held
+	}
+	return b.readHolders(ctx, query, args, name, func(r runner, query string, args []any) error {
+		return b.scan(ctx, r, query, args, name, one)
+	})
+}
+
+// look has do read the holders. advisory does without tables, if it draws no tokens: then
+// nobody has left his name.
+func (b *bound) readHolders(ctx context.Context, query string, args []any, name string, do func(r runner, query string, args []any) error) error {
+	err := b.safely(ctx, func(r runner) error { return do(r, query, args) })
+	if a, advisory := b.kind.(advisory); advisory && noSchema(err) {
+		if query, args, err = a.holdersWithoutTables(name); err == nil {
+			err = b.safely(ctx, func(r runner) error { return do(r, query, args) })
+		}
+	}
+	if noSchema(err) {
+		return ctx.Err()
+	}
+	return explain(ctx, err)
+}
+
+// unnamed begins the ID of a holder who has left no name.
+const unnamed = "pid-"
+
+func (b *bound) scan(ctx context.Context, r runner, query string, args []any, name string, one func(e driver.Entry, pid int64)) error {
+	return r.each(ctx, b.naming.sql(query), args, anyNumber, func(scan func(...any) error) error {
+		var pid, seq, since int64
+		e := driver.Entry{Request: driver.Request{Name: name, Units: driver.Whole, Capacity: driver.Whole}}
+		err := scan(&pid, &seq, &e.ID, &e.Owner, &since)
+		e.Seq, e.Session = uint64(seq), fmt.Sprint(unnamed, pid)
+		if e.ID == "" {
+			e.ID = e.Session // somebody else's
+		} else {
+			e.Since = time.UnixMicro(since)
+		}
+		one(e, pid)
+		return err
+	})
+}
+
+// Names lists what is held and has a name: locks of other programs are numbers.
+func (b *bound) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	return b.eachName(ctx, b.kind.names(), prefix, yield)
 }

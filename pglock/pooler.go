@@ -23,7 +23,7 @@ const (
 )
 
 // meet examines the server on a connection of its own: those of a pool may all be in use.
-func (d *dialer) meet(ctx context.Context, o Options) error {
+func (d *dialer) examineFirst(ctx context.Context, o Options) error {
 	conn, err := d.dial(ctx, nil)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ var errNoCancel = errors.New("a request is not cancelled through a pooler")
 // noticed by client_connection_check_interval.
 //
 // pgx has no setting for it, but dials for it as for the connection itself: after that, never.
-func spare(cfg *pgx.ConnConfig) {
+func neverCancel(cfg *pgx.ConnConfig) {
 	var made atomic.Bool
 	dial, after := cfg.DialFunc, cfg.AfterConnect
 	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -22,7 +22,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	var entries, places int64
 	var where string
 	there := map[string]string{} // names of the entries, by ID
-	err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
+	err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
 		err := one(ctx, r, n.sql("SELECT r.*, $1::pg_catalog.text, hasp_where() FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint) r"),
 			[]any{s.id, s.Options.TTL.Microseconds()}, &alive, &entries, &places, echo(s.id), &where)

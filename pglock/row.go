@@ -16,7 +16,7 @@ func (row) check(string) error { return nil }
 
 // take begins the transaction and locks the row. The token is drawn by another connection:
 // drawn in this transaction it would be undone with it, and given out a second time.
-func (w row) take(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	held, err := w.lock(ctx, b, c, r.Name, "NOWAIT")
 	if err == nil && !held && taken != nil {
 		taken()
@@ -57,7 +57,7 @@ func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) error 
 // lock begins the transaction and locks the row: at once (NOWAIT), or after a setting that
 // bounds the waiting.
 func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (held bool, err error) {
-	begin := "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT " + gate
+	begin := "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT " + evictionLock
 	stmt := "SELECT r.name FROM hasp_rows r WHERE r.name = $1::pg_catalog.text FOR UPDATE"
 	if how == "NOWAIT" {
 		stmt += " NOWAIT"
@@ -96,7 +96,7 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 
 // give ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;
 // the lock was held until then in either case.
-func (row) give(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
+func (row) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
 	held = c.conn.PgConn().TxStatus() == 'T'
 	return held, c.script(ctx, "COMMIT")
 }

@@ -29,7 +29,7 @@ const anyNumber = -1
 // errOutOfStep is for an answer that cannot be that of our statement: it has other columns,
 // or another number of rows. Poolers have mixed answers up (pgbouncer issue 141 tells of
 // such, and one of our clients got an empty answer through PgBouncer 1.18), and then each later answer is that of the request before: the connection must not be used again.
-var errOutOfStep = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
+var errMixedUp = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
 
 // echo is a destination that takes nothing but this: what a request has sent for the purpose,
 // to know its answer by. The answers of the functions that say who holds have one; that of
@@ -48,9 +48,9 @@ func (e echo) Scan(v any) error {
 }
 
 // insist asks again, by another connection, where the answer was not to the question.
-func insist(ask func() error) error {
+func repeatMixedUp(ask func() error) error {
 	err := ask()
-	for again := 0; again < 2 && errors.Is(err, errOutOfStep); again++ {
+	for again := 0; again < 2 && errors.Is(err, errMixedUp); again++ {
 		err = ask()
 	}
 	return err
@@ -70,14 +70,14 @@ func eachRow(answer interface {
 	n := 0
 	for ; answer.Next(); n++ {
 		if err := one(answer.Scan); err != nil {
-			return fmt.Errorf("%w: %w", errOutOfStep, err)
+			return fmt.Errorf("%w: %w", errMixedUp, err)
 		}
 	}
 	if err := answer.Err(); err != nil {
 		return err
 	}
 	if rows != anyNumber && n != rows {
-		return fmt.Errorf("%w: it has %d rows", errOutOfStep, n)
+		return fmt.Errorf("%w: it has %d rows", errMixedUp, n)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (r pgxRunner) query(ctx context.Context, stmt string, args []any, rows int,
 	defer answer.Close()
 	socket := answer.Conn().PgConn().Conn()
 	err = eachRow(answer, rows, one)
-	if errors.Is(err, errOutOfStep) {
+	if errors.Is(err, errMixedUp) {
 		// By its socket: a pool has the connection back by now, and whoever gets it finds it
 		// broken, before or after sending. Either is asked again.
 		_ = socket.Close()

@@ -116,7 +116,7 @@ func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error)
 	switch state := sqlState(err); {
 	case err == nil && from > n.latest():
 		return from, from, n.check(from)
-	case state == stranger:
+	case state == foreignOwner:
 		return from, from, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	case state == "42501":
 		return from, from, fmt.Errorf("%w (%w): this role may not create hasp's tables in schema %q; let an administrator run `hasp migrate`, or review and run what `hasp migrate --print` prints: %w",

@@ -22,7 +22,7 @@ type session struct {
 
 	table *table
 	id    string
-	line  *sessionConn
+	conn  *sessionConn
 }
 
 // ticket is the ticket of one entry. The driver keeps nothing with it.
@@ -36,9 +36,9 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.line = &sessionConn{to: t.links, heard: s.Message, stands: s.lookUp}
-	if t.links.hears() {
-		s.line.channel = "hasp_s_" + s.id
+	s.conn = &sessionConn{to: t.links, heard: s.Message, restored: s.lookUp}
+	if t.links.listens() {
+		s.conn.channel = "hasp_s_" + s.id
 	}
 	return s
 }

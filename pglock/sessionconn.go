@@ -20,15 +20,15 @@ type sessionConn struct {
 	heard func(payload string)
 	// stands is called each time the connection stands again. What was notified while it
 	// was down is lost, so that waiters have to ask.
-	stands func()
+	restored func()
 
 	mu        sync.Mutex
-	asked     []*asking
+	requests  []*request
 	interrupt context.CancelFunc // ends the owner's sleep; nil while it does not sleep
 }
 
 // asking is something to be done on the connection.
-type asking struct {
+type request struct {
 	ctx    context.Context
 	do     func(context.Context, runner) error
 	answer chan error // one slot: whoever asked may be gone
@@ -44,15 +44,15 @@ func (l *sessionConn) start(ctx, done context.Context) error {
 	if err != nil {
 		return err
 	}
-	go l.own(done, c)
+	go l.run(done, c)
 	return nil
 }
 
 // ask has something done on the connection. While that is down, it waits for the next.
 func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
-	a := &asking{ctx: ctx, do: do, answer: make(chan error, 1)}
+	a := &request{ctx: ctx, do: do, answer: make(chan error, 1)}
 	l.mu.Lock()
-	l.asked = append(l.asked, a)
+	l.requests = append(l.requests, a)
 	if l.interrupt != nil {
 		l.interrupt()
 	}
@@ -66,13 +66,13 @@ func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) 
 }
 
 // next takes what was asked, or the right to sleep in a context that ask ends.
-func (l *sessionConn) next(done context.Context) (*asking, context.Context, context.CancelFunc) {
+func (l *sessionConn) next(done context.Context) (*request, context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupt = nil
-	for len(l.asked) > 0 {
-		a := l.asked[0]
-		l.asked = l.asked[1:]
+	for len(l.requests) > 0 {
+		a := l.requests[0]
+		l.requests = l.requests[1:]
 		if a.ctx.Err() == nil {
 			return a, nil, nil
 		}
@@ -82,7 +82,7 @@ func (l *sessionConn) next(done context.Context) (*asking, context.Context, cont
 	return nil, ctx, cancel
 }
 
-func (l *sessionConn) own(done context.Context, c link) {
+func (l *sessionConn) run(done context.Context, c link) {
 	for {
 		l.serve(done, c)
 		c.close()
@@ -92,7 +92,7 @@ func (l *sessionConn) own(done context.Context, c link) {
 			}
 			c = l.again(done)
 		}
-		l.stands()
+		l.restored()
 	}
 }
 
@@ -140,8 +140,8 @@ func (l *sessionConn) again(done context.Context) link {
 // refuse tells those who wait for the connection why there is none.
 func (l *sessionConn) refuse(err error) {
 	l.mu.Lock()
-	asked := l.asked
-	l.asked = nil
+	asked := l.requests
+	l.requests = nil
 	l.mu.Unlock()
 	for _, a := range asked {
 		a.answer <- err

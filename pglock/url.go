@@ -138,22 +138,22 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(o.Connections)
 	cfg.BeforeConnect = func(_ context.Context, cfg *pgx.ConnConfig) error {
 		if examined.Load() && d.seen.pooler != "" {
-			spare(cfg)
+			neverCancel(cfg)
 		}
 		return nil
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		tune(conn)
+		setKeepAlive(conn)
 		if !examined.Load() {
 			return nil // whether it may have our settings is not known yet
 		}
-		return d.settle(ctx, conn)
+		return d.configure(ctx, conn)
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg) // its context is not the pool's life
 	if err != nil {
 		return nil, err
 	}
-	err = insist(func() error {
+	err = repeatMixedUp(func() error {
 		c, err := pool.Acquire(ctx)
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 		err = d.examine(ctx, c.Conn(), o)
 		examined.Store(true)
 		if err == nil && d.seen.pooler == "" {
-			return d.settle(ctx, c.Conn())
+			return d.configure(ctx, c.Conn())
 		}
 		(&pgxLink{conn: c.Conn()}).close() // behind a pooler the looking leaves a LISTEN there
 		return err

@@ -25,7 +25,7 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 		return explain(ctx, err)
 	}
 	defer c.close()
-	if t.links.hears() {
+	if t.links.listens() {
 		var channel string
 		if err := one(ctx, c, t.naming.sql("SELECT hasp_channel($1::pg_catalog.text)"), []any{name}, &channel); err != nil {
 			return explain(ctx, err)
@@ -55,7 +55,7 @@ func (t *table) watchFor(ctx context.Context, c link, soon int64, changed func()
 	if expiry := time.Duration(soon) * time.Microsecond; expiry > 0 {
 		period = min(period, max(expiry, leastRetry)) // one that is never removed must not spin
 	}
-	if !t.links.hears() {
+	if !t.links.listens() {
 		period = min(period, watchPoll)
 	}
 	within, cancel := context.WithTimeout(ctx, period)

@@ -13,7 +13,7 @@ func limitUnacknowledged(c *net.TCPConn) error {
 	}
 	var failed error
 	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silenceMost.Milliseconds()))
 	})
 	if err == nil {
 		err = failed

@@ -1,13 +1,9 @@
 package pglock
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"regexp"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -116,54 +112,4 @@ func set[T comparable](field *T, def T) {
 	if *field == zero {
 		*field = def
 	}
-}
-
-// New makes a backend on a pool of yours, which the backend does not close. Requests
-// share it with yours; renewals, notifications and the locks of Advisory and Row have
-// connections of their own, made with the pool's settings, so that a pool that is
-// exhausted never loses a lock. ctx bounds the looking at the server.
-func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
-	opts, err := o.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	cfg := pool.Config()
-	d := &dialer{cfg: cfg.ConnConfig, before: cfg.BeforeConnect}
-	if err := insist(func() error { return d.meet(ctx, opts) }); err != nil {
-		return nil, explain(ctx, err)
-	}
-	return newBackend(d, d.runner(pool), func() {}, opts), nil
-}
-
-// NewDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
-// does not close. There are no notifications then: waiters ask every Options.Poll. One of
-// its connections is taken for the life of each session, so it must be allowed at least
-// two. Table only. ctx bounds the looking at the server.
-func NewDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) {
-	opts, err := o.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if opts.Strategy != StrategyTable {
-		return nil, fmt.Errorf("%w: strategy=%s needs connections that only pgx gives; use Open or a URL", driver.ErrInvalid, opts.Strategy)
-	}
-	if n := db.Stats().MaxOpenConnections; n == 1 {
-		return nil, fmt.Errorf("%w: a *sql.DB with MaxOpenConns 1 leaves no connection for renewals; allow 2 or more", driver.ErrInvalid)
-	}
-	d := &dbDialer{db: db}
-	if err := d.examine(ctx); err != nil {
-		return nil, err
-	}
-	return newTable(d, sqlRunner{db, &d.level}, func() {}, opts), nil
-}
-
-// newBackend chooses the strategy.
-func newBackend(d *dialer, pool runner, closePool func(), o Options) driver.Backend {
-	switch o.Strategy {
-	case StrategyAdvisory:
-		return newBound(d, pool, closePool, o, advisory{rule: o.Key})
-	case StrategyRow:
-		return newBound(d, pool, closePool, o, row{})
-	}
-	return newTable(d, pool, closePool, o)
 }

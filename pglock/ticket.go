@@ -31,7 +31,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case a.state == "other":
 		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
 	}
-	return s.meaning(a), nil
+	return s.toAnswer(a), nil
 }
 
 // answer is what hasp_enter says.
@@ -57,19 +57,19 @@ const leastRetry = 20 * time.Millisecond
 // Where no notification arrives, the first in line asks every Poll and the others less often: a
 // hand-over then costs as many questions as the first few ask in that time, whatever the length
 // of the queue.
-func (s *session) meaning(a answer) pushqueue.Answer {
+func (s *session) toAnswer(a answer) pushqueue.Answer {
 	m := pushqueue.Answer{State: states[a.state], Seq: uint64(a.seq), Retry: s.Options.TTL, Holder: a.holder}
 	if a.ahead < 4 {
 		m.Retry = max(time.Duration(a.retry)*time.Microsecond, leastRetry) + time.Duration(1+a.ahead)*time.Millisecond
 	}
-	if !s.table.links.hears() {
+	if !s.table.links.listens() {
 		m.Poll = time.Duration(1+a.ahead) * s.table.opts.Poll
 	}
 	return m
 }
 
 // errElsewhere is for an entry that is not there, and no wonder.
-var errElsewhere = fmt.Errorf("another server answers than the one that had the entry (a replica was promoted, a backup restored): %w", driver.ErrForgotten)
+var errOtherServer = fmt.Errorf("another server answers than the one that had the entry (a replica was promoted, a backup restored): %w", driver.ErrForgotten)
 
 // Leave removes the entry. That there is none usually means that a Leave before this one was
 // applied, and its answer lost. But a replica that is promoted without having every commit has
@@ -84,7 +84,7 @@ func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 	case err != nil || there:
 		return err
 	case t.ElsewhereThan(where):
-		return errElsewhere
+		return errOtherServer
 	}
 	return driver.ErrGone
 }

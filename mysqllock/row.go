@@ -15,7 +15,7 @@ type rows struct{ *store }
 func (*rows) check(string) error        { return nil }
 func (*rows) fit(context.Context) error { return nil }
 
-func (s *rows) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grip, err error) {
+func (s *rows) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grant, err error) {
 	if err := row(ctx, c, s.named("CALL {p}lock_row_1(?, ?)", r.Name, seconds), &p.got, &p.connection); err != nil || !p.got {
 		return p, err
 	}
@@ -27,7 +27,7 @@ func (s *rows) grab(ctx context.Context, c *sql.Conn, r driver.Request, seconds 
 
 // free ends the transaction, in which nothing was changed. It is there for as long as its
 // connection is: the server ends it in no other way.
-func (*rows) free(ctx context.Context, c *sql.Conn, _ string) (bool, error) {
+func (*rows) release(ctx context.Context, c *sql.Conn, _ string) (bool, error) {
 	_, err := run(ctx, c, "ROLLBACK")
 	return err == nil, err
 }

@@ -2,18 +2,10 @@ package pglock
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/hasplock/hasp/driver"
 )
-
-// table is strategy=table.
-type table struct {
-	*tables
-	links     linker
-	closePool func()
-}
 
 // tables are hasp's tables in a database, and the pool to reach them.
 type tables struct {
@@ -27,10 +19,6 @@ type tables struct {
 
 func newTables(pool runner, o Options) *tables {
 	return &tables{pool: pool, opts: o, naming: newNaming(o.Schema, o.Prefix)}
-}
-
-func newTable(links linker, pool runner, closePool func(), o Options) *table {
-	return &table{tables: newTables(pool, o), links: links, closePool: closePool}
 }
 
 // Schema returns what `hasp migrate --print` prints.
@@ -120,52 +108,28 @@ func (t *tables) forget() {
 	t.mu.Unlock()
 }
 
-func (t *table) String() string { return t.links.String() }
+// sweepEvery is how often a session offers to clean up after those who died, and after names
+// that nobody uses. There is no one whose job it is: the server has one of those who offer do it,
+// once in a minute for all of them.
+const sweepEvery = time.Minute
 
-// minTTL leaves room for two renewals on a slow network beside the least margin.
-const minTTL = 200 * time.Millisecond
-
-func (t *table) Traits() driver.Traits {
-	return driver.Traits{
-		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: t.links.hears(),
-		Liveness: driver.Leased, MinTTL: minTTL,
+func (t *tables) sweep(done context.Context) {
+	for more := false; ; {
+		pause := sweepEvery/2 + rand.N(sweepEvery)
+		if more {
+			pause = time.Second // in between others may use the database
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-done.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		ctx, cancel := context.WithTimeout(done, sweepEvery/2)
+		// After an error the next one tries again.
+		err := t.ask(ctx, "SELECT hasp_tidy($1::bigint)", []any{t.opts.Retention.Microseconds()}, &more)
+		more = more && err == nil
+		cancel()
 	}
 }
-
-// Open makes the session's row, on the connection that will renew it.
-func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	if err := t.ensure(ctx); err != nil {
-		return nil, 0, err
-	}
-	s := newSession(t, o)
-	var where string
-	err := s.line.start(ctx, s.Done)
-	if err == nil {
-		err = s.line.ask(ctx, func(ctx context.Context, r runner) error {
-			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint)::pg_catalog.text, hasp_where()"),
-				[]any{s.id, o.TTL.Microseconds()}, new(string), &where)
-		})
-	}
-	if err != nil {
-		s.End()
-		return nil, 0, explain(ctx, err)
-	}
-	s.Begun(where)
-	go t.sweep(s.Done)
-	return s, o.TTL, nil
-}
-
-func (t *table) Close() error {
-	t.closePool()
-	return nil
-}
-
-var (
-	_ driver.Namer    = (*table)(nil)
-	_ driver.Watcher  = (*table)(nil)
-	_ driver.Evicter  = (*table)(nil)
-	_ driver.Migrator = (*table)(nil)
-)

@@ -20,9 +20,9 @@ type boundTicket struct {
 	session *boundSession
 	request driver.Request
 
-	turn  chan struct{} // one slot: who has it talks on the connection
-	conn  *sql.Conn     // guarded by turn
-	alien uint64        // the server's number of a connection that was left waiting; guarded by turn
+	turn    chan struct{} // one slot: who has it talks on the connection
+	conn    *sql.Conn     // guarded by turn
+	waiting uint64        // the server's number of a connection that was left waiting; guarded by turn
 
 	mu      sync.Mutex
 	left    bool
@@ -32,7 +32,7 @@ type boundTicket struct {
 	token   uint64
 }
 
-func (t *boundTicket) enter(ctx context.Context) error {
+func (t *boundTicket) lock(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
 		return nil
@@ -90,7 +90,7 @@ func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 // ask makes one attempt. If the context ends first, the connection is closed, and the server
 // may go on to wait for a client that is no more: Leave ends that.
 func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, error) {
-	if err := t.enter(ctx); err != nil {
+	if err := t.lock(ctx); err != nil {
 		return driver.Verdict{}, err
 	}
 	defer func() { <-t.turn }()
@@ -104,7 +104,7 @@ func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, err
 	// A server that does not answer in its time is given up with its connection.
 	timer := time.AfterFunc(time.Duration(seconds)*time.Second+max(t.session.opts.TTL, time.Second), func() { cancel(errSilent) })
 	defer timer.Stop()
-	g, err := t.grab(ctx, seconds)
+	g, err := t.acquire(ctx, seconds)
 	if err != nil {
 		t.discard()
 		switch cause := context.Cause(ctx); cause {
@@ -113,40 +113,40 @@ func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, err
 		}
 		return driver.Verdict{}, err
 	}
-	t.alien = g.connection
+	t.waiting = g.connection
 	switch {
 	case g.got:
-		return t.have(g)
+		return t.granted(g)
 	case t.request.NoWait:
-		t.rest()
+		t.giveBack()
 	}
 	return driver.Verdict{}, nil
 }
 
 // grab asks on the ticket's connection, which it makes if there is none.
-func (t *boundTicket) grab(ctx context.Context, seconds int) (grip, error) {
+func (t *boundTicket) acquire(ctx context.Context, seconds int) (grant, error) {
 	b := t.session.bound
 	if err := t.session.add(t); err != nil {
-		return grip{}, err
+		return grant{}, err
 	}
 	if t.conn == nil {
 		c, err := b.kept.Conn(ctx)
 		if err != nil {
-			return grip{}, explain(ctx, err)
+			return grant{}, explain(ctx, err)
 		}
 		t.conn = c
 	}
-	return b.scheme.grab(ctx, t.conn, t.request, seconds)
+	return b.scheme.acquire(ctx, t.conn, t.request, seconds)
 }
 
 // have notes that the lock is ours, and has the connection monitored. If the connection ended in between
 // that fails, and the lock has gone before any caller was told of it.
-func (t *boundTicket) have(g grip) (driver.Verdict, error) {
+func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 	t.mu.Lock()
 	left := t.left
 	t.held, t.token = !left, g.token
 	t.mu.Unlock()
-	if left || !t.session.bound.alarms.set(t.conn, t.lost) {
+	if left || !t.session.bound.monitors.set(t.conn, t.lost) {
 		t.discard()
 		return driver.Verdict{}, errLost("the connection ended")
 	}
@@ -177,7 +177,7 @@ func (t *boundTicket) ping(round uint64) error {
 	// Not the session's context: closing it releases, once the ping has its answer.
 	ctx, cancel := context.WithTimeout(context.Background(), s.granted/3)
 	defer cancel()
-	err := t.enter(ctx)
+	err := t.lock(ctx)
 	if err == nil {
 		defer func() { <-t.turn }()
 	}
@@ -211,7 +211,7 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	t.mu.Lock()
 	t.left = true // whatever is under way ends in nothing
 	t.mu.Unlock()
-	if err := t.enter(ctx); err != nil {
+	if err := t.lock(ctx); err != nil {
 		return err
 	}
 	defer func() { <-t.turn }()
@@ -222,11 +222,11 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	defer t.session.remove(t)
 	switch {
 	case held:
-		return t.free(ctx)
+		return t.release(ctx)
 	case t.conn != nil:
-		t.rest()
+		t.giveBack()
 	default:
-		t.forgetWaiter(ctx)
+		t.endWaiting(ctx)
 	}
 	if !waiting {
 		return driver.ErrGone
@@ -235,13 +235,13 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 }
 
 // free gives a held lock back. The caller has the turn.
-func (t *boundTicket) free(ctx context.Context) error {
+func (t *boundTicket) release(ctx context.Context) error {
 	b := t.session.bound
 	if t.conn == nil {
 		return driver.ErrGone
 	}
-	b.alarms.set(t.conn, nil)
-	there, err := b.scheme.free(ctx, t.conn, t.request.Name)
+	b.monitors.set(t.conn, nil)
+	there, err := b.scheme.release(ctx, t.conn, t.request.Name)
 	switch {
 	case err != nil && !answered(err) && ctx.Err() == nil:
 		// The connection ended, and the lock with it: by now, or long ago. It cannot be told,
@@ -255,12 +255,12 @@ func (t *boundTicket) free(ctx context.Context) error {
 		t.discard()
 		return errLost("it was not held any more")
 	}
-	t.rest()
+	t.giveBack()
 	return nil
 }
 
 // rest lends the connection to others; discard closes it. The caller has the turn.
-func (t *boundTicket) rest() {
+func (t *boundTicket) giveBack() {
 	if t.conn != nil {
 		_ = t.conn.Close() // goes back to its pool
 		t.conn = nil
@@ -269,7 +269,7 @@ func (t *boundTicket) rest() {
 
 func (t *boundTicket) discard() {
 	if t.conn != nil {
-		t.session.bound.alarms.set(t.conn, nil)
+		t.session.bound.monitors.set(t.conn, nil)
 		discard(t.conn)
 		t.conn = nil
 	}
@@ -280,10 +280,10 @@ func (t *boundTicket) discard() {
 // statement and not the connection: should the number belong to somebody else by now, since
 // the server was started anew within these milliseconds, the harm is small. The server
 // allows it for connections of the same user.
-func (t *boundTicket) forgetWaiter(ctx context.Context) {
-	if t.alien != 0 {
+func (t *boundTicket) endWaiting(ctx context.Context) {
+	if t.waiting != 0 {
 		// It has often ended by itself: an error says nothing.
-		_, _ = run(ctx, t.session.bound.work, statement("KILL QUERY ?", t.alien))
-		t.alien = 0
+		_, _ = run(ctx, t.session.bound.work, statement("KILL QUERY ?", t.waiting))
+		t.waiting = 0
 	}
 }

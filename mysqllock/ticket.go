@@ -114,3 +114,10 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 	}
 	return pushqueue.Answer{State: pushqueue.Gone}, nil
 }
+
+// leave removes an entry, whoever's it is, and reports whether it was there, and which run of
+// which server said so.
+func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there, &server)
+	return there, server, err
+}

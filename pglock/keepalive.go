@@ -11,12 +11,12 @@ import (
 // Go's own keepalives take two minutes, and the kernel sends what is not acknowledged again and
 // again for a quarter of an hour, without a probe. The locks of Advisory and Row end with their
 // connections, and a waiter's place; so the server's side is set as well (settings).
-const silence = 15 * time.Second
+const silenceMost = 15 * time.Second
 
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 6 * time.Second, Interval: 3 * time.Second, Count: 3}
 
 // tune sets our side of a connection, whoever dialled it.
-func tune(conn *pgx.Conn) {
+func setKeepAlive(conn *pgx.Conn) {
 	c := conn.PgConn().Conn()
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()
