@@ -39,9 +39,9 @@ type pools struct {
 	own        bool
 }
 
-// close ends pools that are ours. All their errors are of goodbyes that could not be sent, on
-// connections that had broken while they were idle: these are as closed as the others, and nobody
-// is to look for what is in order.
+// close ends pools that are ours. All their errors are of farewell messages that could not be
+// sent, on connections that had broken while they were idle: these are as closed as the others, and
+// an error would report a fault where there is none.
 func (p pools) close() {
 	if !p.own {
 		return
@@ -61,7 +61,7 @@ func open(p pools, o Options) driver.Backend {
 	return newBound(s)
 }
 
-// store is what the strategies have in common.
+// store has what the strategies share.
 type store struct {
 	pools
 	opts   Options
@@ -80,7 +80,7 @@ func (s *store) Close() error {
 // Schema returns the migrations, for MySQL's own shell.
 func (s *store) Schema() string { return s.schema.text() }
 
-// Migrate creates what is missing, whatever Options.NoMigrate says: it was asked for.
+// Migrate creates what is missing, also with Options.NoMigrate: it was asked for.
 func (s *store) Migrate(ctx context.Context) (from, to int, err error) { return s.schema.migrate(ctx) }
 
 // named puts the prefix into a statement.
@@ -116,7 +116,7 @@ type table struct{ *store }
 const minTTL = 200 * time.Millisecond
 
 // Traits: everything but push. A waiting client has one call under way in which the server
-// looks, for all it waits for; nobody tells it.
+// polls, for all that the client waits for; no release notifies it.
 //
 // Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
 // was lost is confirmed by asking again. Where it may have forgotten, since another server or
@@ -153,7 +153,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	return s, o.TTL, nil
 }
 
-// lookAgain has the next session see to the tables if they are missing.
+// lookAgain has the next session check the tables if they are missing.
 func (t *table) lookAgain(err error) {
 	if missing(err) {
 		t.schema.broken.Store(true)

@@ -18,16 +18,15 @@ type bound struct {
 	tidied atomic.Int64 // when we last asked whether a sweep is due, by the wall clock
 }
 
-// scheme is what getlock and row differ in.
+// scheme has the operations in which getlock and row differ.
 type scheme interface {
-	// grab asks for the lock on a connection, for at most so many seconds (0: not waiting).
+	// acquire asks for the lock on a connection, for at most so many seconds (0: not waiting).
 	acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error)
 
-	// free gives the lock up and reports whether it was there.
+	// release gives the lock up and reports whether it was held.
 	release(ctx context.Context, c *sql.Conn, name string) (there bool, err error)
 
-	// used reports whether somebody has the lock, and if the store tells, on which
-	// connection.
+	// used reports whether the lock is held, and if the store tells, on which connection.
 	used(ctx context.Context, name string) (is bool, connection uint64, err error)
 
 	// check refuses names and servers that this scheme cannot serve.
@@ -35,7 +34,7 @@ type scheme interface {
 	fit(ctx context.Context) error
 }
 
-// grip is the answer of grab.
+// grant is the answer of acquire.
 type grant struct {
 	got        bool
 	token      uint64
@@ -49,28 +48,26 @@ func newBound(s *store) *bound {
 	return &bound{store: s, scheme: &getLock{s}}
 }
 
-// Traits: mutexes. The server's queue is in order, but who waits in it is asked to stand in
-// it anew every few seconds, so order is not promised.
+// Traits: mutexes. The server's queue is in order, but a waiter leaves it and enters it again every
+// few seconds, so order is not promised.
 //
-// Forgets: a lock ends with its connection, and whoever has lost the answer to a release has
-// lost the connection, too. That there is no lock any more says nothing then: it may have ended
-// long before, with the server that was started anew.
+// Forgets: a lock ends with its connection, and a client that has lost the answer to a release has
+// lost the connection, too. That there is no lock any more proves nothing then: it may have ended
+// long before, with a restart of the server.
 func (b *bound) Traits() driver.Traits {
 	return driver.Traits{Fencing: !b.opts.NoFence, Push: true, Forgets: true, Liveness: driver.ConnectionBound, MinTTL: minTTL}
 }
 
-// For how long a holder may believe without an answer from the server, whatever TTL was
-// asked for. The most is shorter than the silence after which any reasonable server or
-// firewall ends a connection, so that a holder which is cut off has stopped believing when
-// the lock goes to the next. The least spares a process that stood still for a moment the
-// loss of a lock that the server keeps for it.
+// For how long a holder trusts its lock without an answer from the server, for any TTL. The most is
+// shorter than the silence after which any reasonable server or firewall ends a connection, so that
+// a holder which is cut off has stopped trusting when the lock goes to the next. The least spares a
+// process that was stopped for a moment the loss of a lock that the server keeps for it.
 const (
 	leastGranted = 6 * time.Second
 	mostGranted  = 12 * time.Second
 )
 
-// Open starts a session, which is nothing at the server: each lock has a connection of its
-// own.
+// Open starts a session, of which the server has nothing: each lock has a separate connection.
 func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, 0, err

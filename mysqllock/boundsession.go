@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// boundSession is the locks of a client, each with its connection.
+// boundSession has the locks of a client, each with its connection.
 type boundSession struct {
 	bound   *bound
 	opts    driver.SessionOptions
@@ -31,8 +31,8 @@ const pings = 64
 
 // KeepAlive asks every connection that holds a lock whether it is still there. The server
 // keeps a lock for as long as it sees the connection, so that an answer proves the lock. A
-// connection that does not answer is closed and its lock given up: that it may still be
-// held there does no harm to us, and the server will see the end when it can.
+// connection that does not answer is closed and its lock given up: that the server may still keep
+// it does no harm to us, and the server sees the end when it can.
 //
 // The pings also keep connections alive that a firewall, or the server's wait_timeout, would
 // close for their silence.
@@ -51,7 +51,7 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	asking := min(pings, len(next))
-	ended := make(chan error, asking) // nobody waits for the rest after the first that fails
+	ended := make(chan error, asking) // has room for all: after the first error the rest is not received
 	for range asking {
 		go func() { ended <- s.ask(ctx, round, next) }()
 	}
@@ -73,7 +73,8 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 }
 
 // resume begins a round of pings, or goes on with the one that was not finished, and returns
-// its age and who has not answered in it. A round that would leave little is begun anew.
+// its age and the tickets that have not answered in it. A round that would leave little time is
+// begun anew.
 //
 // The age counts what the machine has slept, which only the wall clock knows of.
 func (s *boundSession) resume() (round uint64, age time.Duration, next chan *boundTicket, err error) {

@@ -15,12 +15,12 @@ import (
 const waitMost = 10
 
 // boundTicket is the ticket of one lock. It has its own connection from the first request
-// on: for as long as there may be a lock on it, nobody else can get that connection.
+// on: for as long as there may be a lock on it, no other ticket can get that connection.
 type boundTicket struct {
 	session *boundSession
 	request driver.Request
 
-	turn    chan struct{} // one slot: who has it talks on the connection
+	turn    chan struct{} // one slot: the caller that fills it uses the connection
 	conn    *sql.Conn     // guarded by turn
 	waiting uint64        // the server's number of a connection that was left waiting; guarded by turn
 
@@ -41,7 +41,7 @@ func (t *boundTicket) lock(ctx context.Context) error {
 	}
 }
 
-// state is what is known without asking.
+// state says what is known without asking the server.
 func (t *boundTicket) state() (v driver.Verdict, over error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +77,7 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return v, nil
 }
 
-// Wait stands in the server's queue, in one statement after the other.
+// Wait waits in the server's queue, in one statement after the other.
 func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
 		v, err := t.ask(ctx, waitMost)
@@ -88,7 +88,7 @@ func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 // ask makes one attempt. If the context ends first, the connection is closed, and the server
-// may go on to wait for a client that is no more: Leave ends that.
+// may go on to wait for a client that has ended: Leave ends that.
 func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, error) {
 	if err := t.lock(ctx); err != nil {
 		return driver.Verdict{}, err
@@ -123,7 +123,7 @@ func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, err
 	return driver.Verdict{}, nil
 }
 
-// grab asks on the ticket's connection, which it makes if there is none.
+// acquire asks on the ticket's connection, which it makes if there is none.
 func (t *boundTicket) acquire(ctx context.Context, seconds int) (grant, error) {
 	b := t.session.bound
 	if err := t.session.add(t); err != nil {
@@ -139,8 +139,8 @@ func (t *boundTicket) acquire(ctx context.Context, seconds int) (grant, error) {
 	return b.scheme.acquire(ctx, t.conn, t.request, seconds)
 }
 
-// have notes that the lock is ours, and has the connection monitored. If the connection ended in between
-// that fails, and the lock has gone before any caller was told of it.
+// granted notes that the lock is ours, and has the connection monitored. If the connection ended in
+// between that fails, and the lock has ended before any caller was told of it.
 func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 	t.mu.Lock()
 	left := t.left
@@ -181,7 +181,7 @@ func (t *boundTicket) ping(round uint64) error {
 	if err == nil {
 		defer func() { <-t.turn }()
 	}
-	// Who had the turn was an earlier ping, or a release that has not been answered yet.
+	// The turn was with an earlier ping, or with a release that has not been answered yet.
 	if v, over := t.state(); over != nil || !v.Held {
 		return nil
 	}
@@ -201,15 +201,15 @@ func (t *boundTicket) ping(round uint64) error {
 }
 
 // Leave gives the lock up, or the waiting for it. Only a connection on which the server has
-// confirmed that there is no lock is lent to others again. Any other is closed, which ends
-// its lock as well: so after an error the lock goes, but when is the server's business, and
-// a second call can only say that we have nothing any more.
+// confirmed that there is no lock goes back to the pool. Any other is closed, which ends its lock
+// as well: so after an error the lock ends, but when is up to the server, and a second call can
+// only say that we have nothing any more.
 func (t *boundTicket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.left = true // whatever is under way ends in nothing
+	t.left = true // what is under way is given up
 	t.mu.Unlock()
 	if err := t.lock(ctx); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	return nil
 }
 
-// free gives a held lock back. The caller has the turn.
+// release gives a held lock back. The caller has the turn.
 func (t *boundTicket) release(ctx context.Context) error {
 	b := t.session.bound
 	if t.conn == nil {
@@ -244,8 +244,8 @@ func (t *boundTicket) release(ctx context.Context) error {
 	there, err := b.scheme.release(ctx, t.conn, t.request.Name)
 	switch {
 	case err != nil && !answered(err) && ctx.Err() == nil:
-		// The connection ended, and the lock with it: by now, or long ago. It cannot be told,
-		// and so it must not be called a release.
+		// The connection ended, and the lock with it: by now, or long ago. That cannot be
+		// distinguished, and so it must not count as a release.
 		t.discard()
 		return fmt.Errorf("%w: its connection has ended (%w)", driver.ErrGone, err)
 	case err != nil:
@@ -259,10 +259,10 @@ func (t *boundTicket) release(ctx context.Context) error {
 	return nil
 }
 
-// rest lends the connection to others; discard closes it. The caller has the turn.
+// giveBack returns the connection to its pool; discard closes it. The caller has the turn.
 func (t *boundTicket) giveBack() {
 	if t.conn != nil {
-		_ = t.conn.Close() // goes back to its pool
+		_ = t.conn.Close() // to its pool
 		t.conn = nil
 	}
 }
@@ -275,10 +275,10 @@ func (t *boundTicket) discard() {
 	}
 }
 
-// forgetWaiter ends the statement of a connection that was closed while it waited. The
+// endWaiting ends the statement of a connection that was closed while it waited. The
 // server would let it wait on, and could give it the lock for a moment. It kills the
-// statement and not the connection: should the number belong to somebody else by now, since
-// the server was started anew within these milliseconds, the harm is small. The server
+// statement and not the connection: should another client have the number by now, because
+// the server was restarted within these milliseconds, the harm is small. The server
 // allows it for connections of the same user.
 func (t *boundTicket) endWaiting(ctx context.Context) {
 	if t.waiting != 0 {

@@ -14,30 +14,30 @@ import (
 // monitoredConn is a connection whose end is noticed when it happens and not when it is next used:
 // a lock that is bound to it has ended with it.
 //
-// The client library has no place to ask for that. So once a lock has been held for
-// guardAfter, a goroutine reads from the socket, and stands back whenever the library comes
-// to use it. Two that read at once would take from each other; one that always reads, and
-// hands on what the library asks for, costs each answer the way through a second goroutine.
+// The client library cannot report it. So once a lock has been held for readAfter, a goroutine, the
+// reader, reads from the socket, and stops whenever the library uses it. Two that read at once
+// would take data from each other; one that always reads, and hands on what the library asks for,
+// costs each answer the way through a second goroutine.
 type monitoredConn struct {
 	net.Conn
 
 	mu     sync.Mutex
 	onLost func()        // set while a lock depends on the connection
-	timer  *time.Timer   // has the guard begin
+	timer  *time.Timer   // starts the reader
 	busy   bool          // the library is using the connection
-	reader chan struct{} // closed when the guard has stood back; nil: there is none
-	data   []byte        // what the guard has read, which the library gets first
-	err    error         // what the guard's reading ended with: the end of the connection
+	reader chan struct{} // closed when the reader has stopped; nil: there is none
+	data   []byte        // what the reader has read, which the library gets first
+	err    error         // with which the reader ended: the end of the connection
 
 	onClose func()
 }
 
-// guardAfter is how long nobody listens to a connection after its last use: most locks are
-// given back sooner. A loss is to be told within 50 ms.
+// readAfter is how long after its last use a connection is read from: most locks are released
+// sooner. A loss is to be told within 50 ms.
 const readAfter = 20 * time.Millisecond
 
-// readAhead bounds what is kept of a server that talks without being asked.
-const readAhead = 64 << 10
+// readMost bounds what is kept of a server that sends without being asked.
+const readMost = 64 << 10
 
 func newMonitoredConn(c net.Conn) *monitoredConn {
 	a := &monitoredConn{Conn: c}
@@ -46,19 +46,19 @@ func newMonitoredConn(c net.Conn) *monitoredConn {
 	return a
 }
 
-// stand reads until the connection ends, at this side or the other, or the library comes.
+// readAhead reads until the connection ends, at this side or the other, or the library uses it.
 func (a *monitoredConn) readAhead() {
 	a.mu.Lock()
 	if a.onLost == nil || a.busy || a.reader != nil || a.err != nil {
 		a.mu.Unlock()
 		return // the timer fired while it was being stopped
 	}
-	guard := make(chan struct{})
-	a.reader = guard
+	stopped := make(chan struct{})
+	a.reader = stopped
 	a.mu.Unlock()
 	var data []byte // a server may say why, before it ends the connection
 	var err error
-	for buf := make([]byte, 512); err == nil && len(data) < readAhead; {
+	for buf := make([]byte, 512); err == nil && len(data) < readMost; {
 		var n int
 		n, err = a.Conn.Read(buf)
 		data = append(data, buf[:n]...)
@@ -70,28 +70,28 @@ func (a *monitoredConn) readAhead() {
 		a.err, lost = err, a.onLost
 	}
 	a.mu.Unlock()
-	close(guard)
+	close(stopped)
 	if lost != nil {
 		lost()
 	}
 }
 
-// timedOut reports that the guard was called back.
+// timedOut reports that the reader was interrupted.
 func timedOut(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()
 }
 
-// use keeps the guard away for one call of the library's, and calls him back if he reads. The
+// use keeps the reader away for one call of the library's, and interrupts it if it reads. The
 // deadline is ours to set: no configuration of ours has the library set one.
 func (a *monitoredConn) use() (done func()) {
 	a.mu.Lock()
 	a.busy = true
-	guard := a.reader
+	reader := a.reader
 	a.mu.Unlock()
-	if guard != nil {
-		_ = a.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that it is closed, which ends the reading too
-		<-guard
+	if reader != nil {
+		_ = a.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that it is closed, which ends the reader too
+		<-reader
 		_ = a.Conn.SetReadDeadline(time.Time{})
 	}
 	return a.used
@@ -126,7 +126,7 @@ func (a *monitoredConn) Write(p []byte) (int, error) {
 	return a.Conn.Write(p)
 }
 
-// Close ends the guard's reading as well.
+// Close ends the reader as well.
 func (a *monitoredConn) Close() error {
 	err := a.Conn.Close()
 	a.mu.Lock()
@@ -160,7 +160,7 @@ type connMonitors struct {
 
 type dialedKey struct{}
 
-// newMonitors wraps the configuration's way to dial; the configuration must not be used
+// newConnMonitors wraps the configuration's way to dial; the configuration must not be used
 // otherwise.
 func newConnMonitors(cfg *mysql.Config) (*connMonitors, error) {
 	d := &net.Dialer{Timeout: cfg.Timeout}
@@ -193,8 +193,8 @@ func (s *connMonitors) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	return c, err
 }
 
-// set has fn called when the connection ends, from a goroutine of the connection's; nil has
-// discardLogger called. It reports false if the connection has ended already. On a pool of the
+// set has fn called when the connection ends, from a goroutine of the connection's; nil ends
+// that. It reports false if the connection has ended already. On a pool of the
 // user's there is no monitor, and the renewals' pings must do.
 func (s *connMonitors) set(c *sql.Conn, fn func()) (standing bool) {
 	if s == nil {

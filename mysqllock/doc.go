@@ -8,7 +8,7 @@
 // # Strategies
 //
 // table, the default, is first come, first served and carries every primitive. A queue is
-// rows under unique indexes, moved by stored procedures, by the server's clock alone. A
+// rows under unique indexes, changed by stored procedures, by the server's clock alone. A
 // release grants the next waiter in the same step.
 //
 // getlock is the server's own GET_LOCK, and row is SELECT ... FOR UPDATE in an open
@@ -20,6 +20,6 @@
 // A table's locks are as durable as the server's commits: a replica that is promoted without
 // them has forgotten grants. A connection-bound lock is kept by a holder that is merely
 // stopped, and by a network that is cut until the server's TCP keepalive gives up. GET_LOCK is
-// not replicated: on Galera each node has locks of its own. Let the resource check tokens;
+// not replicated: on Galera each node has separate locks. Let the resource check tokens;
 // `hasp doctor` names the settings that matter; docs/backends/mysql.md has the rest.
 package mysqllock

@@ -112,7 +112,7 @@ func (x *examination) role() {
 	semi := x.states["Rpl_semi_sync_master_status"] == "ON" || x.states["Rpl_semi_sync_source_status"] == "ON"
 	switch {
 	case x.store.opts.Strategy != StrategyTable:
-		x.add(driver.Info, "failover", "locks are not replicated: after a promotion nobody holds any, and holders learn it by their connections", "")
+		x.add(driver.Info, "failover", "locks are not replicated: after a promotion no client holds any, and holders learn it by their connections", "")
 	case replicas > 0 && !semi:
 		x.add(driver.Warn, "failover", fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
 			"let the resource check tokens; semi-synchronous replication makes it rarer")
@@ -136,7 +136,7 @@ func (x *examination) isolation() {
 	if level == "" {
 		level = x.variables["tx_isolation"]
 	}
-	x.add(driver.Info, "isolation", level+"; hasp's own transactions are READ-COMMITTED whatever it is", "")
+	x.add(driver.Info, "isolation", level+"; hasp's own transactions are READ-COMMITTED in any case", "")
 	if x.variables["log_bin"] == "ON" && x.variables["binlog_format"] == "STATEMENT" {
 		x.add(driver.Bad, "binlog", "binlog_format is STATEMENT, with which READ-COMMITTED transactions are refused", "set binlog_format to ROW or MIXED")
 	}
@@ -192,7 +192,7 @@ func (x *examination) connections() {
 	}
 }
 
-// clockTolerance is how far the server's clock may be off before somebody should look.
+// clockTolerance is how far the server's clock may be off before it is a finding.
 // Exclusion does not depend on it, only on its rate; tokens after a restore do.
 const clockTolerance = 5 * time.Second
 
@@ -228,7 +228,7 @@ func (x *examination) schema() {
 		return
 	}
 	x.add(driver.Info, "tables", fmt.Sprintf("%s*, version %d", sc.prefix, v), "")
-	// Indexes that somebody dropped make two entries of one ID possible, or every look a scan.
+	// Dropped indexes make two entries of one ID possible, or every look-up a scan.
 	for table, want := range map[string]int{"names": 2, "sessions": 2, "entries": 3, "bound": 2, "rows": 2, "store": 1, "evictions": 1} {
 		var engine sql.NullString
 		var indexes int

@@ -8,27 +8,27 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// answer is what enter said.
+// answer is that of enter.
 type answer struct {
 	said     int
 	seq      uint64
 	held     bool
 	capacity int64
-	stale    int // what is left of the dead, if the answer is not that we hold
+	stale    int // what is left of dead sessions, if the answer is not that we hold
 	holder   string
 }
 
-// What enter says, apart from 0.
+// The answers of enter, apart from 0.
 const (
 	saidBusy = iota + 1
 	saidMismatch
 	saidGone
 )
 
-// What is left of the dead.
+// What is left of dead sessions.
 const (
-	staleSessions = iota + 1 // somewhere, and nobody removes it
-	staleEntries             // in this queue, and somebody does, who takes a second at most
+	staleSessions = iota + 1 // somewhere, and no client removes it
+	staleEntries             // in this queue, and a client does, which takes a second at most
 )
 
 // The modes of enter.
@@ -38,10 +38,10 @@ const (
 	modeAsk
 )
 
-// removalPause is how often is looked whether somebody else has removed the dead.
+// removalPause is how long to wait for another client to remove the dead sessions.
 const removalPause = 20 * time.Millisecond
 
-// passDead removes what the dead have left, or gives whoever is at it a moment.
+// passDead removes what dead sessions have left, or gives the client that does a moment.
 func (t *table) passDead(ctx context.Context, stale int) error {
 	if stale == staleSessions {
 		return t.removeDead(ctx, t.work)
@@ -54,14 +54,14 @@ func (t *table) passDead(ctx context.Context, stale int) error {
 	}
 }
 
-// enter makes an entry, or asks for it. What the dead have left is removed if it may be in
-// the way, and then it is asked again: once by whoever waits, since the next time is only as far
-// as Retry; by whoever does not until nothing is left to be removed, for he does not come back.
+// enter makes an entry, or asks for it. What dead sessions have left is removed if it
+// may be ahead, and then it asks again: once for a waiter, since the next time is only as far as
+// Retry; for a try until nothing is left to be removed, for a try does not come back.
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
 	a, err := t.enterOnce(ctx, session, mode, r)
 	for again := true; again && err == nil && a.stale > 0; {
 		if err := t.passDead(ctx, a.stale); err != nil {
-			return a, nil // somebody else will; the first answer is as true as before
+			return a, nil // another client will; the first answer is as true as before
 		}
 		if a.said == 0 {
 			mode = modeAsk

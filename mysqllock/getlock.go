@@ -15,13 +15,13 @@ import (
 // getLock is the scheme of GET_LOCK.
 type getLock struct{ *store }
 
-// lockName is what GET_LOCK is called with. It folds case, takes 64 characters, and knows no
-// databases: so it is given a hash of all three, in small letters and digits.
+// lockName is the argument of GET_LOCK, which ignores case, takes 64 characters, and belongs to no
+// database: so it is a hash of database, prefix and name, in small letters and digits.
 func (g *getLock) lockName(name string) string {
 	if g.opts.PlainNames {
 		return literal(name)
 	}
-	// The database's name is the server's business: DATABASE() is asked where it is used.
+	// The server knows the database's name best: DATABASE() is part of the statement.
 	sum := sha256.Sum256([]byte(g.opts.Prefix + "\x00" + name))
 	hash := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:25]))
 	return "CONCAT('hasp:', LEFT(SHA1(DATABASE()), 16), ':', '" + hash + "')"
@@ -53,14 +53,14 @@ func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, se
 		err = row(ctx, c, text, &got, &p.token, &p.connection)
 	}
 	if err == nil && !got.Valid {
-		err = errors.New("GET_LOCK was interrupted at the server") // NULL: somebody killed it
+		err = errors.New("GET_LOCK was interrupted at the server") // NULL: it was killed
 	}
 	p.got = got.Int64 == 1
 	return p, err
 }
 
 func (g *getLock) release(ctx context.Context, c *sql.Conn, name string) (bool, error) {
-	var released sql.NullBool // NULL: nobody has it; false: somebody else
+	var released sql.NullBool // NULL: it is not held; false: another connection holds it
 	err := row(ctx, c, "SELECT RELEASE_LOCK("+g.lockName(name)+")", &released)
 	return released.Bool, err
 }

@@ -15,8 +15,8 @@ import (
 //
 // A database that was made from another's dump has that number as well. So what else tells two
 // apart follows: the database, the prefix, and the server, or the cluster that it is a node of.
-// Of two names for one store, which LockAll would wait for itself by, and one name for two, of
-// which LockAll would leave one unlocked, the first is the lesser evil.
+// Two identities for one store would have LockAll wait for itself; one identity for two stores
+// would have it leave one unlocked. The first is the lesser evil.
 func (t *table) Identity(ctx context.Context) (string, error) {
 	if err := t.fit(ctx); err != nil {
 		return "", err
@@ -63,7 +63,7 @@ func (s *store) drawn(ctx context.Context, strategy string, shared bool) (string
 	return "mysql " + strategy + " " + id + " " + digest(w.server, w.database, s.opts.Prefix), nil
 }
 
-// location is where a store is, by its own account.
+// location is where a store is, as the store says.
 type location struct {
 	server, database string
 	folded           bool // the case of a database's name does not count

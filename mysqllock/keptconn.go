@@ -8,13 +8,13 @@ import (
 )
 
 // keptConn is one connection that is kept for one purpose, and made anew when it breaks. What
-// must not wait behind others has its own: renewals, which a pool that is used up would
-// turn into losses, and the listening, which occupies a connection for seconds.
+// must not wait behind others has one: renewals, which an exhausted pool would turn into losses,
+// and listening, which occupies a connection for seconds.
 type keptConn struct {
 	db *sql.DB
 
-	// turn has one slot: whoever has put something in has the connection. A mutex could not
-	// be waited for within a context.
+	// turn has one slot: the caller that fills it has the connection. A mutex could not be
+	// waited for within a context.
 	turn chan struct{}
 	conn *sql.Conn
 }
@@ -57,12 +57,12 @@ func (l *keptConn) drop() {
 	}
 }
 
-// rest gives a working connection back to the pool.
+// giveBack returns a working connection to the pool.
 func (l *keptConn) giveBack() {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	if l.conn != nil {
-		_ = l.conn.Close() // it goes back to its pool; there is nothing to report
+		_ = l.conn.Close() // to its pool; there is nothing to report
 		l.conn = nil
 	}
 }

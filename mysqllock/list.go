@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// List reads a queue. Entries of sessions that have expired are left out, although they are
-// removed only when somebody comes by.
+// List reads a queue. Entries of sessions that have expired are left out, although they
+// are removed only when a client meets them.
 func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := t.fit(ctx); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ var (
 	_ driver.Migrator = (*table)(nil)
 )
 
-// List tells the holder. Who waits is known to the server alone.
+// List tells the holder. The waiters are known to the server alone.
 func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		&drawn.Seq, &drawn.ID, &by, &since, &drawn.Owner)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && connection != 0 && by != connection:
-		return []driver.Entry{e}, nil // somebody else's, or one that is just being given
+		return []driver.Entry{e}, nil // another program's, or one that is just being granted
 	case err != nil:
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	return []driver.Entry{e}, nil
 }
 
-// holder is for people who are told that a lock is taken; "" if it is not known.
+// holder is for the message that a lock is taken; "" if it is not known.
 func (b *bound) holder(ctx context.Context, name string) string {
 	list, err := b.List(ctx, name, 1)
 	if err != nil || len(list) == 0 {

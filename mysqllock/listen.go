@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// listenMost bounds one call of listen. It is how long a connection that its client has left
-// in silence goes on looking.
+// listenMost bounds one call of listen. It is how long the server goes on polling for a client that
+// has ended in silence.
 const listenMost = 5 * time.Second
 
 // The pause after a call that failed.
@@ -17,12 +17,12 @@ const (
 	mostPause  = time.Second
 )
 
-// listener follows the session's bell while something waits. Whoever starts the listening
-// anew goes on where the last one ended: what was told is not told again.
+// listener follows the grants of the session while something waits. When listening starts anew it
+// goes on where the last one ended: what was told is not told again.
 type listener struct {
 	conn   *keptConn
-	grants uint64 // the last ring that was told
-	rank   int    // how far in front we were, and since when; the server's, handed back
+	grants uint64 // how many have been told
+	rank   int    // where in the queue we were, and since when; the server's, handed back
 	still  int64
 }
 
@@ -43,7 +43,7 @@ func (s *session) listenLocked() {
 				pause = firstPause
 				continue
 			}
-			// Why is told by the requests of the waiters themselves, who ask now and then.
+			// The waiters' requests, which ask now and then, tell why.
 			timer := time.NewTimer(pause/2 + rand.N(pause/2))
 			select {
 			case <-s.Done.Done():
@@ -57,7 +57,7 @@ func (s *session) listenLocked() {
 
 // waits reports whether there is anything to listen for. If not, the listening counts as
 // ended from here on, under the same lock under which the next waiter would start it, and
-// its connection is lent to others.
+// its connection goes back to the pool.
 func (s *session) waits() bool {
 	s.Lock()
 	defer s.Unlock()
@@ -81,14 +81,14 @@ func (s *session) listen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
 	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.grants, l.rank, l.still, most.Microseconds())
-	bell, stale, found, whole := l.grants, false, false, false
+	grants, stale, found, whole := l.grants, false, false, false
 	granted := map[string]uint64{}
 	err := l.conn.do(ctx, func(c *sql.Conn) error {
 		err := each(ctx, c, text, func(r *sql.Rows) error {
 			var id sql.NullString
 			var seq sql.Null[uint64]
 			found = true
-			if err := r.Scan(&bell, &stale, &l.rank, &l.still, &id, &seq); err != nil {
+			if err := r.Scan(&grants, &stale, &l.rank, &l.still, &id, &seq); err != nil {
 				return err
 			}
 			if id.Valid {
@@ -103,13 +103,13 @@ func (s *session) listen(ctx context.Context) error {
 		return err
 	})
 	for id, seq := range granted {
-		s.Granted(id, seq) // kept where the answer "wait" is still under way: no bell rings twice
+		s.Granted(id, seq) // kept where the answer "wait" is still under way: it is not told twice
 	}
 	if whole && found {
-		l.grants = bell // of an answer that was cut short, the rest is still to be told
+		l.grants = grants // of an answer that was cut short, the rest is still to be told
 	}
 	if len(granted) > 0 {
-		l.rank = -1 // whatever still waits, it is something else
+		l.rank = -1 // what still waits is something else
 	}
 	if err == nil && !found {
 		err = s.Dead() // and not again at once

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// dead selects the sessions that have expired and that nobody is removing: who claimed one
-// and did not finish within a second has died himself, or welcomes help.
+// dead selects the sessions that have expired and that no client is removing: a client that claimed
+// one and did not finish within a second has died as well, or can do with help.
 const dead = "expires <= UTC_TIMESTAMP(6) AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)"
 
 // removeDead removes dead sessions. Every client helps: a waiter, a renewal, a try that
@@ -46,16 +46,16 @@ func (t *table) endSession(ctx context.Context, q querier, id string) error {
 
 // remove takes the entries of a session that is over out of their queues, one by one and
 // each with a grant to the next, and then the session. If it ends on the way, the row stays
-// and whoever comes a second later goes on. An entry that a late request makes now keeps the
+// and a client that comes a second later goes on. An entry that a late request makes now keeps the
 // row from being deleted, and is found the same way.
 func (t *table) remove(ctx context.Context, q querier, id string) error {
-	type place struct{ name, id string }
+	type entry struct{ name, id string }
 	for {
-		var entries []place
+		var entries []entry
 		err := each(ctx, q, t.named("SELECT name, id FROM {p}entries WHERE session = ? LIMIT 256", id), func(r *sql.Rows) error {
-			var p place
-			err := r.Scan(&p.name, &p.id)
-			entries = append(entries, p)
+			var e entry
+			err := r.Scan(&e.name, &e.id)
+			entries = append(entries, e)
 			return err
 		})
 		if err != nil {
@@ -64,8 +64,8 @@ func (t *table) remove(ctx context.Context, q querier, id string) error {
 		if len(entries) == 0 {
 			break
 		}
-		for _, p := range entries {
-			if _, _, err := t.leave(ctx, q, p.name, p.id); err != nil {
+		for _, e := range entries {
+			if _, _, err := t.leave(ctx, q, e.name, e.id); err != nil {
 				return err
 			}
 		}
@@ -84,9 +84,9 @@ const (
 	sweepMost  = time.Second
 )
 
-// sweep forgets what nobody has used for as long as Options.Retention says. The database itself
-// knows when that was last done: a thousand clients do it no more often than one. It may fail
-// without harm: another will.
+// sweep forgets what was idle for Options.Retention. The database records when that was last done:
+// a thousand clients do it no more often than one. It may fail without harm: another client sweeps
+// later.
 func (s *store) sweep(ctx context.Context, q querier) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
-// KeepAlive renews the session on a connection of its own. The answer also tells whether the
+// KeepAlive renews the session on a separate connection. The answer also tells whether the
 // store has those entries that we know of and no others: entries are removed by operators
 // too, and a request to enter can arrive after its ticket left.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {

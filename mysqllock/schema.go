@@ -40,7 +40,7 @@ type schema struct {
 // named puts the prefix into a text.
 func (s *schema) named(text string) string { return strings.ReplaceAll(text, "{p}", s.prefix) }
 
-// text is what Schema prints.
+// text has the script that Schema prints.
 func (s *schema) text() string {
 	return "DELIMITER //\n" + s.named(strings.Join(s.steps, "")) + "DELIMITER ;\n"
 }

@@ -16,9 +16,9 @@ import (
 // entries. All of them live as long as that row is renewed.
 //
 // Trust is counted from the sending of the last good renewal. That is right because the
-// server takes the moment that it counts from later than that; because whoever removes
-// entries first puts expires back to 1970, under the lock of the row, so that a renewal
-// comes before it and is seen, or after it and fails; and because nothing else shortens
+// server takes the moment that it counts from later than that; because a client that
+// removes entries first puts expires back to 1970, under the lock of the row, so that a renewal
+// comes before that and is seen, or after it and fails; and because nothing else shortens
 // expires. What is entered later lives by the same row.
 type session struct {
 	*pushqueue.Session[extra]
@@ -66,7 +66,7 @@ func (s *session) Close(ctx context.Context) error {
 }
 
 // retry is when a waiter asks although it was told nothing. The listening misses nothing
-// that the procedures do; this is for what people do to the tables by hand.
+// that the procedures do; this is for changes of the tables by hand.
 func (s *session) retry() time.Duration { return max(s.Options.TTL, time.Second) }
 
 // origin names a run of a server, which the procedures number: 0 is none.

@@ -19,7 +19,7 @@ type querier interface {
 }
 
 // literal writes a value into a statement: a string as hexadecimal digits, so that nothing
-// in it can mean anything to the server, whatever its modes and character sets are.
+// in it can mean anything to the server, in any mode and character set.
 //
 // Placeholders would be the usual way. On a pool of the user's they cost a second round
 // trip for each statement (prepare, then execute), unless its DSN has interpolateParams.
@@ -54,8 +54,8 @@ func statement(text string, args ...any) string {
 }
 
 // deadlocks is how often a statement is repeated that the server has rolled back in favour
-// of another. The locks of hasp's own statements form no circle; somebody else's
-// transaction on our tables, or a conflict between Galera's nodes, can.
+// of another. The locks of hasp's own statements form no circle; another
+// program's transaction on our tables, or a conflict between Galera's nodes, can.
 const deadlocks = 8
 
 // each runs a statement and calls scan for its rows. It repeats what the server says it has

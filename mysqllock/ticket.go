@@ -77,7 +77,7 @@ func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
 // Publish replaces the value of the entry. One whose answer was lost may still wait at the
 // server, or in the network, while a later one is confirmed.
 //
-// That nothing was replaced means that there is no entry: nobody else publishes under this id,
+// That nothing was replaced means that there is no entry: no other client publishes under this id,
 // and a number is used once.
 func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
 	st := s.table
@@ -94,7 +94,7 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 	return there, st.gone(err)
 }
 
-// saidNoSession is what adopt says of the session that it is for.
+// saidNoSession is the answer of adopt if our session has ended.
 const saidNoSession = 5
 
 // Adopt moves another session's entry to ours, in one call.
@@ -115,7 +115,7 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 	return pushqueue.Answer{State: pushqueue.Gone}, nil
 }
 
-// leave removes an entry, whoever's it is, and reports whether it was there, and which run of
+// leave removes an entry of any session, and reports whether it existed, and which run of
 // which server said so.
 func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
 	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there, &server)

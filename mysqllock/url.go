@@ -26,9 +26,9 @@ const (
 	defaultPort           = "3306"
 	defaultConnectTimeout = 5 * time.Second
 
-	// restMost is for how long a connection is left open that nobody uses. Fewer at rest than
-	// are used at a time would have a burst dial all the while.
-	restMost = time.Minute
+	// idleMost is for how long an unused connection is left open. If fewer were kept than are used
+	// at a time, a burst of requests would dial all the time.
+	idleMost = time.Minute
 )
 
 // Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
@@ -95,7 +95,7 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	return cfg, o, nil
 }
 
-// place takes address and database out of a URL.
+// address takes address and database out of a URL.
 func address(u *url.URL) (addr, database string, err error) {
 	if u.Opaque != "" || u.Host == "" {
 		return "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
@@ -115,7 +115,7 @@ func address(u *url.URL) (addr, database string, err error) {
 }
 
 // credentials come from the URL, or the password from a file or the environment: a URL is
-// seen by everybody who may list processes.
+// seen by every user that may list processes.
 func credentials(u *url.URL, file string) (user, password string, err error) {
 	user = u.User.Username()
 	password, given := u.User.Password()
@@ -185,7 +185,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 func limit(db *sql.DB, connections int) {
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	db.SetConnMaxIdleTime(restMost)
+	db.SetConnMaxIdleTime(idleMost)
 }
 
 // discardLogger drops what the client library logs: each message is an error as well.

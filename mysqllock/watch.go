@@ -9,15 +9,15 @@ import (
 )
 
 // The pause between two looks of a watch: a thirtieth of the time in which nothing has
-// changed, which nobody notices, within these bounds.
+// changed, which goes unnoticed, within these bounds.
 const (
 	leastWatch = 20 * time.Millisecond
 	mostWatch  = 500 * time.Millisecond
 )
 
-// Watch looks, since MySQL cannot push, on a connection of its own for as long as it lasts.
-// It is one statement without locks each time, and whoever does not watch pays nothing: to
-// have those who change a name tell would cost all of them a statement for the few who watch.
+// Watch polls, since MySQL cannot push, on a separate connection for as long as it lasts. Each poll
+// is one statement without locks, and a client that does not watch pays nothing: if the changes of a
+// name were notified, every change would cost a statement for the few that watch.
 func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	if err := t.fit(ctx); err != nil {
 		return err
@@ -57,16 +57,16 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 }
 
 // queueState is as much of a queue as cannot stay the same when the queue changes. While seq stays
-// discardLogger came; then while entries stays nobody left; and then units only fall, editions only
+// no entry came; then while entries stays none left; and then units only fall, editions only
 // grow, and sessions only die.
 type queueState struct {
-	looked                             bool // also at a name that nobody has used
+	looked                             bool // also at a name that was never used
 	seq                                uint64
 	entries, units, editions, orphaned int64
 }
 
-// forgotten reports that the only change is the row of a name that nobody has used for long: it
-// was swept, of which no watch should tell.
+// forgotten reports that the only change is that the row of an idle name is gone: it was swept,
+// which no watch should report.
 func (s queueState) forgotten(last queueState) bool {
 	return s.seq == 0 && s.entries == 0 && last.entries == 0 && last.looked
 }

@@ -15,12 +15,12 @@ func (a advisory) check(name string) error {
 	return err
 }
 
-// gate is passed before a lock is taken: schema/1.sql says why.
+// evictionLock is taken and released before a lock is acquired: schema/1.sql says why.
 const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
-// take asks and, if it is taken and this is to wait, waits: in one statement, which answers
-// when the lock is there and says by a notice that it waits. Without a fence there is nothing
-// of ours at the server, and it takes more.
+// acquire asks and, if the lock is taken and this is to wait, waits: in one statement, which answers
+// when the lock is granted and says by a notice that it waits. Without a fence there is nothing of
+// ours at the server, and it needs more statements.
 func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err != nil {
@@ -53,10 +53,10 @@ func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Re
 	return newGrant(seq, holder), err
 }
 
-// wait waits in slices, for the same reason as hasp_obtain, but without tables nobody has a
-// place: after each slice this one stands at the end of the server's queue again. A slice that
-// ends at the moment of the grant may fail and leave the lock with the connection (see hasp_holds
-// in schema/1.sql): so it is asked for after each.
+// wait waits in slices, for the same reason as hasp_obtain, but without tables there are
+// no positions: after each slice this waiter is at the end of the server's queue again. A slice
+// that ends at the moment of the grant may fail and leave the lock with the connection (see
+// hasp_holds in schema/1.sql): so that is asked for after each.
 func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here
@@ -74,7 +74,7 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) err
 	}
 }
 
-// give releases. false: the server says that this connection does not hold it.
+// release answers false if the server says that this connection does not hold it.
 func (a advisory) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
 	key, err := keyOf(a.rule, r.Name)
 	if err == nil {
@@ -83,15 +83,15 @@ func (a advisory) release(ctx context.Context, b *bound, c *pgxLink, r driver.Re
 	return held, err
 }
 
-// holders finds who holds a name: the server's lock table says which of its processes, our
-// own table who that is, if it is one of ours.
+// holders finds the holder of a name: the server's lock table says which of its processes, our
+// table which entry, if it is one of ours.
 func (a advisory) holders(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
 		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2::text AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
 }
 
-// strangers is holders for a database without our tables, where no holder has left its name.
+// holdersWithoutTables is holders for a database without our tables, where no holder has a name.
 func (a advisory) holdersWithoutTables(name string) (query string, args []any, err error) {
 	key, err := keyOf(a.rule, name)
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err

@@ -13,8 +13,8 @@ import (
 
 // New makes a backend on a pool of yours, which the backend does not close. Requests
 // share it with yours; renewals, notifications and the locks of Advisory and Row have
-// connections of their own, made with the pool's settings, so that a pool that is
-// exhausted never loses a lock. ctx bounds the looking at the server.
+// separate connections, made with the pool's settings, so that an exhausted pool never loses a
+// lock. ctx bounds the examination of the server.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
 	opts, err := o.withDefaults()
 	if err != nil {
@@ -28,10 +28,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, e
 	return newBackend(d, d.runner(pool), func() {}, opts), nil
 }
 
-// NewDB makes a backend on a *sql.DB of yours, whatever driver it has, which the backend
-// does not close. There are no notifications then: waiters ask every Options.Poll. One of
+// NewDB makes a backend on a *sql.DB of yours, with any driver, which the backend does not
+// close. There are no notifications then: waiters ask every Options.Poll. One of
 // its connections is taken for the life of each session, so it must be allowed at least
-// two. Table only. ctx bounds the looking at the server.
+// two. Table only. ctx bounds the examination of the server.
 func NewDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) {
 	opts, err := o.withDefaults()
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// bound is what the strategies advisory and row have in common: a lock is held by a
-// connection, and lost with it. Each lock and each waiter has one of its own. It comes out
-// of a pool of users never, and is used for another lock only after the server has
-// confirmed that it holds nothing.
+// bound has what the strategies advisory and row share: a lock is held by a connection, and lost
+// with it. Each lock and each waiter has a separate one. It never comes out of a pool of the
+// user's, and is used for another lock only after the server has confirmed that it holds nothing.
 type bound struct {
 	*tables
 	dialer    *dialer
@@ -30,16 +29,16 @@ type bound struct {
 // kind is how a connection holds.
 type kind interface {
 	check(name string) error
-	// take holds the lock when it returns without an error, or held is false: it is taken,
-	// and this was not to wait. Else it calls taken as soon as it knows that it must; nil: it
-	// must not.
+	// acquire has the lock when it returns without an error, unless held is false: then it is
+	// taken, and this was not to wait. It calls taken as soon as it knows that it must wait; nil:
+	// it must not.
 	acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
 	release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
 	holders(name string) (query string, args []any, err error)
 	names() string
 }
 
-// grant is the answer of a taking.
+// grant is the answer of acquire.
 type grant struct {
 	held   bool
 	token  uint64
@@ -67,7 +66,7 @@ func newBound(d *dialer, pool runner, closePool func(), o Options, k kind) *boun
 }
 
 // slice is how long a statement waits: for so long it keeps the whole database from being
-// vacuumed. Each begins with a look for circles, so it should not be short.
+// vacuumed. Each begins with a check for deadlocks, so it should not be short.
 const slice = 30 * time.Second
 
 func (b *bound) String() string { return b.dialer.String() }
@@ -75,17 +74,18 @@ func (b *bound) String() string { return b.dialer.String() }
 func (b *bound) Traits() driver.Traits {
 	return driver.Traits{
 		Push: true, Fencing: !b.opts.NoFence,
-		// With its connection a lock is gone, and why that ended is not always to be learnt: by
-		// our own Leave, or before it by an administrator, a restart, the network.
+		// With its connection a lock ends, and the cause is not always known: our Leave, or before
+		// it an administrator, a restart, the network.
 		Forgets:  true,
 		Liveness: driver.ConnectionBound, MinTTL: minTTL,
 	}
 }
 
-// For how long a holder may believe without an answer from the server. The most is shorter
-// than the silence after which the server ends a connection (15 s: settings), so that a holder which is cut off has stopped believing when the server lets the
-// next one in. The least spares a process that stood still for a moment the loss of a lock
-// that the server keeps for it: its kernel answers the probes.
+// For how long a holder trusts its lock without an answer from the server. The most is shorter than
+// the silence after which the server ends a connection (15 s: settings), so that a holder which is
+// cut off has stopped trusting when the server grants to the next. The least spares a process that
+// was stopped for a moment the loss of a lock that the server keeps for it: its kernel answers the
+// probes.
 const (
 	leastGranted = 6 * time.Second
 	mostGranted  = 12 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// boundSession is a client's locks and waiters, each on a connection of its own.
+// boundSession has a client's locks and waiters, each on a separate connection.
 type boundSession struct {
 	bound *bound
 	opts  driver.SessionOptions
@@ -51,7 +51,7 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	s.mu.Unlock()
-	answers := make(chan error, len(holds)) // nobody waits for the rest after the first that fails
+	answers := make(chan error, len(holds)) // has room for all: after the first error the rest is not received
 	for _, h := range holds {
 		go func() {
 			within, cancel := context.WithTimeout(s.done, s.granted())

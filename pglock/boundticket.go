@@ -21,7 +21,7 @@ type boundTicket struct {
 	pid     uint32 // of a connection that we gave up without an answer, and that may still hold
 }
 
-// try is one connection's way to the lock.
+// attempt is one connection's acquisition of the lock.
 type attempt struct {
 	cancel  context.CancelFunc
 	waiting chan struct{} // closed when it is known to be taken, and waited for
@@ -31,8 +31,8 @@ type attempt struct {
 	hold *heldConn // if it is held
 }
 
-// Enqueue starts to take the lock, unless that is under way, and answers how far it is. The
-// taking goes on when the call's context ends, until Leave or Close ends it.
+// Enqueue starts to acquire the lock, unless that is under way, and answers how far it is. The
+// acquisition goes on when the call's context ends, until Leave or Close ends it.
 func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -76,7 +76,7 @@ func (t *boundTicket) start() (*attempt, error) {
 	return t.attempt, nil
 }
 
-// run takes the lock on a connection that nobody else knows.
+// run acquires the lock on a connection that is used for nothing else.
 func (t *boundTicket) run(ctx context.Context, a *attempt) {
 	defer close(a.ended)
 	s, b := t.session, t.session.bound
@@ -95,8 +95,8 @@ func (t *boundTicket) run(ctx context.Context, a *attempt) {
 		return
 	}
 	if a.err != nil {
-		// Whatever the server did, it undoes when the connection ends. Idle ones are likely
-		// to be as broken as this: a server that restarts breaks all.
+		// What the server has done it undoes when the connection ends. Idle connections are
+		// likely to be as broken as this: a server that restarts breaks all.
 		a.err = explain(ctx, a.err)
 		c.close()
 		b.dropIdle()
@@ -105,7 +105,7 @@ func (t *boundTicket) run(ctx context.Context, a *attempt) {
 	a.hold = newHeldConn(s.done, c, func(err error) { t.lose(a, err) })
 }
 
-// outcome reads what came of a try.
+// outcome reads the result of an attempt.
 func (t *boundTicket) outcome(a *attempt) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
@@ -138,8 +138,8 @@ func (t *boundTicket) lose(a *attempt, cause error) {
 	}
 }
 
-// Wait returns when the lock is held, or the connection that waits for it has ended: the
-// place in the server's queue has gone with it.
+// Wait returns when the lock is held, or the connection that waits for it has ended: its
+// position in the queue has ended with it.
 func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	return t.release(ctx, a.hold)
 }
 
-// give releases what is held. Without an answer the connection is ended, and with it the
+// release gives back what is held. Without an answer the connection is ended, and with it the
 // lock, as soon as the server sees that.
 func (t *boundTicket) release(ctx context.Context, h *heldConn) error {
 	b := t.session.bound

@@ -15,15 +15,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// link is a connection of a session's or a lock's own.
+// link is a connection for one session or one lock.
 type link interface {
 	runner
-	// wait returns nil after something arrived, which heard was told, and an error when
+	// wait returns nil after a notification arrived, which heard was told, and an error when
 	// ctx ends or the connection does.
 	wait(ctx context.Context, heard func(payload string)) error
 	// broken reports that the connection is of no use any more.
 	broken() bool
-	// close ends the connection, and with it whatever the server keeps for it.
+	// close ends the connection, and with it all that the server keeps for it.
 	close()
 }
 
@@ -44,7 +44,7 @@ type dialer struct {
 	seen  examined
 }
 
-// examined is what was found between us and the server when the backend was opened.
+// examined has what Open found between us and the server.
 type examined struct {
 	pooler   string // "", or what stands before the server: a "session" or "transaction" pooler
 	listens  bool
@@ -76,7 +76,7 @@ func (d *dialer) runner(on pgxQuerier) pgxRunner {
 }
 
 // dial makes a connection. noticed, if any, is called with the notices of the server, by
-// whoever reads from the connection.
+// the goroutine that reads from the connection.
 func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn, error) {
 	cfg := d.cfg.Copy()
 	if d.before != nil {
@@ -118,7 +118,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 	}
 	l.pgxRunner, l.conn, l.pid = d.runner(conn), conn, conn.PgConn().PID()
 	err = d.configure(ctx, conn)
-	if err == nil && d.seen.pooler == sessionPooler { // which gives a number of its own
+	if err == nil && d.seen.pooler == sessionPooler { // which makes up a number
 		err = one(ctx, l, ownPID, nil, &l.pid)
 	}
 	if err != nil {
@@ -128,9 +128,9 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 	return l, nil
 }
 
-// settings are those of our own connections. Requests are bounded by their contexts; an
+// settings are those of our connections. Requests are bounded by their contexts; an
 // idle connection is not idle but listens or holds a lock; names mean what they mean in
-// pg_catalog (schema/1.sql); READ COMMITTED is what the functions are written for; the notice of
+// pg_catalog (schema/1.sql); the functions need READ COMMITTED; the notice of
 // hasp_obtain must come; every statement of ours has one good plan, so that making five others
 // first, as the server does to compare, is work for nothing, and on a connection that is used a
 // few times most of the work; and the server must notice when we are gone, also while it has us
@@ -138,7 +138,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 // sent is not acknowledged: its kernel sends no probes then, but the same thing again, for a
 // quarter of an hour (tcp_user_timeout).
 //
-// The path in force may be anybody's yet: nothing here is looked for in it.
+// The path in force may still be anybody's: nothing here is looked up in it.
 const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VALUES
 	('search_path', 'pg_catalog, pg_temp'),
 	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
@@ -152,7 +152,7 @@ const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VAL
 // ownPID asks for the number of the server's process.
 const ownPID = "SELECT pg_catalog.pg_backend_pid()::bigint"
 
-// settle is skipped where a pooler would give our settings to somebody else.
+// configure is skipped where a pooler would give our settings to another client.
 func (d *dialer) configure(ctx context.Context, conn *pgx.Conn) error {
 	if d.seen.pooler == transactionPooler {
 		return nil
@@ -195,12 +195,12 @@ func (l *pgxLink) wait(ctx context.Context, heard func(string)) error {
 
 func (l *pgxLink) broken() bool { return l.conn.IsClosed() }
 
-// close says goodbye, which the server would otherwise take for a fault and write into its
+// close tells the server, which would otherwise take the end for a fault and write it into its
 // log. It waits for no answer; the time is for a send buffer that is full.
 func (l *pgxLink) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_ = l.conn.Close(ctx) // it is closed whatever comes back
+	_ = l.conn.Close(ctx) // it is closed in any case
 }
 
 // dbDialer takes connections out of a *sql.DB.

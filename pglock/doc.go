@@ -8,16 +8,16 @@
 // # Strategies
 //
 // table, the default, is first come, first served and carries every primitive. Queues are
-// rows, moved by functions in the database under the row lock of the name, by the server's
+// rows, changed by functions in the database under the row lock of the name, by the server's
 // clock alone. A lock is a lease: it outlives its connection and a restart of the server,
 // and a pause longer than the TTL loses it. A release grants to the next waiter in the same
 // statement and notifies that client, which needs no further request.
 //
-// advisory is pg_advisory_lock on a connection of the lock's own, row is SELECT ... FOR
-// UPDATE in a transaction that stays open: the server's locks, mutexes only, in the order in
-// which they were asked for (but not with fence=off). They last as long as the server sees the connection: a stopped
+// advisory is pg_advisory_lock on a separate connection for each lock, row is SELECT ... FOR
+// UPDATE in a transaction that stays open: the server's locks, mutexes only, in the order of
+// arrival (but not with fence=off). They last as long as the server sees the connection: a stopped
 // holder keeps them, a terminated connection loses them at once. advisory can share locks
-// with Rails, golang-migrate and whoever calls pg_advisory_lock by a number.
+// with Rails, golang-migrate and all that call pg_advisory_lock by a number.
 //
 // # Caveats
 //

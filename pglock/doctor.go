@@ -43,7 +43,7 @@ func (x *examination) add(level driver.Level, subject, text, cure string) {
 	x.found = append(x.found, driver.Finding{Level: level, Subject: subject, Text: text, Cure: cure})
 }
 
-// way is what stands between us and the server.
+// route reports what stands between us and the server.
 func (x *examination) route(d *dialer) {
 	switch {
 	case d.seen.pooler == transactionPooler:
@@ -159,7 +159,7 @@ func (x *examination) headroom() error {
 	return nil
 }
 
-// clockTolerance is how far the server's clock may be off before somebody should look.
+// clockTolerance is how far the server's clock may be off before it is a finding.
 // Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
 const clockTolerance = 5 * time.Second
 
@@ -195,7 +195,7 @@ func (x *examination) schema() error {
 		return err
 	}
 	if keys < 7 {
-		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 7 unique indexes are there and valid", keys), "drop hasp's tables while nobody uses them, and run `hasp migrate`")
+		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 7 unique indexes are there and valid", keys), "drop hasp's tables while they are not in use, and run `hasp migrate`")
 		return nil
 	}
 	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", x.there, x.opts.Schema), "")

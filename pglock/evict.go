@@ -37,14 +37,14 @@ func evicted(there bool, err error) error {
 func (t *table) LastEviction(ctx context.Context, name string) (note string, err error) {
 	err = t.ask(ctx, "SELECT coalesce((SELECT v.note FROM hasp_evictions v WHERE v.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{name}, &note)
 	if noSchema(err) {
-		return "", ctx.Err() // nobody has used it yet
+		return "", ctx.Err() // it was never used
 	}
 	return note, err
 }
 
 var _ driver.Recorder = (*table)(nil)
 
-// Evict ends the connection of the holder, who learns of it at once. A role may do that to
+// Evict ends the connection of the holder, which learns of it at once. A role may do that to
 // its own connections.
 func (b *bound) Evict(ctx context.Context, name, id string) error {
 	found := int64(0)
@@ -64,12 +64,12 @@ func (b *bound) Evict(ctx context.Context, name, id string) error {
 }
 
 // end ends a connection if it holds the name for this entry. By now it may have given that back,
-// and lie idle or hold another lock. So its gate is shut first, and then looked again: whoever
-// wants to take another lock on it waits at the gate, and is ended there, before anything was
-// granted; the core asks again. The row of the name is locked as well: a grant of the
-// same name on the same connection is either to be seen by then, or does not come about. (With
-// strategy row it may yet, and is told as lost at once.) We go before the connection ends: the
-// server has sent the signal by then.
+// and be idle or hold another lock. So its eviction lock is taken first, and then the holder is read
+// again: a request that is about to acquire another lock on it waits for the eviction lock, and is
+// ended there, before anything was granted; the core asks again. The row of the name is locked as
+// well: a grant of the same name on the same connection either is visible by then, or is not made.
+// (With strategy row it may still be made, and is reported as lost at once.) This transaction ends
+// before the connection does: the server has sent the signal by then.
 func (b *bound) end(ctx context.Context, name, id string, pid int64) (ended bool, err error) {
 	query, args, err := b.kind.holders(name)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 )
 
 // heldConn is a connection that holds a lock. In between requests a goroutine reads from it,
-// so that a server that closes it (killed, restarted, or told to) is heard at once and not
+// so that its end (the server is killed, restarted, or told to close it) is noticed at once and not
 // at the next renewal.
 type heldConn struct {
 	link *pgxLink
 	done context.Context // ends reading, and the connection with it
 	lost func(error)     // called once, unless release comes first
 
-	// turn has one slot: whoever fills it may use the connection and the fields below. pgx
-	// wants one user at a time.
+	// turn has one slot: the caller that fills it may use the connection and the fields below.
+	// pgx wants one user at a time.
 	turn    chan struct{}
 	stop    func()        // of the reader, started or not
 	stopped chan struct{} // closed when it has returned, or never will start
@@ -27,7 +27,7 @@ type heldConn struct {
 // errOver is for a renewal, or a second release, whose turn comes after the lock was given back.
 var errOver = fmt.Errorf("%w: it has been given back", driver.ErrGone)
 
-// readAfter is how long a lock is held before somebody reads: most are given back sooner,
+// readAfter is how long a lock is held before the reader starts: most are released sooner,
 // and starting and interrupting a reader costs a quarter of a lock and unlock. A loss is
 // to be told within 50 ms.
 const readAfter = 20 * time.Millisecond

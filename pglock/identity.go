@@ -7,8 +7,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Identity names the server by the number that it was given when it was made, whatever hosts,
-// sockets and poolers lead to it, and the database by its own, which a rename does not change.
+// Identity names the server by the number that initdb gave it, so that hosts, sockets and poolers
+// that lead to it do not matter, and the database by its number, which a rename does not change.
 // A copy of the server's files has the same number, as it should while it is its replica.
 func (t *table) Identity(ctx context.Context) (string, error) {
 	return t.identity(ctx, t.opts.Schema+"."+t.opts.Prefix)

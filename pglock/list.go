@@ -9,10 +9,10 @@ import (
 )
 
 // List reads a queue. Entries that have expired are left out, although they are removed
-// only when somebody comes by.
+// only when a client meets them.
 func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if there, err := t.installed(ctx); err != nil || !there {
-		return nil, err // nobody has used it yet
+		return nil, err // it was never used
 	}
 	var list []driver.Entry
 	err := t.pool.each(ctx, t.naming.sql("SELECT e.* FROM hasp_list($1::pg_catalog.text, $2::bigint) e"), []any{name, int64(limit)}, anyNumber,
@@ -26,7 +26,7 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		})
 	if noSchema(err) {
 		t.forget()
-		return nil, ctx.Err() // somebody has dropped it
+		return nil, ctx.Err() // it was dropped
 	}
 	return list, explain(ctx, err)
 }
@@ -62,7 +62,7 @@ func (t *tables) eachName(ctx context.Context, query, prefix string, yield func(
 	return ctx.Err()
 }
 
-// List returns who holds. Waiters are the server's secret: its lock table has their
+// List returns the holder. The waiters are not known: the server's lock table has their
 // processes, but not their names.
 func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
@@ -85,8 +85,8 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 	})
 }
 
-// look has do read the holders. advisory does without tables, if it draws no tokens: then
-// nobody has left his name.
+// readHolders has do read the holders. advisory needs no tables, if it draws no tokens: then no
+// holder has a name.
 func (b *bound) readHolders(ctx context.Context, query string, args []any, name string, do func(r runner, query string, args []any) error) error {
 	err := b.safely(ctx, func(r runner) error { return do(r, query, args) })
 	if a, advisory := b.kind.(advisory); advisory && noSchema(err) {
@@ -100,7 +100,7 @@ func (b *bound) readHolders(ctx context.Context, query string, args []any, name 
 	return explain(ctx, err)
 }
 
-// unnamed begins the ID of a holder who has left no name.
+// unnamed begins the ID of a holder without a name.
 const unnamed = "pid-"
 
 func (b *bound) scan(ctx context.Context, r runner, query string, args []any, name string, one func(e driver.Entry, pid int64)) error {
@@ -110,7 +110,7 @@ func (b *bound) scan(ctx context.Context, r runner, query string, args []any, na
 		err := scan(&pid, &seq, &e.ID, &e.Owner, &since)
 		e.Seq, e.Session = uint64(seq), fmt.Sprint(unnamed, pid)
 		if e.ID == "" {
-			e.ID = e.Session // somebody else's
+			e.ID = e.Session // another program's
 		} else {
 			e.Since = time.UnixMicro(since)
 		}

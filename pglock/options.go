@@ -13,8 +13,8 @@ type Strategy string
 
 const (
 	StrategyTable    Strategy = "table"    // queues in tables: first come, first served; all primitives; leases
-	StrategyAdvisory Strategy = "advisory" // pg_advisory_lock on connections of their own: shares mutexes with others
-	StrategyRow      Strategy = "row"      // SELECT ... FOR UPDATE in an open transaction on a connection of its own
+	StrategyAdvisory Strategy = "advisory" // pg_advisory_lock on separate connections: shares mutexes with others
+	StrategyRow      Strategy = "row"      // SELECT ... FOR UPDATE in an open transaction on a separate connection
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
@@ -23,8 +23,8 @@ type Options struct {
 	Strategy Strategy
 
 	// Schema has hasp's tables. It is created if it is missing and the role may.
-	// Default: "public". Never what search_path says: roles with different paths would
-	// use different tables, and not exclude each other.
+	// Default: "public". search_path is not used: roles with different paths would use
+	// different tables, and not exclude each other.
 	Schema string
 
 	// Prefix begins the names of tables and functions. Default: "hasp_".
@@ -66,7 +66,7 @@ const (
 	defaultRetention   = 24 * time.Hour
 )
 
-// plainName is what an SQL identifier may be here. A prefix leaves room for what follows
+// plainName matches an SQL identifier here. A prefix leaves room for what follows
 // it within PostgreSQL's 63 bytes.
 var (
 	plainName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)

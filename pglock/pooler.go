@@ -22,7 +22,7 @@ const (
 	transactionPooler = "transaction"
 )
 
-// meet examines the server on a connection of its own: those of a pool may all be in use.
+// examineFirst examines the server on a separate connection: those of a pool may all be in use.
 func (d *dialer) examineFirst(ctx context.Context, o Options) error {
 	conn, err := d.dial(ctx, nil)
 	if err != nil {
@@ -32,10 +32,9 @@ func (d *dialer) examineFirst(ctx context.Context, o Options) error {
 	return d.examine(ctx, conn, o)
 }
 
-// examine looks at the server and at what stands before it: a pool that hands a connection
-// out for the time of a transaction breaks whatever belongs to a connection. LISTEN is
-// then heard by nobody, a prepared statement is missing, and an advisory lock is held by
-// a stranger.
+// examine examines the server and what stands before it: a pool that hands a connection out for
+// the time of a transaction breaks all that belongs to a connection. LISTEN then has no effect, a
+// prepared statement is missing, and an advisory lock is held by another client's connection.
 func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	r := plainly(conn)
 	var pid int64
@@ -48,7 +47,7 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	}
 	d.seen.listens = true
 	if uint32(pid) != conn.PgConn().PID() {
-		// Whoever greeted us is not who answers.
+		// The process that greeted us is not the one that answers.
 		if err := d.examinePooler(ctx, conn); err != nil {
 			return err
 		}
@@ -65,7 +64,7 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 // examinePooler finds out of what kind it is. First by proof: if a transaction of a second
 // client gets the connection that just answered the first, or the first is answered by
 // another one meanwhile, connections are not ours. A busy pool may not give that proof, so
-// the last word has a notification, which arrives or does not.
+// a notification decides, which arrives or does not.
 func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
 	second, err := d.dial(ctx, nil)
 	if err != nil {
@@ -127,13 +126,13 @@ func arrives(ctx context.Context, listener *pgx.Conn, sender runner) (bool, erro
 }
 
 func refusePooler(strategy string) error {
-	return fmt.Errorf("%w: strategy=%s needs connections of its own, and here stands a pool that hands them out for the time of a transaction: the lock would be held by a stranger; connect to the server itself, to a pool in session mode, or use strategy=table",
+	return fmt.Errorf("%w: strategy=%s needs separate connections, and a pool in between hands them out for the time of a transaction: the lock would be held by another client's connection; connect to the server itself, to a pool in session mode, or use strategy=table",
 		driver.ErrInvalid, strategy)
 }
 
 var errNoCancel = errors.New("a request is not cancelled through a pooler")
 
-// spare has a connection to be made with these settings, behind a pooler, cancel nothing. pgx
+// neverCancel has a connection that is made with these settings, behind a pooler, cancel nothing. pgx
 // asks the server to cancel a statement whose caller has given up, over another connection;
 // if that one ends before its answer, as it does when the program exits or the network goes,
 // PgBouncer ends itself, and with it everybody's connections (its issue 801, seen with 1.18).

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// KeepAlive extends the session's row, whatever number of entries lives with it: one
-// statement, on the session's own connection. Its answer counts the entries, by which one
-// that somebody removed is missed, and one that a request delayed by the network has made
-// after its ticket left is found and removed. Only when the count is not what we know are
-// the entries listed; a request under way looks like that, too.
+// KeepAlive extends the session's row, for any number of entries that live with it: one statement,
+// on the session's connection. Its answer counts the entries: so an entry that was removed is
+// missed, and an orphan, which a request delayed by the network has made after its ticket left, is
+// found and removed. Only when the count differs from what we know are the entries listed; a
+// request under way looks like that, too.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -19,14 +19,14 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	var alive bool
-	var entries, places int64
+	var entries, seqs int64
 	var where string
 	there := map[string]string{} // names of the entries, by ID
 	err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
 		err := one(ctx, r, n.sql("SELECT r.*, $1::pg_catalog.text, hasp_where() FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint) r"),
-			[]any{s.id, s.Options.TTL.Microseconds()}, &alive, &entries, &places, echo(s.id), &where)
-		if err != nil || !alive || known.Agrees(entries, uint64(places)) {
+			[]any{s.id, s.Options.TTL.Microseconds()}, &alive, &entries, &seqs, echo(s.id), &where)
+		if err != nil || !alive || known.Agrees(entries, uint64(seqs)) {
 			there = nil
 			return err
 		}
@@ -47,14 +47,14 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	case !alive:
 		return 0, s.Dead()
 	}
-	if strays := s.Renewed(known, where, there); len(strays) > 0 {
-		go s.removeOrphans(strays)
+	if orphans := s.Renewed(known, where, there); len(orphans) > 0 {
+		go s.removeOrphans(orphans)
 	}
 	return s.Options.TTL, nil
 }
 
-// removeStrays runs beside the renewals, which it must not delay. What it does not get done
-// the next renewal finds again.
+// removeOrphans runs beside the renewals, which it must not delay. What it does not finish the next
+// renewal finds again.
 func (s *session) removeOrphans(ids map[string]string) {
 	ctx, cancel := context.WithTimeout(s.Done, s.Options.TTL/3)
 	defer cancel()

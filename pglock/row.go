@@ -14,7 +14,7 @@ type row struct{}
 
 func (row) check(string) error { return nil }
 
-// take begins the transaction and locks the row. The token is drawn by another connection:
+// acquire begins the transaction and locks the row. The token is drawn by another connection:
 // drawn in this transaction it would be undone with it, and given out a second time.
 func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
 	held, err := w.lock(ctx, b, c, r.Name, "NOWAIT")
@@ -39,17 +39,17 @@ func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request
 	return grant{held: true, token: uint64(seq)}, err
 }
 
-// wait waits for its turn, and then for the row, in slices: schema/1.sql says why. The place is
-// the connection's, not the transaction's; it is given back when the row is locked.
+// wait waits for its turn, and then for the row, in slices: schema/1.sql says why. The position
+// is the connection's, not the transaction's; it is given back when the row is locked.
 func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) error {
 	ms := b.slice.Milliseconds()
-	var place int64
-	err := one(ctx, c, b.naming.sql("CALL hasp_queue_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &place)
+	var position int64
+	err := one(ctx, c, b.naming.sql("CALL hasp_queue_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &position)
 	for held := false; err == nil && !held; {
 		held, err = w.lock(ctx, b, c, name, fmt.Sprintf("SET LOCAL lock_timeout = %d", ms))
 	}
 	if err == nil {
-		err = one(ctx, c, b.naming.sql("SELECT hasp_give_back($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, place}, new(string))
+		err = one(ctx, c, b.naming.sql("SELECT hasp_give_back($1::pg_catalog.text, $2::bigint)::pg_catalog.text"), []any{name, position}, new(string))
 	}
 	return err
 }
@@ -85,8 +85,8 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 			return false, err
 		}
 		// A new name, or one that was swept. Its row is made and committed before it is locked:
-		// one that is made in the open transaction would be seen by nobody, and locked by
-		// everybody.
+		// one that is made in the open transaction is invisible to all others, and so each
+		// client would lock a different row.
 		if err := c.script(ctx, b.naming.sql("SELECT hasp_row("+quote(name)+"::pg_catalog.text)")); err != nil {
 			return false, err
 		}
@@ -94,7 +94,7 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 	return false, errNoRow
 }
 
-// give ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;
+// release ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;
 // the lock was held until then in either case.
 func (row) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
 	held = c.conn.PgConn().TxStatus() == 'T'

@@ -26,13 +26,14 @@ type runner interface {
 
 const anyNumber = -1
 
-// errOutOfStep is for an answer that cannot be that of our statement: it has other columns,
-// or another number of rows. Poolers have mixed answers up (pgbouncer issue 141 tells of
-// such, and one of our clients got an empty answer through PgBouncer 1.18), and then each later answer is that of the request before: the connection must not be used again.
+// errMixedUp is for an answer that cannot be that of our statement: it has other columns,
+// or another number of rows. Poolers have mixed answers up (pgbouncer issue 141 reports
+// such, and one of our clients got an empty answer through PgBouncer 1.18), and then each later
+// answer is that of the request before: the connection must not be used again.
 var errMixedUp = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
 
 // echo is a destination that takes nothing but this: what a request has sent for the purpose,
-// to know its answer by. The answers of the functions that say who holds have one; that of
+// to know its answer by. The answers of the functions that say whether a lock is held have one; that of
 // hasp_grant for strategy row, and of the server's own pg_advisory functions, have none.
 type echo string
 
@@ -47,7 +48,7 @@ func (e echo) Scan(v any) error {
 	return fmt.Errorf("it is for %v, and ours was for %s", v, string(e))
 }
 
-// insist asks again, by another connection, where the answer was not to the question.
+// repeatMixedUp asks again, by another connection, where the answer was not to the request.
 func repeatMixedUp(ask func() error) error {
 	err := ask()
 	for again := 0; again < 2 && errors.Is(err, errMixedUp); again++ {
@@ -116,7 +117,7 @@ type pgxRunner struct {
 	level *level
 }
 
-// plainly is for the few statements that look around: any isolation does, and nothing is
+// plainly is for the few statements that examine the server: any isolation does, and nothing is
 // prepared.
 func plainly(conn *pgx.Conn) pgxRunner { return pgxRunner{on: conn, mode: pgx.QueryExecModeExec} }
 
@@ -138,7 +139,7 @@ func (r pgxRunner) query(ctx context.Context, stmt string, args []any, rows int,
 	socket := answer.Conn().PgConn().Conn()
 	err = eachRow(answer, rows, one)
 	if errors.Is(err, errMixedUp) {
-		// By its socket: a pool has the connection back by now, and whoever gets it finds it
+		// By its socket: a pool has the connection back by now, and the next user finds it
 		// broken, before or after sending. Either is asked again.
 		_ = socket.Close()
 	}
@@ -155,7 +156,7 @@ func (r pgxRunner) atomically(ctx context.Context, do func(runner) error) error 
 		BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
 	})
 	if !ok {
-		return fmt.Errorf("%T begins no transaction of its own", r.on)
+		return fmt.Errorf("%T cannot begin a transaction", r.on)
 	}
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return do(pgxRunner{on: tx, mode: r.mode})
@@ -198,7 +199,7 @@ func (r sqlRunner) atomically(ctx context.Context, do func(runner) error) error 
 		BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error)
 	})
 	if !ok {
-		return fmt.Errorf("%T begins no transaction of its own", r.on)
+		return fmt.Errorf("%T cannot begin a transaction", r.on)
 	}
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

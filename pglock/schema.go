@@ -44,25 +44,26 @@ func (n naming) version(i int) string {
 	return n.sql(fmt.Sprintf("%s\nINSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;\n", n.steps[i-1], i))
 }
 
-// guard lets one migration at a time into a database, whatever its schema and prefix: the
-// lock ends with the transaction. The number is "hasp" and a version of this idea. Above
-// READ COMMITTED whoever waited for it would not see what the one before has made.
+// preamble begins a migration. Its lock lets one migration at a time into a database, for all
+// schemas and prefixes, and ends with the transaction. The number is "hasp" and a version of this
+// idea. Above READ COMMITTED a migration that waited for it would not see what the one before has
+// made.
 //
-// The path comes first. Whoever may create something in a schema of the path that the migrating
-// role has would otherwise be asked what an operator means, and answer with that role's rights.
+// The path comes first. A role that may create something in a schema of the path that the migrating
+// role has could otherwise define what an operator means, and run its code with that role's rights.
 //
-// The time-out comes last. Whoever waits to alter a table has all others wait behind him: if a
-// dump has the table, for longer than leases last.
-const guard = "SET LOCAL " + safePath + ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSELECT pg_advisory_xact_lock(7521983763894337536);\n" +
+// The time-out comes last. A migration that waits to alter a table has all others wait behind it: if
+// a dump has the table, for longer than leases last.
+const preamble = "SET LOCAL " + safePath + ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSELECT pg_advisory_xact_lock(7521983763894337536);\n" +
 	"SET LOCAL lock_timeout = '5s';\n"
 
 // safePath leaves nothing to the caller's search_path: schema/1.sql says why.
 const safePath = "search_path = pg_catalog, pg_temp"
 
-// text is everything that makes an empty database ours, for `hasp migrate --print`.
+// text has everything that makes an empty database ours, for `hasp migrate --print`.
 func (n naming) text() string {
 	var b strings.Builder
-	b.WriteString("BEGIN;\n" + guard)
+	b.WriteString("BEGIN;\n" + preamble)
 	fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %q;\n\n", n.schema)
 	b.WriteString(n.refuseForeignTables())
 	for i := range n.steps {
@@ -133,7 +134,7 @@ func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error)
 // process may have been faster, and others are at work with what it has made.
 func (n naming) apply(ctx context.Context, r runner) (from int, err error) {
 	err = r.atomically(ctx, func(tx runner) error {
-		if err := tx.script(ctx, guard+n.createSchema()); err != nil {
+		if err := tx.script(ctx, preamble+n.createSchema()); err != nil {
 			return err
 		}
 		// A statement that fails would break the transaction.
@@ -162,9 +163,9 @@ END $$;
 `, n.schema, n.schema)
 }
 
-// refuseStrangers fails if a role that nobody need trust has made what we are about to make: IF
-// NOT EXISTS would take his table, with his triggers on it, for ours, and each client
-// would run them.
+// refuseForeignTables fails if a role that need not be trusted has made what we are about to make:
+// IF NOT EXISTS would take its table, with its triggers, for ours, and each client would run
+// them.
 func (n naming) refuseForeignTables() string {
 	return fmt.Sprintf(`DO $$
 DECLARE
@@ -179,8 +180,8 @@ BEGIN
       AND x.owner NOT IN (SELECT d.datdba FROM pg_database d WHERE d.datname = current_database())
       AND x.owner NOT IN (SELECT r.oid FROM pg_roles r WHERE r.rolsuper) LIMIT 1;
   IF FOUND THEN
-    RAISE EXCEPTION '%% in schema %% belongs to %%, who owns neither the schema nor the database', v_name, '%[1]s', v_owner
-      USING ERRCODE = 'HASP2', HINT = 'Look at who made it and why. If it is yours, give it to the role that migrates.';
+    RAISE EXCEPTION '%% in schema %% belongs to %%, which owns neither the schema nor the database', v_name, '%[1]s', v_owner
+      USING ERRCODE = 'HASP2', HINT = 'Find out which role made it and why. If it is yours, give it to the role that migrates.';
   END IF;
 END $$;
 `, n.schema, strings.Join(n.made(), ","))

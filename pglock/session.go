@@ -11,12 +11,12 @@ import (
 	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
-// session is a client's entries in the queues, and the row that they live with.
+// session has a client's entries in the queues, and the row that they live with.
 //
 // Trust is counted from the sending of the last good renewal, for every entry alike. That
 // is right because the row's expiry is set when the request arrives, which is later than
 // its sending; because an entry lives as long as the row, whenever it was entered; and
-// because the row dies only by whoever finds it expired, under its lock.
+// because the row is deleted only by a client that finds it expired, under its lock.
 type session struct {
 	*pushqueue.Session[extra]
 
@@ -43,8 +43,8 @@ func newSession(t *table, o driver.SessionOptions) *session {
 	return s
 }
 
-// lookUp has every waiter ask, because the connection has been down and with it whatever
-// was notified meanwhile. They do not all ask at once.
+// lookUp has every waiter ask, because the connection has been down and what was notified meanwhile
+// is lost. They do not all ask at once.
 func (s *session) lookUp() {
 	s.Lock()
 	defer s.Unlock()
@@ -60,7 +60,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.End()
 	err := s.table.ask(ctx, "SELECT hasp_finish(hasp_level($1::pg_catalog.text))::pg_catalog.text", []any{s.id}, new(string))
 	if noSchema(err) {
-		return nil // whoever dropped the tables has removed the entries as well
+		return nil // the tables were dropped, and the entries with them
 	}
 	return err
 }

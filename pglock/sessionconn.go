@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// sessionConn is a session's own connection. It renews, and it listens: one connection for both,
+// sessionConn is a session's separate connection. It renews, and it listens: one connection for both,
 // since renewals are a few in a TTL, and each of them proves that the connection on which
-// notifications should arrive is alive. A pool that is exhausted keeps neither from us.
+// notifications should arrive is alive. An exhausted pool affects neither.
 //
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
@@ -18,7 +18,7 @@ type sessionConn struct {
 	channel string // to listen on; "" where nothing can be heard
 
 	heard func(payload string)
-	// stands is called each time the connection stands again. What was notified while it
+	// restored is called each time the connection is set up again. What was notified while it
 	// was down is lost, so that waiters have to ask.
 	restored func()
 
@@ -27,17 +27,17 @@ type sessionConn struct {
 	interrupt context.CancelFunc // ends the owner's sleep; nil while it does not sleep
 }
 
-// asking is something to be done on the connection.
+// request is something to be done on the connection.
 type request struct {
 	ctx    context.Context
 	do     func(context.Context, runner) error
-	answer chan error // one slot: whoever asked may be gone
+	answer chan error // one slot: the caller may have given up
 }
 
 // dialPause is the least time between two dials (L7).
 const dialPause = 150 * time.Millisecond
 
-// start returns when the connection stands and leaves it standing until done ends. ctx
+// start returns when the connection is set up and keeps it until done ends. ctx
 // bounds the start only.
 func (l *sessionConn) start(ctx, done context.Context) error {
 	c, err := l.dial(ctx)
@@ -137,7 +137,7 @@ func (l *sessionConn) again(done context.Context) link {
 	return c
 }
 
-// refuse tells those who wait for the connection why there is none.
+// refuse tells those that wait for the connection why there is none.
 func (l *sessionConn) refuse(err error) {
 	l.mu.Lock()
 	asked := l.requests

@@ -55,7 +55,7 @@ func (t *tables) ensure(ctx context.Context) error {
 	return nil
 }
 
-// installed is ensure for those who only look: what is not there is not created, but what an
+// installed is ensure for calls that only read: what does not exist is not created, but what an
 // earlier version has made is brought up to date.
 func (t *tables) installed(ctx context.Context) (bool, error) {
 	if err := ctx.Err(); err != nil {
@@ -74,8 +74,8 @@ func (t *tables) installed(ctx context.Context) (bool, error) {
 
 // safely runs do where names mean what they mean in pg_catalog, also on a pool of the user's: for
 // statements with operators in them. The others call functions of ours by their schema, with
-// each argument of a type that is spelled out: one of an unknown type could call a namesake
-// that somebody has put beside it.
+// each argument of a type that is spelled out: one of an unknown type could call another
+// role's function of the same name in the same schema.
 func (t *tables) safely(ctx context.Context, do func(runner) error) error {
 	return t.pool.atomically(ctx, func(tx runner) error {
 		if err := tx.script(ctx, "SET LOCAL "+safePath); err != nil {
@@ -108,9 +108,8 @@ func (t *tables) forget() {
 	t.mu.Unlock()
 }
 
-// sweepEvery is how often a session offers to clean up after those who died, and after names
-// that nobody uses. There is no one whose job it is: the server has one of those who offer do it,
-// once in a minute for all of them.
+// sweepEvery is how often a session offers to remove dead sessions and idle names. No client is
+// appointed for it: the server has one of those that offer do it, once in a minute for all.
 const sweepEvery = time.Minute
 
 func (t *tables) sweep(done context.Context) {

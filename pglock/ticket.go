@@ -34,7 +34,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	return s.toAnswer(a), nil
 }
 
-// answer is what hasp_enter says.
+// answer is that of hasp_enter.
 type answer struct {
 	state             string
 	seq, retry, ahead int64 // ahead: how many wait in front, counted to four
@@ -45,18 +45,18 @@ var states = map[string]pushqueue.State{
 	"held": pushqueue.Held, "wait": pushqueue.Waits, "busy": pushqueue.Busy, "gone": pushqueue.Gone, "dead": pushqueue.Dead,
 }
 
-// leastRetry keeps those who ask because a holder seems to have expired from asking in a
-// loop while its row is locked.
+// leastRetry keeps waiters that ask because a holder seems to have expired from asking in a loop
+// while its row is locked.
 const leastRetry = 20 * time.Millisecond
 
-// meaning also says when to ask.
+// toAnswer also says when to ask.
 //
-// Nobody notifies an expiry, so the first in line watch over it: one would do, more cover those
-// who die together. Whoever stands further back asks once in a TTL, in case all of these died.
+// An expiry is not notified, so the first four waiters ask for it: one would do, more cover waiters
+// that die together. The others ask once in a TTL, in case all of these died.
 //
-// Where no notification arrives, the first in line asks every Poll and the others less often: a
-// hand-over then costs as many questions as the first few ask in that time, whatever the length
-// of the queue.
+// Where no notification arrives, the first waiter asks every Poll and the others less often: a
+// hand-over then costs as many requests as the first few send in that time, for any length of the
+// queue.
 func (s *session) toAnswer(a answer) pushqueue.Answer {
 	m := pushqueue.Answer{State: states[a.state], Seq: uint64(a.seq), Retry: s.Options.TTL, Holder: a.holder}
 	if a.ahead < 4 {
@@ -68,14 +68,14 @@ func (s *session) toAnswer(a answer) pushqueue.Answer {
 	return m
 }
 
-// errElsewhere is for an entry that is not there, and no wonder.
+// errOtherServer is for an entry that another server than the one that had it does not find.
 var errOtherServer = fmt.Errorf("another server answers than the one that had the entry (a replica was promoted, a backup restored): %w", driver.ErrForgotten)
 
 // Leave removes the entry. That there is none usually means that a Leave before this one was
 // applied, and its answer lost. But a replica that is promoted without having every commit has
-// forgotten the entry, or has never had it, and may have granted its lock to somebody else before
-// the release: whether it was kept to the end nobody knows. The server and its timeline tell the
-// two apart: each promotion begins another.
+// forgotten the entry, or has never had it, and may have granted its lock to another before the
+// release: whether it was held to the end is unknown. The server and its timeline distinguish the
+// two cases: each promotion begins another timeline.
 func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 	there, where, err := s.table.leave(ctx, t.Request.Name, s.id, t.Request.ID)
 	switch {

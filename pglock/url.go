@@ -77,7 +77,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 }
 
 // connConfig makes pgx's settings of a URL, without I/O but for the files it names. pgx
-// would fall back to plaintext where TLS is not to be had; here plaintext is spelled out.
+// would fall back to plaintext where TLS fails; here plaintext must be asked for.
 func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	q := url.Values{}
 	for _, key := range passedOn {
@@ -114,8 +114,8 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// badURL says what pgx found without its words, which quote the URL; a file's name is none
-// of its secrets.
+// badURL reports what pgx found without its message, which quotes the URL; a file's name is not
+// secret.
 func badURL(err error) error {
 	var file *fs.PathError
 	if errors.As(err, &file) {
@@ -127,8 +127,8 @@ func badURL(err error) error {
 // dialTimeout bounds a dial where connect_timeout does not.
 const dialTimeout = 5 * time.Second
 
-// pool makes the pool, and looks at the server by its first connection: who opens a store for
-// a single lock would otherwise connect three times.
+// pool makes the pool, and examines the server by its first connection: a program that opens a store
+// for a single lock would otherwise connect three times.
 func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig("sslmode=disable") // the pool's own defaults; the connection's settings are ours
 	if err != nil {

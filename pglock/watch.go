@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// watchPeriod is how long a name's changes are notified after somebody asked for it. Whoever
+// watchPeriod is how long a name's changes are notified after a client asked for it. A client that
 // watches asks again at half of it.
 const watchPeriod = 20 * time.Second
 
-// watchPoll is how often a name is looked at where notifications do not arrive.
+// watchPoll is how often a name is read where notifications do not arrive.
 const watchPoll = time.Second
 
-// Watch listens to the name's own channel, on a connection of its own. Changes are only
-// notified while somebody has written into the name's row that he watches: all others are
-// spared the notification, whose commit takes a lock on the whole database. The expiry of
-// a holder is notified by nobody, so there is a timer for it.
+// Watch listens to the name's channel, on a separate connection. Changes are only notified while
+// the name's row says that a client watches: all other names are spared the notification, whose
+// commit takes a lock on the whole database. The expiry of a holder is not notified, so there is a
+// timer for it.
 func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	if err := t.ensure(ctx); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	}
 	for {
 		// Ask first, then call changed: what happens after the asking is notified, what
-		// happened before is seen by whoever reads because of the call.
+		// happened before is seen by the reading that the call causes.
 		var soon int64
 		err := one(ctx, c, t.naming.sql("SELECT hasp_watch(hasp_level($1::pg_catalog.text), $2::bigint)"), []any{name, watchPeriod.Microseconds()}, &soon)
 		if err != nil {
