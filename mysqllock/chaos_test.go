@@ -24,7 +24,7 @@ type crew struct {
 	granted atomic.Int64
 }
 
-// workers have clients of their own lock one name in turns, for as long as ctx lasts, and
+// workers lock one name in turns, each with a separate client, for as long as ctx lasts, and
 // record what they believe.
 func workers(t *testing.T, ctx context.Context, rec *history.Recorder, storeURL, name string, n int) *crew {
 	t.Helper()
@@ -70,10 +70,10 @@ func turn(ctx context.Context, rec *history.Recorder, c *hasp.Client, who, name 
 	return true
 }
 
-// judge demands of a table what a lease promises. A lock that is bound to a connection ends at
+// check demands of a table what a lease promises. A lock that is bound to a connection ends at
 // the server first, and its holder hears of it a moment later: there the tokens must tell
 // them apart, and TestKillIsNoticed looks at the moment.
-func judge(t *testing.T, h history.History, strategy string) {
+func check(t *testing.T, h history.History, strategy string) {
 	t.Helper()
 	if strategy == "table" {
 		history.Require(t, h, history.Options{Fencing: true})
@@ -107,7 +107,7 @@ func killer(ctx context.Context, db *sql.DB, done func() int64, enough func(kill
 }
 
 // Connections are killed at random: waiters', holders', those that renew and those that
-// release. Nobody believes in a lock that another has.
+// release. No client trusts a lock that another has.
 func TestKilledConnections(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestKilledConnections(t *testing.T) {
 			})
 			cancel()
 			crew.Wait()
-			judge(t, recorded(t, rec), strategy)
+			check(t, recorded(t, rec), strategy)
 			if n := crew.granted.Load(); killed < 20 || n < 20 {
 				t.Errorf("%d connections killed, %d locks: this has tested little", killed, n)
 			}
@@ -136,8 +136,8 @@ func TestKilledConnections(t *testing.T) {
 	t.Run("control", func(t *testing.T) { killedConnectionsControl(t, m) })
 }
 
-// The control: what people write by hand, GET_LOCK on a connection that is not looked at while
-// it is held, is caught by the same judges.
+// The control: a naive lock, GET_LOCK on a connection that is not used while it is held, is caught
+// by the same checks.
 func killedConnectionsControl(t *testing.T, m *backends.MariaDB) {
 	rec := history.New()
 	all, cancel := context.WithTimeout(context.Background(), slack)
@@ -183,13 +183,13 @@ func naiveTurn(ctx context.Context, rec *history.Recorder, db *sql.DB, who strin
 	time.Sleep(20 * time.Millisecond)
 	stop()
 	a.Releasing()
-	_, _ = c.ExecContext(context.Background(), "DO RELEASE_LOCK('chaos')") // nobody looks at that either
+	_, _ = c.ExecContext(context.Background(), "DO RELEASE_LOCK('chaos')") // the result is not looked at either
 	a.Released()
 }
 
 // The server crashes, and is stopped, while six clients contend. What it has committed, it
 // still knows: a lock that is held over the outage is still held. The control is GET_LOCK on
-// a connection that nobody looks at: the same judge finds two who hold it.
+// a connection that is not used: the same check finds two holders.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"table", "getlock"} {
@@ -216,7 +216,7 @@ func TestRestart(t *testing.T) {
 			testkit.Eventually(t, "locks after the restart", func() bool { return crew.granted.Load() > granted+5 })
 			cancel()
 			crew.Wait()
-			judge(t, recorded(t, rec), strategy)
+			check(t, recorded(t, rec), strategy)
 			if held := kept.Held(); held != (strategy == "table") {
 				t.Errorf("held over two restarts: %t (%v)", held, kept.Err())
 			}

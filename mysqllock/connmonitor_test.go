@@ -28,7 +28,7 @@ func connected(t *testing.T) (ours *monitoredConn, theirs net.Conn) {
 	return ours, theirs
 }
 
-// What is asked and answered arrives whole and in order, whether the guard has begun to read
+// What is asked and answered arrives whole and in order, whether the reader has started
 // or not; and then the end is told, once.
 func TestMonitorStandsBack(t *testing.T) {
 	t.Parallel()
@@ -38,32 +38,32 @@ func TestMonitorStandsBack(t *testing.T) {
 	if !ours.watch(func() { lost <- struct{}{} }) {
 		t.Fatal("it has ended before it was used")
 	}
-	guarded := 0
+	read := 0
 	for i := range 60 {
 		time.Sleep(rand.N(2 * readAfter))
 		ours.mu.Lock()
 		if ours.reader != nil {
-			guarded++
+			read++
 		}
 		ours.mu.Unlock()
 		sent := []byte{byte(i), 1, 2, byte(i)}
 		if _, err := ours.Write(sent); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(rand.N(2 * readAfter)) // the guard may read the answer
+		time.Sleep(rand.N(2 * readAfter)) // the reader may read the answer
 		got := make([]byte, len(sent))
 		if _, err := io.ReadFull(ours, got); err != nil || string(got) != string(sent) {
 			t.Fatalf("answer %d: %v, %v; want %v", i, got, err, sent)
 		}
 	}
-	if guarded == 0 {
-		t.Fatal("the guard has never read")
+	if read == 0 {
+		t.Fatal("the reader has never read")
 	}
 	theirs.Close()
 	select {
 	case <-lost:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody told of the end")
+		t.Fatal("the end was not reported")
 	}
 	if _, err := ours.Read(make([]byte, 1)); err == nil {
 		t.Error("reading from a connection that has ended succeeds")
@@ -77,7 +77,7 @@ func TestMonitorStandsBack(t *testing.T) {
 	}
 }
 
-// Nobody reads from a connection that no lock depends on: the library may leave it at rest.
+// There is no reader on a connection that no lock depends on: the library may leave it idle.
 func TestMonitorOff(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)

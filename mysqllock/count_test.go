@@ -39,8 +39,8 @@ func TestCosts(t *testing.T) {
 }
 
 // counter counts the statements that pass a network. Signs of life are none: the server executes
-// nothing for a ping. A sweep comes once a minute from whoever renews, and is not the price of what
-// is under way.
+// nothing for a ping. A sweep comes once a minute from a client that renews, and is not part of the
+// costs of a request.
 type counter struct {
 	*faultnet.Proxy
 	db    *sql.DB
@@ -79,7 +79,7 @@ func (c *counter) note(text string) {
 func (c *counter) spent(t testing.TB, fn func()) (int64, string) {
 	t.Helper()
 	// A client of a test before may still be leaving, on a busy machine for so long that others help.
-	testkit.Eventually(t, "nobody is being removed", func() bool {
+	testkit.Eventually(t, "no session is being removed", func() bool {
 		return number(t, c.db, "SELECT COUNT(*) FROM locks.hasp_sessions WHERE expires <= UTC_TIMESTAMP(6)") == 0
 	})
 	c.mu.Lock()
@@ -92,7 +92,7 @@ func (c *counter) spent(t testing.TB, fn func()) (int64, string) {
 	return c.all - before, fmt.Sprint(c.texts)
 }
 
-// One statement to acquire and one to release, whatever the primitive and the strategy; a
+// One statement to acquire and one to release, for each primitive and strategy; a
 // row has its token by a second one, on another connection.
 func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 	count, base := counted(t, m)

@@ -29,13 +29,13 @@ func Example() {
 	defer c.Close()
 
 	err = c.Do(ctx, "nightly-report", func(ctx context.Context) error {
-		fmt.Println("nobody else is here")
+		fmt.Println("this is the only one")
 		return nil
 	})
 	fmt.Println("released:", err)
 }
 
-// On a pool that the program has already, with a prefix of its own.
+// On a pool that the program has already, with a separate prefix.
 func ExampleOpen() {
 	ctx := context.Background()
 	db, err := sql.Open("mysql", exampleDSN)
@@ -123,7 +123,7 @@ func TestExamples(t *testing.T) {
 	m := backends.SharedMariaDB(t)
 	exampleURL = storeURL(t, m)
 	exampleDSN = fmt.Sprintf("%s:%s@tcp(%s)/locks", m.User, m.Password, m.Addr)
-	testkit.Prints(t, "nobody else is here\nreleased: <nil>", Example)
+	testkit.Prints(t, "this is the only one\nreleased: <nil>", Example)
 	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)
 	testkit.Prints(t, "free for others: false\n<nil>", ExampleOpen_plainNames)
 	testkit.Prints(t, `CREATE TABLE IF NOT EXISTS app_names (

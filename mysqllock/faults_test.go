@@ -17,7 +17,7 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 )
 
-// proxied leads to the shared server through a network of its own.
+// proxied leads to the shared server through a separate network.
 func proxied(t *testing.T) (*faultnet.Proxy, string) {
 	t.Helper()
 	m := backends.SharedMariaDB(t)
@@ -116,7 +116,7 @@ func TestAnswerLost(t *testing.T) {
 	testkit.Release(t, testkit.Lock(t, direct, "lost-enter"))
 }
 
-// The control of TestAnswerLost: whoever asks again under another id stands in its own way.
+// The control of TestAnswerLost: a client that asks again under another id is blocked by its first entry.
 func TestAnswerLostControl(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
@@ -164,7 +164,7 @@ func TestLateEnqueue(t *testing.T) {
 	if err := ticket.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
 		t.Fatalf("leave: %v", err)
 	}
-	// This is what the network had kept.
+	// The network had kept this.
 	exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
 	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
@@ -189,7 +189,7 @@ func TestPartition(t *testing.T) {
 	p.Partition()
 	got := <-next
 	if got == nil {
-		t.Fatal("nobody got the lock of a holder that was cut off")
+		t.Fatal("no client got the lock of a holder that was cut off")
 	}
 	if l.Held() {
 		t.Error("held, and another holds too")
@@ -238,7 +238,7 @@ func TestTableDropped(t *testing.T) {
 		}
 		testkit.Release(t, next)
 	}
-	// By now it has renewed in vain, as often as those above.
+	// By now it has renewed without success, as often as those above.
 	if byHand(t, poolAt(t, m.Addr, "dropped"), "a"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
@@ -316,7 +316,7 @@ func TestPoolExhausted(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// wait_timeout closes what is silent for a second: nobody loses a lock by it. The control is
+// wait_timeout closes what is silent for a second: no client loses a lock by it. The control is
 // a connection with a lock and with the server's settings.
 func TestLowWaitTimeout(t *testing.T) {
 	t.Parallel()
@@ -346,9 +346,9 @@ func ownTables(t *testing.T, prefix string) (*hasp.Client, *sql.DB) {
 	return c, pool(t, m.Addr, m.User, m.Password, "locks")
 }
 
-// L4: the dead keep nobody out, however many they are. A request removes some of them, and a try,
-// which nobody tells to come back, goes on until none are left. (It said that a lock was taken
-// whose holder had expired, with sixteen others before him.)
+// L4: dead sessions keep no client out, however many they are. A request removes some of them, and
+// a try, which does not come back, goes on until none are left. (It said that a lock was taken
+// whose holder had expired, with sixteen others before it.)
 func TestTryPassesManyDead(t *testing.T) {
 	t.Parallel()
 	c, db := ownTables(t, "many_")
@@ -377,9 +377,9 @@ func TestTryPassesManyDead(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// L4: whoever has died keeps nobody out while somebody is removing him, who has not come to this
-// name yet: a try waits for that. (For up to a second it was told that the lock was taken.) Here
-// discardLogger is: the claim is of one who has died himself.
+// L4: a dead session keeps no client out while another client is removing it that has not come to
+// this name yet: a try waits for that. (For up to a second it was told that the lock was taken.)
+// Here no client is removing it: the claim is of one that has died as well.
 func TestTryBesideRemoval(t *testing.T) {
 	t.Parallel()
 	c, db := ownTables(t, "removal_")

@@ -25,7 +25,7 @@ func sweep(ctx context.Context, t *testing.T, s *store) {
 	}
 }
 
-// Names that nobody has used for long are forgotten, and their next token is greater than
+// Names that were idle for long are forgotten, and their next token is greater than
 // their last all the same. Names in use stay, however old their last token is.
 func TestForgottenNames(t *testing.T) {
 	t.Parallel()
@@ -183,7 +183,7 @@ func TestSweepOnceAMinute(t *testing.T) {
 		exec("UPDATE {p}store SET swept = UTC_TIMESTAMP(6) - INTERVAL 61 SECOND")
 		renew()
 		if left() != 0 {
-			t.Error("a sweep was due, and nobody made it")
+			t.Error("a sweep was due, and no client made it")
 		}
 		exec("INSERT INTO {p}names (name, seq) VALUES ('old', 1)")
 		exec("UPDATE {p}store SET swept = UTC_TIMESTAMP(6) - INTERVAL 20 SECOND")
@@ -198,7 +198,7 @@ func TestSweepOnceAMinute(t *testing.T) {
 	exec("UPDATE {p}store SET swept = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
 	renew()
 	if left() != 0 {
-		t.Error("nobody sweeps until the clock is where it was")
+		t.Error("no client sweeps until the clock is where it was")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestSweepReadsLittle(t *testing.T) {
 	}
 }
 
-// Somebody watches a name that nobody uses: that it is forgotten is no change of it.
+// A client watches an idle name: that it is forgotten is no change of it.
 func TestWatchOfForgottenName(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

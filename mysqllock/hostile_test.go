@@ -10,12 +10,12 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// What a role can do that owns a database of its own on the server, and nothing of ours: it has
+// What a role can do that owns another database on the server, and nothing of ours: it has
 // tables, procedures and functions there with the names of ours and of the server's own
 // functions, each of which would note that it was called. A name without a database means, in a
 // procedure, the procedure's own database, and there is no path that is searched: nothing of
-// the stranger's runs. It can neither replace our procedures nor call them; and who was given
-// EXECUTE alone gets no further, since they run with the rights of whoever calls.
+// that role's runs. It can neither replace our procedures nor call them; and a role that was given
+// EXECUTE alone gets no further, since they run with the rights of their caller.
 func TestHostileRole(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -65,7 +65,7 @@ func TestHostileRole(t *testing.T) {
 		testkit.Release(t, testkit.Lock(t, client(t, param(base, "strategy="+strategy)), "a"))
 	}
 	if n := number(t, db, "SELECT COUNT(*) FROM stranger.called"); n != 0 {
-		t.Errorf("the stranger's code ran %d times", n)
+		t.Errorf("the other role's code ran %d times", n)
 	}
 
 	refused := func(text string) {

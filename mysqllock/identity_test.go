@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 )
 
-// Two stores have one identity exactly if a lock of one keeps the other out, whatever their
-// URLs look like: other hosts, users and options, a pool of the program's, a dump of another
+// Two stores have one identity exactly if a lock of one keeps the other out, with all
+// kinds of URLs: other hosts, users and options, a pool of the program's, a dump of another
 // database, a second server.
 func TestIdentity(t *testing.T) {
 	m, second := backends.SharedMariaDB(t), backends.StartMariaDB(t, backends.MariaDBOptions{})

@@ -63,7 +63,7 @@ func TestLateRenewalTakesNothingBack(t *testing.T) {
 	}
 }
 
-// frozen is a server of its own, since everybody who writes waits while it is frozen.
+// frozen is a separate server, since all that write wait while it is frozen.
 type frozen struct {
 	t    *testing.T
 	ctx  context.Context

@@ -42,8 +42,8 @@ func shell(t *testing.T, m *backends.MariaDB, text string) {
 	}
 }
 
-// drawnUnderLock reports whether Seq is drawn with the name's row locked: somebody holds the
-// lock of the row, the request comes to wait for it, the stored Seq is moved far ahead, and
+// drawnUnderLock reports whether Seq is drawn with the name's row locked: another transaction holds
+// the lock of the row, the request comes to wait for it, the stored Seq is moved far ahead, and
 // then the request must draw one that is greater.
 func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
@@ -151,7 +151,7 @@ func TestRenewalStandsApart(t *testing.T) {
 	}
 }
 
-// Somebody else's transaction on our tables makes a deadlock with a release, and the server
+// Another program's transaction on our tables makes a deadlock with a release, and the server
 // has the release undone: it is repeated, and the waiter is granted the lock.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
@@ -166,10 +166,10 @@ func TestDeadlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// InnoDB undoes whoever has changed less.
+	// InnoDB undoes the transaction that has changed less.
 	exec(t, db, "CREATE TABLE ballast (n INT)")
 	exec(t, tx, "INSERT INTO ballast SELECT seq FROM seq_1_to_1000")
-	exec(t, tx, "SELECT bell FROM hasp_sessions WHERE id = (SELECT session FROM hasp_entries WHERE granted IS NULL) FOR UPDATE")
+	exec(t, tx, "SELECT grants FROM hasp_sessions WHERE id = (SELECT session FROM hasp_entries WHERE granted IS NULL) FOR UPDATE")
 	before := status(t, db, "Innodb_deadlocks")
 	done := make(chan error, 1)
 	go func() { done <- held.Release(ctx(t)) }()
@@ -280,7 +280,7 @@ func TestNewerSchema(t *testing.T) {
 }
 
 // waitsForLock reports whether some transaction waits for a row, in a statement with this in
-// its text. InnoDB looks anew only if nobody has asked it for a tenth of a second.
+// its text. InnoDB looks anew only if it was not asked for a tenth of a second.
 func waitsForLock(t testing.TB, db *sql.DB, text string) bool {
 	time.Sleep(150 * time.Millisecond)
 	return number(t, db, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND INSTR(trx_query, '"+text+"') > 0") > 0

@@ -20,8 +20,8 @@ import (
 )
 
 // T is the TTL of clients whose leases are to expire, lasting of those that must be renewed
-// to last through a test, and calm of those whose leases are to last whatever else the
-// machine does. slack is how long is waited for what must come.
+// to last through a test, and calm of those whose leases are to last on a busy
+// machine. slack is how long is waited for what must come.
 const (
 	T       = 2 * time.Second
 	lasting = 6 * time.Second
@@ -40,7 +40,7 @@ func serverURL(t testing.TB) string {
 	return storeURL(t, backends.SharedMariaDB(t))
 }
 
-// storeURL names a database of its own, which is not called like the user: the suite looks
+// storeURL names a separate database, which is not called like the user: the suite looks
 // for the user's name in messages.
 func storeURL(t testing.TB, m *backends.MariaDB) string {
 	t.Helper()
@@ -56,14 +56,14 @@ func poolAt(t testing.TB, addr, database string) *sql.DB {
 	return pool(t, addr, "hasp", "hasp", database)
 }
 
-// byHand is the control: a lock that somebody has written by hand, and still believes in.
+// byHand is the control: a naive lock, whose holder still trusts it.
 func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
 	t.Helper()
 	return naivelock.Hold(ctx(t), t, db, name, T)
 }
 
-// naiveGetLock is the control for locks that are bound to a connection: nobody looks at the
-// connection while it is held.
+// naiveGetLock is the control for locks that are bound to a connection: the connection
+// is not used while it is held.
 func naiveGetLock(t testing.TB, db *sql.DB, name string) {
 	t.Helper()
 	c, err := db.Conn(ctx(t))

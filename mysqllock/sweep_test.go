@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Names are made old and swept, as fast as it goes, while three clients lock them: nobody
-// believes in a lock that another has, tokens grow, and nobody waits for ever. S1, S2, L2.
+// Names are made old and swept, as fast as it goes, while three clients lock them: no
+// client trusts a lock that another has, tokens grow, and none waits for ever. S1, S2, L2.
 func TestSweepsAmongLocks(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
@@ -31,7 +31,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 			defer cancel()
 			var crew crew
 			// A request takes the clock's time before it waits for the name, and a name may not
-			// become two hours old meanwhile, which would turn tokens back: nobody is at work then.
+			// become two hours old meanwhile, which would turn tokens back: no client is at work then.
 			var ageing sync.RWMutex
 			for i := range 3 {
 				c := client(t, base, hasp.WithTTL(calm))
@@ -42,7 +42,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 							crew.granted.Add(1)
 						}
 						ageing.RUnlock()
-						time.Sleep(rand.N(5 * time.Millisecond)) // now and then nobody has it
+						time.Sleep(rand.N(5 * time.Millisecond)) // now and then it is free
 					}
 				})
 			}
@@ -57,7 +57,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 			}
 			cancel()
 			crew.Wait()
-			judge(t, recorded(t, rec), strategy)
+			check(t, recorded(t, rec), strategy)
 			if deleted := status(t, db, "Handler_delete") - before; swept < 10 || deleted < 10 {
 				t.Errorf("%d sweeps, %d deletions: this has tested little", swept, deleted)
 			}

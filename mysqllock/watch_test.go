@@ -12,7 +12,7 @@ import (
 )
 
 // A watch that waits for longer and longer between its looks still tells of what happens, of
-// expiry too, of which nobody tells it; and it ends with its context.
+// expiry too, which is not reported to it; and it ends with its context.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	base := param(storeURL(t, backends.SharedMariaDB(t)), "prefix=watch_")
@@ -47,7 +47,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	tells("a new watch")
-	quiet("a name that nobody uses")
+	quiet("an idle name")
 	c := client(t, base, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "watched")
 	tells("a holder")
@@ -64,7 +64,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	tells("an entry")
-	tells("its death") // nobody renews it
+	tells("its death") // it is not renewed
 	cancel()
 	if err := <-ended; err != context.Canceled {
 		t.Errorf("a watch whose context ended: %v", err)

@@ -36,7 +36,7 @@ func TestTerminatedHolder(t *testing.T) {
 	}
 }
 
-// terminated has the server end a holder's connection and returns after how long he was told.
+// terminated has the server end a holder's connection and returns after how long the holder was told.
 func terminated(t *testing.T, server *backends.Postgres, strategy string) time.Duration {
 	t.Helper()
 	storeURL := with(server.URL(), "strategy="+strategy)
@@ -51,7 +51,7 @@ func terminated(t *testing.T, server *backends.Postgres, strategy string) time.D
 	}
 	began := time.Now()
 	do(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
-		"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots: whoever waits has one
+		"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots, of the waiters
 		"row":      "hasp_holders WHERE name = 'a'",
 	}[strategy])
 	testkit.Lost(t, held, hasp.ReasonDenied)
@@ -129,14 +129,14 @@ func TestCancelledWaiter(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: cancelled: %v", strategy, err)
 		}
-		testkit.Eventually(t, "nobody waits at the server", func() bool {
+		testkit.Eventually(t, "no statement waits at the server", func() bool {
 			return ask[int](t, server.URL(), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0
 		})
 		testkit.Release(t, held)
 	}
 }
 
-// Locks are shared with whoever calls pg_advisory_lock by the same number.
+// Locks are shared with all that call pg_advisory_lock with the same number.
 func TestSharedKeys(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
@@ -188,7 +188,7 @@ func TestSharedKeys(t *testing.T) {
 }
 
 // Behind a pool that hands connections out for a transaction, a lock that belongs to a
-// connection would be held by a stranger: refused when the store is opened.
+// connection would be held by another client's: refused when the store is opened.
 func TestTransactionPoolerRefused(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -206,6 +206,6 @@ func TestTransactionPoolerRefused(t *testing.T) {
 	b := testkit.Open(t, session.URL())
 	defer b.Close()
 	if !b.Traits().Push {
-		t.Error("a session pooler passes notifications on, and nobody listens")
+		t.Error("a session pooler passes notifications on, and no client listens")
 	}
 }

@@ -23,7 +23,7 @@ import (
 // L1: a holder's cable is cut while an answer of the server to it is under way. As long as that is
 // not acknowledged the server's kernel sends no probes, but the answer again and again: the
 // lock would stay with the dead machine for a quarter of an hour. The machine is a network
-// namespace with a cable of its own.
+// namespace with a separate cable.
 func TestCableCut(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -46,10 +46,10 @@ func TestCableCut(t *testing.T) {
 		}
 		goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
 		t.Cleanup(goOn)
-		testkit.Eventually(t, "a renewal that nobody reads", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
+		testkit.Eventually(t, "a renewal that is not read", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
 		far.link(t, "down")
 		goOn()
-		testkit.Eventually(t, "an answer that nobody acknowledges", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
+		testkit.Eventually(t, "an answer that is not acknowledged", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
 		testkit.Release(t, testkit.Granted(t, next))
 		far.link(t, "up")
 	}

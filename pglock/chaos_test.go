@@ -18,10 +18,9 @@ import (
 // killBackends ends every connection of hasp's, as an administrator does.
 const killBackends = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hasp'"
 
-// S1, L2: the server ends all connections, again and again. Leases live in rows: nobody
-// loses one, waiters get theirs, and an unprotected counter adds up. The control is what
-// people write by hand: an advisory lock on a pool's connection, at which nobody looks while
-// it is held.
+// S1, L2: the server ends all connections, again and again. Leases live in rows: no client
+// loses one, waiters get theirs, and an unprotected counter adds up. The control is a naive lock:
+// an advisory lock on a pool's connection, which is not read from while it is held.
 func TestTerminatedBackends(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

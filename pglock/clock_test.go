@@ -62,8 +62,8 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	}
 }
 
-// S1: nobody can read or write the tables for longer than a TTL, so that renewals wait there and
-// come too late. Whoever is granted afterwards is alone.
+// S1: the tables cannot be read or written for longer than a TTL, so that renewals wait there and
+// come too late. The client that is granted the lock afterwards is alone.
 func TestLateRenewals(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()

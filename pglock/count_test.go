@@ -46,7 +46,7 @@ func calls(t testing.TB, server *backends.Postgres, procedure string, n int64) {
 // of pools.
 const all = "%hasp\\_%"
 
-// One statement to acquire and one to release where nobody contends, for every strategy
+// One statement to acquire and one to release without contention, for every strategy
 // that draws its tokens in the statement that locks; and no commit notifies.
 func TestUncontendedCosts(t *testing.T) {
 	t.Parallel()

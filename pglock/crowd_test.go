@@ -16,9 +16,8 @@ import (
 
 // The server looks for circles in a time that grows steeply with the longest queue
 // for one of its locks, and stands still meanwhile. So a crowd never makes a long one:
-// each waits for the place of the one before, and only the first for the lock itself.
-// Everybody is served nevertheless. The control is a crowd that waits as people write
-// it by hand.
+// each waits for the position of the one before, and only the first for the lock itself.
+// All are served nevertheless. The control is a crowd of naive waiters.
 func TestCrowdsMakeShortQueues(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -90,7 +89,7 @@ func crowdAtTable(t *testing.T, serverURL string) {
 	served()
 }
 
-// locks locks and unlocks, each time as a client of its own.
+// locks locks and unlocks, each time as a new client.
 func locks(t *testing.T, storeURL string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c, err := hasp.Open(ctx, storeURL, hasp.WithTTL(calm))

@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// An operator ends the connection of a holder that he has listed. Meanwhile the holder has given
+// An operator ends the connection of a holder after listing it. Meanwhile the holder has given
 // its lock back, and takes another on the same connection: that one must not be ended. The
 // operator's request to end it is held up by the network until then.
 func TestEvictionMeetsNobodyElse(t *testing.T) {

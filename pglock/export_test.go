@@ -20,7 +20,7 @@ func AddStep(b driver.Backend, step string) {
 	n.steps = append(slices.Clone(n.steps), step)
 }
 
-// Sweep is what a session has done once in a minute.
+// Sweep does what a session does once in a minute.
 func Sweep(ctx context.Context, b driver.Backend) error {
 	t := tablesOf(b)
 	if t.opts.Strategy == StrategyAdvisory && t.opts.NoFence {

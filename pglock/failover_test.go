@@ -18,8 +18,8 @@ import (
 
 // S7: a Leave gets no answer, and the next finds nothing. After a crash of the server that is
 // the first one's doing, and the lock was kept to its end. But a replica that was promoted without the
-// newest commits has never had the entry, and may have granted the lock to somebody else long
-// before: that nothing is there proves nothing then.
+// newest commits has never had the entry, and may have granted the lock to another long before: that
+// there is no entry proves nothing then.
 func TestGoneAfterFailover(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestTokensAfterCrash(t *testing.T) {
 }
 
 // tokensAfterCrash returns false if the server had written everything when it crashed: on a busy
-// machine it has the time to, for a reason of its own.
+// machine it has the time to, for its reasons.
 func tokensAfterCrash(t *testing.T, server *backends.Postgres, strategy string) bool {
 	t.Helper()
 	c := client(t, with(server.URL(), "strategy="+strategy))

@@ -86,7 +86,7 @@ func TestPartition(t *testing.T) {
 }
 
 // L2: the connection that listens falls silent, and with it the notification. The next
-// renewal finds that out, since it uses the same connection; nobody sleeps for ever.
+// renewal finds that out, since it uses the same connection; no waiter sleeps for ever.
 func TestSilentListener(t *testing.T) {
 	t.Parallel()
 	direct := storeURL(t)
@@ -106,7 +106,7 @@ func TestSilentListener(t *testing.T) {
 }
 
 // S6: the pool is exhausted by its other users. Acquiring waits for its context; what is
-// held is renewed on a connection of its own.
+// held is renewed on a separate connection.
 func TestPoolExhausted(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(storeURLOfPgx(t))
@@ -129,7 +129,7 @@ func TestPoolExhausted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The control: whoever renewed through the pool would wait in vain.
+	// The control: a renewal through the pool would wait without end.
 	short, cancel := context.WithTimeout(t.Context(), T/4)
 	defer cancel()
 	if _, err := pool.Acquire(short); err == nil {
@@ -200,7 +200,7 @@ func TestLowTimeouts(t *testing.T) {
 }
 
 // A database whose default is SERIALIZABLE fails transactions that READ COMMITTED lets
-// through. Over a *sql.DB or somebody's pool that default is in force: such a failure
+// through. Over a *sql.DB or a user's pool that default is in force: such a failure
 // changes nothing, and is asked again.
 func TestSerializable(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ const mallory = `
 	CREATE OPERATOR || (LEFTARG = text, RIGHTARG = bigint, FUNCTION = f4);`
 
 // namesakes puts a function beside each of ours that has a number among its arguments: for an
-// argument whose type is not spelled out, float8 is what PostgreSQL prefers.
+// argument whose type is not spelled out, PostgreSQL prefers float8.
 const namesakes = `DO $$
 	DECLARE
 		f record;
@@ -48,9 +48,9 @@ const namesakes = `DO $$
 		END LOOP;
 	END $$`
 
-// Whoever may create something in a schema of somebody's search_path does not so run code with
-// the rights of those who lock: whatever they do, and by whatever connection. The control is a
-// statement as people write them.
+// A role that may create objects in a schema of a client's search_path cannot run code with the
+// rights of that client: in all that it does, and by any connection. The control is an ordinary
+// statement.
 func TestHostileRole(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -87,11 +87,11 @@ func TestHostileRole(t *testing.T) {
 	}
 	ask[string](t, server.URL(), "SELECT (extract(epoch FROM now()) * 1000000)::text")
 	if ask[int](t, server.URL(), "SELECT count(*) FROM caught WHERE what LIKE '% as postgres'") == 0 {
-		t.Error("the control was not caught: this test catches nobody")
+		t.Error("the control was not caught: this test catches nothing")
 	}
 }
 
-// everything is what a client can have a server do.
+// everything does all that a client can have a server do.
 func everything(t *testing.T, b driver.Backend) {
 	t.Helper()
 	c := testkit.ClientOn(t, b, hasp.WithTTL(calm))
@@ -156,19 +156,19 @@ func everything(t *testing.T, b driver.Backend) {
 	fatal(pglock.Sweep(ctx, b))
 }
 
-// Everything of ours at the server has a path of its own, or is bound when it is created. The
+// Everything of ours at the server has a search_path, or is bound when it is created. The
 // two procedures commit, and cannot have one: they only call what has.
 func TestEveryFunctionHasItsPath(t *testing.T) {
 	t.Parallel()
 	migrated(t, "pathless_")
 	bare := ask[[]string](t, backends.SharedPostgres(t).URL(), `SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname), '{}') FROM pg_proc p
 		WHERE starts_with(p.proname, 'pathless_') AND p.prosqlbody IS NULL AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)`)
-	if got := fmt.Sprint(bare); got != "[pathless_line_up pathless_obtain]" {
-		t.Errorf("without a path of their own: %s", got)
+	if got := fmt.Sprint(bare); got != "[pathless_obtain pathless_queue_up]" {
+		t.Errorf("without a search_path: %s", got)
 	}
 }
 
-// What somebody has put where our tables are to be is not taken for them: his triggers would run
+// A table that another role has put where ours is to be is not taken for it: its triggers would run
 // as each client.
 func TestForeignTables(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestForeignTables(t *testing.T) {
 	defer b.Close()
 	m := b.(driver.Migrator)
 	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "hasp_names") || !strings.Contains(err.Error(), "mallory") {
-		t.Errorf("over a stranger's table: %v", err)
+		t.Errorf("over another role's table: %v", err)
 	}
 	do(t, server.URL(), "ALTER TABLE hasp_names OWNER TO postgres")
 	if _, _, err := m.Migrate(t.Context()); err != nil {

@@ -48,7 +48,7 @@ func TestIsolationOfPools(t *testing.T) {
 		"sql": func() driver.Backend {
 			db := stdlib.OpenDB(*pgxConfig(t, server.URL()))
 			t.Cleanup(func() { db.Close() })
-			// Not to ask is what this is about: nobody would be late who asks all the time.
+			// This is about waiters that do not ask: those that ask all the time are never late.
 			b, err := pglock.NewDB(t.Context(), db, &pglock.Options{Poll: 2 * slack})
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 		}
 		readers = append(readers, l)
 	}
-	// The writer is a client of its own at a direct connection, and so is told, if anybody is.
+	// The writer is another client, with a direct connection, and so is told, if any is.
 	got := queued(t, server.URL(), name, hasp.WithTTL(10*slack))
 	left := make(chan error, 2)
 	blocked := func() int {

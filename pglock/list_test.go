@@ -52,7 +52,7 @@ func TestListLimit(t *testing.T) {
 	}
 }
 
-// Two backends know whether they are one store, by whatever address, library or role; and tell
+// Two backends know whether they are one store, by any address, library or role; and distinguish
 // it from every other.
 func TestIdentity(t *testing.T) {
 	t.Parallel()

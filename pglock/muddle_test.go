@@ -19,9 +19,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A pooler gives a client what was meant for the one before. From then on each answer is that
-// of the request before, so that somebody could be told that he holds what was granted to
-// another name. hasp notices, and does not use the connection again. The control is a client
+// A pooler gives a client the answer to another. From then on each answer is that of the request
+// before, so that a client could be told that it holds what was granted to another name. hasp notices, and does not use the connection again. The control is a client
 // that trusts its connection.
 func TestAnswersOfOthers(t *testing.T) {
 	t.Parallel()
@@ -105,8 +104,7 @@ func answers(t *testing.T, conn *pgx.Conn, n int) []int {
 	return got
 }
 
-// muddler stands between clients and a server, and lets the end of somebody else's answer
-// through to them.
+// muddler is a proxy that lets the end of another client's answer through to its clients.
 type muddler struct {
 	addr string
 	next atomic.Int32 // so many connections begin with it
@@ -116,7 +114,8 @@ type muddler struct {
 	grant   []byte // the last answer that was one, with all around it
 }
 
-var stray = []byte("C\x00\x00\x00\x10DISCARD ALL\x00Z\x00\x00\x00\x05I")
+// foreignAnswer is the end of it.
+var foreignAnswer = []byte("C\x00\x00\x00\x10DISCARD ALL\x00Z\x00\x00\x00\x05I")
 
 func muddle(t *testing.T, server string) *muddler {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -137,10 +136,10 @@ func muddle(t *testing.T, server string) *muddler {
 	return m
 }
 
-// now lets it through to everybody who is connected.
-func (m *muddler) now() { m.tell(stray) }
+// now lets it through to all that are connected.
+func (m *muddler) now() { m.tell(foreignAnswer) }
 
-// again lets the last grant through to everybody.
+// again lets the last grant through to all.
 func (m *muddler) again(t *testing.T) {
 	m.mu.Lock()
 	grant := m.grant
@@ -190,7 +189,7 @@ func (m *muddler) pass(client net.Conn, addr string) {
 	m.clients = append(m.clients, client)
 	m.mu.Unlock()
 	if m.next.Add(-1) >= 0 {
-		_, _ = client.Write(stray)
+		_, _ = client.Write(foreignAnswer)
 	} else {
 		m.next.Store(0)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// Invariant 3: whoever has entered sees everybody in front of it, also when nobody waits for a
-// turn: they spare the server work, and the row's lock is what orders. The control is the
+// Invariant 3: a client that has entered sees all entries ahead, also when none waits for a turn:
+// turns spare the server work, and the row's lock orders. The control is the
 // classical mistake: a number out of a sequence, drawn before the row lock.
-func TestPlacesFollowCommits(t *testing.T) {
+func TestSeqsFollowCommits(t *testing.T) {
 	t.Parallel()
 	noTurns(t, "unturned_")
 	for _, prefix := range []string{"order_", "unturned_"} {
@@ -76,7 +76,7 @@ func migrated(t *testing.T, prefix string) {
 }
 
 // overtaken has many enter one queue at once. Each looks at the queue when it has entered;
-// in the end nobody may stand in front of it whom it did not see then.
+// in the end no entry may be ahead that it did not see then.
 func overtaken(t *testing.T, prefix string) int {
 	const clients, each = 6, 8
 	name := rand.Text()
@@ -198,10 +198,10 @@ func heard(t *testing.T, conn *pgx.Conn, during time.Duration) (n int) {
 	}
 }
 
-// Two queues have the same dead in front, in opposite order, and somebody comes to both at
-// the same moment. A walk that waited for a row which the other is burying would be a
+// Two queues begin with entries of the same dead sessions, in opposite order, and a client comes to
+// each at the same moment. A walk that waited for a row which the other is deleting would be a
 // deadlock; that is the control.
-func TestBuryingDoesNotDeadlock(t *testing.T) {
+func TestRemovalDoesNotDeadlock(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
@@ -224,7 +224,7 @@ func TestBuryingDoesNotDeadlock(t *testing.T) {
 				('y', 1, 'b', '3', 9, 9, '', 0, ''), ('y', 2, 'a', '4', 9, 9, '', 0, '')`))
 		if variant == "waits" {
 			do(t, server.URL(), `DO $$ DECLARE body text := pg_get_functiondef('waits_walk'::regproc); BEGIN
-				IF strpos(body, ' SKIP LOCKED') = 0 THEN RAISE EXCEPTION 'walk buries in another way: %', body; END IF;
+				IF strpos(body, ' SKIP LOCKED') = 0 THEN RAISE EXCEPTION 'walk removes in another way: %', body; END IF;
 				EXECUTE replace(body, ' SKIP LOCKED', ''); END $$`)
 		}
 		before := ask[int64](t, server.URL(), deadlocks)
@@ -252,7 +252,7 @@ func TestBuryingDoesNotDeadlock(t *testing.T) {
 
 const deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
-// Two names may be guarded by one number of 64 bits only if somebody chose the numbers. Then
+// Two names may have one number of 64 bits only if the numbers were chosen. Then
 // the second is refused instead of being a second name of the same lock.
 func TestKeyCollision(t *testing.T) {
 	t.Parallel()
@@ -265,12 +265,12 @@ func TestKeyCollision(t *testing.T) {
 	}
 }
 
-// keyOfOther is what SHA-256 makes of "other".
+// keyOfOther is of the SHA-256 of "other".
 const keyOfOther = -2798553888591940776
 
-// L4: the dead keep nobody out, also while somebody is about to bury them, which may take him a
-// while if they are many. A try waits for that. (It was told that the name was taken.)
-func TestTryBesideBurial(t *testing.T) {
+// L4: dead sessions keep no client out, also while another client is removing them, which may take
+// a while if they are many. A try waits for that. (It was told that the name was taken.)
+func TestTryBesideRemoval(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	c := client(t, server.URL())
@@ -292,7 +292,7 @@ func TestTryBesideBurial(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	select {
 	case err := <-tried:
-		t.Fatalf("while the dead is buried: %v", err)
+		t.Fatalf("while the dead session is removed: %v", err)
 	default:
 	}
 	exec("COMMIT")

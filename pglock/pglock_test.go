@@ -116,8 +116,8 @@ func TestConformanceOthers(t *testing.T) {
 
 // conformanceServer does not wait for the disk, which on a machine with a busy disk would be
 // most of the time; what it remembers of a crash is the matter of TestRestart, on a server with
-// the defaults. Some names are the same in every run of the suite, so each run has tables of its
-// own: these are in the schema locks.
+// the defaults. Some names are the same in every run of the suite, so each run has separate
+// tables: these are in the schema locks.
 func conformanceServer(t *testing.T) (server *backends.Postgres, storeURL string) {
 	server = private(t, "fsync = off")
 	do(t, server.URL(), makeKeeper)
@@ -146,7 +146,7 @@ func conformBound(t *testing.T, storeURL string) {
 }
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no
-// prepared statements, no settings of our own.
+// prepared statements, no settings of ours.
 func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "transaction")
 	t.Parallel()

@@ -13,9 +13,9 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// Behind a pooler, who gives up amid a statement has nothing cancelled: PgBouncer can die of
+// Behind a pooler, a client that gives up amid a statement cancels nothing: PgBouncer can die of
 // a cancel request whose sender goes away, and all its clients with it. The control, pgx by
-// itself, sends one. Whatever was left running ends by itself: the name can be locked after.
+// itself, sends one. What was left running ends by itself: the name can be locked after.
 func TestNothingCancelledThroughPooler(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 // withPrograms adds what random programs do to the way to the server.
 func withPrograms(storeURL string, abreast int, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = abreast
-	if !strings.Contains(storeURL, "strategy=advisory") { // which is the database's, whatever the prefix
+	if !strings.Contains(storeURL, "strategy=advisory") { // which is the database's, with any prefix
 		h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, changed(t, storeURL, "prefix", "other_")) }
 	}
 	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }

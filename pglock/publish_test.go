@@ -38,7 +38,7 @@ func TestLatePublish(t *testing.T) {
 	late.wait(testkit.Context(t), t)
 	cancel()
 	if err := <-first; err == nil {
-		t.Fatal("a request that nobody has read was answered")
+		t.Fatal("a request that was not read was answered")
 	}
 	if err := p.Publish(testkit.Context(t), []byte("the second")); err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// Somebody drops the tables: the holder is told at its next renewal, and the next use
+// The tables are dropped: the holder is told at its next renewal, and the next use
 // creates them again.
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestTablesDropped(t *testing.T) {
 	testkit.Release(t, next)
 }
 
-// Somebody deletes the entry alone: the renewal counts, and misses it. A lock that stays
+// The entry alone is deleted: the renewal counts, and misses it. A lock that stays
 // beside it is the control.
 func TestEntryDeleted(t *testing.T) {
 	t.Parallel()
@@ -112,18 +112,18 @@ func TestEntryDeleted(t *testing.T) {
 	testkit.Release(t, stays)
 }
 
-// L4: a request that the network delivers after its ticket left makes an entry that nobody
-// knows. The session renews it like the others, finds it, and removes it. What the session
+// L4: a request that the network delivers after its ticket left makes an orphan. The
+// session renews it like the others, finds it, and removes it. What the session
 // does know stays: that is the control.
-func TestStrayEntry(t *testing.T) {
+func TestOrphan(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=stray_"))
+	c := client(t, storeURL(t, "prefix=orphan_"))
 	known := testkit.Lock(t, c, "known")
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, `INSERT INTO locks.stray_entries SELECT 'stray', 1, session, 'late', units, capacity, owner, since, value
-		FROM locks.stray_entries WHERE name = 'known'`)
-	testkit.Eventually(t, "the stray entry removed", func() bool {
-		return ask[int](t, serverURL, "SELECT count(*) FROM locks.stray_entries WHERE name = 'stray'") == 0
+	do(t, serverURL, `INSERT INTO locks.orphan_entries SELECT 'orphan', 1, session, 'late', units, capacity, owner, since, value
+		FROM locks.orphan_entries WHERE name = 'known'`)
+	testkit.Eventually(t, "the orphan removed", func() bool {
+		return ask[int](t, serverURL, "SELECT count(*) FROM locks.orphan_entries WHERE name = 'orphan'") == 0
 	})
 	lasts(t, known, T)
 	testkit.Release(t, known)
@@ -163,8 +163,8 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
-// A server with TLS and passwords, from the URL and from a file; whoever does not verify
-// must say so, and a plaintext connection is refused.
+// A server with TLS and passwords, from the URL and from a file; a URL without
+// verification must say so, and a plaintext connection is refused.
 func TestTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	server := backends.StartPostgres(t, backends.PostgresOptions{Password: "hunter2", TLS: true})
@@ -172,7 +172,7 @@ func TestTLSAndPassword(t *testing.T) {
 	for wrong, want := range map[string]error{
 		strings.Replace(server.URL(), "hunter2", "guess", 1):        hasp.ErrInvalidOption,
 		strings.Replace(server.URL(), "verify-full", "disable", 1):  hasp.ErrInvalidOption,
-		strings.Replace(server.URL(), "sslrootcert", "passfile", 1): nil, // a certificate nobody knows
+		strings.Replace(server.URL(), "sslrootcert", "passfile", 1): nil, // an unknown certificate
 	} {
 		_, err := hasp.Open(t.Context(), wrong)
 		if err == nil || want != nil && !errors.Is(err, want) || strings.Contains(err.Error(), "hunter2") {

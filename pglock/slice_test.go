@@ -11,9 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// L2: a slice that ends at the moment at which the server grants the lock leaves no lock behind that
-// nobody knows of. (The statement fails, and a lock of the connection's stays granted: the next
-// slice took it a second time, one release left it held, and nobody got it while that connection
+// L2: a slice that ends at the moment at which the server grants the lock leaves no unknown lock
+// behind. (The statement fails, and a lock of the connection's stays granted: the next
+// slice took it a second time, one release left it held, and no client got it while that connection
 // lived.)
 func TestSliceEndsAsItsTurnComes(t *testing.T) {
 	t.Parallel()
@@ -22,11 +22,11 @@ func TestSliceEndsAsItsTurnComes(t *testing.T) {
 		t.Run(params, func(t *testing.T) {
 			storeURL := with(server.URL(), params)
 			testkit.Release(t, testkit.Lock(t, client(t, storeURL), params)) // the tables are made
-			// What ends the test is that nobody has got the lock for so long: with slices as short as
+			// The test ends when no client has got the lock for so long: with slices as short as
 			// these, a turn may take a busy machine a tenth of a second.
 			ctx, giveUp := context.WithCancelCause(t.Context())
 			defer giveUp(nil)
-			stuck := time.AfterFunc(testkit.Patience, func() { giveUp(fmt.Errorf("nobody got the lock for %s", testkit.Patience)) })
+			stuck := time.AfterFunc(testkit.Patience, func() { giveUp(fmt.Errorf("no client got the lock for %s", testkit.Patience)) })
 			defer stuck.Stop()
 			enough := time.Now().Add(testkit.Patience / 2)
 			var turns sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 )
 
 // T is the TTL of clients whose leases are to expire, lasting of those that must be renewed to
-// last through a test, calm of those whose leases are to last whatever else the machine does, and
+// last through a test, calm of those whose leases are to last on a busy machine, and
 // slack how long is waited for what must come.
 const (
 	T       = 2 * time.Second
@@ -59,7 +59,7 @@ func sqlPool(t testing.TB, addr string) *sql.DB {
 	return db
 }
 
-// byHand is the control: a lock that somebody has written by hand, and still believes in.
+// byHand is the control: a naive lock, whose holder still trusts it.
 func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
 	t.Helper()
 	return naivelock.Hold(testkit.Context(t), t, db, name, T)

@@ -79,23 +79,23 @@ func TestSweepOfBound(t *testing.T) {
 		c := client(t, storeURL)
 		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
 		held := testkit.Lock(t, c, prefix+"held")
-		// Somebody else's, by hand: nobody of ours holds it, but one of ours waits.
-		stranger, err := pgx.Connect(t.Context(), serverURL)
+		// Another program holds it: no client of ours does, but one waits.
+		other, err := pgx.Connect(t.Context(), serverURL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stranger.Close(context.Background())
+		defer other.Close(context.Background())
 		testkit.Release(t, testkit.Lock(t, c, prefix+"waited"))
 		theirs := "BEGIN; SELECT FROM locks." + prefix + "rows WHERE name = '" + prefix + "waited' FOR UPDATE"
 		if strategy == "advisory" {
 			theirs = "SELECT pg_advisory_lock(key) FROM locks." + prefix + "holders WHERE name = '" + prefix + "waited'"
 		}
-		if _, err := stranger.Exec(t.Context(), theirs); err != nil {
+		if _, err := other.Exec(t.Context(), theirs); err != nil {
 			t.Fatal(err)
 		}
-		// By the name of its program: other tests have waiters of their own at this server.
+		// By the name of its program: other tests have waiters at this server, too.
 		next := testkit.Locking(t, client(t, with(storeURL, "application_name="+prefix+"waiter")), prefix+"waited")
-		testkit.Eventually(t, "somebody who waits", func() bool {
+		testkit.Eventually(t, "a waiter", func() bool {
 			return ask[int](t, serverURL, waiting+" AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1)", prefix+"waiter") > 0
 		})
 		due(t, prefix)
@@ -106,7 +106,7 @@ func TestSweepOfBound(t *testing.T) {
 				t.Errorf("%s: %s has %q after sweeping, want %q", strategy, table, got, want)
 			}
 		}
-		stranger.Close(t.Context())
+		other.Close(t.Context())
 		testkit.Release(t, testkit.Granted(t, next))
 		testkit.Release(t, held)
 		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
@@ -156,12 +156,12 @@ func TestSweepIsCheap(t *testing.T) {
 	do(t, serverURL, "INSERT INTO locks.cheap_names (name, seq, used) VALUES ('idle', 1, 0)")
 	sweep(t, storeURL)
 	if ask[int](t, serverURL, idle) == 0 {
-		t.Error("somebody cleaned up a second time within a minute")
+		t.Error("a client cleaned up a second time within a minute")
 	}
 	do(t, serverURL, "UPDATE locks.cheap_schema SET swept = swept - 61000000")
 	sweep(t, storeURL)
 	if ask[int](t, serverURL, idle) != 0 {
-		t.Error("nobody cleaned up a minute later")
+		t.Error("no client cleaned up a minute later")
 	}
 	testkit.Release(t, held)
 }

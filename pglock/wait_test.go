@@ -28,12 +28,12 @@ func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *
 	t.Helper()
 	before := ask[int](t, serverURL, waiting)
 	got := testkit.Locking(t, c, name)
-	testkit.Eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before })
+	testkit.Eventually(t, "a waiter", func() bool { return ask[int](t, serverURL, waiting) > before })
 	return got
 }
 
-// Who waits does not keep the database from being vacuumed: the oldest view that a waiting
-// connection keeps goes on with time. The control is a statement that waits as people write it.
+// A waiter does not keep the database from being vacuumed: the oldest view that a waiting
+// connection keeps goes on with time. The control is a plain statement that waits.
 func TestWaitersAreNoBurden(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -45,7 +45,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 		held := testkit.Lock(t, client(t, storeURL), name)
 		first := waits(t, server.URL(), sliced(t, storeURL, slice), name)
 		second := waits(t, server.URL(), sliced(t, storeURL, slice), name)
-		// Of those who wait, not of him who holds: a transaction that has locked a row has a number.
+		// Of the waiters, not of the holder: a transaction that has locked a row has a number.
 		oldest := func() int64 {
 			return ask[int64](t, server.URL(), `SELECT coalesce(min(backend_xmin::text::bigint), 0) FROM pg_stat_activity
 				WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)`)
@@ -64,7 +64,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 			testkit.Eventually(t, params+": views that go on", func() bool { return oldest() > seen })
 		}
 		testkit.Release(t, held)
-		for range 2 { // without tables nobody has a place between two slices: either comes first
+		for range 2 { // without tables there are no positions between two slices: either comes first
 			select {
 			case l := <-first:
 				testkit.Release(t, l)
@@ -96,9 +96,9 @@ func TestWaitersAreNoBurden(t *testing.T) {
 	}
 }
 
-// L5: nobody loses his place by that. Some wait, for many slices; those who came later do not
-// pass; and who gives up leaves no gap.
-func TestPlacesAreKept(t *testing.T) {
+// L5: no waiter loses its position by that. Some wait, for many slices; those that came later do
+// not pass; and one that gives up leaves no gap.
+func TestPositionsAreKept(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, strategy := range boundStrategies {
@@ -132,7 +132,7 @@ func order(t *testing.T, serverURL, params, name string) string {
 			}
 		})
 		// A slice that ends is not waiting for a moment.
-		testkit.Eventually(t, "somebody who waits", func() bool { return ask[int](t, serverURL, waiting) > before || stands(t, serverURL) > i })
+		testkit.Eventually(t, "a waiter", func() bool { return ask[int](t, serverURL, waiting) > before || stands(t, serverURL) > i })
 		if i == 1 || i == 4 {
 			gaveUp = append(gaveUp, cancel)
 		}
@@ -162,8 +162,8 @@ func stands(t *testing.T, serverURL string) int {
 	return ask[int](t, serverURL, `SELECT count(DISTINCT pid)::int FROM pg_locks l WHERE l.locktype = 'advisory' AND objsubid = 2 AND granted AND mode = 'ExclusiveLock'`)
 }
 
-// Somebody who only tries is not held up by those who gave up, and those who come after many
-// who gave up do not go through them all.
+// A try is not held up by waiters that gave up, and those that come after many that gave up do not
+// go through them all.
 func TestManyGaveUp(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -197,10 +197,11 @@ func TestManyGaveUp(t *testing.T) {
 	}
 }
 
-// Who finds many places free counts them as served, and may then find the lock taken and wait for
-// his turn to draw a place. Whoever has the turn wants the same row: so the row is only changed
-// by whoever has the turn as well. (The two waited for each other until the server ended one.)
-func TestPlacesAreCountedInTurn(t *testing.T) {
+// A client that finds many positions free counts them as served, and may then find the lock taken
+// and wait for its turn to draw a position. The client that has the turn wants the same row: so the
+// row is only changed with the turn as well. (The two waited for each other until the server ended
+// one.)
+func TestPositionsAreCountedInTurn(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	storeURL := with(server.URL(), "strategy=advisory")
@@ -216,6 +217,6 @@ func TestPlacesAreCountedInTurn(t *testing.T) {
 	testkit.Release(t, held)
 	testkit.Release(t, testkit.Granted(t, next))
 	if n := ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_queues WHERE name = 'a'"); n > 11 {
-		t.Errorf("%d places are looked at", n)
+		t.Errorf("%d positions are checked", n)
 	}
 }

@@ -35,7 +35,9 @@ var plain = []string{
 	"internal/runtests",
 	"internal/testkit",
 	"interop",
+	"mysqllock",
 	"otelhasp",
+	"pglock",
 	"promhasp",
 }
 
