@@ -67,14 +67,12 @@ func (x *examination) number(values map[string]string, name string) int {
 	return n
 }
 
-func (x *examination) mariadb() bool { return strings.Contains(x.variables["version"], "MariaDB") }
-
 func (x *examination) version() {
 	name, least := "MySQL", [2]int{8, 0}
-	if x.mariadb() {
+	v := x.variables["version"]
+	if strings.Contains(v, "MariaDB") {
 		name, least = "MariaDB", [2]int{10, 6}
 	}
-	v := x.variables["version"]
 	x.add(driver.Info, "version", name+" "+v, "")
 	var is [2]int
 	_, _ = fmt.Sscanf(v, "%d.%d", &is[0], &is[1])
@@ -100,7 +98,7 @@ func (x *examination) proxy() {
 		if x.store.opts.Strategy != StrategyTable {
 			level, cure = driver.Bad, "connect to the server itself, or use the strategy table"
 		}
-		x.add(level, "proxy", "statements of one connection are executed on several: a proxy stands between", cure)
+		x.add(level, "proxy", "statements of one connection are executed on several: there is a proxy in between", cure)
 	}
 }
 

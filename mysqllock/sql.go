@@ -58,11 +58,11 @@ func statement(text string, args ...any) string {
 // program's transaction on our tables, or a conflict between Galera's nodes, can.
 const deadlocks = 8
 
-// each runs a statement and calls scan for its rows. It repeats what the server says it has
-// undone, and nothing else: any other error may mean that it was done.
-func each(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) error {
+// repeat repeats what the server says it has undone, and nothing else: any other error may mean
+// that it was done.
+func repeat(ctx context.Context, do func() error) error {
 	for attempt := 0; ; attempt++ {
-		err := once(ctx, q, text, scan)
+		err := do()
 		if !undone(err) || attempt == deadlocks {
 			return err
 		}
@@ -72,6 +72,11 @@ func each(ctx context.Context, q querier, text string, scan func(*sql.Rows) erro
 		case <-time.After(rand.N(time.Millisecond << attempt)):
 		}
 	}
+}
+
+// each runs a statement and calls scan for its rows.
+func each(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) error {
+	return repeat(ctx, func() error { return once(ctx, q, text, scan) })
 }
 
 func once(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) error {
@@ -106,17 +111,16 @@ func row(ctx context.Context, q querier, text string, into ...any) error {
 }
 
 // run executes a statement and returns how many rows it changed.
-func run(ctx context.Context, q querier, text string) (int64, error) {
-	for attempt := 0; ; attempt++ {
+func run(ctx context.Context, q querier, text string) (n int64, err error) {
+	err = repeat(ctx, func() error {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return err
 		}
 		r, err := q.ExecContext(ctx, text)
 		if err == nil {
-			return r.RowsAffected()
+			n, err = r.RowsAffected()
 		}
-		if err = explain(ctx, err); !undone(err) || attempt == deadlocks {
-			return 0, err
-		}
-	}
+		return explain(ctx, err)
+	})
+	return n, err
 }

@@ -33,7 +33,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case saidBusy:
 		return pushqueue.Answer{State: pushqueue.Busy, Holder: a.holder}, nil
 	case saidMismatch:
-		return pushqueue.Answer{}, mismatch(t.Request, a.capacity)
+		return pushqueue.Answer{}, &driver.MismatchError{Name: t.Request.Name, Want: t.Request.Capacity, Found: a.capacity}
 	case saidGone:
 		return pushqueue.Answer{State: pushqueue.Gone}, nil
 	}
@@ -41,11 +41,6 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
 	}
 	return pushqueue.Answer{State: pushqueue.Waits, Seq: a.seq, Retry: s.retry()}, nil
-}
-
-// mismatch is the error for a name in use with another capacity.
-func mismatch(r driver.Request, found int64) error {
-	return &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: found}
 }
 
 // errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if

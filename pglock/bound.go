@@ -2,8 +2,6 @@ package pglock
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,11 +53,6 @@ func newGrant(seq *int64, holder *string) grant {
 	}
 	return g
 }
-
-var errNoRow = errors.New("the row of the lock was removed while it was made")
-
-// quote writes a string constant.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 func newBound(d *dialer, pool runner, closePool func(), o Options, k kind) *bound {
 	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, kind: k, slice: slice}

@@ -2,7 +2,9 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -87,11 +89,12 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 		// A new name, or one that was swept. Its row is made and committed before it is locked:
 		// one that is made in the open transaction is invisible to all others, and so each
 		// client would lock a different row.
-		if err := c.script(ctx, b.naming.sql("SELECT hasp_row("+quote(name)+"::pg_catalog.text)")); err != nil {
+		quoted := "'" + strings.ReplaceAll(name, "'", "''") + "'"
+		if err := c.script(ctx, b.naming.sql("SELECT hasp_row("+quoted+"::pg_catalog.text)")); err != nil {
 			return false, err
 		}
 	}
-	return false, errNoRow
+	return false, errors.New("the row of the lock was removed while it was made")
 }
 
 // release ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;

@@ -34,10 +34,10 @@ CREATE TABLE IF NOT EXISTS {p}sessions (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- granted is NULL while the entry waits, 0 if it has held since it entered, and else the number
--- of the grant, as its session's grants counts them. turn is the value that departures must reach before
--- it can be granted, or less: it says how closely a waiter has to listen, and nothing else.
--- edition makes each publication a change: a row that is overwritten with what it had counts as
--- not found.
+-- of the grant, as its session's grants counts them. turn is the value that departures must reach
+-- before it can be granted, or less: it says how closely a waiter has to listen, and nothing
+-- else. edition makes each publication a change: a row that is overwritten with what it had counts
+-- as not found.
 CREATE TABLE IF NOT EXISTS {p}entries (
   name VARBINARY(512) NOT NULL,
   seq BIGINT UNSIGNED NOT NULL,
@@ -58,8 +58,8 @@ CREATE TABLE IF NOT EXISTS {p}entries (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- For the strategies getlock and row: the tokens, and the entry that drew the last. It is written
--- while the lock is held and does not say whether it still is. lock_name is the name that GET_LOCK was
--- called with.
+-- while the lock is held and does not say whether it still is. lock_name is the name
+-- that GET_LOCK was called with.
 CREATE TABLE IF NOT EXISTS {p}bound (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
@@ -454,8 +454,8 @@ BEGIN
 END
 //
 -- draw gives a token to the client that has the lock, and commits it. It is drawn after the lock
--- is taken: one drawn before could be given to a later holder than a greater one. p_lock is the name that
--- GET_LOCK was called with, or NULL.
+-- is taken: one drawn before could be given to a later holder than a greater one. p_lock is the
+-- name that GET_LOCK was called with, or NULL.
 DROP PROCEDURE IF EXISTS {p}draw_1
 //
 CREATE PROCEDURE {p}draw_1(
