@@ -25,7 +25,7 @@ func (s *rows) acquire(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	return p, err
 }
 
-// free ends the transaction, in which nothing was changed. It is there for as long as its
+// release ends the transaction, in which nothing was changed. It is there for as long as its
 // connection is: the server ends it in no other way.
 func (*rows) release(ctx context.Context, c *sql.Conn, _ string) (bool, error) {
 	_, err := run(ctx, c, "ROLLBACK")

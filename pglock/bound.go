@@ -19,9 +19,9 @@ type bound struct {
 
 	slice time.Duration // for how long a statement waits
 
-	mu   sync.Mutex
-	idle []*pgxLink // that hold nothing; at most opts.Connections
-	shut bool
+	mu     sync.Mutex
+	idle   []*pgxLink // that hold nothing; at most opts.Connections
+	closed bool
 }
 
 // kind is how a connection holds.
@@ -122,7 +122,7 @@ func (b *bound) link(ctx context.Context) (*pgxLink, error) {
 // keep takes a connection back that holds nothing.
 func (b *bound) keep(c *pgxLink) {
 	b.mu.Lock()
-	if !b.shut && len(b.idle) < b.opts.Connections && !c.broken() {
+	if !b.closed && len(b.idle) < b.opts.Connections && !c.broken() {
 		b.idle = append(b.idle, c)
 		b.mu.Unlock()
 		return
@@ -145,7 +145,7 @@ func (b *bound) dropIdle() {
 // Close ends the connections that hold nothing; those that held ended with their sessions.
 func (b *bound) Close() error {
 	b.mu.Lock()
-	b.shut = true
+	b.closed = true
 	b.mu.Unlock()
 	b.dropIdle()
 	b.closePool()

@@ -209,3 +209,19 @@ func TestTransactionPoolerRefused(t *testing.T) {
 		t.Error("a session pooler passes notifications on, and no client listens")
 	}
 }
+
+// Strategy row makes the row of a name that contains what stands for our schema and prefix in our
+// statements, and of one that would end a string constant, also for a role whose strings have
+// backslash escapes.
+func TestRowOfAnyName(t *testing.T) {
+	t.Parallel()
+	serverURL := backends.SharedPostgres(t).URL()
+	do(t, serverURL, "CREATE ROLE escapes LOGIN SUPERUSER; ALTER ROLE escapes SET standard_conforming_strings = off")
+	c := client(t, with(as(serverURL, "escapes"), "strategy=row", "prefix=any_name_"))
+	for _, name := range []string{"of hasp_names", `of "hasp_names"`, "it's", `\'; SELECT 1/0; --`} {
+		testkit.Release(t, testkit.Lock(t, c, name))
+		if ask[int](t, serverURL, "SELECT count(*) FROM any_name_rows WHERE name = $1", name) != 1 {
+			t.Errorf("no row has the name %q", name)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -89,8 +88,8 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 		// A new name, or one that was swept. Its row is made and committed before it is locked:
 		// one that is made in the open transaction is invisible to all others, and so each
 		// client would lock a different row.
-		quoted := "'" + strings.ReplaceAll(name, "'", "''") + "'"
-		if err := c.script(ctx, b.naming.sql("SELECT hasp_row("+quoted+"::pg_catalog.text)")); err != nil {
+		// (It is made once: a statement that is prepared for it would be a round trip more.)
+		if err := one(ctx, plainly(c.conn), b.naming.sql("SELECT hasp_row($1::pg_catalog.text)::pg_catalog.text"), []any{name}, new(string)); err != nil {
 			return false, err
 		}
 	}
