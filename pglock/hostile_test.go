@@ -174,7 +174,7 @@ func TestForeignTables(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
-	do(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0)`)
+	do(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0, used bigint DEFAULT 0)`)
 	b := testkit.Open(t, server.URL())
 	defer b.Close()
 	m := b.(driver.Migrator)

@@ -100,7 +100,7 @@ func TestSweepOfBound(t *testing.T) {
 		})
 		due(t, prefix)
 		sweep(t, storeURL)
-		for table, want := range map[string]string{"holders": "held waited", "lines": "waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
+		for table, want := range map[string]string{"holders": "held waited", "queues": "waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
 			left := ask[[]string](t, serverURL, fmt.Sprintf("SELECT coalesce(array_agg(replace(name, '%s', '') ORDER BY name), '{}') FROM locks.%s%s", prefix, prefix, table))
 			if got := strings.Join(left, " "); got != want {
 				t.Errorf("%s: %s has %q after sweeping, want %q", strategy, table, got, want)
