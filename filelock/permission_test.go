@@ -31,7 +31,11 @@ func asNobody(t *testing.T, test string) {
 	}
 	copied := filepath.Join(dir, "test")
 	const nobody = 65534
-	if err := os.WriteFile(copied, b, 0o755); err != nil {
+	// A process that is forked meanwhile would keep the file open, and then it cannot be run.
+	syscall.ForkLock.RLock()
+	err = os.WriteFile(copied, b, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{dir, copied} {
