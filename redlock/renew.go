@@ -104,7 +104,7 @@ func (r *renewal) answer(ctx context.Context) (time.Duration, error) {
 	if over := ctx.Err(); err != nil && over != nil {
 		err = fmt.Errorf("%w: %w", over, err)
 	}
-	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: err, Apart: r.apart}
+	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: err, ServerFailed: r.apart}
 	s.mu.Lock()
 	for _, t := range r.all {
 		if !t.held {
