@@ -14,9 +14,9 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// identity identifies a store, by whatever address it is reached. It is a random text in a key of
-// the store, and not an address: a server has many addresses, a Sentinel set and a cluster have
-// several servers, and a client library need not tell where it is connected. If the locks have a
+// identity identifies a store, however it is reached. It is a random text in a key of the store,
+// and not an address: a server has many addresses, a Sentinel set and a cluster have several
+// servers, and a client library need not tell where it is connected. If the locks have a
 // prefix, the key has it too, so that one permission covers both.
 //
 // The key has no expiry: two processes that know different texts for one store would take
@@ -33,7 +33,7 @@ type identity struct {
 	close context.CancelFunc
 
 	mu        sync.Mutex
-	known     string // the server's part, if anybody has asked
+	known     string // the server's part, once Identity was called
 	restoring bool
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Entries are in the order of their Seqs, however far these are from each other. (Where an int
-// has 32 bits, the difference was cut.)
+// Entries are in the order of their Seqs, however far apart. (With an int of 32 bits the
+// difference was truncated.)
 func TestListOrder(t *testing.T) {
 	list, err := parseEntries("a", "5", map[string]string{
 		"queue": "3 3 3 9 1 0",
