@@ -186,7 +186,7 @@ func TestIdentityEndsWithClose(t *testing.T) {
 	defer client.Close()
 	restoring := func() bool {
 		stacks := make([]byte, 4<<20)
-		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).remind.func")
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).restore.func")
 	}
 	for _, strategy := range []redislock.Strategy{redislock.StrategyQueue, redislock.StrategySetNX} {
 		b, err := redislock.New(client, &redislock.Options{Strategy: redislock.Strategy(strategy)})
@@ -196,10 +196,10 @@ func TestIdentityEndsWithClose(t *testing.T) {
 		must(t, err)
 		must(t, server.Pause())
 		_, _ = s.KeepAlive(t.Context()) // nothing is held
-		testkit.Eventually(t, "somebody who reminds the server", restoring)
+		testkit.Eventually(t, "a goroutine that restores the identity", restoring)
 		must(t, s.Close(t.Context()))
 		must(t, b.Close())
-		testkit.Eventually(t, "nobody left who does", func() bool { return !restoring() })
+		testkit.Eventually(t, "no such goroutine", func() bool { return !restoring() })
 		must(t, server.Resume())
 	}
 }

@@ -89,15 +89,15 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 	return time.UnixMicro(us)
 }
 
-// throttle passes perSecond bytes a second to the server, with timers of any precision: the pause
-// after each slice of a chunk is measured.
+// throttle passes perSecond bytes a second to the server, with timers of any precision: the slices
+// are adjusted to the measured rate.
 func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 	const step = 250 * time.Millisecond
 	slice := perSecond / 500
 	for before, at := net.Stats().Up, time.Now(); ctx.Err() == nil; time.Sleep(step) {
 		now := net.Stats().Up
 		rate := (now.Delivered - before.Delivered) * int64(time.Second) / max(int64(time.Since(at)), 1)
-		if now.Waiting() > 0 && rate > 0 { // else it was not the network that was slow
+		if now.Waiting() > 0 && rate > 0 { // otherwise the network was not the slow part
 			slice = min(max(slice*perSecond/rate, slice/2, 10), slice*2)
 		}
 		net.Set(faultnet.Up, faultnet.Rule{Slice: int(slice)})
