@@ -141,8 +141,8 @@ func TestRestartedEmpty(t *testing.T) {
 }
 
 // A clock that jumps ahead expires keys early: at a minority that is repaired by the next
-// renewal, at a majority it is the loss that the documentation warns of, which is told. The
-// jump is made by PEXPIRE, which is what it comes to for a key.
+// renewal, at a majority it is the loss that the documentation warns of, which is reported.
+// PEXPIRE has the effect of the jump on a key.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -167,8 +167,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// L3: cancelling returns at once, whatever the servers do. L4: what a cancelled attempt left
-// with servers that could not be reached is gone within a TTL after they are back.
+// L3: cancelling returns at once, also while the servers hang. L4: the keys that a cancelled
+// attempt left at unreachable servers are gone within a TTL after they are back.
 func TestCancelWhileServersHang(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})

@@ -149,7 +149,7 @@ func TestTLS(t *testing.T) {
 	u.Host = u.Host[1:]
 	_, err := hasp.Open(t.Context(), u.String()+"?ca="+url.QueryEscape(ca[0]))
 	if err == nil || strings.Contains(err.Error(), "p@ss") {
-		t.Errorf("servers that nobody vouches for: %v", err)
+		t.Errorf("servers with an unknown authority: %v", err)
 	}
 	together := joinFiles(t, ca)
 	c := client(t, u.String()+"?ca="+url.QueryEscape(together))

@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// T is the TTL of clients whose locks are to be lost, and calm of those whose locks are to
-// last whatever else the machine does. slack is what a loaded machine may take longer.
+// T is the TTL of clients whose locks are to be lost, and calm of those whose locks must last
+// however busy the machine is. slack is how much longer a busy machine may take.
 const (
 	T     = 2 * time.Second
 	calm  = 6 * T

@@ -41,7 +41,7 @@ type ticket struct {
 	announced  announcements
 }
 
-// claim is what is known of our key at one server.
+// claim is the state of our key at one server, as far as we know.
 type claim uint8
 
 const (

@@ -23,8 +23,8 @@ func pttl(t *testing.T, n *backends.Redis, key string) time.Duration {
 }
 
 // S4: the published validity, T less what has elapsed less the drift. Trust ends at least
-// 1 % of T and the guard before the key does on a majority, whatever the requests took. With
-// a TTL this long the drift is a second, and missing it could not be taken for slowness.
+// 1 % of T and the safety margin before the keys of a majority, however long the requests took.
+// With a TTL this long the drift is a second, and missing it could not be taken for slowness.
 func TestValidity(t *testing.T) {
 	t.Parallel()
 	const ttl, guard = 100 * time.Second, 50 * time.Millisecond
