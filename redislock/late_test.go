@@ -75,15 +75,15 @@ func TestLatePublish(t *testing.T) {
 		t.Errorf("the confirmed value has become %q", got)
 	}
 
-	heir := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
-	_, err = heir.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
+	importer := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
+	_, err = importer.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	if got := value(); got != "new: confirmed" {
 		t.Errorf("handed on with the value %q", got)
 	}
-	must(t, publish(heir, "the heir's"))
+	must(t, publish(importer, "the importer's"))
 	late()
-	if got := value(); got != "the heir's" {
+	if got := value(); got != "the importer's" {
 		t.Errorf("the importer's value has become %q", got)
 	}
 }
