@@ -31,10 +31,10 @@ const wallSlack = 5 * time.Millisecond
 func since(t instant) (elapsed, suspended time.Duration) {
 	n := time.Now()
 	mono, wall := n.Sub(t.at), n.Round(0).Sub(t.at.Round(0))
-	return judge(mono, wall, func() time.Duration { return bootTime() - t.boot })
+	return compareClocks(mono, wall, func() time.Duration { return bootTime() - t.boot })
 }
 
-func judge(mono, wall time.Duration, boot func() time.Duration) (elapsed, suspended time.Duration) {
+func compareClocks(mono, wall time.Duration, boot func() time.Duration) (elapsed, suspended time.Duration) {
 	if diff := wall - mono; -wallSlack < diff && diff < wallSlack {
 		return mono, 0
 	}
