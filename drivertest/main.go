@@ -62,8 +62,15 @@ type report struct {
 	Token uint64    `json:",omitempty"`
 	Error string    `json:",omitempty"`
 	Lost  bool      `json:",omitempty"` // Error wraps ErrLost
+	Doubt bool      `json:",omitempty"` // Error wraps ErrUnknown
 	Held  bool      `json:",omitempty"`
 	Last  time.Time `json:",omitzero"` // just before the last call of Held that said yes
+}
+
+// with adds an error.
+func (r report) with(err error) report {
+	r.Error, r.Lost, r.Doubt = err.Error(), errors.Is(err, hasp.ErrLost), errors.Is(err, hasp.ErrUnknown)
+	return r
 }
 
 // worker is a child process: one client that follows orders until its input ends, as it does when
@@ -129,13 +136,13 @@ func (w *worker) obey(o order) {
 	case "release":
 		r := report{Event: "released"}
 		if err := w.lease.Release(context.Background()); err != nil {
-			r.Error, r.Lost = err.Error(), errors.Is(err, hasp.ErrLost)
+			r = r.with(err)
 		}
 		w.tell(r)
 	case "export":
 		text, err := w.lease.Export()
 		if err != nil {
-			w.tell(report{Event: "failed", Error: err.Error()})
+			w.tell(report{Event: "failed"}.with(err))
 			return
 		}
 		w.tell(report{Event: "exported", Text: text})
@@ -161,7 +168,7 @@ func (w *worker) identity() report {
 func (w *worker) lock(name string) {
 	l, err := w.client.Mutex(name).Lock(context.Background())
 	if err != nil {
-		w.tell(report{Event: "failed", Error: err.Error()})
+		w.tell(report{Event: "failed"}.with(err))
 		return
 	}
 	w.mu.Lock()
@@ -188,7 +195,7 @@ func (w *worker) increment(o order) {
 	done := report{Event: "done"}
 	for range o.Times {
 		if err := w.once(o); err != nil {
-			done.Error = err.Error()
+			done = done.with(err)
 			break
 		}
 	}

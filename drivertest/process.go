@@ -89,6 +89,7 @@ func (p *process) hears(event string) report {
 			case r.Event == event:
 				return r
 			case r.Event != "waiting" && r.Event != "requeued":
+				p.starved(r)
 				p.env.Fatalf("the child says %+v, and not %q", r, event)
 			}
 		case <-timeout:
@@ -107,11 +108,19 @@ func (p *process) quiet(event, why string) {
 				return
 			}
 			if r.Event == event {
+				p.starved(r)
 				p.env.Fatalf("%s: yet the child says %+v", why, r)
 			}
 		default:
 			return
 		}
+	}
+}
+
+// starved records it if a child reports that its session has expired under it.
+func (p *process) starved(r report) {
+	if (r.Lost || r.Doubt) && p.env.trial != nil {
+		p.env.trial.starve()
 	}
 }
 

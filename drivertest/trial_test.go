@@ -26,6 +26,19 @@ func TestTrials(t *testing.T) {
 				r.Fatal("wrong")
 			}
 		}, 2, false},
+		{"in doubt once", func(r *trial, n int) {
+			if n == 1 {
+				(&env{TB: r, trial: r}).must(nil, fmt.Errorf("trial_test.go: %w", hasp.ErrUnknown))
+			}
+		}, 2, false},
+		{"busy always", func(r *trial, _ int) { (&env{TB: r, trial: r}).must(nil, hasp.ErrBusy) }, 1, true},
+		{"a child in doubt once", func(r *trial, n int) {
+			if n == 1 {
+				p := &process{env: &env{TB: r, trial: r}, heard: make(chan report, 1)}
+				p.heard <- report{Event: "done"}.with(hasp.ErrUnknown)
+				p.quiet("done", "it was to count for ever")
+			}
+		}, 2, false},
 		{"starved and right", func(r *trial, _ int) { r.starve() }, 1, false},
 		{"starved always", func(r *trial, _ int) { r.starve(); r.Fatal("wrong") }, trials, true},
 		{"violated", func(r *trial, _ int) { r.starve(); (&env{TB: r, trial: r}).violated("two hold") }, 1, true},

@@ -121,14 +121,15 @@ func (r *run) patienceLocked() time.Duration {
 
 const longest = 1<<63 - 1
 
-// answers reports whether the stores do, and no later than a member that was stopped makes them. On
-// a busy machine they stop at times, and a waiter that has asked them and has no answer does not
-// sleep.
+// answers reports whether the stores do, and no later than a member that was stopped makes them: to
+// requests that write. On a busy machine they stop at times, with their disk, and a waiter that has
+// asked them and has no answer does not sleep.
 func (r *run) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), r.base+time.Second)
 	defer cancel()
 	for _, c := range r.operators {
-		if _, err := c.Inspect(ctx, r.name(0)); err != nil {
+		l, err := c.Mutex(r.name(0) + "/answers").TryLock(ctx)
+		if err != nil || l.Release(ctx) != nil {
 			return false
 		}
 	}
