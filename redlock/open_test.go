@@ -18,7 +18,7 @@ import (
 	"github.com/hasplock/hasp/redlock"
 )
 
-// What is wrong with a URL is said before anything is connected to, without its secrets.
+// A wrong URL is an error before any connection, which shows no secret of it.
 func TestRefusedURLs(t *testing.T) {
 	t.Parallel()
 	for storeURL, want := range map[string]string{

@@ -65,8 +65,8 @@ func TestReleaseEverywhere(t *testing.T) {
 	testkit.Eventually(t, "the key on none", nowhere(t, nodes, "a"))
 }
 
-// L4: a minority receives a request only after the lock was released: what they then grant is given
-// back as well, long before its TTL of a minute. That they do grant it is the control.
+// L4: a minority receives a request only after the lock was released: its grants are released, too,
+// long before the TTL of a minute. That the minority does grant is the control.
 func TestGrantAfterRelease(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)

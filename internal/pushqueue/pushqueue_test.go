@@ -27,7 +27,7 @@ type store struct {
 	leave  func(t *ticket, again bool) error
 	number uint64
 	asked  []pushqueue.Mode
-	gone   []string // what the session has told
+	gone   []string // the losses that the session has reported
 }
 
 func (s *store) Enter(_ context.Context, _ *ticket, mode pushqueue.Mode) (answer, error) {
@@ -208,7 +208,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An eviction is told if it is of this entry, and ends its Wait.
+// An eviction is reported if it is of this entry, and ends its Wait.
 func TestEvicted(t *testing.T) {
 	s := open(says(waits))
 	k := s.ticket("me")
@@ -296,7 +296,7 @@ func TestRenewed(t *testing.T) {
 	kept, lost := enter("kept", 3), enter("lost", 5)
 	known, err := s.Known()
 	if err != nil || !known.Agrees(2, 3^5) || known.Agrees(1, 3^5) || known.Agrees(2, 3) {
-		t.Errorf("two entries are not what is known: %v", err)
+		t.Errorf("two entries do not agree with the known state: %v", err)
 	}
 	since := enter("since", 9)
 	orphans := s.Renewed(known, "there", map[string]string{"kept": "name"})

@@ -127,7 +127,7 @@ func (s *Session[E]) Message(text string) {
 	id, number, _ := strings.Cut(text, " ")
 	seq, err := strconv.ParseInt(number, 10, 64)
 	switch {
-	case err != nil || seq == 0: // not ours; anybody can publish
+	case err != nil || seq == 0: // not ours; any client can publish
 	case seq > 0:
 		s.Granted(id, uint64(seq))
 	default:
