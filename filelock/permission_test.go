@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// asOtherUser runs a test again as another user, who has less permission than root.
+// asOtherUser runs a test again as another user, which has less permission than root.
 func asOtherUser(t *testing.T, test string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -31,7 +31,11 @@ func asOtherUser(t *testing.T, test string) {
 	}
 	copied := filepath.Join(dir, "test")
 	const otherUser = 65534
-	if err := os.WriteFile(copied, b, 0o755); err != nil {
+	// A process that is forked meanwhile would keep the file open, and then it cannot be run.
+	syscall.ForkLock.RLock()
+	err = os.WriteFile(copied, b, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{dir, copied} {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // instance is the common interface of every kind of server.
@@ -94,5 +95,23 @@ func TestReservedPortsAreDistinct(t *testing.T) {
 			}
 			_ = l.Close()
 		}
+	}
+}
+
+// A port that is in use for a moment, by a process that has been forked and is not another program
+// yet, keeps no server from starting.
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	r := StartRedis(t, RedisOptions{})
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", r.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { l.Close() })
+	if err := r.Restart(); err != nil {
+		t.Error(err)
 	}
 }

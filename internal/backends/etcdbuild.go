@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // buildEtcd builds etcdserver, a separate module, once per process and returns the program. An
@@ -62,6 +63,9 @@ func copyProgram(to, from string) error {
 		return err
 	}
 	defer in.Close()
+	// A process that is forked meanwhile would keep the file open, and then it cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"syscall"
 )
 
 // Ports are taken from below the range that the kernel gives to outgoing connections
@@ -47,6 +48,9 @@ func reserve(port int) net.Listener {
 	if err != nil {
 		return nil // another test has it
 	}
+	// A process that is forked meanwhile would keep the port in use until it is another program.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", local(port))
 	if err != nil {
 		_ = reservation.Close()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -66,6 +67,22 @@ func (p *Process) Restart() error {
 	if err := p.end(p.command.stop); err != nil {
 		return err
 	}
+	for n := 1; ; n++ {
+		err := p.launch()
+		if err == nil || n == starts || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			return err
+		}
+		time.Sleep(10 * pollEvery)
+	}
+}
+
+// starts is how often a server is started whose port is in use. A process that this one has forked
+// keeps our sockets until it becomes another program, which may take a busy machine a while: that of
+// reserve, or what the server before had.
+const starts = 20
+
+// launch starts the server and waits until it serves. p.mu is held.
+func (p *Process) launch() error {
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
@@ -14,11 +16,23 @@ func Open(t testing.TB, storeURL string) driver.Backend {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	b, err := driver.Open(ctx, storeURL)
+	b, err := again(ctx, func() (driver.Backend, error) { return driver.Open(ctx, storeURL) })
 	if err != nil {
 		t.Fatalf("open %s: %v", storeURL, err)
 	}
 	return b
+}
+
+// again opens until it succeeds, or is told that it never will: a store on a busy machine may not
+// answer as soon as its driver demands.
+func again[T any](ctx context.Context, open func() (T, error)) (T, error) {
+	for {
+		opened, err := open()
+		if err == nil || ctx.Err() != nil || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrRefused) {
+			return opened, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // Client is a client of the store at a URL, closed at the test's end.
@@ -26,7 +40,7 @@ func Client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	c, err := hasp.Open(ctx, storeURL, opts...)
+	c, err := again(ctx, func() (*hasp.Client, error) { return hasp.Open(ctx, storeURL, opts...) })
 	return closed(t, c, err)
 }
 
