@@ -46,14 +46,15 @@ var reasons = map[string]string{
 
 // mayImport lists what each package's code (not its tests) may import beside the
 // standard library: packages of ours as "./path", the root as ".", others by module.
-// Transitive imports need no list: each package of ours that a package imports has its line.
+// Transitive imports need no list of their own: whatever of ours a package imports is
+// held to its own line.
 var mayImport = map[string][]string{
-	// A program that imports hasp gets no client library that it did not ask for.
+	// Whoever imports hasp gets no client library that they did not ask for.
 	".":         {"./driver"},
 	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
 	// A fence is written for one client and links no other's. Those whose resource has
-	// names encode the lock's name as drivers do.
+	// names of its own encode the lock's as drivers do.
 	"./fencing/filefence":          {"./fencing", "./internal/fstype"},
 	"./fencing/httpfence":          {"./fencing"},
 	"./fencing/sqlfence":           {"./fencing", "./fencing/internal/retry"},
@@ -79,15 +80,15 @@ var mayImport = map[string][]string{
 	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
-	// How drivers wake their waiters.
+	// How drivers wake whoever waits.
 	"./internal/signal": {},
 	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
 	"./internal/pushqueue": {"./driver", "./internal/signal"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
-	// separate package, so that no other program links go-redis.
+	// package of its own, so that nobody else links that.
 	"./internal/redisconn": {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
-	"./internal/keepalive": {"./driver"},             // the answer of a renewal that has not reached every entry, for both
+	"./internal/keepalive": {"./driver"},             // what a renewal says that has not reached every entry, for both
 	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
 
