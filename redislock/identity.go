@@ -57,21 +57,21 @@ func (a *oneKey) Identity(ctx context.Context) (string, error) { return a.identi
 
 func (id *identity) get(ctx context.Context) (string, error) {
 	id.mu.Lock()
-	told := id.known
+	text := id.known
 	id.mu.Unlock()
-	if told == "" {
+	if text == "" {
 		var err error
-		if told, err = id.request(ctx, strings.ToLower(rand.Text()), "take"); err != nil {
+		if text, err = id.request(ctx, strings.ToLower(rand.Text()), "take"); err != nil {
 			return "", err
 		}
 		id.mu.Lock()
 		if id.known == "" {
-			id.known = told
+			id.known = text
 		}
-		told = id.known
+		text = id.known
 		id.mu.Unlock()
 	}
-	return "redis/" + told + "/" + id.text, nil
+	return "redis/" + text + "/" + id.text, nil
 }
 
 // identityText is the form of the texts that hasp writes into the key.
