@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,10 @@ func warm(t *testing.T, c *hasp.Client, nodes []*backends.Redis) {
 	t.Helper()
 	l := testkit.Lock(t, c, "warm")
 	testkit.Eventually(t, "all servers have been reached", everywhere(t, nodes, "warm"))
-	testkit.Release(t, l)
+	// A busy machine may lose the answer to the first request: then it is gone, and no answer says by whom.
+	if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
+		t.Fatal(err)
+	}
 	testkit.Eventually(t, "all servers have answered", nowhere(t, nodes, "warm"))
 }
 
