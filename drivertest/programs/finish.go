@@ -121,19 +121,30 @@ func (r *run) patienceLocked() time.Duration {
 
 const longest = 1<<63 - 1
 
-// answers reports whether the stores do, and no later than a member that was stopped makes them: to
-// requests that write. On a busy machine they stop at times, with their disk, and a waiter that has
-// asked them and has no answer does not sleep.
+// answers reports whether the stores do, to a new client that takes a lock, and no later than a
+// member that was stopped makes them. On a busy machine they stop at times, with their disk, or take
+// seconds for a connection; and a waiter that has asked them and has no answer does not sleep.
 func (r *run) answers() bool {
+	began := time.Now()
+	r.connecting <- struct{}{}
+	defer func() { <-r.connecting }()
 	ctx, cancel := context.WithTimeout(context.Background(), r.base+time.Second)
 	defer cancel()
-	for _, c := range r.operators {
+	for _, store := range r.at {
+		c, err := hasp.New(store.Open(r.tb), hasp.WithTTL(r.base))
+		if err != nil {
+			r.tb.Fatalf("new client: %v", err)
+		}
 		l, err := c.Mutex(r.name(0) + "/answers").TryLock(ctx)
-		if err != nil || l.Release(ctx) != nil {
+		if err == nil {
+			err = l.Release(ctx)
+		}
+		_ = c.Close() // with what it has, if it got no answer
+		if err != nil {
 			return false
 		}
 	}
-	return true
+	return time.Since(began) < r.base+time.Second
 }
 
 // bound is the time in which a waiter must get a free lock, just after faults have ended: L2, plus
