@@ -185,9 +185,9 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	return nil, queued, err
 }
 
-// abandon gives an entry up that came to nothing. Cleaning up runs on a context of its
-// own: the caller's has often just ended, and an entry left behind would block its queue
-// until the TTL, or for as long as this client lives.
+// abandon removes the entry of a failed acquisition. The clean-up has a separate context: the
+// caller's has often just ended, and an entry left behind would block its queue until the TTL, or
+// for as long as this client lives.
 func (s *session) abandon(e *entry, mayExist bool) {
 	s.remove(e)
 	e.mu.Lock()

@@ -30,8 +30,8 @@ func TestLostAnswerOfEnqueue(t *testing.T) {
 	})
 }
 
-// L3, L4: the caller gives up while nobody knows whether the entry exists. It is told at
-// once, and the entry goes although the caller's context is dead and the first attempts to
+// L3, L4: the caller gives up while it is unknown whether the entry exists. Lock returns at once,
+// and the entry is removed although the caller's context has ended and the first attempts to
 // remove it fail as well.
 func TestCancelAfterLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 }
 
 // S1n of one process: goroutines that want one lock are one entry in the store at a time.
-func TestGateKeepsOneInTheStore(t *testing.T) {
+func TestLocalQueueKeepsOneInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
 		holder := lock(t, other, "a")

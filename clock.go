@@ -4,9 +4,9 @@ import "time"
 
 // instant is a point in time on the two clocks that never jump. A lease must run out
 // while the machine sleeps, and Go's monotonic reading (CLOCK_MONOTONIC on Linux) stands
-// still then; CLOCK_BOOTTIME does not. It is not used alone, because the monotonic one is
-// what timers and fake time (testing/synctest) follow: the greater of both is safe in
-// either world.
+// still then; CLOCK_BOOTTIME does not. It is not used alone, because timers and
+// fake time (testing/synctest) follow the monotonic one: the greater of both is safe in either
+// case.
 type instant struct {
 	at   time.Time     // wall and monotonic
 	boot time.Duration // since boot, suspend included; 0 where the system has no such clock
@@ -31,10 +31,10 @@ const wallSlack = 5 * time.Millisecond
 func since(t instant) (elapsed, suspended time.Duration) {
 	n := time.Now()
 	mono, wall := n.Sub(t.at), n.Round(0).Sub(t.at.Round(0))
-	return judge(mono, wall, func() time.Duration { return bootTime() - t.boot })
+	return compareClocks(mono, wall, func() time.Duration { return bootTime() - t.boot })
 }
 
-func judge(mono, wall time.Duration, boot func() time.Duration) (elapsed, suspended time.Duration) {
+func compareClocks(mono, wall time.Duration, boot func() time.Duration) (elapsed, suspended time.Duration) {
 	if diff := wall - mono; -wallSlack < diff && diff < wallSlack {
 		return mono, 0
 	}

@@ -20,7 +20,7 @@ func TestSuspendCounts(t *testing.T) {
 		{"fake time runs ahead of the real boot clock", h, h, time.Microsecond, h, 0},
 		{"no boot clock", s, h, 0, s, 0},
 	} {
-		elapsed, suspended := judge(c.mono, c.wall, func() time.Duration { return c.boot })
+		elapsed, suspended := compareClocks(c.mono, c.wall, func() time.Duration { return c.boot })
 		if elapsed != c.elapsed || suspended != c.suspended {
 			t.Errorf("%s: %s, %s; want %s, %s", c.name, elapsed, suspended, c.elapsed, c.suspended)
 		}

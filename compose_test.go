@@ -99,8 +99,8 @@ func TestReentrantWhileDowngrading(t *testing.T) {
 	})
 }
 
-// What nobody has answered may have been done: no writer by Reentrant, and no text to hand on
-// with a number of units that may be wrong.
+// An unanswered request may have been carried out: then Reentrant gives no writer, and Export no
+// text with a number of units that may be wrong.
 func TestUnansweredDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, other := pair(t)

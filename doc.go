@@ -18,8 +18,8 @@
 //
 // A lease can be lost while its holder is paused, cut off or suspended: the store gives
 // the lock to the next, and the first holder still believes. hasp therefore
-//   - ends its own trust before the store may hand the lock on, with a timer of its
-//     own: [Lease.Context] is cancelled, [Lease.Lost] is closed, [Lease.Held] is false;
+//   - ends its own trust before the store may hand the lock on, by a separate
+//     timer: [Lease.Context] is cancelled, [Lease.Lost] is closed, [Lease.Held] is false;
 //   - gives every grant a fencing token ([Lease.Token]) that grows from grant to grant.
 //
 // What is left is the moment between the last check and the effect of a write. Only the

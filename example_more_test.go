@@ -228,7 +228,7 @@ func ExampleLease_Export() {
 
 	lease, err := after.Import(ctx, text)
 	fmt.Println("new:", lease.Held(), lease.Token() == old.Token(), err)
-	before.Close() // only now: closing gives back what nobody has imported
+	before.Close() // only now: closing releases a lease that was not imported
 
 	_, err = waiter.Mutex("deploy").TryLock(ctx)
 	fmt.Println("others:", errors.Is(err, hasp.ErrBusy))

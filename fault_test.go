@@ -25,7 +25,7 @@ type spoiled struct {
 	opens, keepAlives, enqueues, waits atomic.Int64
 }
 
-// plan is what happens to a call: err without the store, lose the answer, or take time
+// plan is the fault of a call: err without the store, lose the answer, or take time
 // before or after it. Hanging ignores the context, which a driver must not do; the core
 // has to keep its promises all the same.
 type plan struct {
@@ -235,7 +235,7 @@ func evict(t *testing.T, b *spoiled, name string) {
 	t.Helper()
 	list, err := b.Backend.List(t.Context(), name, 0)
 	if err == nil && len(list) == 0 {
-		err = errors.New("nobody is there")
+		err = errors.New("the queue is empty")
 	}
 	if err == nil {
 		err = b.Backend.(driver.Evicter).Evict(t.Context(), name, list[0].ID)

@@ -46,7 +46,7 @@ func TestLockAllTellsStoresApart(t *testing.T) {
 	})
 }
 
-// The order of the locks is that of the stores' identities, whatever their labels are: two
+// The order of the locks is that of the stores' identities, and not of their labels: two
 // processes that spell a store differently must not wait for each other.
 func TestLockAllOrdersByIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

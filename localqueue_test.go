@@ -13,7 +13,7 @@ import (
 )
 
 // Turns are never lost, whenever a waiter gives up: also at the very moment it is called.
-func TestGateUnderCancellation(t *testing.T) {
+func TestLocalQueueUnderCancellation(t *testing.T) {
 	var g localQueues
 	var wg sync.WaitGroup
 	inside := map[string]*int{"a": new(int), "b": new(int)} // guarded by the local queues only
@@ -40,16 +40,16 @@ func TestGateUnderCancellation(t *testing.T) {
 	}
 	wg.Wait()
 	if passed.Load() == 0 {
-		t.Error("nobody passed")
+		t.Error("no caller passed")
 	}
 	if len(g.names) != 0 {
 		t.Errorf("somebody is still inside, or waits: %v", g.names)
 	}
 }
 
-// Who can hold beside the one that was granted enters with it, up to the first that cannot; and
-// nobody but the next when nothing was granted.
-func TestGateLetsCompatibleTogether(t *testing.T) {
+// The callers that can hold beside the granted one enter with it, up to the first that cannot; if
+// nothing was granted, only the next one enters.
+func TestLocalQueueLetsCompatibleTogether(t *testing.T) {
 	const capacity = 5
 	for _, c := range []struct {
 		granted  bool

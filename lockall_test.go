@@ -174,7 +174,7 @@ func TestLockAllWrong(t *testing.T) {
 	})
 }
 
-// Whatever order they are named in, they never wait for each other.
+// Callers that name the same locks in different orders never wait for each other.
 func TestLockAllNoDeadlock(t *testing.T) {
 	c := open()
 	defer c.Close()

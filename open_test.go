@@ -102,8 +102,8 @@ func mustBackend(t *testing.T, s string) driver.Backend {
 	return b
 }
 
-// O2: whatever is wrong with a URL, no part of the password is ever shown. The fuzzer
-// builds the URLs that people really get wrong: a password put in without encoding.
+// O2: an error about a URL never shows a part of the password. The fuzzer builds the URLs that
+// users really get wrong: a password without encoding.
 func FuzzOpenHidesPassword(f *testing.F) {
 	for _, pw := range []string{"hunter2secret", "p#ss-word", "p?ss=word", "p/ss:word", "p@ss%word", "%zz-secret", "[secret", "a b-secret", "\x7fsecret"} {
 		f.Add("mem", pw, "host:6379/0?x=1")

@@ -18,7 +18,7 @@ func TestEvict(t *testing.T) {
 		l := lock(t, c, "a")
 		next := lockLater(t.Context(), other, "a")
 		synctest.Wait()
-		wantErr(t, other.Evict(t.Context(), "a", "nobody", "why"), hasp.ErrNotHeld)
+		wantErr(t, other.Evict(t.Context(), "a", "unknown", "why"), hasp.ErrNotHeld)
 		wantErr(t, other.Evict(t.Context(), "a", "", "why"), hasp.ErrInvalidOption)
 		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalidName)
 		wantErr(t, other.Evict(noContext, "a", l.ID(), "why"), hasp.ErrInvalidOption)
@@ -125,8 +125,8 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// A writer that waits in front of a reader keeps its place: the downgraded lease lets
-// nobody in before it.
+// A writer that waits in front of a reader keeps its place: the downgraded lease lets no other in
+// before it.
 func TestDowngradeKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _, other := pair(t)
@@ -183,8 +183,8 @@ func (q queueless) Traits() driver.Traits {
 	return t
 }
 
-// What goes by the waiters that a queue shows is refused where none are shown: a request that
-// nobody can see, and "no deadlock" where none can be seen, would be lies.
+// The functions that need the waiters of a queue are refused if the store shows none: a request
+// that no holder can see, and "no deadlock" where none can be seen, would be wrong answers.
 func TestHiddenWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New().Backend()

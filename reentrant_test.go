@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// S10: taken again, the lock is held until the last lease is released, in whatever order.
+// S10: taken again, the lock is held until the last lease is released, in any order.
 func TestReentrant(t *testing.T) {
 	for _, outerFirst := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestNotReentrant(t *testing.T) {
 			t.Fatal(err)
 		}
 		if under.Token() != writer.Token() {
-			t.Error("the reader below the writer has an entry of its own")
+			t.Error("the reader below the writer has a separate entry")
 		}
 	})
 }

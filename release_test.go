@@ -98,7 +98,7 @@ func TestReleaseWithEndedContext(t *testing.T) {
 }
 
 // S7: the deadline passes while the release is under way. The store removed the entry, but
-// nobody can say that it was still ours.
+// it is unknown whether it was still ours.
 func TestReleaseAnsweredAfterTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)
@@ -111,7 +111,7 @@ func TestReleaseAnsweredAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// S7: the store has no such entry, although nobody told us.
+// S7: the store has no such entry, although no loss was reported.
 func TestReleaseFindsTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)
@@ -235,7 +235,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A server that hangs cannot hold Close, whatever it is in the middle of.
+// A server that hangs cannot hold Close, in any phase.
 func TestCloseOfAHungStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)

@@ -9,9 +9,9 @@ func AskHolder(why string) LockOption {
 	return func(c *lockConfig) { c.asks = why }
 }
 
-// Revocable has f called when somebody who waits for the lock asks its holder to give it
-// up: once for each who asks, with who it is and why (Owner.Asks). f runs on a goroutine of
-// its own and may release the lease.
+// Revocable calls f when a waiter asks the holder of the lock to give it up: once for each waiter
+// that asks, with its owner and the reason (Owner.Asks). f runs on a separate goroutine and may
+// release the lease.
 //
 // It costs a watch on the name while the lock is held, and a look at its queue after each
 // change; on a store that cannot be watched a look each second.

@@ -78,7 +78,7 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// Nobody imports: the exporter gives back after a TTL, and not before.
+// No client imports: the exporter releases after a TTL, and not before.
 func TestExportUnclaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
@@ -166,7 +166,7 @@ func TestExportRefused(t *testing.T) {
 	})
 }
 
-// sessionBound has entries that nobody else can take over.
+// sessionBound has entries that no other session can take over.
 type sessionBound struct{ driver.Backend }
 
 func (b sessionBound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// S4: the store answers again between the deadline and its own expiry. Whoever believed until
-// the deadline has the guard before anybody else holds.
+// S4: the store answers again between the deadline and its own expiry. A holder that
+// trusted its lease until the deadline has the safety margin before another client holds.
 func TestMarginOutlastsRecovery(t *testing.T) {
 	for _, back := range []time.Duration{0, time.Millisecond, 300 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func (b forgetful) Traits() driver.Traits {
 	return traits
 }
 
-// A release that the store confirms is good, whoever closes the client meanwhile.
+// A release that the store confirms succeeds, although the client is closed meanwhile.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)
@@ -191,7 +191,7 @@ func TestSessionEndsWhileOpening(t *testing.T) {
 		r := lockLater(t.Context(), c, "a")
 		synctest.Wait()
 		store.Forget()
-		synctest.Wait() // whoever hears of it has acted
+		synctest.Wait() // the loss has been handled
 		close(slow)
 		if got := <-r; got.err != nil || !got.lease.Held() {
 			t.Errorf("%v", got.err)

@@ -1,6 +1,6 @@
 package driver
 
-// Decide is the admission rule, for drivers that read the queue and judge in the
+// Decide is the admission rule, for drivers that read the queue and decide in the
 // client: me holds iff the units ahead plus its own fit into its capacity.
 //
 // ahead are the entries with a smaller Seq, oldest first. If me does not hold,

@@ -104,7 +104,7 @@ func FuzzDecide(f *testing.F) {
 		if len(blockers) == 0 {
 			return
 		}
-		// While the blockers stay, nobody else's leaving lets it in; and they are the
+		// While the blockers stay, no other entry's leaving lets it in; and they are the
 		// shortest such run, so that no waiter watches more than it must.
 		if alone, _ := driver.Decide(blockers, entries[last].Request); alone {
 			t.Fatalf("%v of %d: its blockers do not block it", units, capacity)
@@ -121,7 +121,7 @@ func TestCheckKind(t *testing.T) {
 		t.Errorf("equal capacities: %v", err)
 	}
 	if err := driver.CheckKind(nil, me); err != nil {
-		t.Errorf("nobody ahead: %v", err)
+		t.Errorf("no entry ahead: %v", err)
 	}
 	err := driver.CheckKind(append(queue(3, []int64{1}), queue(driver.Whole, []int64{1})...), me)
 	var m *driver.MismatchError

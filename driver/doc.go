@@ -25,9 +25,9 @@
 //     with a smaller Seq that has not left. The set ahead of an entry can then only
 //     shrink, so a stale view delays an admission but never makes one too early.
 //  4. Leaving is final. Only absence from the store admits the next entry; a client
-//     never judges the expiry of another by its own clock.
+//     never decides the expiry of another by its local clock.
 //  5. The owner's trust ends before the store may remove its entry. The core does
-//     the arithmetic; the driver owes it an honest duration from [Backend].Open and
+//     the arithmetic; the driver must return an honest duration from [Backend].Open and
 //     [Session].KeepAlive, counted from before the call was made.
 //
 // # What a driver must, may and must not do

@@ -184,7 +184,7 @@ func (e *PartialRenewal) Error() string {
 // Unwrap returns the cause.
 func (e *PartialRenewal) Unwrap() error { return e.Err }
 
-// Ticket is the owner's grip on one entry. The core makes one call at a time on it,
+// Ticket is the owner's handle of one entry. The core makes one call at a time on it,
 // except that Leave may overtake a call whose context has ended.
 //
 // Enqueue is a method of the ticket, not of the session, so that there is something

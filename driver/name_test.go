@@ -80,7 +80,7 @@ func FuzzName(f *testing.F) {
 		if eb, _ := driver.EncodeName(b, n); a != b && strings.EqualFold(ea, eb) {
 			t.Fatalf("%q and %q both became %q", a, b, ea)
 		}
-		// Whatever is decoded encodes to itself, so a name has one home.
+		// A text that can be decoded encodes to itself, so a name has one key.
 		if name, ok := driver.DecodeName(a); ok {
 			if again, _ := driver.EncodeName(name, 3*utf8.UTFMax*len(a)+64); again != a {
 				t.Fatalf("%q was decoded to %q, whose home is %q", a, name, again)

@@ -91,7 +91,7 @@ func TestParamsFaults(t *testing.T) {
 	}
 }
 
-// The first fault is told, whatever comes after it.
+// The first fault is reported, and none after it.
 func TestParamsFirstFault(t *testing.T) {
 	p := params(t, "i=x&d=y&z=1")
 	p.Int("i", 0, 0, 1)

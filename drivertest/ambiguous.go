@@ -22,14 +22,14 @@ var ambiguousTests = slices.Concat(
 	},
 )
 
-// errLostAnswer stands for a connection that broke after the store did its work: the tap
+// errLostAnswer stands for a connection that broke after the store did its work: the interceptor
 // makes the real call, and then returns this instead of the answer.
 var errLostAnswer = errors.New("drivertest: the answer is lost")
 
-// loses makes the tap lose the first answers of a call. The test's end checks that this happened.
+// loses makes the interceptor lose the first answers of a call. The test's end checks that this happened.
 func (c *client) loses(which call, times int) {
 	after, lost := losing(which, times)
-	c.tap.spoil(nil, after)
+	c.interceptor.spoil(nil, after)
 	c.env.Cleanup(func() {
 		if n := int(lost.Load()); n != times {
 			c.env.Errorf("the test lost %d answers of %s, and was to lose %d", n, which, times)
@@ -40,7 +40,7 @@ func (c *client) loses(which call, times int) {
 // S8: the answer to an acquisition is lost, several times. The request is repeated under the same
 // ID: one entry, held, with the token of the first.
 func testEnqueueAnswerLost(e *env, l *locker) {
-	b, c := e.backend(), e.tapped()
+	b, c := e.backend(), e.intercepted()
 	c.loses(callEnqueue, 3)
 	got := e.must(l.lock(c)(e.ctx()))
 	entries := e.list(b, l.name)
@@ -57,7 +57,7 @@ func testEnqueueAnswerLost(e *env, l *locker) {
 
 // S8, L5: a waiter whose answer is lost keeps its place.
 func testEnqueueWaitingAnswerLost(e *env) {
-	b, name, c, other := e.backend(), e.name(), e.tapped(), e.client()
+	b, name, c, other := e.backend(), e.name(), e.intercepted(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	c.loses(callEnqueue, 2)
 	first := c.queue(c.Mutex(name).Lock)
@@ -79,7 +79,7 @@ func testEnqueueWaitingAnswerLost(e *env) {
 
 // S8: a try that took the lock must not find its own entry and report it as another client's.
 func testTryAnswerLost(e *env) {
-	b, name, c := e.backend(), e.name(), e.tapped()
+	b, name, c := e.backend(), e.name(), e.intercepted()
 	c.loses(callEnqueue, 1)
 	l := e.must(c.Mutex(name).TryLock(e.ctx()))
 	if !l.Held() {
@@ -91,7 +91,7 @@ func testTryAnswerLost(e *env) {
 
 // L2: the message that woke a waiter is lost. It must ask instead of sleeping on.
 func testWaitAnswerLost(e *env) {
-	b, name, c := e.backend(), e.name(), e.tapped()
+	b, name, c := e.backend(), e.name(), e.intercepted()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	c.loses(callWait, 1)
 	waiting := c.queue(c.Mutex(name).Lock)
@@ -104,7 +104,7 @@ func testWaitAnswerLost(e *env) {
 // the lease was valid all the time, the first request removed it. If the store may have forgotten
 // the entry, its absence proves nothing.
 func testLeaveAnswerLost(e *env) {
-	b, name, c := e.backend(), e.name(), e.tapped()
+	b, name, c := e.backend(), e.name(), e.intercepted()
 	l := e.must(c.Mutex(name).Lock(e.ctx()))
 	c.loses(callLeave, 1)
 	e.releaseAskedAgain(l)
@@ -126,9 +126,9 @@ func (e *env) releaseAskedAgain(l *hasp.Lease) {
 // S7, L4: the store does not answer a release. The result says "unknown", the client no longer
 // believes in the lease, and the entry is removed when the store can be reached.
 func testLeaveUnanswered(e *env) {
-	b, name, c := e.backend(), e.name(), e.tapped()
+	b, name, c := e.backend(), e.name(), e.intercepted()
 	l := e.must(c.Mutex(name).Lock(e.ctx()))
-	c.tap.cut()
+	c.interceptor.cut()
 	ctx, cancel := context.WithTimeout(e.ctx(), 20*time.Millisecond)
 	defer cancel()
 	e.wantErr("release without an answer", l.Release(ctx), hasp.ErrUnknown, context.DeadlineExceeded)
@@ -136,7 +136,7 @@ func testLeaveUnanswered(e *env) {
 		e.Error("held after an unanswered release")
 	}
 	e.wantErr("a second release", l.Release(e.ctx()), hasp.ErrNotHeld)
-	c.tap.heal()
+	c.interceptor.heal()
 	e.empty(b, name)
 }
 
@@ -146,11 +146,11 @@ func testLeaveUnanswered(e *env) {
 func testKeepAliveAnswerLost(e *env) {
 	const tries = 4
 	for try := 1; ; try++ {
-		name, c := e.name(), e.mortal()
+		name, c := e.name(), e.shortLived()
 		l := e.must(c.Mutex(name).Lock(e.ctx()))
 		c.loses(callKeepAlive, 1)
-		before := c.tap.count(callKeepAlive)
-		e.eventually("three more renewals", func() bool { return c.tap.count(callKeepAlive) >= before+3 || !l.Held() })
+		before := c.interceptor.count(callKeepAlive)
+		e.eventually("three more renewals", func() bool { return c.interceptor.count(callKeepAlive) >= before+3 || !l.Held() })
 		if l.Held() {
 			e.release(l)
 			return
@@ -164,7 +164,7 @@ func testKeepAliveAnswerLost(e *env) {
 // The answer to a publication is lost: that is an error, but no loss, and publishing the
 // same again is harmless.
 func testPublishAnswerLost(e *env) {
-	name, c := e.name(), e.tapped()
+	name, c := e.name(), e.intercepted()
 	term, err := c.Election(name).Campaign(e.ctx(), []byte("first"))
 	if err != nil {
 		e.Fatalf("campaign: %v", err)

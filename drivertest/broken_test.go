@@ -8,8 +8,8 @@ import (
 	"github.com/hasplock/hasp/internal/broken"
 )
 
-// judge runs one test of the suite against a harness and returns its report.
-func judge(t *testing.T, x test, h Harness) *trial {
+// runTest runs one test of the suite against a harness and returns its report.
+func runTest(t *testing.T, x test, h Harness) *trial {
 	var r *trial
 	t.Run(x.name, func(t *testing.T) {
 		x.within(t, h, func(t *testing.T) {
@@ -25,8 +25,8 @@ func judge(t *testing.T, x test, h Harness) *trial {
 	return r
 }
 
-// said is the report that a trial has kept.
-func said(r *trial) (all []string) {
+// textsOf is the report that a trial has kept.
+func textsOf(r *trial) (all []string) {
 	for _, w := range r.words {
 		all = append(all, w.text)
 	}
@@ -54,9 +54,9 @@ func TestControls(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			for _, name := range c.Seen {
 				x := find(t, name)
-				r := judge(t, x, harness(c.Flaw))
+				r := runTest(t, x, harness(c.Flaw))
 				if !r.failed {
-					t.Errorf("%s did not notice; it said: %q", name, said(r))
+					t.Errorf("%s did not notice; it said: %q", name, textsOf(r))
 				}
 			}
 		})
@@ -71,8 +71,8 @@ func TestSound(t *testing.T) {
 			if x.processes {
 				continue
 			}
-			if r := judge(t, x, harness(broken.Flaw{})); r.failed {
-				t.Errorf("%s/%s: %q", th.name, x.name, said(r))
+			if r := runTest(t, x, harness(broken.Flaw{})); r.failed {
+				t.Errorf("%s/%s: %q", th.name, x.name, textsOf(r))
 			}
 		}
 	}

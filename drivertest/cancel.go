@@ -49,7 +49,7 @@ func (e *env) everyKind(c *client, name string) map[string]acquire {
 
 // L3: a nil or ended context is refused before any I/O, with its own error.
 func testCancelBefore(e *env) {
-	c := e.tapped()
+	c := e.intercepted()
 	because := errors.New("because")
 	over, cancel := context.WithCancelCause(e.ctx())
 	cancel(because)
@@ -63,7 +63,7 @@ func testCancelBefore(e *env) {
 		_, err = lock(late)
 		e.wantErr(kind+" with a context past its deadline", err, context.DeadlineExceeded)
 	}
-	if n := c.tap.count(callOpen, callEnqueue); n != 0 {
+	if n := c.interceptor.count(callOpen, callEnqueue); n != 0 {
 		e.Errorf("%d calls of the driver were made", n)
 	}
 }
@@ -134,13 +134,13 @@ func testCancelDuringEnqueue(e *env) {
 	for _, taken := range []bool{false, true} {
 		for _, step := range []string{"before it is sent", "as it is sent", "as it is answered"} {
 			what := "cancelled " + step
-			name, c := e.name(), e.tapped()
+			name, c := e.name(), e.intercepted()
 			var held *hasp.Lease
 			if taken {
 				held = e.must(other.Mutex(name).Lock(e.ctx()))
 			}
 			ctx, cancel := context.WithCancel(e.ctx())
-			c.tap.spoil(func(k call) error {
+			c.interceptor.spoil(func(k call) error {
 				if k == callEnqueue && step != "as it is answered" {
 					cancel()
 					if step == "before it is sent" {
@@ -156,7 +156,7 @@ func testCancelDuringEnqueue(e *env) {
 				return err
 			})
 			l, err := c.Mutex(name).Lock(ctx)
-			c.tap.spoil(nil, nil)
+			c.interceptor.spoil(nil, nil)
 			if err == nil && !taken && step == "as it is sent" {
 				e.release(l) // the driver was faster than the context
 			} else {
@@ -173,32 +173,32 @@ func testCancelDuringEnqueue(e *env) {
 // L3, L4: the store does not answer at all. The call returns; what it left goes as soon as
 // the store can be reached.
 func testCancelWhileCutOff(e *env) {
-	b, name, c := e.backend(), e.name(), e.tapped()
+	b, name, c := e.backend(), e.name(), e.intercepted()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	waiting := c.queue(c.Mutex(name).Lock)
-	c.tap.cut()
+	c.interceptor.cut()
 	fresh := e.start(c.Mutex(e.name()).Lock) // its Enqueue gets no answer
 	e.settle()
 	waiting.cancel()
 	waiting.ends("cancelled while cut off", context.Canceled)
 	fresh.cancel()
 	fresh.ends("cancelled without an answer", context.Canceled)
-	c.tap.heal()
+	c.interceptor.heal()
 	e.release(held)
 	e.empty(b, name)
 }
 
 // L3: not even a session can be opened.
 func testCancelWhileOpening(e *env) {
-	c := e.tapped()
-	c.tap.cut()
+	c := e.intercepted()
+	c.interceptor.cut()
 	for kind, lock := range e.everyKind(c, e.name()) {
 		a := e.start(lock)
 		e.settle()
 		a.cancel()
 		a.ends(kind+" cancelled while opening", context.Canceled)
 	}
-	c.tap.heal()
+	c.interceptor.heal()
 	e.release(e.must(c.Mutex(e.name()).Lock(e.ctx())))
 }
 

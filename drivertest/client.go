@@ -14,8 +14,8 @@ import (
 // records its events.
 type client struct {
 	*hasp.Client
-	env *env
-	tap *tap // nil unless made by tapped
+	env         *env
+	interceptor *interceptor // nil unless made by intercepted
 
 	mu      sync.Mutex
 	events  []hasp.Event
@@ -40,21 +40,21 @@ func (e *env) clients(n int) []*client {
 	return cs
 }
 
-// tapped is a client whose calls to the driver a test can count, falsify and withhold.
-func (e *env) tapped() *client {
-	p := newTap(e.h.Open(e))
+// intercepted is a client whose calls to the driver a test can count, falsify and withhold.
+func (e *env) intercepted() *client {
+	p := newInterceptor(e.h.Open(e))
 	return e.clientOn(p, p, e.calm())
 }
 
-// mortal is a tapped client with the harness's TTL: for tests in which leases expire.
-func (e *env) mortal() *client {
-	p := newTap(e.h.Open(e))
+// shortLived is an intercepted client with the harness's TTL: for tests in which leases expire.
+func (e *env) shortLived() *client {
+	p := newInterceptor(e.h.Open(e))
 	return e.clientOn(p, p, e.h.TTL)
 }
 
-func (e *env) clientOn(b driver.Backend, p *tap, ttl time.Duration) *client {
+func (e *env) clientOn(b driver.Backend, p *interceptor, ttl time.Duration) *client {
 	e.Helper()
-	c := &client{env: e, tap: p, more: make(chan struct{}), granted: map[grant]int64{}}
+	c := &client{env: e, interceptor: p, more: make(chan struct{}), granted: map[grant]int64{}}
 	var err error
 	c.Client, err = hasp.New(b, hasp.WithTTL(ttl), hasp.WithObserver(c))
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var touched int64
-	if c.tap != nil {
-		touched = c.tap.touched.Load()
+	if c.interceptor != nil {
+		touched = c.interceptor.disturbances.Load()
 	}
 	var lost *hasp.LostError
 	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release

@@ -156,7 +156,7 @@ func (th theme) run(t *testing.T, h Harness) {
 				// By Cleanup, registered first: the test ends only when its clients are closed.
 				quiet.Lock()
 				t.Cleanup(quiet.Unlock)
-				x.within(t, h, func(t *testing.T) { x.judged(t, h) })
+				x.within(t, h, func(t *testing.T) { x.inTrials(t, h) })
 			})
 		}
 	}
@@ -167,7 +167,7 @@ func (th theme) run(t *testing.T, h Harness) {
 				t.Parallel()
 				quiet.RLock()
 				t.Cleanup(quiet.RUnlock)
-				x.within(t, h, func(t *testing.T) { x.judged(t, h) })
+				x.within(t, h, func(t *testing.T) { x.inTrials(t, h) })
 			})
 		}
 	}
@@ -182,8 +182,8 @@ func (x test) within(t *testing.T, h Harness, body func(*testing.T)) {
 	body(t)
 }
 
-// judged runs the test, in trials where time is real: fake time never runs short.
-func (x test) judged(t *testing.T, h Harness) {
+// inTrials runs the test, in trials if time is real: fake time never runs short.
+func (x test) inTrials(t *testing.T, h Harness) {
 	if h.FakeTime && !x.processes {
 		x.test(t, h)
 		return

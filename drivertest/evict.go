@@ -25,7 +25,7 @@ func (e *env) evict(b driver.Backend, name, id string) error {
 // learns the reason within a renewal and releases nothing, and renewing does not bring its entry
 // back.
 func testEvictHolder(e *env) {
-	b, name, c, other := e.backend(), e.name(), e.mortal(), e.client()
+	b, name, c, other := e.backend(), e.name(), e.shortLived(), e.client()
 	bystander := e.must(c.Mutex(e.name()).Lock(e.ctx()))
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
 	work := held.Context()

@@ -164,7 +164,7 @@ func testMinHold(e *env) {
 // the lock.
 func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 	return func(e *env) {
-		name, c, other := e.name(), e.mortal(), e.client()
+		name, c, other := e.name(), e.shortLived(), e.client()
 		l := e.must(c.Mutex(name, limit).Lock(e.ctx()))
 		work := l.Context()
 		next := e.must(other.Mutex(name).Lock(e.ctx())) // even if it came before that time had ended

@@ -22,14 +22,14 @@ var inputTests = []test{
 // untouched requires that the driver got no call at all.
 func (c *client) untouched() {
 	c.env.Helper()
-	if n := c.tap.count(callOpen, callEnqueue, callKeepAlive, callPublish); n != 0 {
+	if n := c.interceptor.count(callOpen, callEnqueue, callKeepAlive, callPublish); n != 0 {
 		c.env.Errorf("%d calls of the driver were made", n)
 	}
 }
 
 // S9: an invalid name is refused before any I/O, by every function that takes one.
 func testBadNames(e *env) {
-	c := e.tapped()
+	c := e.intercepted()
 	for what, name := range map[string]string{
 		"empty": "", "too long": strings.Repeat("n", 513), "not UTF-8": "a\xff", "half a surrogate": "\xed\xa0\x80",
 		"overlong": "\xc0\xaf", "NUL": "a\x00b", "cut off": strings.Repeat("\u00e9", 256)[:511],
@@ -67,7 +67,7 @@ func testBadTTL(e *env) {
 
 // A note is 1 KB of UTF-8 at most, and one that is accepted comes back as it was.
 func testBadNotes(e *env) {
-	c, name := e.tapped(), e.name()
+	c, name := e.intercepted(), e.name()
 	for what, note := range map[string]string{
 		"too long": strings.Repeat("n", 1025), "not UTF-8": "\xff", "too long with its escapes": strings.Repeat("\x01", 1024),
 	} {
@@ -92,7 +92,7 @@ func testBadNotes(e *env) {
 
 // A value is 1 KB at most.
 func testBadValues(e *env) {
-	c, name := e.tapped(), e.name()
+	c, name := e.intercepted(), e.name()
 	large := make([]byte, 1025)
 	_, err := c.Election(name).Campaign(e.ctx(), large)
 	e.wantErr("campaign with a large value", err, hasp.ErrInvalidOption)
@@ -109,7 +109,7 @@ func testBadValues(e *env) {
 
 // Permits are from 1 to n, and n fits into the queue's arithmetic.
 func testBadPermits(e *env) {
-	c, name := e.tapped(), e.name()
+	c, name := e.intercepted(), e.name()
 	for _, x := range []struct{ n, k int64 }{
 		{0, 0}, {0, 1}, {-1, 1}, {1, 0}, {1, -1}, {1, 2}, {3, 4}, {driver.Whole, 1}, {1 << 62, 1}, {3, 1 << 62}, {-1 << 63, -1 << 63},
 	} {

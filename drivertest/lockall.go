@@ -143,7 +143,7 @@ func testLockAllCrosswise(e *env) {
 
 // The loss of one is the loss of all; the rest goes with the release.
 func testLockAllLost(e *env) {
-	b, names, c := e.backend(), e.names(3), e.mortal()
+	b, names, c := e.backend(), e.names(3), e.shortLived()
 	m, err := hasp.LockAll(e.ctx(), mutexes(c, names)...)
 	if err != nil {
 		e.Fatalf("lock all: %v", err)

@@ -20,15 +20,15 @@ var lossTests = []test{
 	{name: "Permits", needs: both(needsLeases, needsCounting), run: testLostPermits},
 }
 
-// cut severs a tapped client from the store, in the harness's way if it has one.
+// cut severs an intercepted client from the store, in the harness's way if it has one.
 func (e *env) cut(c *client) (heal func()) {
 	if e.h.Cut != nil {
-		c.tap.touched.Add(1)
-		heal := e.h.Cut(e, c.tap.Backend)
-		return func() { c.tap.touched.Add(1); heal() }
+		c.interceptor.disturbances.Add(1)
+		heal := e.h.Cut(e, c.interceptor.Backend)
+		return func() { c.interceptor.disturbances.Add(1); heal() }
 	}
-	c.tap.cut()
-	return c.tap.heal
+	c.interceptor.cut()
+	return c.interceptor.heal
 }
 
 // trust is how long a client believes in a lease after the last renewal (D, with the
@@ -66,7 +66,7 @@ func (e *env) lost(l *hasp.Lease, work context.Context, reason hasp.Reason) {
 // that asks, when the store grants the next one; and at the latest at its deadline. Its late calls
 // do not touch the next.
 func testLossBeforeRegrant(e *env) {
-	name, c, other := e.name(), e.mortal(), e.client()
+	name, c, other := e.name(), e.shortLived(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
 	work := held.Context()
 	next := other.queue(other.Mutex(name).Lock)
@@ -101,7 +101,7 @@ func testLossBeforeRegrant(e *env) {
 // S4: the safety margin lies between the last belief and the next grant, even if the store can be
 // reached again just when the belief has ended, and the holder's client could clean up at once.
 func testMarginKept(e *env) {
-	name, c, other := e.name(), e.mortal(), e.client()
+	name, c, other := e.name(), e.shortLived(), e.client()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
 	next := other.queue(other.Mutex(name).Lock)
 	heal := e.cut(c)
@@ -137,7 +137,7 @@ func (e *env) lastsATerm(l *hasp.Lease) {
 
 // S5: a timer reports the loss, even if no caller asks the lease.
 func testLossNoticed(e *env) {
-	c := e.mortal()
+	c := e.shortLived()
 	held := e.must(c.Mutex(e.name()).Lock(e.ctx()))
 	work := held.Context()
 	began := time.Now()
@@ -157,11 +157,11 @@ func testLossNoticed(e *env) {
 // S6: an answer to a renewal that comes after the deadline is no renewal, even though the
 // store may well have kept the entry.
 func testNotResurrected(e *env) {
-	name, c := e.name(), e.mortal()
+	name, c := e.name(), e.shortLived()
 	held := e.must(c.Mutex(name).Lock(e.ctx()))
 	work := held.Context()
 	late := make(chan struct{})
-	c.tap.spoil(nil, func(k call, err error) error {
+	c.interceptor.spoil(nil, func(k call, err error) error {
 		if k == callKeepAlive {
 			<-late // the store has renewed; its answer is on the way
 		}
@@ -169,7 +169,7 @@ func testNotResurrected(e *env) {
 	})
 	<-work.Done()
 	close(late)
-	c.tap.spoil(nil, nil)
+	c.interceptor.spoil(nil, nil)
 	for range 5 {
 		e.settle()
 		if held.Held() {
@@ -200,13 +200,13 @@ func (e *env) afresh(c *client, old *hasp.Lease) {
 // S6: after an outage the client finds the entry of its previous session, which the store
 // is about to remove. It must not take that for its own.
 func testDyingEntry(e *env) {
-	name, c := e.name(), e.mortal()
+	name, c := e.name(), e.shortLived()
 	old := e.must(c.Mutex(name).Lock(e.ctx()))
 	work := old.Context()
 	heal := e.cut(c)
 	<-work.Done()
 	if e.h.Cut == nil {
-		heal = c.tap.healStore // a new session works, the old one cannot clean up
+		heal = c.interceptor.healStore // a new session works, the old one cannot clean up
 	}
 	heal()
 	e.afresh(c, old)
@@ -215,7 +215,7 @@ func testDyingEntry(e *env) {
 // L2: a waiter whose session dies while it waits does not wait on for an entry that no longer
 // exists: it queues again, and is granted its new entry.
 func testWaiterRequeues(e *env) {
-	b, name, c := e.backend(), e.name(), e.mortal()
+	b, name, c := e.backend(), e.name(), e.shortLived()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	waiting := c.queue(c.Mutex(name).Lock)
 	old := e.list(b, name)
@@ -237,7 +237,7 @@ func testWaiterRequeues(e *env) {
 
 // L1, L2: others proceed past a waiter that is dead.
 func testDeadWaiterPassed(e *env) {
-	name, dead, behind := e.name(), e.mortal(), e.client()
+	name, dead, behind := e.name(), e.shortLived(), e.client()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
 	dying := dead.queue(dead.Mutex(name).Lock)
 	next := behind.queue(behind.Mutex(name).Lock)
@@ -258,7 +258,7 @@ func testDeadWaiterPassed(e *env) {
 // S6, S7: a leader that was deposed while it was cut off cannot publish, nor resign for
 // its successor.
 func testDeposed(e *env) {
-	name, c, other := e.name(), e.mortal(), e.client()
+	name, c, other := e.name(), e.shortLived(), e.client()
 	old, err := c.Election(name).Campaign(e.ctx(), []byte("old"))
 	if err != nil {
 		e.Fatalf("campaign: %v", err)
@@ -275,7 +275,7 @@ func testDeposed(e *env) {
 
 // L1: all permits of a lost holder become free.
 func testLostPermits(e *env) {
-	name, c, other := e.name(), e.mortal(), e.client()
+	name, c, other := e.name(), e.shortLived(), e.client()
 	lost := e.must(permits(c, name, 3, 2)(e.ctx()))
 	stays := e.must(permits(other, name, 3, 1)(e.ctx()))
 	next := other.queue(permits(other, name, 3, 2))

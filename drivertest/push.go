@@ -15,15 +15,15 @@ var pushTests = needing(needsPush, []test{
 func asked(cs []*client) int {
 	n := 0
 	for _, c := range cs {
-		n += c.tap.count(callWait, callEnqueue)
+		n += c.interceptor.count(callWait, callEnqueue)
 	}
 	return n
 }
 
-func (e *env) tappeds(n int) []*client {
+func (e *env) interceptedClients(n int) []*client {
 	cs := make([]*client, n)
 	for i := range cs {
-		cs[i] = e.tapped()
+		cs[i] = e.intercepted()
 	}
 	return cs
 }
@@ -47,7 +47,7 @@ func testNoPolling(e *env) {
 	const n, terms = 4, 2
 	name := e.name()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
-	cs := e.tappeds(n)
+	cs := e.interceptedClients(n)
 	waiting := queueAll(cs, mutexOf(name))
 	e.settle()
 	before, served := asked(cs), e.ops()
@@ -81,7 +81,7 @@ func testNoHerd(e *env) {
 	const n = 12
 	name := e.name()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
-	cs := e.tappeds(n)
+	cs := e.interceptedClients(n)
 	waiting := queueAll(cs, mutexOf(name))
 	e.settle()
 	before := asked(cs)
@@ -101,7 +101,7 @@ func testNoHerd(e *env) {
 func testQuitterWakesNobody(e *env) {
 	name := e.name()
 	held := e.must(e.client().Mutex(name).Lock(e.ctx()))
-	cs := e.tappeds(6)
+	cs := e.interceptedClients(6)
 	waiting := queueAll(cs, mutexOf(name))
 	quitter := e.client()
 	e.settle()
@@ -127,7 +127,7 @@ func testBatchOnly(e *env) {
 	name := e.name()
 	held := e.must(e.client().RWMutex(name).Lock(e.ctx()))
 	read := func(c *client) acquire { return c.RWMutex(name).RLock }
-	batch, writers, behind := e.tappeds(4), e.tappeds(1), e.tappeds(6)
+	batch, writers, behind := e.interceptedClients(4), e.interceptedClients(1), e.interceptedClients(6)
 	readers := queueAll(batch, read)
 	w := queueAll(writers, func(c *client) acquire { return c.RWMutex(name).Lock })
 	late := queueAll(behind, read)

@@ -135,7 +135,7 @@ func testReleaseEndsContext(e *env) {
 // S6: a retried or late release concerns one lease, never a newer one of the same client,
 // session and name.
 func testReleaseNextOfSameClient(e *env) {
-	c, name := e.tapped(), e.name()
+	c, name := e.intercepted(), e.name()
 	first := e.must(c.Mutex(name).Lock(e.ctx()))
 	c.loses(callLeave, 1)
 	again := e.start(c.Mutex(name).Lock) // gets it as soon as the first Leave arrives

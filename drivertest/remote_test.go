@@ -45,8 +45,8 @@ func TestRemoteControls(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if r := judge(t, find(t, c.seen), c.h); !r.failed {
-				t.Errorf("%s did not notice; it said: %q", c.seen, said(r))
+			if r := runTest(t, find(t, c.seen), c.h); !r.failed {
+				t.Errorf("%s did not notice; it said: %q", c.seen, textsOf(r))
 			}
 		})
 	}
@@ -109,7 +109,7 @@ type remote struct {
 // severable delivers nothing while it is cut, and everything later.
 type severable struct {
 	net.Conn
-	line
+	link
 	ended context.Context
 	end   context.CancelFunc
 }

@@ -25,7 +25,7 @@ func (h humble) Traits() driver.Traits {
 // A feature that a store does not promise is refused before any I/O, regardless of the store's
 // other abilities.
 func testRefused(e *env) {
-	p := newTap(humble{e.h.Open(e)})
+	p := newInterceptor(humble{e.h.Open(e)})
 	c := e.clientOn(p, p, e.calm())
 	name := e.name()
 	for what, lock := range map[string]acquire{

@@ -55,7 +55,7 @@ func TestTrials(t *testing.T) {
 				t.Errorf("%d runs, failed %t, %d without its cleanup", runs, r.failed, open)
 			}
 			// Once by the trial, and once by ours that it tells.
-			if words := strings.Join(said(r), "\n"); c.failed && strings.Count(words, "trial_test.go:") < 2 {
+			if words := strings.Join(textsOf(r), "\n"); c.failed && strings.Count(words, "trial_test.go:") < 2 {
 				t.Errorf("it does not say where: %q", words)
 			}
 		})
@@ -68,12 +68,12 @@ func TestDoubtedReleaseStarves(t *testing.T) {
 	for _, c := range []struct{ forgets, touched, starved bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
 		r := newTrial(t)
 		a := &client{
-			env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: c.forgets}}, tap: &tap{},
+			env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: c.forgets}}, interceptor: &interceptor{},
 			more: make(chan struct{}), granted: map[grant]int64{},
 		}
 		a.Observe(hasp.Event{Kind: hasp.EventAcquired, Name: "a"})
 		if c.touched {
-			a.tap.touched.Add(1)
+			a.interceptor.disturbances.Add(1)
 		}
 		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: fmt.Errorf("release: %w", hasp.ErrUnknown)})
 		if r.starved != c.starved {

@@ -151,7 +151,7 @@ func TestAccessDenied(t *testing.T) {
 	e := guarded(t)
 	for url, want := range map[string]error{
 		"etcd://locks:wrong" + secret[:2] + "@" + e.Addr + "/": driver.ErrInvalid, // wrong password
-		"etcd://nobody:" + secret[:2] + "@" + e.Addr + "/":     driver.ErrInvalid, // no such user
+		"etcd://unknown:" + secret[:2] + "@" + e.Addr + "/":    driver.ErrInvalid, // no such user
 		"etcd://" + e.Addr: driver.ErrRefused, // none at all
 		"etcd://locks:pa%20ss%2Fword@" + e.Addr + "/?prefix=elsewhere": driver.ErrRefused, // not granted
 	} {
@@ -182,7 +182,7 @@ func TestTLS(t *testing.T) {
 		"wrong host":                 {"etcd://" + elsewhere(t, e.Addr) + "/?ca=" + e.CA, "certificate"},
 		"plaintext server":           {"etcd://" + plain.Addr + "/?ca=" + e.CA, "handshake"},
 		"TLS server, plaintext URL":  {"etcd://" + e.Addr, ""},
-		"nobody there":               {"etcd://127.0.0.1:1", "refused"},
+		"no server":                  {"etcd://127.0.0.1:1", "refused"},
 		"authority is not there":     {"etcd://" + e.Addr + "/?ca=/nowhere/ca.pem", "no such file"},
 		"certificate without a key":  {"etcd://" + e.Addr + "/?cert=" + e.CA, "belong together"},
 		"certificate in place of CA": {"etcd://" + e.Addr + "/?ca=/dev/null", "no PEM certificate"},

@@ -19,14 +19,14 @@ import (
 // DefaultPrefix is in front of every key, unless Options say otherwise.
 const DefaultPrefix = "hasp/"
 
-// minTTL is what etcd grants at least with its default election timeout of one second:
+// minTTL is the least that etcd grants with its default election timeout of one second:
 // one and a half of them, in whole seconds.
 const minTTL = 2 * time.Second
 
 // Options are the settings of Open. nil and zero fields mean the defaults.
 type Options struct {
-	// Prefix is in front of every key. It separates the locks of one cluster's users, and
-	// is what etcd's roles are granted. Default: DefaultPrefix. All clients of a lock must
+	// Prefix is in front of every key. It separates the locks of one cluster's users,
+	// and etcd's roles are granted for it. Default: DefaultPrefix. All clients of a lock must
 	// agree on it.
 	Prefix string
 

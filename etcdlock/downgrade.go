@@ -37,8 +37,8 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 // rewrite replaces the content of the key, in one transaction most of the time. It compares
 // the mod revision as well, so that a request whose answer was lost cannot arrive after a
 // later one and undo it. Such a request may also have arrived; then the comparison fails,
-// and what the key says now is what counts: the change is made to that, lest a publication
-// make an entry as large again as it was before a downgrade.
+// and the change is made to the present value of the key, so that a publication does not make an
+// entry as large again as it was before a downgrade.
 func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content)) error {
 	for {
 		t.mu.Lock()

@@ -23,7 +23,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 // enter puts the key in one transaction, unless it is there from an earlier attempt whose
 // answer was lost. Most often nothing is in the way, and the answer says who is ahead.
 func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
-	since := int64(0) // if not 0, the queue was read at this revision, and all that matters is what came after
+	since := int64(0) // if not 0, the queue was read at this revision, and only later changes matter
 	for {
 		epoch, err := t.begin()
 		if err != nil {

@@ -26,7 +26,7 @@ func Example() {
 	defer c.Close()
 
 	err = c.Do(ctx, "nightly-report", func(ctx context.Context) error {
-		fmt.Println("nobody else is here")
+		fmt.Println("working")
 		return nil
 	})
 	fmt.Println("released:", err)
@@ -99,7 +99,7 @@ func ExampleBackend_StillHeld() {
 // Examples cannot be skipped where no etcd can be had, tests can; hence no "Output:" there.
 func TestExamples(t *testing.T) {
 	endpoint = backends.SharedEtcd(t).Addr
-	testkit.Prints(t, "nobody else is here\nreleased: <nil>", Example)
+	testkit.Prints(t, "working\nreleased: <nil>", Example)
 	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)
 	testkit.Prints(t, "written: true\nreleased: <nil>\nwritten: false", ExampleBackend_StillHeld)
 }

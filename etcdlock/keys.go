@@ -28,8 +28,8 @@ import (
 // L is that of the session that made the key. The lease that it is attached to may be another's,
 // which has adopted the entry (adopt.go).
 //
-// The order of a queue is that of the create revisions, whatever the keys are: that is
-// what `etcdctl lock PN` goes by. The marks exist because a transaction can compare and
+// The order of a queue is that of the create revisions, independent of the keys, as for
+// `etcdctl lock PN`. The marks exist because a transaction can compare and
 // read by range of keys, and by nothing else. With them it can refuse a semaphore among
 // mutexes without having changed anything, and a reader among a thousand readers finds
 // the one writer ahead of it without reading the thousand.

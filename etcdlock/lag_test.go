@@ -132,7 +132,7 @@ func TestPastOfBlockerIsNoDeparture(t *testing.T) {
 	})
 }
 
-// S6, L4: a holder is told of an earlier deletion of its own key. That is no loss; and an
+// S6, L4: a holder is told of an earlier deletion of its key. That is no loss; and an
 // entry that was taken for lost and is still there would block all others for as long as
 // the session lives.
 func TestOwnPastIsNoLoss(t *testing.T) {

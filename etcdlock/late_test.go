@@ -25,7 +25,7 @@ var errIntercepted = errors.New("test: no answer")
 
 // interceptor sits between the driver and the wire, and does to transactions what networks do:
 // it keeps a request and delivers it later, or it loses an answer. The server is real, and
-// so is what is delivered.
+// so are the requests.
 type interceptor struct {
 	mu    sync.Mutex
 	keep  func(*pb.TxnRequest) bool // do not send, but keep

@@ -64,7 +64,7 @@ func violations(t testing.TB, rec *history.Recorder) (wrong []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range history.Judge(h, promises) {
+	for _, v := range history.Check(h, promises) {
 		wrong = append(wrong, v.String())
 	}
 	return wrong

@@ -35,7 +35,7 @@ type session struct {
 	renew  *renewal // a stream on which the next renewal may go, or nil
 }
 
-// Open takes a lease. What it returns is what etcd granted, which is more than asked for
+// Open takes a lease. It returns the TTL that etcd granted, which is more than asked for
 // if the servers' election timeout is long.
 //
 // If the answer is lost, a lease without keys remains until it runs out: harmless.

@@ -131,7 +131,7 @@ func (x *crossing) entry(name string) *driver.Entry {
 }
 
 // etcd applies the requests that cross the quota, and says of them that there is no space, as
-// it does of those that it refuses. Whoever is told that it was refused must be right: a lock
+// it does of those that it refuses. A client may only report a refusal that is one: a lock
 // without a holder would be kept alive for as long as the client lives (L4).
 func TestQuotaIsCrossed(t *testing.T) {
 	testtier.Long(t)

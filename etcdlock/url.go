@@ -81,7 +81,7 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 		return cfg, nil, fmt.Errorf("%w: an etcd URL has both a user and a password, or neither", driver.ErrInvalid)
 	}
 	if secure.ServerName() != "" {
-		return cfg, nil, fmt.Errorf("%w: etcd's client takes no servername: it demands the address's, whatever is set", driver.ErrInvalid)
+		return cfg, nil, fmt.Errorf("%w: etcd's client takes no servername: it always demands the address's", driver.ErrInvalid)
 	}
 	var err error
 	if cfg.TLS, err = secure.Config(false); err != nil {
@@ -144,7 +144,7 @@ func connect(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error)
 		client *clientv3.Client
 		err    error
 	}
-	done := make(chan result, 1) // one slot: nobody may be waiting any more
+	done := make(chan result, 1) // one slot: the caller may have stopped waiting
 	go func() {
 		c, err := clientv3.New(cfg)
 		done <- result{c, err}
@@ -158,7 +158,7 @@ func connect(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error)
 	case <-ctx.Done():
 		go func() {
 			if r := <-done; r.err == nil {
-				_ = r.client.Close() // nobody is left to tell
+				_ = r.client.Close() // no caller is left for its error
 			}
 		}()
 		return nil, ctx.Err()

@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// view is what a waiter knows of those ahead of it. Since no entry is ever inserted ahead,
+// view is a waiter's knowledge of the entries ahead of it. Since no entry is ever inserted ahead,
 // and none ahead ever grows, a view only says too much: an entry that it lacks is not there, if it
 // was complete when it was read, and what was taken out of it is out for good.
 //
@@ -37,7 +37,7 @@ type view struct {
 	updates      map[string]keyUpdate
 }
 
-// keyUpdate is what messages have said of a key since the read.
+// keyUpdate is the news of a key since the read.
 type keyUpdate struct {
 	rev     int64 // of the latest message
 	deleted int64 // when it was deleted, the latest time

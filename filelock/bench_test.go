@@ -26,7 +26,7 @@ func init() {
 	jobs["turns"], jobs["wait"], jobs["echo"] = turnsJob, waitJob, echoJob
 }
 
-// lockOnce is what the least that can be called a file lock costs: open, flock, close.
+// lockOnce is the least that a file lock can do: open, flock, close.
 func lockOnce(b *testing.B, path string) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	if err == nil {

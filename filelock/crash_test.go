@@ -103,9 +103,9 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// scene is the queue around the process that is killed: entries of one session of ours,
+// crashScenario is the queue around the process that is killed: entries of one session of ours,
 // ahead of and behind its own where they are not nil, and in the bucket's other queues.
-type scene struct {
+type crashScenario struct {
 	t             *testing.T
 	s             *session
 	name          string
@@ -113,7 +113,7 @@ type scene struct {
 	others        []*ticket
 }
 
-func (c *scene) enter(name, id string, units int64) *ticket {
+func (c *crashScenario) enter(name, id string, units int64) *ticket {
 	c.t.Helper()
 	r := mutexRequest(name, id)
 	r.Units = units
@@ -128,7 +128,7 @@ func (c *scene) enter(name, id string, units int64) *ticket {
 func killedAt(t *testing.T, op, at string, names []string, step int) (finished bool) {
 	t.Helper()
 	dir := storeDir(t)
-	c := &scene{t: t, s: openTestSession(t, dir), name: names[1]}
+	c := &crashScenario{t: t, s: openTestSession(t, dir), name: names[1]}
 	c.others = []*ticket{c.enter(names[0], "other-0", 1), c.enter(names[2], "other-2", 1)}
 	if at == "middle" || at == "last" {
 		c.ahead = c.enter(c.name, "ahead", 1)
@@ -152,7 +152,7 @@ func killedAt(t *testing.T, op, at string, names []string, step int) (finished b
 
 // noted checks that there is a note of an eviction that came to its end, and none of one that
 // was not done.
-func (c *scene) noted(step int, finished bool) {
+func (c *crashScenario) noted(step int, finished bool) {
 	c.t.Helper()
 	got, err := openBackend(c.t, c.s.store.path).LastEviction(patient(c.t), c.name)
 	inQueue := slices.Contains(listIDs(c.t, c.s, c.name), "behind")
@@ -162,7 +162,7 @@ func (c *scene) noted(step int, finished bool) {
 }
 
 // consistent checks that the queue has our entries and nothing of the dead, and goes on.
-func (c *scene) consistent(step int, mayBeEvicted bool) {
+func (c *crashScenario) consistent(step int, mayBeEvicted bool) {
 	c.t.Helper()
 	want := []string{}
 	for _, e := range []*ticket{c.ahead, c.behind} {

@@ -90,7 +90,7 @@ func (d *diagnosis) directory() {
 	}
 }
 
-// leastFiles is what a process needs to use every queue file and watch a few sessions.
+// leastFiles is how many files a process needs to use every queue file and watch a few sessions.
 const leastFiles = 2 * queueFiles
 
 func (d *diagnosis) limits() {

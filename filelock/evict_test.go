@@ -65,7 +65,7 @@ func TestNotesOfLongNames(t *testing.T) {
 	for name, note := range notes {
 		wantNote(t, dir, name, note)
 	}
-	err := openBackend(t, dir).EvictFor(patient(t), "a", "nobody", strings.Repeat("n", maxNote+1))
+	err := openBackend(t, dir).EvictFor(patient(t), "a", "nothing", strings.Repeat("n", maxNote+1))
 	if !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a note that is too long: %v", err)
 	}

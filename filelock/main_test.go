@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// job is what a child process is for. It ends when its input does.
+// job is the task of a child process, which ends when its input does.
 type job struct {
 	Do, Dir, Name, File string
 	Times               int

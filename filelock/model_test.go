@@ -14,7 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// model is what the queues must be: a list for each name, and driver.Decide. The test
+// model is the expected state of the queues: a list for each name, and driver.Decide. The test
 // drives random histories through the files, in which sessions die between operations and
 // in the middle of them, at any write.
 type model struct {

@@ -33,7 +33,7 @@ func New(ctx context.Context, dir string, o *Options) (driver.Backend, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("%w: the store's directory is not given", driver.ErrInvalid)
 	}
-	path, err := filepath.Abs(dir) // whatever the working directory is later
+	path, err := filepath.Abs(dir) // the working directory may change later
 	if err != nil {
 		return nil, fmt.Errorf("store directory %s: %w", dir, err)
 	}

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// asNobody runs a test again as another user, who has less permission than root.
-func asNobody(t *testing.T, test string) {
+// asOtherUser runs a test again as another user, which has less permission than root.
+func asOtherUser(t *testing.T, test string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "hasp-nobody-")
+	dir, err := os.MkdirTemp("", "hasp-user-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func asNobody(t *testing.T, test string) {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(dir, "test")
-	const nobody = 65534
+	const otherUser = 65534
 	// A process that is forked meanwhile would keep the file open, and then it cannot be run.
 	syscall.ForkLock.RLock()
 	err = os.WriteFile(copied, b, 0o755)
@@ -39,16 +39,16 @@ func asNobody(t *testing.T, test string) {
 		t.Fatal(err)
 	}
 	for _, f := range []string{dir, copied} {
-		if err := os.Chown(f, nobody, nobody); err != nil {
+		if err := os.Chown(f, otherUser, otherUser); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cmd := exec.Command(copied, "-test.run", "^"+test+"$", "-test.v")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 	out, err := cmd.CombinedOutput()
-	t.Logf("as uid %d:\n%s", nobody, out)
+	t.Logf("as uid %d:\n%s", otherUser, out)
 	if err != nil {
 		t.Error(err)
 	}
@@ -95,7 +95,7 @@ func TestUnsafeDirectory(t *testing.T) {
 func TestNoPermission(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 {
-		asNobody(t, "TestNoPermission")
+		asOtherUser(t, "TestNoPermission")
 		return
 	}
 	c := held(t)

@@ -153,8 +153,8 @@ func processesCount(t *testing.T, processes, times int) {
 	checkTokens(t, grants)
 }
 
-// S1, S2, L1: the same while one is killed every 100 ms, wherever it happens to be. What a
-// killed one had in hand may or may not have been counted; no other's is lost, nobody
+// S1, S2, L1: the same while one is killed every 100 ms, wherever it happens to be. The
+// increment of a killed process may or may not have been counted; no other is lost, no process
 // gets stuck, and the next grant follows the kill at once.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
@@ -256,8 +256,8 @@ func TestStoppedInside(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want the context's error", what, err)
 		}
-		// 250 ms are promised; the rest is for a machine that does other things. Who does not heed
-		// his context waits for as long as the other is stopped, which is for ever.
+		// 250 ms are promised; the rest is for a busy machine. A call that ignores its context
+		// waits for as long as the other is stopped, which is for ever.
 		if took := time.Since(began); took > testkit.Patience {
 			t.Errorf("%s took %s to end with its context", what, took)
 		}

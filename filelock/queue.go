@@ -19,8 +19,8 @@ import (
 //	        entry, which is in the header too unless two names share a bucket
 //	remove  COMMIT: state left; then unlink it, and put the slot on the free list
 //
-// A dead process's entries need no tidying: they no longer count whatever state they are
-// in. What can remain of one that died inside is a record that has left but is linked,
+// A dead process's entries need no tidying: they no longer count, in any state.
+// What can remain of one that died inside is a record that has left but is linked,
 // which the next to pass unlinks, and a slot in no list, which the file gets back when it
 // is empty. Neither admits or blocks any entry.
 

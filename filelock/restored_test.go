@@ -174,7 +174,7 @@ func linked(t *testing.T, store, dir string) {
 // and the copy is another store as soon as it is used as one.
 func TestHardLinks(t *testing.T) {
 	c := held(t)
-	if err := c.holder.Evict(patient(t), "nobody", "nothing", "no note is made"); !errors.Is(err, hasp.ErrNotHeld) {
+	if err := c.holder.Evict(patient(t), "unused", "nothing", "no note is made"); !errors.Is(err, hasp.ErrNotHeld) {
 		t.Fatal(err)
 	}
 	twin := c.dir + ".twin"

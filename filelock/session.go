@@ -17,7 +17,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// sessionState is what opening a session's file shows of the session.
+// sessionState is the state of a session, as opening its file shows it.
 type sessionState int
 
 const (

@@ -69,8 +69,8 @@ func TestSweep(t *testing.T) {
 	leave(t, mine)
 }
 
-// The first to be alone in the store finds it as after an orderly end, whatever was left,
-// with the numbers going on; and a process that is not alone leaves all as it is.
+// The first process that is alone in the store makes it as after an orderly end, in spite of any
+// remains, and its numbers continue; a process that is not alone leaves all as it is.
 func TestPrepare(t *testing.T) {
 	dir := storeDir(t)
 	p := start(t, job{Do: "hold", Dir: dir, Name: "name"})

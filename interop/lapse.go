@@ -42,7 +42,7 @@ func (m *match) patiently(s step) error {
 	}
 }
 
-// intruded judges an error of blocked behind the short lease's holder. That the waiter has
+// intruded examines an error of blocked behind the short lease's holder. That the waiter has
 // the lock is no violation if the holder's library says that the lease is lost.
 func (m *match) intruded(err error) error {
 	if errors.As(err, new(violation)) && m.short.saysLost() {

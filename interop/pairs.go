@@ -113,7 +113,7 @@ var pairs = []pair{
 		server: mariadbServer, url: mariadbURL, name: "getlock", life: bound},
 }
 
-// controls are broken on purpose. A run in which the judge does not catch each of them
+// controls are broken on purpose. A run in which the check does not catch each of them
 // proves nothing.
 var controls = []pair{
 	{store: "control: redis strategy=setnx", theirs: "redsync, another name", program: golang, library: "redsync", kind: "-",

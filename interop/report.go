@@ -128,7 +128,7 @@ func complain(w io.Writer, r *result) {
 	case r.Missing != "":
 		fmt.Fprintf(w, "interop: %s: could not be run: %s\n", title, r.Missing)
 	case r.Control && !r.Caught:
-		fmt.Fprintf(w, "interop: %s: the judge has not caught this control; it found %v\n", title, r.Problems)
+		fmt.Fprintf(w, "interop: %s: the check has not caught this control; it found %v\n", title, r.Problems)
 	case !r.Control:
 		for _, p := range r.Problems {
 			fmt.Fprintf(w, "interop: %s: %s: %s\n", title, p.Step, p.Text)

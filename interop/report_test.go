@@ -46,7 +46,7 @@ func TestComplain(t *testing.T) {
 		{bad, "interop: etcd + etcdctl: exclusion: the counter is \"197\"\ninterop: etcd + etcdctl: tries: x\n"},
 		{missing, "interop: mysql + mariadb: could not be run: no apt-get\nno root\n"},
 		{caught, ""},
-		{awake, "interop: control + blunt: the judge has not caught this control; it found [{tries had it}]\n"},
+		{awake, "interop: control + blunt: the check has not caught this control; it found [{tries had it}]\n"},
 	} {
 		var b strings.Builder
 		complain(&b, c.r)

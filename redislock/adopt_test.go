@@ -21,9 +21,9 @@ func handOn(t *testing.T, l *hasp.Lease, to *hasp.Client) (*hasp.Lease, error) {
 	return to.Import(t.Context(), text)
 }
 
-// Another library that tries all the while finds the key taken: by the exporter's value, then
-// by the importer's. What the exporter would delete by is not there any more; by what stands
-// there now, it would be: the control.
+// Another library that tries finds the key taken at every moment: first with the exporter's
+// value, then with the importer's. A compare-and-delete with the exporter's value fails then; with
+// the present value it succeeds: the control.
 func TestHandOnSetNX(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -59,14 +59,14 @@ func TestHandOnSetNX(t *testing.T) {
 	}
 }
 
-// Redisson's hash has one field all the while, and its message comes when the importer
+// Redisson's hash has one field at every moment, and its message comes when the importer
 // releases.
 func TestHandOnRedisson(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	url := server.URL() + "?strategy=redisson"
 	c, other := client(t, url), client(t, url)
-	told := subscribe(t, server, "redisson_lock__channel:{a}")
+	message := subscribe(t, server, "redisson_lock__channel:{a}")
 	l := testkit.Lock(t, c, "a")
 	old := do(t, server, "HKEYS", "a")
 	got, err := handOn(t, l, other)
@@ -81,13 +81,13 @@ func TestHandOnRedisson(t *testing.T) {
 	if err := got.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if message := told(); message != "0" || do(t, server, "EXISTS", "a") != "0" {
+	if message := message(); message != "0" || do(t, server, "EXISTS", "a") != "0" {
 		t.Errorf("released with message %q, and the key exists: %s", message, do(t, server, "EXISTS", "a"))
 	}
 }
 
-// Without a counter there is no token to hand on; between clients that disagree about that
-// nothing is handed on, lest one get a token of 0 that its store promises to grow.
+// Without a counter there is no token to hand on. Between clients with and without counters
+// nothing is handed on: one would get the token 0 from a store that promises growing tokens.
 func TestHandOnFence(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -109,7 +109,7 @@ func TestHandOnFence(t *testing.T) {
 				}
 				err = got.Release(t.Context())
 			} else {
-				err = c.Close() // gives back what nobody has imported
+				err = c.Close() // releases the lease that was not imported
 			}
 			if err != nil {
 				t.Error(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A renewal that is cancelled before its answer came leaves the connections alone, since a
-// Leave comes over the same ones. One that has had its time gives them up, or the next would
-// hang on them, too: that is the control.
+// A renewal that is cancelled before its answer keeps the connections, because a Leave uses the
+// same ones. A renewal that has used up its time closes them, or the next would hang on them, too:
+// that is the control.
 func TestCancelledRenewal(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx"} { // redisson listens anew for each name
 		t.Run(strategy, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestCancelledRenewal(t *testing.T) {
 			must(t, err)
 			defer s.Close(context.WithoutCancel(t.Context()))
 
-			// renewed is what a renewal says whose answer does not come, and then a Leave.
+			// renewed makes a renewal without an answer, and then a Leave.
 			renewed := func(ctx context.Context, id string) error {
 				held := s.Ticket(driver.Request{Name: "a", ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
 				if v, err := held.Enqueue(t.Context()); err != nil || !v.Held {
@@ -55,7 +55,7 @@ func TestCancelledRenewal(t *testing.T) {
 			if err := renewed(ctx, "overdue"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("renewal: %v", err)
 			}
-			testkit.Eventually(t, "a renewal without an answer gives up its connections", func() bool {
+			testkit.Eventually(t, "a renewal without an answer closes its connections", func() bool {
 				return net.Stats().Accepted != before
 			})
 		})

@@ -17,25 +17,25 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// storm is several clients, each behind a network of its own, on one server, and what they
-// believed of two locks while server and networks were harmed.
-type storm struct {
+// faultRun is several clients of one server, each behind a separate network, and the history of
+// two locks while faults are injected into server and networks.
+type faultRun struct {
 	recordedhold.Workload
 	server *backends.Redis
 	nets   []*faultnet.Proxy
 }
 
-const stormClients = 4
+const faultClients = 4
 
-// newStorm starts a server that forgets nothing when it is killed, since no lock can
-// outlive the other kind. wrap may break the driver of each client.
-func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
+// newFaultRun starts a server that forgets nothing when it is killed: no lock survives the kill of
+// the other kind. wrap may break the driver of each client.
+func newFaultRun(t *testing.T, wrap func(driver.Backend) driver.Backend) *faultRun {
 	t.Helper()
-	s := &storm{
+	s := &faultRun{
 		server:   backends.StartRedis(t, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"}),
 		Workload: recordedhold.Workload{Names: []string{"a", "b"}, TTL: T, Rec: history.New()},
 	}
-	for range stormClients {
+	for range faultClients {
 		net := testkit.Proxy(t, s.server.Addr)
 		c := testkit.ClientOn(t, wrap(testkit.Open(t, "redis://"+net.Addr())), hasp.WithTTL(T))
 		s.nets, s.Clients = append(s.nets, net), append(s.Clients, c)
@@ -43,8 +43,8 @@ func newStorm(t *testing.T, wrap func(driver.Backend) driver.Backend) *storm {
 	return s
 }
 
-// rage does one harm after another until the time is over, and leaves everything whole.
-func (s *storm) rage(t *testing.T, lasts time.Duration) {
+// injectFaults injects one fault after another until the time is over, and repairs all.
+func (s *faultRun) injectFaults(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -53,7 +53,7 @@ func (s *storm) rage(t *testing.T, lasts time.Duration) {
 		net := s.nets[r.IntN(len(s.nets))]
 		span := T/10 + time.Duration(r.Int64N(int64(3*T/2)))
 		switch r.IntN(7) {
-		case 0: // killed, and away for a while
+		case 0: // killed, and down for a while
 			must(t, s.server.Kill())
 			time.Sleep(span / 4)
 			must(t, s.server.Restart())
@@ -63,7 +63,7 @@ func (s *storm) rage(t *testing.T, lasts time.Duration) {
 			must(t, s.server.Resume())
 		case 2:
 			do(t, s.server, "CLIENT", "KILL", "TYPE", "normal")
-		case 3: // every message of the moment is lost
+		case 3: // every message under way is lost
 			do(t, s.server, "CLIENT", "KILL", "TYPE", "pubsub")
 		case 4: // held, then delivered
 			net.Partition()
@@ -85,15 +85,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Whatever happens to server and networks, no two hold at once, and tokens follow the order
-// of the grants. When it is over, every client gets every lock.
-func TestStorm(t *testing.T) {
+// No fault of server and networks lets two hold at once, and tokens follow the order of the
+// grants. When the faults are over, every client gets every lock.
+func TestRandomFaults(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	s := newStorm(t, whole)
+	s := newFaultRun(t, unbroken)
 	ctx, cancel := context.WithCancel(t.Context())
 	workers := s.Run(ctx)
-	s.rage(t, 12*time.Second)
+	s.injectFaults(t, 12*time.Second)
 	cancel()
 	workers.Wait()
 	for _, c := range s.Clients {
@@ -106,15 +106,15 @@ func TestStorm(t *testing.T) {
 	history.Require(t, h, history.Options{Fencing: true})
 }
 
-// The control: a driver that says that it has renewed and has not. Without any harm done
-// the judges must see it, by the first hold that outlasts its TTL.
-func TestStormControl(t *testing.T) {
+// The control: a driver that reports renewals and makes none. Without any fault the checks find
+// it, by the first hold that outlasts its TTL.
+func TestControlRandomFaults(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	s := newStorm(t, broken.Liar)
+	s := newFaultRun(t, broken.Liar)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*slack)
 	defer cancel()
 	if caught, err := s.Violated(ctx); !caught {
-		t.Errorf("locks that were never renewed have passed the judges: %v", err)
+		t.Errorf("locks that were never renewed have passed the checks: %v", err)
 	}
 }

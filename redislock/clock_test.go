@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// setBack does to a queue what it is for the server's clock to be set back: every moment that is
-// kept there is later than it was, seen from the clock. (It was tried with a server whose clock
-// was set back by a library loaded before the system's, with the same result.)
+// setBack has the effect on a queue that setting the server's clock back has: every stored moment
+// becomes later in relation to the clock. (A server whose clock was set back by a preloaded
+// library gave the same result.)
 func setBack(t *testing.T, server *backends.Redis, key string, by time.Duration) {
 	t.Helper()
 	do(t, server, "EVAL", `
@@ -37,10 +37,11 @@ func setBack(t *testing.T, server *backends.Redis, key string, by time.Duration)
 		redis.call('PEXPIRE', K, redis.call('PTTL', K) + by / 1000)`, "1", key, strconv.FormatInt(by.Microseconds(), 10))
 }
 
-// The server's clock is set back by an hour while a semaphore is held. Who goes on renewing stays
-// a holder, and nobody holds beside him. One who dies after he has renewed is passed over when
-// his TTL is over, and not an hour later. (Who waits was to look for dead holders at a moment of
-// the old clock.) One who dies without having renewed stays for the hour, as documented.
+// The server's clock is set back by an hour while a semaphore is held. A client that goes on
+// renewing stays a holder, and no other holds in its place. A holder that dies after a renewal is
+// removed when its TTL is over, and not an hour later. (The next look for expired holders stood
+// at a moment of the old clock.) A holder that dies without a renewal stays for the hour, as
+// documented.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

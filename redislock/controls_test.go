@@ -15,22 +15,22 @@ import (
 )
 
 // The controls: drivers of package broken, under the faults of fault_test.go.
-// Each test here shows that the fault comes about, and that what the fault test looks at
-// then tells the broken driver from the whole one. TestStormControl is that of TestStorm,
-// and the tests of failovers are each other's.
+// Each test here shows that the fault happens, and that the check of the fault test then tells
+// the broken driver from the correct one. TestControlRandomFaults is the control of
+// TestRandomFaults, and the tests of failovers are each other's.
 
-// flawed opens a client whose driver is broken.
-func flawed(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Backend, opts ...hasp.Option) *hasp.Client {
+// brokenClient opens a client whose driver is broken.
+func brokenClient(t *testing.T, storeURL string, wrap func(driver.Backend) driver.Backend, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	return testkit.ClientOn(t, wrap(testkit.Open(t, storeURL)), opts...)
 }
 
-// Of TestKeyRemoved, TestServerRestarts and TestPartition: who does not ask the store is
-// not told, and believes in his lock beside the next one.
+// Of TestKeyRemoved, TestServerRestarts and TestPartition: a client that does not ask the store
+// does not learn of the loss, and believes that it holds while the next one holds.
 func TestControlLoss(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	c, other := flawed(t, server.URL(), broken.Liar, hasp.WithTTL(calm)), client(t, server.URL())
+	c, other := brokenClient(t, server.URL(), broken.Liar, hasp.WithTTL(calm)), client(t, server.URL())
 	l := testkit.Lock(t, c, "orders")
 	do(t, server, "DEL", "hasp:{orders}")
 	next := testkit.Lock(t, other, "orders")
@@ -40,14 +40,14 @@ func TestControlLoss(t *testing.T) {
 	}
 }
 
-// Of TestClientKill, TestWaiterOutlivesFlush and TestServerRestarts: a waiter that neither
-// renews nor looks after its subscription broke hears nothing of a grant whose message was
-// lost, and nothing of its entry's end.
-func TestControlDeaf(t *testing.T) {
+// Of TestClientKill, TestWaiterOutlivesFlush and TestServerRestarts: a waiter that neither renews
+// nor asks after its subscription broke misses a grant whose message was lost, and the end of its
+// entry.
+func TestControlNoMessages(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
-	other := flawed(t, server.URL(), func(b driver.Backend) driver.Backend { return broken.Deaf(broken.Liar(b)) }, hasp.WithTTL(calm))
+	other := brokenClient(t, server.URL(), func(b driver.Backend) driver.Backend { return broken.Deaf(broken.Liar(b)) }, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "a")
 	got := testkit.Queued(t, other, "a")
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -56,7 +56,7 @@ func TestControlDeaf(t *testing.T) {
 	}
 	time.Sleep(calm / 3)
 	if len(got) > 0 {
-		t.Error("a waiter that hears nothing was granted: the message was not lost")
+		t.Error("a waiter that gets no messages was granted: the message was not lost")
 	}
 	if q := testkit.Entries(t, c, "a"); len(q) != 1 {
 		t.Errorf("the store has %v", q)
@@ -69,7 +69,7 @@ func TestControlAnswersLost(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	net := testkit.Proxy(t, server.Addr)
-	c := flawed(t, "redis://"+net.Addr(), broken.Renaming, hasp.WithTTL(calm))
+	c := brokenClient(t, "redis://"+net.Addr(), broken.Renaming, hasp.WithTTL(calm))
 	other := client(t, server.URL())
 	testkit.Lock(t, c, "warm")
 	cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))
@@ -85,13 +85,13 @@ func TestControlAnswersLost(t *testing.T) {
 	}
 }
 
-// Of TestNoOrphans: a driver that does not clean up has its entry there when the TTL is over.
+// Of TestNoOrphans: a driver that does not clean up leaves its entry beyond the TTL.
 func TestControlOrphans(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	held := testkit.Lock(t, client(t, server.URL()), "a")
-	c := flawed(t, server.URL(), broken.Careless, hasp.WithTTL(calm))
+	c := brokenClient(t, server.URL(), broken.Careless, hasp.WithTTL(calm))
 	other := client(t, server.URL())
 	ctx, cancel := context.WithTimeout(t.Context(), T)
 	defer cancel()
@@ -100,6 +100,6 @@ func TestControlOrphans(t *testing.T) {
 	}
 	time.Sleep(calm)
 	if q := testkit.Entries(t, other, "a"); len(q) != 2 || q[0].ID != held.ID() {
-		t.Errorf("nobody has cleaned up, and the store has %v", q)
+		t.Errorf("without a clean-up the store has %v", q)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// One script call to acquire and one to release, and no message, where nobody contends.
+// An uncontended lock costs one script call to acquire and one to release, and no message.
 func TestUncontendedCosts(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -34,12 +34,12 @@ func TestUncontendedCosts(t *testing.T) {
 	for range n {
 		cycle()
 	}
-	dialed = connections(t, server) - dialed - 1 // each repeats a request, or looks for what was not heard
+	dialed = connections(t, server) - dialed - 1 // each repeats a request, or asks for a missed message
 	if got := server.Calls(t, "evalsha|eval") - before; got < 2*n || got > 2*n+dialed {
 		t.Errorf("%d script calls for %d locks and releases", got, n)
 	}
 	if got := server.Calls(t, "publish") - messages; got != 0 {
-		t.Errorf("%d messages to nobody", got)
+		t.Errorf("%d messages without a receiver", got)
 	}
 }
 
@@ -65,7 +65,7 @@ func contendedCosts(t *testing.T, sizes ...int) {
 			var clients []*hasp.Client
 			for range n {
 				c := client(t, server.URL()+"?connect_timeout=1m", hasp.WithTTL(time.Hour)) // no renewal falls into this
-				// One after the other: a thousand connections at once are another test.
+				// One after the other: a thousand connections at once are a different test.
 				if err := testkit.Lock(t, c, "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -97,9 +97,9 @@ func contendedCosts(t *testing.T, sizes ...int) {
 			scripts := float64(calls) / float64(2*n)
 			published := float64(server.Calls(t, "publish")-messages) / float64(2*n)
 			t.Logf("%.2f script calls and %.2f messages an acquisition, %d connections made anew", scripts, published, dialed)
-			// Those who were close to the front and waited long have asked once. On a machine where
-			// an answer takes seconds a client gives a connection up for another, on which a request is
-			// repeated, or looked for what was not heard: that is one call.
+			// Clients near the front that waited long have asked once. On a machine where an answer
+			// takes seconds a client replaces a connection, and repeats a request or asks for a missed
+			// message on the new one: that is one call.
 			if most := 2.2*float64(2*n) + float64(dialed); float64(calls) > most || published > 1.05 {
 				t.Errorf("%d script calls and %.2f messages an acquisition; %.0f calls are allowed", calls, published, most)
 			}
@@ -107,7 +107,7 @@ func contendedCosts(t *testing.T, sizes ...int) {
 	}
 }
 
-// connections is how many the server has accepted so far, that of this question among them.
+// connections is how many connections the server has accepted so far, including this request's.
 func connections(t *testing.T, server *backends.Redis) int {
 	t.Helper()
 	_, rest, _ := strings.Cut(do(t, server, "INFO", "stats"), "total_connections_received:")
@@ -135,16 +135,16 @@ func TestRenewalCosts(t *testing.T) {
 	began, before := time.Now(), server.Calls(t, "evalsha|eval")
 	renewed(t, first)
 	got := server.Calls(t, "evalsha|eval") - before
-	// Three calls for 601 names. A machine that stood still for a third of the TTL has seen two
-	// renewals, and the waiter looks for itself when its holder could have expired.
+	// Three calls for 601 names. On a machine that stood still for a third of the TTL there were
+	// two renewals, and the waiter asks when its holder could have expired.
 	if got < 3 || got > 2*3+2 {
 		t.Errorf("%d script calls for one renewal of %d locks and a waiter", got, names)
 	}
 	if !holder.Held() || len(testkit.Entries(t, c, "w")) != 2 {
 		t.Error("the waiter was not renewed")
 	}
-	// All of them, by the store's own word: the one that expires first does so a whole TTL
-	// after this renewal began.
+	// All of them, by the expiries in the store: the earliest is a whole TTL after this renewal
+	// began.
 	earliest := do(t, server, "EVAL", `local least = math.huge
 		for i = 0, ARGV[1] - 1 do
 			local one = redis.call('HGET', 'hasp:{n' .. i .. '}', 'one')
@@ -156,8 +156,8 @@ func TestRenewalCosts(t *testing.T) {
 	}
 }
 
-// A renewal overtakes the answer to the request that takes a free lock. The entry stays the
-// one field that it is: spread over a queue's fields, its release would cost more.
+// A renewal overtakes the answer to the request that takes a free lock. The entry stays a single
+// field: converted into the fields of a queue, its release would cost more.
 func TestRenewalBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// crowd has n entries of one session in one queue, the first of which fit.
-func crowd(t *testing.T, s driver.Session, name string, n int, units, capacity int64) (ids []string) {
+// fillQueue makes n entries of one session in one queue, the first of which hold.
+func fillQueue(t *testing.T, s driver.Session, name string, n int, units, capacity int64) (ids []string) {
 	t.Helper()
 	for i := range n {
 		r := testkit.Request(name)
@@ -27,7 +27,7 @@ func crowd(t *testing.T, s driver.Session, name string, n int, units, capacity i
 	return ids
 }
 
-// outputOf is how many bytes the server sends while fn runs, beside those of asking.
+// outputOf is how many bytes the server sends while fn runs, and for one INFO.
 func outputOf(t *testing.T, server *backends.Redis, fn func()) int {
 	t.Helper()
 	sent := func() int {
@@ -40,18 +40,18 @@ func outputOf(t *testing.T, server *backends.Redis, fn func()) int {
 	return sent() - before
 }
 
-// Whoever wants to know who leads reads that, and not all who want to. (With ten thousand
-// candidates each look was 2.6 MB.) The control is the whole list.
+// A client that asks for the leader reads the leader's entry, and not those of all candidates.
+// (With ten thousand candidates each answer was 2.6 MB.) The control is the whole list.
 func TestFrontOfTheQueue(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	b := testkit.Open(t, server.URL())
 	s := session(t, b, time.Hour)
 	const n = 1000
-	ids := crowd(t, s, "a", n, driver.Whole, driver.Whole)
+	ids := fillQueue(t, s, "a", n, driver.Whole, driver.Whole)
 	var first, all []driver.Entry
 	var err error
-	for range 2 { // the first look brings the script to the server
+	for range 2 { // the first request sends the script to the server
 		if sent := outputOf(t, server, func() { first, err = b.List(t.Context(), "a", 1) }); sent > 20_000 {
 			t.Errorf("%d bytes for the first of %d", sent, n)
 		}
@@ -63,7 +63,7 @@ func TestFrontOfTheQueue(t *testing.T) {
 	if len(first) != 1 || first[0].ID != ids[0] || first[0].Seq != all[0].Seq || string(first[0].Value) != "value 0" || first[0].Capacity != driver.Whole {
 		t.Errorf("the first is %+v", first)
 	}
-	do(t, server, "HDEL", "hasp:{a}", "w:3", "e:"+ids[3]) // a place that somebody left
+	do(t, server, "HDEL", "hasp:{a}", "w:3", "e:"+ids[3]) // an empty place, as a leave makes it
 	ids = append(ids[:3], ids[4:]...)
 	some, err := b.List(t.Context(), "a", 5)
 	if err != nil || len(some) != 5 {
@@ -75,8 +75,8 @@ func TestFrontOfTheQueue(t *testing.T) {
 		}
 	}
 
-	// Holders stand in no order; the oldest are the first.
-	ids = crowd(t, s, "sem", 20, 1, 10)
+	// Holders are in no order; the oldest are the first.
+	ids = fillQueue(t, s, "sem", 20, 1, 10)
 	for _, limit := range []int{1, 3, 12, 20, 50} {
 		list, err := b.List(t.Context(), "sem", limit)
 		if err != nil || len(list) != min(limit, 20) {
@@ -88,7 +88,7 @@ func TestFrontOfTheQueue(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]int{"nobody": 0, "alone": 1} {
+	for name, want := range map[string]int{"empty": 0, "alone": 1} {
 		if want > 0 {
 			r := testkit.Request(name)
 			_, err := s.Ticket(r).Enqueue(t.Context())
@@ -104,14 +104,14 @@ func TestFrontOfTheQueue(t *testing.T) {
 	}
 }
 
-// A wrong capacity is refused by the first entry that lives. (The script looked through all who
-// wait, while everybody else waited for it.) The dead are in nobody's way: when all are, the
-// name is free for another capacity.
+// A wrong capacity is refused by the first live entry. (The script read all waiters, and blocked
+// all other clients meanwhile.) Expired entries block no one: when all have expired, the name is
+// free for another capacity.
 func TestWrongCapacity(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	s := session(t, testkit.Open(t, server.URL()), time.Hour)
-	crowd(t, s, "a", 500, 1, 20)
+	fillQueue(t, s, "a", 500, 1, 20)
 	wrong := func(name string) error {
 		r := testkit.Request(name)
 		r.Units, r.Capacity = 1, 7
@@ -127,39 +127,39 @@ func TestWrongCapacity(t *testing.T) {
 	}
 
 	const ttl = 2 * time.Second
-	mortal := session(t, testkit.Open(t, server.URL()), ttl)
-	crowd(t, mortal, "dead", 30, 1, 20)
+	brief := session(t, testkit.Open(t, server.URL()), ttl)
+	fillQueue(t, brief, "dead", 30, 1, 20)
 	begun := time.Now()
-	crowd(t, mortal, "mixed", 20, 1, 20)
+	fillQueue(t, brief, "mixed", 20, 1, 20)
 	waits := s.Ticket(driver.Request{Name: "mixed", ID: "alive", Units: 1, Capacity: 20, Since: time.Now()})
 	switch v, err := waits.Enqueue(t.Context()); {
 	case err != nil:
 		t.Fatal(err)
 	case v.Held && time.Since(begun) >= ttl:
-		t.Skip("inconclusive: this machine took longer to put twenty into the queue than they live")
+		t.Skip("inconclusive: this machine took longer to enqueue twenty entries than their TTL")
 	case v.Held:
 		t.Fatalf("%+v", v)
 	}
 	time.Sleep(ttl + 100*time.Millisecond)
 	if err := wrong("dead"); err != nil {
-		t.Errorf("all are dead: %v", err)
+		t.Errorf("all have expired: %v", err)
 	}
 	if err := wrong("mixed"); !errors.Is(err, driver.ErrMismatch) {
-		t.Errorf("one is alive: %v", err)
+		t.Errorf("one is live: %v", err)
 	}
 	if v, err := waits.Enqueue(t.Context()); err != nil || !v.Held {
-		t.Errorf("whoever lives behind the dead: %+v, %v", v, err)
+		t.Errorf("a live waiter behind expired ones: %+v, %v", v, err)
 	}
 }
 
-// Many entries of one name are renewed in slices, so that no script keeps the server from the
-// others for long. (20,000 permits of one client were one script of half a second.)
+// Many entries of one name are renewed in slices, so that no script blocks the other clients for
+// long. (20,000 permits of one client were one script of half a second.)
 func TestRenewalIsSliced(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	s := session(t, testkit.Open(t, server.URL()), time.Hour)
 	const n = 1100
-	crowd(t, s, "a", n, 1, n/2)
+	fillQueue(t, s, "a", n, 1, n/2)
 	_, err := s.KeepAlive(t.Context())
 	must(t, err)
 	before := server.Calls(t, "evalsha")
@@ -170,10 +170,10 @@ func TestRenewalIsSliced(t *testing.T) {
 	}
 }
 
-// L4: the dead keep nobody out, however many they are. Of very many holders each request looks at
-// some; whoever waits comes back, and a try goes on until all have been looked at. (It said that
-// a semaphore was busy, of which a thousand permits had expired.)
-func TestTryPassesManyDead(t *testing.T) {
+// L4: expired holders block no one, however many they are. Of very many holders each request
+// examines some; a waiter asks again, and a try goes on until all are examined. (A try found a
+// semaphore busy whose thousand permits had expired.)
+func TestTryPassesManyExpired(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	s := session(t, testkit.Open(t, server.URL()), time.Hour)
@@ -185,23 +185,23 @@ func TestTryPassesManyDead(t *testing.T) {
 		return v
 	}
 	const ttl = 2 * time.Second
-	mortal := session(t, testkit.Open(t, server.URL()), ttl)
-	const n = 1200 // more than two calls look at
-	crowd(t, mortal, "permits", n, 1, n)
-	crowd(t, mortal, "readers", n, 1, driver.Whole)
-	crowd(t, mortal, "mixed", n, 1, n+1)
+	brief := session(t, testkit.Open(t, server.URL()), ttl)
+	const n = 1200 // more than two calls examine
+	fillQueue(t, brief, "permits", n, 1, n)
+	fillQueue(t, brief, "readers", n, 1, driver.Whole)
+	fillQueue(t, brief, "mixed", n, 1, n+1)
 	if v := try("mixed", 1, n+1); !v.Held {
-		t.Fatalf("beside the others: %+v", v)
+		t.Fatalf("the last permit: %+v", v)
 	}
 	time.Sleep(ttl + 100*time.Millisecond)
 	if v := try("permits", 1, n); !v.Held {
-		t.Errorf("one permit of %d, all of which the dead had: %+v", n, v)
+		t.Errorf("one permit of %d, all of which have expired: %+v", n, v)
 	}
 	if v := try("readers", driver.Whole, driver.Whole); !v.Held {
-		t.Errorf("a writer, and all readers are dead: %+v", v)
+		t.Errorf("a writer, and all readers have expired: %+v", v)
 	}
-	// One of them lives. All of the others are looked at, and then it is busy.
+	// One of them is live. The try examines all of the others, and then the semaphore is busy.
 	if v := try("mixed", n+1, n+1); v.Held {
-		t.Errorf("all permits, one of which somebody has who lives: %+v", v)
+		t.Errorf("all permits, one of which is held: %+v", v)
 	}
 }

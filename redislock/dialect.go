@@ -9,34 +9,34 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// dialect is a format of other libraries: one key that is there while somebody holds, and
-// no queue. Whoever wants the lock tries, and tries again when it may be free.
+// dialect is a format of other libraries: one key that exists while the lock is held, and no
+// queue. A client tries to take the lock, and tries again when it may be free.
 type dialect struct {
 	take, give, extend, peek, adopt *redisconn.Script
 
-	// me is how an entry calls itself at the key.
-	me func(t *attempt) string
+	// me is the value or the field by which an entry is the holder.
+	me func(t *oneKeyTicket) string
 
 	// takeArgs and giveArgs are the arguments of the scripts behind the common ones. member
-	// is a waiter that is to be forgotten, or empty.
-	takeArgs func(t *attempt) []string
-	giveArgs func(a *attempts, key, member string) []string
+	// is a waiter to remove, or empty.
+	takeArgs func(t *oneKeyTicket) []string
+	giveArgs func(a *oneKey, key, member string) []string
 
-	// announces says that every release is published, by anybody who speaks the dialect,
-	// on the channel of the name. Otherwise our own releases wake one of our own waiters.
+	// announces says that every client of the dialect publishes each release on the channel
+	// of the name. Otherwise hasp's releases wake one of hasp's waiters.
 	announces bool
 
-	// foreign reports that the holder is not one of ours, whose release nobody publishes.
+	// foreign reports that the holder is a foreign client, which does not publish its release.
 	foreign func(holder string) bool
 
-	// lock, if there is one, is how a lock of the dialect calls a holder that is not ours.
-	lock *regexp.Regexp
+	// holderForm, if not nil, is the form of a foreign holder of the dialect.
+	holderForm *regexp.Regexp
 }
 
-// stranger reports that what was found at the key is no lock of the dialect.
-func (d *dialect) stranger(holder any) bool {
+// notALock reports that the key has something that is no lock of the dialect.
+func (d *dialect) notALock(holder any) bool {
 	text, ok := holder.(string)
-	return ok && d.lock != nil && !ownValue.MatchString(text) && !d.lock.MatchString(text)
+	return ok && d.holderForm != nil && !ownValue.MatchString(text) && !d.holderForm.MatchString(text)
 }
 
 var (
@@ -46,10 +46,10 @@ var (
 		extend: setnx.Extend,
 		peek:   setnx.Peek,
 		adopt:  setnx.Adopt,
-		// Others write some random text; ours also says who it is.
-		me:       func(t *attempt) string { return t.request.ID + " " + ownerText(t.request) },
-		takeArgs: func(t *attempt) []string { return []string{t.member(), t.since} },
-		giveArgs: func(a *attempts, _, member string) []string { return a.wakeArgs(member) },
+		// Others write a random text; ours also names the owner.
+		me:       func(t *oneKeyTicket) string { return t.request.ID + " " + ownerText(t.request) },
+		takeArgs: func(t *oneKeyTicket) []string { return []string{t.member(), t.since} },
+		giveArgs: func(a *oneKey, _, member string) []string { return a.wakeArgs(member) },
 		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
 	}
 	redisson = &dialect{
@@ -59,17 +59,18 @@ var (
 		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
 		adopt:  redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
 		// Redisson's own form: the client's UUID and a thread's number.
-		me:        func(t *attempt) string { return t.session.uuid + ":" + t.number },
-		takeArgs:  noted,
-		giveArgs:  func(_ *attempts, key, _ string) []string { return []string{redissonChannel(key)} },
-		announces: true,
-		foreign:   func(string) bool { return false },
-		lock:      redissonHolder,
+		me:         func(t *oneKeyTicket) string { return t.session.uuid + ":" + t.number },
+		takeArgs:   holderArgs,
+		giveArgs:   func(_ *oneKey, key, _ string) []string { return []string{redissonChannel(key)} },
+		announces:  true,
+		foreign:    func(string) bool { return false },
+		holderForm: redissonHolder,
 	}
 )
 
-// noted is what stands beside Redisson's key: who holds, and for how long it stays there.
-func noted(t *attempt) []string {
+// holderArgs are the text in the key beside Redisson's, which describes the holder, and how long
+// that key is kept.
+func holderArgs(t *oneKeyTicket) []string {
 	return []string{t.request.ID + " " + ownerText(t.request), t.session.keep}
 }
 
@@ -85,8 +86,8 @@ func redissonChannel(key string) string {
 	return prefix + "{" + key + "}"
 }
 
-// How long a waiter waits for a lock whose release nobody announces, at the most, and for
-// one without expiry.
+// A waiter tries again after foreignPoll at the latest if no message announces the release, and
+// after noExpiry if the key has no expiry.
 const (
 	foreignPoll = 500 * time.Millisecond
 	noExpiry    = 5 * time.Second

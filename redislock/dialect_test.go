@@ -14,13 +14,13 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// These tests speak the other libraries' side of the formats by hand, byte for byte: what
-// redsync, redislock, node-redlock and redis-py, or Redisson, send and expect.
+// These tests play the other libraries' side of the formats, byte for byte: the requests and
+// answers of redsync, redislock, node-redlock and redis-py, or Redisson.
 
 const compareAndDelete = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
 
-// A key that another library holds keeps us out until it is deleted, and one that we hold
-// keeps the other out; neither can take away what is not its own.
+// A key that another library holds keeps us out until it is deleted, and one that we hold keeps
+// the other out; neither can delete the other's.
 func TestSetNXFormat(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -55,14 +55,14 @@ func TestSetNXFormat(t *testing.T) {
 	if out := do(t, server, "EVAL", compareAndDelete, "1", "orders", "other"); out != "0" {
 		t.Errorf("the other library released it: %s", out)
 	}
-	do(t, server, "SET", "orders", "other") // somebody does not play by the rules
+	do(t, server, "SET", "orders", "other") // against the rules of the format
 	testkit.Lost(t, l, hasp.ReasonDenied)
 	if do(t, server, "GET", "orders") != "other" {
 		t.Error("the other's key was touched")
 	}
 }
 
-// The counter that tokens come from stands where ?fence_prefix= says, or nowhere.
+// The counter of the tokens is at the key that ?fence_prefix= says; with fence=off there is none.
 func TestFenceOption(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -86,7 +86,7 @@ func TestRedissonFormat(t *testing.T) {
 		"{o}rders": "redisson_lock__channel:{o}rders",
 	} {
 		t.Run(key, func(t *testing.T) {
-			told := subscribe(t, server, channel)
+			message := subscribe(t, server, channel)
 			l := testkit.Lock(t, c, key)
 			fields := strings.Fields(do(t, server, "HGETALL", key))
 			field := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:\d+$`)
@@ -99,17 +99,17 @@ func TestRedissonFormat(t *testing.T) {
 			if err := l.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := told(); got != "0" {
+			if got := message(); got != "0" {
 				t.Errorf("published %q", got)
 			}
 			if do(t, server, "EXISTS", key) != "0" {
 				t.Error("the key is still there")
 			}
 
-			// The other direction: a Java thread holds twice, and lets go.
+			// The other direction: a Java thread holds twice, and releases.
 			const java = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
 			do(t, server, "HSET", key, java, "2")
-			do(t, server, "PEXPIRE", key, "3600000") // until then nobody looks who is not told
+			do(t, server, "PEXPIRE", key, "3600000") // until then no waiter tries without a message
 			got := waitingTry(t, c, key)
 			do(t, server, "HINCRBY", key, java, "-1")
 			if len(got) > 0 {
@@ -132,7 +132,8 @@ func waitingTry(t *testing.T, c *hasp.Client, name string) <-chan *hasp.Lease {
 	return got
 }
 
-// subscribe listens on a channel by hand and returns what waits for one message.
+// subscribe subscribes to a channel over a plain connection and returns a function that waits
+// for one message.
 func subscribe(t *testing.T, server *backends.Redis, channel string) func() string {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)

@@ -4,25 +4,23 @@
 //	import _ "github.com/hasplock/hasp/redislock"
 //	c, err := hasp.Open(ctx, "redis://127.0.0.1:6379")
 //
-// [New] and redislock/goredis use a client that the program has already.
+// [New] and redislock/goredis use a client that the program already has.
 //
 // # Strategies
 //
-// queue, the default, is first come, first served and carries every primitive. The queue of
-// a name lives in one hash and is moved by Lua scripts, by the server's clock alone. A
-// release grants the next waiter in the same step and sends the token to that client, which
-// needs no further request.
+// queue, the default, is first come, first served and has every primitive. The queue of a name
+// is one hash, which Lua scripts change by the server's clock alone. A release grants the next
+// waiter in the same step and sends the token to that client, which needs no further request.
 //
-// setnx and redisson share mutexes with other libraries: the first with everybody who does
-// SET NX PX and a compare-and-delete (redsync, redislock, node-redlock, redis-py), the
-// second with Redisson's RLock. Who shares a format shares its limits: no order, no
-// read-write locks, no semaphores, no elections.
+// setnx and redisson share mutexes with other libraries: setnx with all that do SET NX PX and a
+// compare-and-delete (redsync, redislock, node-redlock, redis-py), redisson with Redisson's
+// RLock. A shared format has its limits: no order, no read-write locks, no semaphores, no
+// elections.
 //
 // # Caveats
 //
-// A server that restarts without its append-only file, evicts keys, or is replaced by a
-// replica can forget a grant, and then two hold until the first one's next renewal. Tokens
-// still grow, unless clock and data both go back: let the resource check them. `hasp
-// doctor` names the settings that matter; docs/backends/redis.md has the details, the
-// options and the format.
+// A server that restarts without its append-only file, evicts keys, or is replaced by a replica
+// can forget a grant. Then two clients hold until the first one's next renewal. Tokens still
+// grow, unless clock and data both go back: let the resource check them. `hasp doctor` checks
+// the settings that matter; docs/backends/redis.md has the details, the options and the format.
 package redislock

@@ -10,17 +10,17 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// Diagnose looks at every master for what would weaken or break the promises of a lock.
+// Diagnose checks every master for settings that weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return diagnose(ctx, q.conn, q.opts, q.foreignClients)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
-func (a *attempts) Diagnose(ctx context.Context) ([]driver.Finding, error) {
+func (a *oneKey) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return diagnose(ctx, a.conn, a.opts, a.foreignClients)
 }
 
-func diagnose(ctx context.Context, conn redisconn.Conn, o Options, strangers func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
+func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
 	all := []driver.Finding{{
 		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),
 	}}
@@ -41,7 +41,7 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, strangers fun
 	if err != nil {
 		return all, redisconn.Refusal(err)
 	}
-	found, err := strangers(ctx)
+	found, err := foreignClients(ctx)
 	if all = append(all, found...); err != nil {
 		return all, redisconn.Refusal(err)
 	}
@@ -55,7 +55,7 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, strangers fun
 	return all, nil
 }
 
-// forgets is what comes of a server without persistence.
+// forgets is the consequence of a server without persistence.
 const forgets = "a server that restarts has forgotten its locks; their holders learn it at the next renewal, and others may hold before"
 
 func examineRole(x *redisconn.Examination, o Options) {

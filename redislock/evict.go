@@ -10,7 +10,7 @@ import (
 // Evict removes an entry on an operator's behalf, and tells its session.
 func (q *queue) Evict(ctx context.Context, name, id string) error { return q.evict(ctx, name, id) }
 
-// EvictFor does so, and keeps the note in the name's hash, which is forgotten with it.
+// EvictFor does so, and keeps the note in the name's hash, which is deleted with it.
 func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
 	return q.evict(ctx, name, id, note)
 }

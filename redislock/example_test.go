@@ -33,7 +33,7 @@ func Example() {
 	// <nil>
 }
 
-// With a client that the program has already, and locks that redsync and others share.
+// With a client that the program already has, and locks that redsync and others share.
 func ExampleOpen() {
 	ctx := context.Background()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{exampleAddr}, DisableCache: true})

@@ -52,7 +52,7 @@ func (r replicated) failOver(t *testing.T) {
 	}
 }
 
-// failovers runs a test on a Sentinel set and on a cluster of its own.
+// failovers runs a test on a separate Sentinel set and on a separate cluster.
 func failovers(t *testing.T, test func(t *testing.T, r replicated)) {
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
@@ -94,22 +94,22 @@ func TestFailoverKeeps(t *testing.T) {
 		if err := l.Release(ctx); err != nil { // nil: the promoted replica had the entry
 			t.Errorf("release after the failover: %v", err)
 		}
-		// Nobody confirms any more, so that the next one does not ask for it.
+		// No replica is left that could confirm, so the next client does not ask for it.
 		if next := testkit.LockDespiteErrors(t, client(t, r.url), "a"); next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
 	})
 }
 
-// A grant that the promoted replica never heard of: another holds, and the first is told by
-// its next renewal. That is the window which the documentation names; tokens order it.
+// A grant that the promoted replica does not have: another client holds, and the first learns of
+// its loss by its next renewal. The documentation names this window; tokens order the holds.
 func TestFailoverForgets(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
 		c, other := client(t, r.url), client(t, r.url)
 		must(t, testkit.Lock(t, other, "a").Release(t.Context()))
-		must(t, testkit.Lock(t, c, "a").Release(t.Context())) // it listens by now, at whatever node
+		must(t, testkit.Lock(t, c, "a").Release(t.Context())) // it listens by now, at some node
 		r.loseReplica(t)
 		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
@@ -117,10 +117,10 @@ func TestFailoverForgets(t *testing.T) {
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		// Denied by the new master, or no answer until the deadline where it takes that long.
+		// Denied by the new master, or expired if that takes longer than the deadline.
 		testkit.Lost(t, l, hasp.ReasonDenied, hasp.ReasonExpired)
 		if err := l.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
-			t.Errorf("release of what was forgotten: %v", err)
+			t.Errorf("release of a forgotten lock: %v", err)
 		}
 		if !next.Held() {
 			t.Errorf("the release of the old grant has taken the new one: %v", next.Err())
@@ -128,8 +128,8 @@ func TestFailoverForgets(t *testing.T) {
 	})
 }
 
-// With wait=1 that grant does not come about: the same faults, and nobody was told that he
-// holds. It is the control of the test above, as that is of this.
+// With wait=1 there is no such grant: the same faults, and no client was told that it holds. This
+// test and the one above are each other's control.
 func TestFailoverUnconfirmed(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -151,8 +151,8 @@ func TestFailoverUnconfirmed(t *testing.T) {
 	})
 }
 
-// A node that hangs keeps nobody from the names of the others, although sessions listen at
-// any node. Eight sessions choose among six.
+// A node that hangs keeps no client from the names of the others, although a session listens at
+// any one of the nodes. Eight sessions choose among six.
 func TestClusterNodeHangs(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

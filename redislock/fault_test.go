@@ -13,11 +13,11 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// O1, S2: whatever removes the key, the holder is told at its next renewal that the store
-// denies it; the next token is higher although the server has forgotten the last.
+// O1, S2: however the key is removed, the holder learns at its next renewal that the store denies
+// it; the next token is higher although the server has forgotten the last.
 func TestKeyRemoved(t *testing.T) {
 	for strategy, key := range map[string]string{"queue": "hasp:{orders}", "setnx": "orders", "redisson": "orders"} {
-		for _, how := range [][]string{{"DEL", key}, {"FLUSHALL"}, {"SET", key, "somebody else's"}} {
+		for _, how := range [][]string{{"DEL", key}, {"FLUSHALL"}, {"SET", key, "another program's"}} {
 			t.Run(strategy+"/"+how[0], func(t *testing.T) {
 				t.Parallel()
 				server := backends.StartRedis(t, backends.RedisOptions{})
@@ -29,7 +29,7 @@ func TestKeyRemoved(t *testing.T) {
 					t.Errorf("release: %v", err)
 				}
 				if how[0] == "SET" {
-					if got := do(t, server, "GET", key); got != "somebody else's" {
+					if got := do(t, server, "GET", key); got != "another program's" {
 						t.Errorf("the foreign key has become %q", got)
 					}
 					return
@@ -70,7 +70,7 @@ func TestForeignKey(t *testing.T) {
 			"string": {"SET", key, "x"}, "list": {"RPUSH", key, "x"}, "set": {"SADD", key, "x"}, "hash": {"HSET", key, "x", "y"},
 		} {
 			if strategy == "setnx" && kind == "string" || strategy == "redisson" && kind == "hash" {
-				continue // that is what a lock looks like there
+				continue // that is the format of a lock there
 			}
 			t.Run(strategy+"/"+kind, func(t *testing.T) {
 				do(t, server, "FLUSHALL")
@@ -94,7 +94,7 @@ func TestForeignKey(t *testing.T) {
 	}
 }
 
-// The server forgets its scripts: nobody notices.
+// The server forgets its scripts: no client notices.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -104,7 +104,7 @@ func TestScriptFlush(t *testing.T) {
 	do(t, server, "SCRIPT", "FLUSH")
 	renewed(t, l)
 	flushed := false
-	for range 10 { // a renewal may bring one back before we look
+	for range 10 { // a renewal may load one again before the check
 		do(t, server, "SCRIPT", "FLUSH")
 		if flushed = strings.Contains(do(t, server, "INFO", "memory"), "number_of_cached_scripts:0\r\n"); flushed {
 			break
@@ -138,7 +138,7 @@ func TestClientKill(t *testing.T) {
 	if after := testkit.Entries(t, other, "a"); len(after) != 2 || after[1].ID != before[1].ID {
 		t.Errorf("the queue was %v and is %v", before, after)
 	}
-	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub") // the message goes to nobody
+	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub") // no client receives the message
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +150,8 @@ func TestClientKill(t *testing.T) {
 	}
 }
 
-// With memory full and noeviction nothing can be acquired, but what is held is renewed and
-// can be released, and the next waiter is granted.
+// With memory full and noeviction nothing can be acquired, but held locks are renewed and can be
+// released, and the next waiter is granted.
 func TestMemoryFull(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -162,7 +162,7 @@ func TestMemoryFull(t *testing.T) {
 	if out, err := server.Do("SET", "x", "y"); err == nil {
 		t.Fatalf("the server still has memory: %s", out)
 	}
-	// Told at once, and not by the end of the caller's patience.
+	// Reported at once, and not when the caller's context ends.
 	if _, err := c.Mutex("b").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("lock with memory full: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestMaxClients(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL())
 	l := testkit.Lock(t, c, "a")
-	// The server keeps some for itself; what is connected stays.
+	// The server reserves some connections; the present ones stay.
 	do(t, server, "CONFIG", "SET", "maxclients", "1")
 	ctx, cancel := context.WithTimeout(t.Context(), T)
 	defer cancel()
@@ -197,8 +197,8 @@ func TestMaxClients(t *testing.T) {
 	}
 }
 
-// The server is killed and started again: with its append-only file the hold survives,
-// without it is reported lost; in both cases the next token is higher.
+// The server is killed and started again: with its append-only file the hold survives, without it
+// the hold is reported lost; in both cases the next token is higher.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]backends.RedisOptions{

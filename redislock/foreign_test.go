@@ -11,9 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Two clients that use different formats on one name: the error names the other one's, and
-// what to do; the key is left alone. The controls are the keys of the own format, which are
-// busy and no error.
+// Two clients that use different formats on one name: the error names the other format and the
+// cure; the key is left alone. The controls are keys of the right format, which are busy and no
+// error.
 func TestErrorNamesTheOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -68,8 +68,8 @@ func TestErrorNamesTheOtherFormat(t *testing.T) {
 	}
 }
 
-// The doctor finds such names by itself: those that hasp has once taken, or that lie under
-// its prefix.
+// The doctor finds such names by itself: those that hasp has once taken, or that begin with its
+// prefix.
 func TestDoctorFindsOtherFormats(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

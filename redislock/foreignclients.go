@@ -10,20 +10,20 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// Looking for locks of others at our names: of so many keys, and so many are told of.
+// The check for foreign locks reads at most maxKeys keys and reports at most maxForeign of them.
 const (
-	mostKeys      = 1000
-	mostStrangers = 5
+	maxKeys    = 1000
+	maxForeign = 5
 )
 
-// foreignClients looks for keys where this strategy keeps a lock and has something else: two
-// clients that use different strategies, or libraries, on one name do not exclude each other,
-// or refuse each other's keys.
+// foreignClients looks for keys of this strategy that have something else: two clients that use
+// different strategies or libraries on one name do not exclude each other, or refuse each
+// other's keys.
 func (q *queue) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 	s := &foreignClientCheck{conn: q.conn, own: q.opts.Strategy}
 	for _, kind := range []string{"string", "hash"} {
 		err := scan(ctx, q.conn, q.opts.Prefix+"{*}", kind, func(key string) (bool, error) {
-			return s.look(ctx, strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}"), key)
+			return s.check(ctx, strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}"), key)
 		})
 		if err != nil {
 			return s.found, err
@@ -32,9 +32,9 @@ func (q *queue) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 	return s.found, nil
 }
 
-// foreignClients is the same for a strategy whose keys look like any others: the names that hasp
-// has taken are known by their counters.
-func (a *attempts) foreignClients(ctx context.Context) ([]driver.Finding, error) {
+// foreignClients is the same for a strategy whose keys look like any other: the counters tell
+// which names hasp has taken.
+func (a *oneKey) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 	if a.opts.NoFence {
 		return nil, nil
 	}
@@ -45,7 +45,7 @@ func (a *attempts) foreignClients(ctx context.Context) ([]driver.Finding, error)
 		if !ours {
 			return true, nil
 		}
-		return s.look(ctx, name, key)
+		return s.check(ctx, name, key)
 	})
 	return s.found, err
 }
@@ -58,8 +58,8 @@ type foreignClientCheck struct {
 	found []driver.Finding
 }
 
-// look judges one key, and wants more until it has seen enough.
-func (s *foreignClientCheck) look(ctx context.Context, name, key string) (more bool, err error) {
+// check examines one key. more is false when enough was seen.
+func (s *foreignClientCheck) check(ctx context.Context, name, key string) (more bool, err error) {
 	s.seen++
 	r := s.conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0)
 	if r.Err != nil {
@@ -76,5 +76,5 @@ func (s *foreignClientCheck) look(ctx context.Context, name, key string) (more b
 		}
 		s.found = append(s.found, f)
 	}
-	return s.seen < mostKeys && len(s.found) < mostStrangers, nil
+	return s.seen < maxKeys && len(s.found) < maxForeign, nil
 }

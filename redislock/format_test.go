@@ -49,9 +49,9 @@ func TestQueueFormat(t *testing.T) {
 	l := testkit.Lock(t, c, "orders/42")
 	wantFields(t, "a lone holder", now(), alone(l))
 	if _, err := other.Mutex("orders/42").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
-		t.Errorf("try beside a holder: %v", err)
+		t.Errorf("try while the lock is held: %v", err)
 	}
-	wantFields(t, "after a try in vain", now(), alone(l))
+	wantFields(t, "after a failed try", now(), alone(l))
 
 	got := testkit.Queued(t, other, "orders/42")
 	second := testkit.Entries(t, c, "orders/42")[1].ID

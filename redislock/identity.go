@@ -14,28 +14,27 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// identity is what a store is called, whichever way somebody has come to it. It is a random text
-// in a key of the store, and not its address, since a server has many addresses, a Sentinel set
-// and a cluster have several servers, and a client library need not tell where it is connected
-// to. Where the locks have a prefix, the key has it too, so that whoever may use the one may
-// use the other.
+// identity identifies a store, however it is reached. It is a random text in a key of the store,
+// and not an address: a server has many addresses, a Sentinel set and a cluster have several
+// servers, and a client library need not tell where it is connected. If the locks have a
+// prefix, the key has it too, so that one permission covers both.
 //
 // The key has no expiry: two processes that know different texts for one store would take
-// locks of several stores in different orders. A server that forgets its data forgets the key as
-// well. So whoever has told a text puts it back, with his renewals: a process that asks in
-// between makes another text, and from then on the smaller one is put back by both, so that
-// everybody who asks later is told the same. The core keeps what it was told.
+// locks of several stores in different orders. A server that loses its data loses the key as
+// well. So a client that has returned a text restores it with its renewals. A process that asks
+// in between makes another text; from then on both restore, the smaller text prevails, and every
+// later client gets the same one. The core keeps the text that it got first.
 type identity struct {
 	conn redisconn.Conn
 	key  string
-	text string // what is behind the server's part: strategy and prefix
+	text string // the part behind the server's text: strategy and prefix
 
-	done  context.Context // ended by close; the parent of everything in the background
+	done  context.Context // ended by close; the parent of all work in the background
 	close context.CancelFunc
 
 	mu        sync.Mutex
-	told      string // the server's part, if anybody has asked
-	reminding bool
+	known     string // the server's part, once Identity was called
+	restoring bool
 }
 
 func newIdentity(conn redisconn.Conn, o Options) *identity {
@@ -50,69 +49,69 @@ func newIdentity(conn redisconn.Conn, o Options) *identity {
 }
 
 // Identity implements driver.Identifier.
-func (q *queue) Identity(ctx context.Context) (string, error) { return q.identity.tell(ctx) }
+func (q *queue) Identity(ctx context.Context) (string, error) { return q.identity.get(ctx) }
 
-// Identity implements driver.Identifier. Whether there are counters makes no difference to who
-// excludes whom.
-func (a *attempts) Identity(ctx context.Context) (string, error) { return a.identity.tell(ctx) }
+// Identity implements driver.Identifier. Counters do not matter: clients with and without them
+// exclude each other.
+func (a *oneKey) Identity(ctx context.Context) (string, error) { return a.identity.get(ctx) }
 
-func (id *identity) tell(ctx context.Context) (string, error) {
+func (id *identity) get(ctx context.Context) (string, error) {
 	id.mu.Lock()
-	told := id.told
+	text := id.known
 	id.mu.Unlock()
-	if told == "" {
+	if text == "" {
 		var err error
-		if told, err = id.ask(ctx, strings.ToLower(rand.Text()), "take"); err != nil {
+		if text, err = id.request(ctx, strings.ToLower(rand.Text()), "take"); err != nil {
 			return "", err
 		}
 		id.mu.Lock()
-		if id.told == "" {
-			id.told = told
+		if id.known == "" {
+			id.known = text
 		}
-		told = id.told
+		text = id.known
 		id.mu.Unlock()
 	}
-	return "redis/" + told + "/" + id.text, nil
+	return "redis/" + text + "/" + id.text, nil
 }
 
-// ownText is what we put into the key.
-var ownText = regexp.MustCompile(`^[a-z0-9]{26}$`)
+// identityText is the form of the texts that hasp writes into the key.
+var identityText = regexp.MustCompile(`^[a-z0-9]{26}$`)
 
-// ask returns what the store has. text is put there if it has nothing; how "insist" puts it
-// there as well if it is smaller. A connection that broke while it was idle costs one attempt;
-// the second finds what the first may have done.
-func (id *identity) ask(ctx context.Context, text, how string) (string, error) {
+// request returns the text that the store has. A store without one takes text; with how
+// "insist" it also takes text if that is smaller. A connection that broke while it was idle costs
+// one attempt; the second attempt finds what the first may have written.
+func (id *identity) request(ctx context.Context, text, how string) (string, error) {
 	r := read(ctx, id.conn, setnx.Identity, redisconn.Call{Keys: []string{id.key}, Args: []string{text, how}})
 	if r.Err != nil {
 		return "", redisconn.Refusal(r.Err)
 	}
 	there, _ := r.Value.(string)
-	if !ownText.MatchString(there) {
+	if !identityText.MatchString(there) {
 		return "", fmt.Errorf("%w: the key %q has something that hasp did not write; choose another prefix or remove it", driver.ErrMismatch, id.key)
 	}
 	return there, nil
 }
 
-// remind puts back what was told. It is called with each renewal, and does nothing in a client
-// that has never been asked. Nobody waits for it: an answer would change nothing.
-func (id *identity) remind(bound time.Duration) {
+// restore writes the text that this client has returned. Each renewal calls it; it does nothing
+// if Identity was never called. It runs in the background: its answer would change nothing.
+func (id *identity) restore(bound time.Duration) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.told == "" || id.reminding {
+	if id.known == "" || id.restoring {
 		return
 	}
-	id.reminding = true
+	id.restoring = true
 	go func(text string) {
 		ctx, cancel := context.WithTimeout(id.done, bound)
 		defer cancel()
-		_, _ = id.ask(ctx, text, "insist") // with the next renewal again
+		_, _ = id.request(ctx, text, "insist") // with the next renewal again
 		id.mu.Lock()
-		id.reminding = false
+		id.restoring = false
 		id.mu.Unlock()
-	}(id.told)
+	}(id.known)
 }
 
 var (
 	_ driver.Identifier = (*queue)(nil)
-	_ driver.Identifier = (*attempts)(nil)
+	_ driver.Identifier = (*oneKey)(nil)
 )

@@ -32,9 +32,9 @@ func overGoRedis(t *testing.T, c redis.UniversalClient, o *redislock.Options) st
 	return testkit.Identity(t, b)
 }
 
-// Two stores are one if the same names contend in them, however they are spelled, and whichever
-// client library is used. (The label was taken for it: prefixes, strategies and all Sentinel sets
-// of go-redis were one store, and two names of one server were two.)
+// Two stores are one if the same names contend in them, through any URL and client library they
+// are opened. (The label was the identity: prefixes, strategies and all Sentinel sets of go-redis
+// were one store, and two names of one server were two.)
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	server, other := backends.StartRedis(t, backends.RedisOptions{}), backends.StartRedis(t, backends.RedisOptions{})
@@ -74,7 +74,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A cluster and a Sentinel set are each one store, by whichever of their servers they are named.
+// A cluster and a Sentinel set are each one store, by each of their servers.
 func TestIdentityOfSeveralServers(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestIdentityOfSeveralServers(t *testing.T) {
 	}
 }
 
-// What a user needs permission for to lock, is enough for the identity, too.
+// The permissions that a user needs to lock are enough for the identity, too.
 func TestIdentityWithFewPermissions(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -125,9 +125,9 @@ func TestIdentityWithFewPermissions(t *testing.T) {
 	}
 }
 
-// A server that forgets everything is told by those who know what it was called. Should another
-// have asked before, there are two texts for a while; who asks after that is told one of them,
-// whoever comes first.
+// A server that forgets everything gets its identity back from the clients that know it. If
+// another client has asked before, there are two texts for a while; a later client gets one of
+// them, whichever is restored first.
 func TestIdentityForgotten(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -142,7 +142,7 @@ func TestIdentityForgotten(t *testing.T) {
 			}
 			s, want := knows()
 			do(t, server, "FLUSHALL")
-			testkit.Eventually(t, "the identity put back", func() bool { // it is put back behind a renewal, which does not wait for it
+			testkit.Eventually(t, "the identity restored", func() bool { // in the background of a renewal, which does not wait for it
 				_, err := s.KeepAlive(t.Context())
 				must(t, err)
 				return do(t, server, "DBSIZE") == "1"
@@ -178,15 +178,15 @@ func TestIdentityForgotten(t *testing.T) {
 }
 
 // A store is closed while it is out of reach: nothing goes on in the background, on a client that
-// is its user's and stays open. (For a TTL somebody waited to put the identity back.)
+// is its user's and stays open. (For a TTL a goroutine waited to restore the identity.)
 func TestIdentityEndsWithClose(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, ConnWriteTimeout: time.Hour})
 	must(t, err)
 	defer client.Close()
-	reminding := func() bool {
+	restoring := func() bool {
 		stacks := make([]byte, 4<<20)
-		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).remind.func")
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "identity).restore.func")
 	}
 	for _, strategy := range []redislock.Strategy{redislock.StrategyQueue, redislock.StrategySetNX} {
 		b, err := redislock.New(client, &redislock.Options{Strategy: redislock.Strategy(strategy)})
@@ -196,10 +196,10 @@ func TestIdentityEndsWithClose(t *testing.T) {
 		must(t, err)
 		must(t, server.Pause())
 		_, _ = s.KeepAlive(t.Context()) // nothing is held
-		testkit.Eventually(t, "somebody who reminds the server", reminding)
+		testkit.Eventually(t, "a goroutine that restores the identity", restoring)
 		must(t, s.Close(t.Context()))
 		must(t, b.Close())
-		testkit.Eventually(t, "nobody left who does", func() bool { return !reminding() })
+		testkit.Eventually(t, "no such goroutine", func() bool { return !restoring() })
 		must(t, server.Resume())
 	}
 }

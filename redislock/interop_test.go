@@ -32,7 +32,7 @@ type peer struct {
 
 var errBusy = errors.New("taken")
 
-// peers opens a client of each library.
+// peers makes a peer for each library.
 func peers(t *testing.T, server *backends.Redis) []peer {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
@@ -81,9 +81,9 @@ func bsmLock(c *bsm.Client) func(context.Context, string, time.Duration, time.Du
 	}
 }
 
-// rueidislockLock sends what rueidislock with a majority of one sends. Its module is not to
-// be had from the Go proxy, so that its side is played here: SET NX PXAT, a GET that has the
-// server remember who read the key, and a new try when the server says that it has changed.
+// rueidislockLock sends the requests of rueidislock with a majority of one. The Go proxy does not
+// have its module, so this function plays its side: SET NX PXAT, a GET after which the server
+// tracks the key for this client, and a new attempt when the server says that it has changed.
 func rueidislockLock(t *testing.T, server *backends.Redis) func(context.Context, string, time.Duration, time.Duration) (func() error, error) {
 	t.Helper()
 	changed := make(chan struct{}, 1)
@@ -123,7 +123,7 @@ func rueidislockLock(t *testing.T, server *backends.Redis) func(context.Context,
 				return nil, errBusy
 			}
 			select {
-			case <-changed: // its only sign: there is no look in between
+			case <-changed: // the only signal: it does not poll
 			case <-time.After(time.Until(end)):
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -132,8 +132,8 @@ func rueidislockLock(t *testing.T, server *backends.Redis) func(context.Context,
 	}
 }
 
-// Ours and theirs contend on the same key: a counter that each reads, and then writes one
-// higher, is exact.
+// hasp and another library contend for the same key: a counter that each reads, and then writes
+// one higher, is exact.
 func TestInteropCounter(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestInteropCounter(t *testing.T) {
 			}
 		})
 	}
-	// The control: a peer that does not look, as one with another prefix would not.
+	// The control: a peer that does not lock, as if it had another prefix.
 	p := peers(t, server)[0]
 	blind := func(context.Context, string, time.Duration, time.Duration) (func() error, error) {
 		return func() error { return nil }, nil
@@ -203,7 +203,7 @@ func contend(t *testing.T, server *backends.Redis, p peer, lock func(context.Con
 	return got, 2 * workers * rounds
 }
 
-// Who holds keeps the other side out; who waits follows when the holder lets go, or has died.
+// A holder keeps the other side out; a waiter follows when the holder releases, or has died.
 func TestInteropHandOver(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestInteropHandOver(t *testing.T) {
 			}
 			testkit.Granted(t, got)
 
-			// One that dies: its key expires by itself, and nobody publishes that.
+			// A peer that dies: its key expires, and no message announces that.
 			began := time.Now()
 			if _, err := p.lock(ctx, "dead", time.Second, 0); err != nil {
 				t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// left is what a key has left at the server.
+// left is the time that a key has left at the server.
 func left(t *testing.T, server *backends.Redis, key string) time.Duration {
 	t.Helper()
 	ms, err := strconv.ParseInt(do(t, server, "PTTL", key), 10, 64)
@@ -23,7 +23,7 @@ func left(t *testing.T, server *backends.Redis, key string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// held opens a session below the core, which nobody renews, and takes a lock.
+// held opens a session below the core, which is never renewed, and takes a lock.
 func held(t *testing.T, storeURL, name string, ttl time.Duration) (driver.Session, driver.Ticket) {
 	t.Helper()
 	s := session(t, testkit.Open(t, storeURL), ttl)
@@ -34,14 +34,14 @@ func held(t *testing.T, storeURL, name string, ttl time.Duration) (driver.Sessio
 	return s, ticket
 }
 
-// session opens one that nobody renews.
+// session opens a session that is never renewed.
 func session(t *testing.T, b driver.Backend, ttl time.Duration) driver.Session {
 	t.Helper()
 	t.Cleanup(func() { _ = b.Close() }) // after the session
 	return testkit.Session(t, b, ttl, nil)
 }
 
-// keptFor demands that a name is kept for so long.
+// keptFor demands that a name is kept for at least want.
 func keptFor(t *testing.T, server *backends.Redis, what string, want time.Duration) {
 	t.Helper()
 	if got := left(t, server, "hasp:{a}"); got < want-time.Minute {
@@ -49,8 +49,8 @@ func keptFor(t *testing.T, server *backends.Redis, what string, want time.Durati
 	}
 }
 
-// A name is not forgotten while somebody may hold it, whose TTL is longer than the retention.
-// (PEXPIRE was the retention of whoever came last.)
+// A name is not forgotten while a client may hold it whose TTL is longer than the retention.
+// (PEXPIRE was the retention of the last client.)
 func TestNameOutlastsTTL(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -75,8 +75,8 @@ func TestNameOutlastsTTL(t *testing.T) {
 	must(t, ticket.Leave(t.Context()))
 }
 
-// Nor is it forgotten because another client keeps names for less: each script that moves the
-// key's expiry is run by such a client.
+// Nor is it forgotten because another client keeps names for less: such a client runs each script
+// that changes the key's expiry.
 func TestShortRetentionBesideLong(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -125,8 +125,8 @@ func TestShortRetentionBesideLong(t *testing.T) {
 	atLeast("another asks for the only entry", day)
 }
 
-// The same of what stands beside the keys that are shared with other libraries: the counter that
-// tokens come from, and who holds.
+// The same for the keys beside those that are shared with other libraries: the counter of the
+// tokens, and the description of the holder.
 func TestCompanionsOutlastTTL(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"setnx", "redisson"} {
@@ -155,7 +155,7 @@ func TestCompanionsOutlastTTL(t *testing.T) {
 	}
 }
 
-// What cannot be kept is refused: a server counts microseconds in 53 bits.
+// Times that cannot be kept are refused: a server counts microseconds in 53 bits.
 func TestEndlessTTL(t *testing.T) {
 	server := backends.SharedRedis(t)
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -169,12 +169,12 @@ func TestEndlessTTL(t *testing.T) {
 	}
 }
 
-// L2: who waits is woken by a release although another waiter, or he himself, has a TTL much
-// shorter than the time for which he sleeps. (The set of those who wait expired after twice the
-// TTL of whoever came last. He then slept until the holder's key would have expired.)
-func TestSleepersAreRemembered(t *testing.T) {
+// L2: a waiter is woken by a release although another waiter, or the waiter itself, has a TTL much
+// shorter than the time for which it sleeps. (The set of the waiters expired after twice the TTL
+// of the last one. A waiter then slept until the holder's key would have expired.)
+func TestWaiterSetOutlastsWait(t *testing.T) {
 	t.Parallel()
-	const endless = 10 * time.Minute // the holder's TTL: nobody is woken by the end of his key
+	const endless = 10 * time.Minute // the holder's TTL: no waiter is woken by the end of its key
 	for what, ttls := range map[string][]time.Duration{
 		"another with a shorter TTL":      {endless, 200 * time.Millisecond},
 		"a TTL shorter than the holder's": {200 * time.Millisecond},
@@ -197,7 +197,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 				}
 			}
 			if got := left(t, server, "hasp:lock:w:{a}"); got < endless {
-				t.Errorf("who waits is known for %s, and sleeps for %s", got, endless)
+				t.Errorf("the set of the waiters lasts for %s, and a waiter sleeps for %s", got, endless)
 			}
 			time.Sleep(time.Second)
 			must(t, holder.Leave(t.Context()))
@@ -210,8 +210,8 @@ func TestSleepersAreRemembered(t *testing.T) {
 	}
 }
 
-// The keys of setnx and redisson expire after milliseconds, and no more than the server is asked
-// for is granted.
+// The keys of setnx and redisson expire after whole milliseconds, and a session is granted no more
+// than the server is asked for.
 func TestGrantsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

@@ -14,15 +14,15 @@ import (
 	"github.com/hasplock/hasp/redislock"
 )
 
-// tardy is a connection on which a request can be late: whoever has sent it is told that his time
-// is over, and it is carried out when the test says so.
-type tardy struct {
+// lateConn is a connection on which a request can be late: its caller gets a time-out, and the
+// request is carried out when the test says so.
+type lateConn struct {
 	redisconn.Conn
 	late func(redisconn.Call) bool
 	kept []func() redisconn.Reply
 }
 
-func (c *tardy) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
+func (c *lateConn) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
 	if c.late == nil || !c.late(call) {
 		return c.Conn.Eval(ctx, s, call, replicas)
 	}
@@ -30,21 +30,21 @@ func (c *tardy) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Ca
 	return redisconn.Reply{Err: context.DeadlineExceeded}
 }
 
-// A request to publish that arrives after the next one, whose publication was confirmed, changes
-// nothing. (The older value stayed for as long as the leader led.) So does one that arrives when
-// the entry is somebody else's, whose versions are counted anew.
+// A request to publish that arrives after the next one, which is confirmed, changes nothing. (The
+// older value stayed for as long as the leader led.) Neither does one that arrives when the entry
+// has another owner, whose versions are counted anew.
 func TestLatePublish(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	own, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})
 	must(t, err)
 	t.Cleanup(own.Close)
-	conn := &tardy{Conn: redisconn.FromRueidis(own)}
+	conn := &lateConn{Conn: redisconn.FromRueidis(own)}
 	b, err := redisconn.NewBackend(conn, (*redislock.Options)(nil))
 	must(t, err)
 	s := session(t, b, calm)
 	r := testkit.Request("a")
-	r.Value = []byte("0:first") // with what separates a version
+	r.Value = []byte("0:first") // with the separator of the version
 	leader := s.Ticket(r)
 	v, err := leader.Enqueue(t.Context())
 	must(t, err)
@@ -72,18 +72,18 @@ func TestLatePublish(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	if got := value(); got != "new: confirmed" {
-		t.Errorf("the value that was confirmed has become %q", got)
+		t.Errorf("the confirmed value has become %q", got)
 	}
 
-	heir := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
-	_, err = heir.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
+	importer := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
+	_, err = importer.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	if got := value(); got != "new: confirmed" {
 		t.Errorf("handed on with the value %q", got)
 	}
-	must(t, publish(heir, "the heir's"))
+	must(t, publish(importer, "the importer's"))
 	late()
-	if got := value(); got != "the heir's" {
-		t.Errorf("the heir's value has become %q", got)
+	if got := value(); got != "the importer's" {
+		t.Errorf("the importer's value has become %q", got)
 	}
 }

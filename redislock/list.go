@@ -14,21 +14,21 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// List reads a queue, or its front. Entries that have expired are left out, although the
-// store removes them only when somebody comes by.
+// List reads a queue, or its front. It omits expired entries, although the store removes them
+// only at the next request.
 func (q *queue) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	r := q.read(ctx, q.key(name), limit)
 	if r.Err != nil {
-		return nil, identify(ctx, q.conn, q.key(name), wrongType(name, r.Err))
+		return nil, describeForeign(ctx, q.conn, q.key(name), wrongType(name, r.Err))
 	}
 	now, hash := contents(r.Value)
 	if isForeign(hash) {
-		return nil, identify(ctx, q.conn, q.key(name), foreign(name))
+		return nil, describeForeign(ctx, q.conn, q.key(name), errForeign(name))
 	}
-	return entries(name, now, hash)
+	return parseEntries(name, now, hash)
 }
 
-// read returns what a name's hash has, or no more of it than its first entries need.
+// read returns a name's hash, or only the fields of its first entries.
 func (q *queue) read(ctx context.Context, key string, limit int) redisconn.Reply {
 	if limit == 0 {
 		return read(ctx, q.conn, listScript, redisconn.Call{Keys: []string{key}})
@@ -36,7 +36,7 @@ func (q *queue) read(ctx context.Context, key string, limit int) redisconn.Reply
 	return read(ctx, q.conn, frontScript, redisconn.Call{Keys: []string{key}, Args: []string{strconv.Itoa(limit)}})
 }
 
-// contents takes the answer of listScript apart: the server's time, and the fields.
+// contents parses the answer of listScript: the server's time, and the fields.
 func contents(reply any) (now string, hash map[string]string) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -55,8 +55,8 @@ func contents(reply any) (now string, hash map[string]string) {
 // isForeign reports that hasp did not write this hash.
 func isForeign(hash map[string]string) bool { return len(hash) > 0 && hash["hasp1"] == "" }
 
-// read runs a script that changes nothing, and once more if the connection broke under it:
-// a connection that the server closed while it was idle is found out by its next use.
+// read runs a script that changes nothing, and repeats it once if the connection broke: only the
+// next request finds that the server has closed an idle connection.
 func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redisconn.Call) redisconn.Reply {
 	r := conn.Eval(ctx, s, c, 0)
 	if r.Err != nil && redisconn.Answered(r.Err) == "" && ctx.Err() == nil {
@@ -65,10 +65,10 @@ func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redis
 	return r
 }
 
-// entries puts a name's hash together again.
-func entries(name, now string, hash map[string]string) ([]driver.Entry, error) {
+// parseEntries makes the entries from a name's hash.
+func parseEntries(name, now string, hash map[string]string) ([]driver.Entry, error) {
 	if one, ok := hash["one"]; ok {
-		return alone(name, now, hash["hasp1"], one)
+		return parseOne(name, now, hash["hasp1"], one)
 	}
 	before, _, _ := strings.Cut(hash["queue"], " ")
 	capacity, _ := strconv.ParseInt(before, 10, 64)
@@ -78,7 +78,7 @@ func entries(name, now string, hash map[string]string) ([]driver.Entry, error) {
 		if !ok {
 			continue
 		}
-		e, living, err := entry(value, now)
+		e, living, err := parseEntry(value, now)
 		if err != nil {
 			return nil, fmt.Errorf("the entry %s of %q is not readable: %w", id, name, err)
 		}
@@ -95,23 +95,23 @@ func entries(name, now string, hash map[string]string) ([]driver.Entry, error) {
 	return list, nil
 }
 
-// alone reads the form of an entry that nobody stands beside: "ID expiry units capacity
-// session since owner". Its Seq is the name's last. It is rewritten into the other form,
-// so that there is one place that reads each part.
-func alone(name, now, seq, text string) ([]driver.Entry, error) {
+// parseOne reads the form of an only entry: "ID expiry units capacity session since owner". Its
+// Seq is the name's last. It rewrites the entry into the other form, so that one function reads
+// each part.
+func parseOne(name, now, seq, text string) ([]driver.Entry, error) {
 	p := strings.SplitN(text, " ", 5)
 	if len(p) != 5 {
 		return nil, fmt.Errorf("the entry of %q is not readable: too few parts", name)
 	}
 	id, expiry, units, capacity, rest := p[0], p[1], p[2], p[3], p[4]
-	return entries(name, now, map[string]string{
+	return parseEntries(name, now, map[string]string{
 		"queue": capacity, "e:" + id: strings.Join([]string{seq, units, expiry, "h1", rest}, " "),
 	})
 }
 
-// entry reads "Seq units expiry place session since owner". living is by the server's clock
-// alone: both moments are its own.
-func entry(text, now string) (e driver.Entry, living bool, err error) {
+// parseEntry reads "Seq units expiry place session since owner". living compares two moments of
+// the server's clock.
+func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	parts := strings.SplitN(text, " ", 5)
 	if len(parts) != 5 {
 		return e, false, errors.New("too few parts")
@@ -125,7 +125,7 @@ func entry(text, now string) (e driver.Entry, living bool, err error) {
 	return e, expiry > moment, nil
 }
 
-// entryDetails stands behind the place of an entry.
+// entryDetails is the part of an entry behind its place.
 type entryDetails struct {
 	session, owner string
 	since          time.Time
@@ -142,8 +142,8 @@ func parseEntryDetails(text string) entryDetails {
 	return r
 }
 
-// Names asks every master for its keys. A name that is only remembered, for its next
-// token, has no capacity.
+// Names asks every master for its keys. A name without entries is left out: its hash only
+// remembers its next token.
 func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
 	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(key string) (more bool, err error) {
 		name, err := q.nameIfUsed(ctx, key)
@@ -154,8 +154,8 @@ func (q *queue) Names(ctx context.Context, prefix string, yield func(string) boo
 	})
 }
 
-// scan calls fn once for every key of the kind at every master whose name matches, until it
-// wants no more. SCAN may tell a key twice.
+// scan calls fn once for every key of the kind that matches, at every master, until fn returns
+// false. SCAN may return a key twice.
 func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(key string) (more bool, err error)) error {
 	seen := map[string]bool{}
 	more := true
@@ -190,7 +190,7 @@ func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn fun
 	})
 }
 
-// nameIfUsed returns the name of a key that has living entries, else "".
+// nameIfUsed returns the name of a key that has live entries, else "".
 func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
 	r := q.read(ctx, key, 1)
 	if redisconn.Answered(r.Err) == "WRONGTYPE" {
@@ -208,7 +208,7 @@ func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
 	if !ok {
 		name = hash["name"]
 	}
-	list, err := entries(name, now, hash)
+	list, err := parseEntries(name, now, hash)
 	if err != nil || len(list) == 0 {
 		return "", nil
 	}

@@ -33,7 +33,7 @@ func move(t *testing.T, cluster *backends.RedisCluster, key string) *moving {
 	return m
 }
 
-// keys moves the keys that are there.
+// keys moves the present keys.
 func (m *moving) keys(t *testing.T) {
 	t.Helper()
 	host, port, _ := strings.Cut(m.to.Addr, ":")
@@ -50,9 +50,9 @@ func (m *moving) end(t *testing.T) {
 	do(t, m.from, "CLUSTER", "SETSLOT", m.slot, "NODE", m.ids[1])
 }
 
-// A slot moves to another master, and stands open for a while, as it does when it has many keys.
-// What is held stays held; requests that a server cannot serve in between, because some of a
-// name's keys are at one end and some at the other (TRYAGAIN), are made again until it can.
+// A slot moves to another master, and is open for a while, as with many keys. Held locks stay
+// held. Requests that a server cannot serve in between, because a name's keys are on both servers
+// (TRYAGAIN), are repeated until it can.
 func TestSlotMoves(t *testing.T) {
 	testtier.Long(t)
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// behindProxy starts a server, and two clients of it: c beyond a bad network, other beside it.
+// behindProxy starts a server, and two clients of it: c behind a proxy, and other without one.
 func behindProxy(t *testing.T, ttl time.Duration) (net *faultnet.Proxy, c, other *hasp.Client) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -20,8 +20,8 @@ func behindProxy(t *testing.T, ttl time.Duration) (net *faultnet.Proxy, c, other
 	return net, client(t, "redis://"+net.Addr(), hasp.WithTTL(ttl)), client(t, server.URL())
 }
 
-// S8, faults.md: the answer of each kind of request is lost after the server did it. What
-// was acquired is acquired once, what was released is released, and nobody waits for it.
+// S8, faults.md: the answer of each kind of request is lost after the server has carried it out. A
+// lock is acquired once, a released lock is released, and no client waits for a lost entry.
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	net, c, other := behindProxy(t, calm)
@@ -36,8 +36,8 @@ func TestAnswersLost(t *testing.T) {
 			t.Fatalf("held as %s with token %d, and the store has %v", l.ID(), l.Token(), q)
 		}
 		cut = lose("a")
-		// Asked again, this store says "gone", and may have forgotten the entry for all that is
-		// known; it is nil if the answer that was lost was another one.
+		// Asked again, this store says "gone", and the client cannot know whether it has
+		// forgotten the entry. nil: the lost answer was another one.
 		if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 			t.Errorf("release: %v", err)
 		}
@@ -69,8 +69,8 @@ func TestAnswersLost(t *testing.T) {
 	}
 }
 
-// S5, L2: the network holds everything for longer than a TTL and then delivers it. The
-// holder has known in time; what arrives late revives nothing; the next one holds.
+// S5, L2: the network holds everything for longer than a TTL and then delivers it. The holder
+// learns of its loss in time, late requests revive nothing, and the next client holds.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	net, c, other := behindProxy(t, T)
@@ -99,7 +99,7 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// L3: cancelling returns at once, whatever the server does.
+// L3: cancelling returns at once, also while the server hangs.
 func TestCancelWhileServerHangs(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -120,8 +120,7 @@ func TestCancelWhileServerHangs(t *testing.T) {
 		began := time.Now()
 		cancel()
 		err := <-done
-		// 250 ms are promised; the rest is for a machine that does other things. Without the
-		// promise it is the TTL.
+		// 250 ms are promised; the rest is for a busy machine. Without the promise it is the TTL.
 		if took := time.Since(began); took > slack {
 			t.Errorf("cancelling took %s", took)
 		}

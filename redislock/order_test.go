@@ -7,10 +7,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Entries are in the order of their Seqs, however far these are from each other. (Where an int
-// has 32 bits, the difference was cut.)
+// Entries are in the order of their Seqs, however far apart. (With an int of 32 bits the
+// difference was truncated.)
 func TestListOrder(t *testing.T) {
-	list, err := entries("a", "5", map[string]string{
+	list, err := parseEntries("a", "5", map[string]string{
 		"queue": "3 3 3 9 1 0",
 		"e:one": "1 1 9 h3 s 0 x", "e:two": "3000000001 1 9 h1 s 0 x", "e:three": "9007199254740991 1 9 h2 s 0 x",
 	})

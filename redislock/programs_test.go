@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// withPrograms adds what random programs do to the ways to the server. Their clients share names,
-// and do not agree for how long these are remembered.
+// withPrograms adds the faults that random programs inject into the connections. Their clients
+// share names, and have different retentions.
 func withPrograms(server *backends.Redis, params string, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = 128
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, server.URL()+"?prefix=other:&"+params) }

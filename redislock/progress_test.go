@@ -18,10 +18,10 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// A renewal that takes longer than it has time keeps what it has achieved: the next one goes on
-// with those that were renewed longest ago, and what is returned is never more than any entry
-// has left. (All of it was lost, again and again, until all entries were.) The network lets
-// through so little that one call is never enough.
+// A renewal without enough time keeps its progress: the next one continues with the entries that
+// were renewed longest ago, and the result is never more than any entry has left. (All progress
+// was lost each time, until all entries were lost.) The network is so slow that one call is never
+// enough.
 func TestRenewalGoesOn(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRenewalGoesOn(t *testing.T) {
 				if granted > ttl {
 					t.Fatalf("granted %s", granted)
 				}
-				// What is left counts from before the call: so old is the oldest renewal.
+				// The time left counts from before the call: that tells the oldest renewal.
 				if err == nil && began.Add(granted-ttl).After(all) {
 					break
 				}
@@ -67,7 +67,7 @@ func TestRenewalGoesOn(t *testing.T) {
 			if len(gone) > 0 {
 				t.Errorf("%s is said to be gone", <-gone)
 			}
-			for _, i := range []int{0, 1, n / 2, n - 1} { // by the store's own word
+			for _, i := range []int{0, 1, n / 2, n - 1} { // by the expiry in the store
 				if at := expiry(t, server, strategy, fmt.Sprint("n", i)); at.Before(all.Add(ttl)) {
 					t.Errorf("n%d expires at %s, before %s", i, at, all.Add(ttl))
 				}
@@ -77,7 +77,7 @@ func TestRenewalGoesOn(t *testing.T) {
 	}
 }
 
-// expiry is when the store will have forgotten a lock that nobody stands beside, at the latest.
+// expiry is when the store forgets an uncontended lock, at the latest.
 func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Time {
 	t.Helper()
 	if strategy != "queue" {
@@ -89,15 +89,15 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 	return time.UnixMicro(us)
 }
 
-// throttle lets so many bytes a second through to the server, however fast this machine's timers
-// are: each slice of a chunk is followed by a pause that they make.
+// throttle passes perSecond bytes a second to the server, with timers of any precision: the slices
+// are adjusted to the measured rate.
 func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 	const step = 250 * time.Millisecond
 	slice := perSecond / 500
 	for before, at := net.Stats().Up, time.Now(); ctx.Err() == nil; time.Sleep(step) {
 		now := net.Stats().Up
 		rate := (now.Delivered - before.Delivered) * int64(time.Second) / max(int64(time.Since(at)), 1)
-		if now.Waiting() > 0 && rate > 0 { // else it was not the network that was slow
+		if now.Waiting() > 0 && rate > 0 { // otherwise the network was not the slow part
 			slice = min(max(slice*perSecond/rate, slice/2, 10), slice*2)
 		}
 		net.Set(faultnet.Up, faultnet.Rule{Slice: int(slice)})
@@ -106,8 +106,8 @@ func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 	net.Set(faultnet.Up, faultnet.Rule{})
 }
 
-// Ten thousand locks of one client, held through a network so slow that renewing all of them
-// takes longer than one renewal may: none is lost for as long as it takes, several TTLs.
+// One client holds ten thousand locks through a network so slow that renewing all of them takes
+// longer than one renewal may: none is lost during several TTLs.
 func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -131,8 +131,8 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// A renewal has half of what is left, which is 28 % of the TTL. Each of these takes more than
-	// a third of it, with some 55 bytes for each lock.
+	// A renewal has half of the time left, which is 28 % of the TTL. Each of these takes more
+	// than a third of it, with about 55 bytes for each lock.
 	ctx, cancel := context.WithCancel(t.Context())
 	throttled := make(chan struct{})
 	go func() {
@@ -150,9 +150,9 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	<-throttled
 }
 
-// A node of a cluster that stands still costs the locks that it has, and no others: the renewal
-// says which are late, and what they have left. (All locks of the client were lost.) When it
-// goes on in time, nothing is.
+// A stopped node of a cluster costs the locks that it has, and no others: the renewal says which
+// are late, and how much time they have left. (All locks of the client were lost.) If the node
+// resumes in time, no lock is lost.
 func TestRenewalWithoutANode(t *testing.T) {
 	testtier.Long(t)
 	for _, strategy := range []string{"queue", "setnx"} {
@@ -169,7 +169,7 @@ func TestRenewalWithoutANode(t *testing.T) {
 	}
 }
 
-// renewalWithoutANode is that test for one backend.
+// renewalWithoutANode is this test for one backend.
 func renewalWithoutANode(t *testing.T, b driver.Backend, cluster *backends.RedisCluster, strategy string) {
 	const n, ttl = 600, 2 * time.Minute
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(id string, err error) { t.Errorf("%s is gone: %v", id, err) }})
@@ -191,7 +191,7 @@ func renewalWithoutANode(t *testing.T, b driver.Backend, cluster *backends.Redis
 	must(t, err)
 	must(t, cluster.Nodes[1].Pause())
 	began := time.Now()
-	for range 2 { // the second has new connections
+	for range 2 { // the second renewal has new connections
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		_, err = s.KeepAlive(ctx)
 		cancel()

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// shortTTL is that of leases which the conformance tests let expire. A second is too short for
-// a machine on which a hundred others are ready to run: holds were lost that nothing had harmed.
+// shortTTL is the TTL of leases that the conformance tests let expire. A second is too short for
+// a machine with a hundred runnable processes: locks were lost without a fault.
 const shortTTL = 2 * time.Second
 
 func TestConformance(t *testing.T) {
@@ -24,8 +24,8 @@ func TestConformance(t *testing.T) {
 	conform(t, server.URL(), server, "")
 }
 
-// Side by side, but beside nothing else: what else there is to run in parallel waits until
-// this has ended, as drivertest.Run demands. All servers run before the first of them begins:
+// The suites run in parallel with each other, but with no other test: parallel tests start after
+// this one has ended, as drivertest.Run demands. All servers run before the first suite begins:
 // their connections would look like leaks.
 func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
@@ -45,7 +45,7 @@ func TestConformanceOthers(t *testing.T) {
 	}
 }
 
-// conform runs the suite. Random programs have networks of their own to a single server.
+// conform runs the suite. Random programs reach a single server through separate networks.
 func conform(t *testing.T, storeURL string, server *backends.Redis, params string) {
 	h := drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },

@@ -12,21 +12,21 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// KeepAlive extends every entry of the session, those that wait included: they cannot be
-// told from dead ones otherwise. Without entries there is nothing to send.
+// KeepAlive extends every entry of the session, including those that wait: the store could not
+// tell them from dead ones otherwise. Without entries there is nothing to send.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.queue.identity.remind(s.Options.TTL)
+	s.queue.identity.restore(s.Options.TTL)
 	return s.renew(ctx, func(*ticket) bool { return true })
 }
 
-// renew extends those tickets that which wants, first those that were renewed longest ago: what
-// one call has no time for, the next one begins with.
+// renew extends the entries of the tickets that which selects, beginning with those that were
+// renewed longest ago: the next call begins with those that this one has no time for.
 //
-// Those that are registered after it has begun need nothing of it: their requests are sent
-// later, and give them a whole TTL.
+// Tickets that are registered after it has begun need no renewal: their requests are sent later,
+// and give them a whole TTL.
 func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Duration, error) {
 	began := time.Now()
 	s.Lock()
@@ -40,8 +40,8 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 			all = append(all, t)
 		}
 	}
-	// By name where the age is the same, which it is for those renewed together: each name
-	// costs the server something by itself.
+	// By name if the age is the same, as it is for entries that were renewed together: each
+	// name of a call costs the server extra work.
 	slices.SortFunc(all, func(a, b *ticket) int {
 		if c := a.Extra.renewed.Compare(b.Extra.renewed); c != 0 {
 			return c
@@ -52,9 +52,9 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 	if len(all) == 0 {
 		return s.Options.TTL, nil
 	}
-	sw := inSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
+	sw := renewInSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
 
-	tally := keepalive.Tally{TTL: s.Options.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
+	tally := keepalive.Tally{TTL: s.Options.TTL, Late: map[string]time.Duration{}, Err: sw.err, ServerFailed: sw.serverFailed}
 	s.Lock()
 	for _, t := range all {
 		if !s.Has(t) {
@@ -69,8 +69,8 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 	return tally.Answer(ctx)
 }
 
-// known is what was known of a ticket when its renewal was sent.
-type known struct {
+// sentTicket is a ticket, and what was known of it when its renewal was sent.
+type sentTicket struct {
 	*ticket
 	confirmed bool
 }
@@ -78,14 +78,14 @@ type known struct {
 // batch is one call of the renewing script.
 type batch struct {
 	call    redisconn.Call
-	tickets []known // in the order in which the script numbers them, from 1
+	tickets []sentTicket // in the order in which the script numbers them, from 1
 }
 
 // renewSlice makes the calls for one slice: one, or in a cluster, where a call has a single
 // slot, one for each name.
 //
-// Whoever has left since is not asked for: should his request be lost, he would live a TTL
-// longer.
+// It leaves out tickets that have left since: if a ticket's request to leave is lost, a renewal
+// would keep its entry for another TTL.
 func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 	batches := s.batches(slice)
 	if len(batches) == 0 {
@@ -102,7 +102,7 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 			r.Err = s.apply(batches[i], r.Value, sent)
 		}
 		if r.Err != nil && (failed == nil || redisconn.Answered(failed) != "") {
-			failed = r.Err // one without an answer says more: see inSlices
+			failed = r.Err // a missing answer takes precedence: see renewInSlices
 		}
 	}
 	return failed
@@ -138,7 +138,7 @@ func (b *batch) add(tickets []*ticket) {
 			believed = "h"
 		}
 		b.call.Args = append(b.call.Args, believed+t.Request.ID)
-		b.tickets = append(b.tickets, known{t, t.Confirmed()})
+		b.tickets = append(b.tickets, sentTicket{t, t.Confirmed()})
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 	var gone []*ticket
 	s.Lock()
 	for _, k := range b.tickets {
-		// Also one that is not there, of which we had no answer yet: see below.
+		// Also an entry that the store does not have and that is not confirmed: see below.
 		if k.Extra.renewed.Before(sent) {
 			k.Extra.renewed = sent
 		}
@@ -171,8 +171,8 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 			k.Extra.watching = true
 			k.AskAfter(time.Duration(-what) * time.Microsecond)
 		case what == 0 && k.confirmed:
-			// One whose request had not been answered when this was sent may simply not have
-			// arrived yet: then it gets its whole TTL when it does.
+			// A request that was unanswered when this was sent may not have arrived yet: it
+			// gives its entry a whole TTL when it does.
 			gone = append(gone, k.ticket)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 var _ pushqueue.Store[extra] = (*session)(nil)
 
-// Enter makes the entry, or asks for it. A try goes on while the server has yet to look at some
-// of those who seem to be in the way: each request looks at as many as a script has time for, and
-// nobody tells a try to come back.
+// Enter makes the entry, or asks for it. A try repeats its request while the server has not yet
+// examined all holders, some of which may have expired: each request examines as many as a script
+// has time for, and no message tells a try to ask again.
 func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
 	for {
 		r := s.queue.conn.Eval(ctx, enterScript, s.enterCall(t, mode), s.queue.opts.Replicas)
 		a, again, err := answer(t.Request, r)
 		if err != nil {
-			return a, identify(ctx, s.queue.conn, t.Extra.key, err)
+			return a, describeForeign(ctx, s.queue.conn, t.Extra.key, err)
 		}
 		switch {
 		case !again:
@@ -30,7 +30,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		case ctx.Err() != nil:
 			return a, ctx.Err()
 		case !s.has(t):
-			return a, errSessionClosed // one more request could make an entry that was left already
+			return a, errSessionClosed // one more request could make an entry after Leave
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	}}
 }
 
-// Leave removes the entry. From here on it is not renewed, whatever the store answers.
+// Leave removes the entry. It is not renewed any more, whether or not the store answers.
 func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 	there, err := s.queue.leave(ctx, s.queue.leaveCall(t.Extra.key, t.Request.ID))
 	if err == nil && !there {
@@ -70,22 +70,22 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 	return s.change(ctx, t, publishScript, s.queue.opts.Replicas, t.Request.ID, strconv.FormatUint(number, 10), string(value))
 }
 
-// Downgrade makes the held entry smaller, in one script that also grants whoever fits in
-// beside it: should we die after it was sent, it was applied as a whole or not at all.
+// Downgrade makes the held entry smaller, in one script that also grants the waiters that now
+// fit beside it: if we die after it was sent, all of it is applied or nothing.
 //
-// No replica has to confirm it. A failover that forgets it leaves the store stricter than
-// we are: our entry is whole again, and keeps out whom it might let in. And who was let in
-// asks the replicas for its own grant, which they only have together with what made it.
+// No replica has to confirm it. A failover that forgets it leaves the store stricter than we
+// are: our entry has all its units again, and blocks waiters that could hold. A waiter that was
+// granted has the replicas confirm its grant, which they only have together with the downgrade.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
-	return s.change(ctx, t, shrinkScript, 0, t.Request.ID, strconv.FormatInt(units, 10))
+	return s.change(ctx, t, downgradeScript, 0, t.Request.ID, strconv.FormatInt(units, 10))
 }
 
-// Adopt takes over another session's entry in one script. The other session's renewals ask
-// by the old id, find nothing and extend nothing: from here on the entry lives by ours.
+// Adopt takes over another session's entry in one script. The other session's renewals ask for
+// the old id, find nothing and extend nothing: from now on our renewals keep the entry.
 //
-// Replicas confirm it as they confirm a lock that is taken. A failover that forgets it brings
-// the entry back under the id of its old owner, who does not renew it any more; our next
-// renewal tells us.
+// Replicas confirm it as they confirm an acquisition. A failover that forgets it brings the entry
+// back under the id of its old owner, which does not renew it any more; our next renewal finds
+// that ours is gone.
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
 	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
@@ -106,7 +106,7 @@ func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Scrip
 	return r.Value == int64(1), nil
 }
 
-// ownerText packs what the store keeps for people's eyes: when it asked, and who.
+// ownerText is the description that the store keeps for people: since when, and the owner.
 func ownerText(r driver.Request) string {
 	return strconv.FormatInt(r.Since.UnixMicro(), 10) + " " + r.Owner
 }

@@ -12,34 +12,34 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// session is a client's entries in the queues. The store knows nothing of it but the
-// channel it listens to: each entry carries its own expiry, and KeepAlive extends all.
+// session is a client's entries in the queues. The store has no state of a session: each entry
+// has its own expiry, KeepAlive extends all, and the session listens to one channel.
 //
-// Trust is counted from the sending of the last good KeepAlive, for every entry alike.
-// That is right because a request that enters or renews gives the entry a whole TTL from
-// its arrival, which is later than its sending; because KeepAlive covers each ticket that
-// was registered before, and tickets are registered before their request is sent; and
-// because nothing else ever moves an expiry, a grant least of all. A KeepAlive that has not
-// reached every entry says what is left of those it has not: each ticket knows when the
-// last request was sent that is known to have given it its TTL.
+// Trust is counted from the moment at which the last successful KeepAlive was sent, for all
+// entries. That is right for three reasons. A request that enters or renews gives the entry a
+// whole TTL from its arrival, which is later than its sending. KeepAlive covers each ticket that
+// was registered before, and a ticket is registered before its request is sent. Nothing else
+// changes an expiry; in particular a grant does not. A KeepAlive that has not reached every entry
+// says how much is left for each of the others: each ticket knows when the last request was sent
+// that is known to have given it its TTL.
 type session struct {
 	*pushqueue.Session[extra]
 
 	queue *queue
 	id    string
-	ttl   string           // in microseconds, as the scripts want it
+	ttl   string           // in microseconds, as the scripts expect it
 	keep  string           // how long a name is remembered that we use, in milliseconds
-	left  []redisconn.Call // what Close still has to remove; guarded by the session's lock
+	left  []redisconn.Call // the entries that Close still has to remove; guarded by the session's lock
 }
 
 // ticket is the ticket of one entry.
 type ticket = pushqueue.Ticket[extra]
 
-// extra is what is kept with a ticket. But for the key it is guarded by the session's lock.
+// extra is this driver's part of a ticket. The session's lock guards all of it but the key.
 type extra struct {
 	key      string
 	renewed  time.Time // when the last request was sent that gave the entry its TTL
-	watching bool      // the core has been asked to ask: it keeps the time
+	watching bool      // the core has been told when to ask, and has a timer for it
 }
 
 var errSessionClosed = pushqueue.ErrClosed
@@ -50,7 +50,7 @@ func newSession(q *queue, o driver.SessionOptions, keep string) *session {
 		id: strings.ToLower(rand.Text()[:16]), // 80 random bits
 	}
 	s.Session = pushqueue.New[extra](s, o)
-	// The release that grants does not wait for the replicas: each who is granted asks for them.
+	// The release that grants does not wait for the replicas: each granted ticket asks for them.
 	s.Confirm = q.opts.Replicas > 0
 	s.Entering = func(t *ticket) { t.Extra.renewed = time.Now() }
 	return s
@@ -63,7 +63,7 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return t
 }
 
-// Close removes all entries. It goes on where it failed when it is called again.
+// Close removes all entries. Called again, it repeats only what has failed.
 func (s *session) Close(ctx context.Context) error {
 	last := s.End()
 	s.Lock()
@@ -88,12 +88,12 @@ func (s *session) Close(ctx context.Context) error {
 	return err
 }
 
-// micros writes a duration as the scripts want it.
+// micros writes a duration as the scripts expect it.
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// lookUp renews what waits, which tells what holds by now. If it fails, the next KeepAlive
-// does it. In a new session nothing waits, and nothing is sent.
-func (s *session) lookUp(ctx context.Context) {
+// renewWaiters renews the entries that wait, which reports those that hold by now. If it fails,
+// the next KeepAlive does it. In a new session nothing waits, and nothing is sent.
+func (s *session) renewWaiters(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.Options.TTL/2)
 	defer cancel()
 	_, _ = s.renew(ctx, func(t *ticket) bool { return !t.Held() })

@@ -17,10 +17,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// These tests are of silence: nothing is refused, cut or answered, and nobody is told.
+// These tests are about silence: nothing is refused, cut or answered, and no error is reported.
 
-// The server stands still for less than a TTL: what is held stays held, and whoever waits
-// keeps his place.
+// The server stops for less than a TTL: held locks stay held, and waiters keep their places.
 func TestServerStopsBriefly(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -41,15 +40,15 @@ func TestServerStopsBriefly(t *testing.T) {
 	}
 }
 
-// throughStop has a client hold and three more wait while the server stands still for so
-// long that every entry expires, and returns when the waiters have each had the lock, one at
-// a time. stopped is called while the server stands. The renewals that were sent to it
-// meanwhile are in its socket, and are the first that it reads when it goes on.
-func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped func(*hasp.Lease)) (held *hasp.Lease) {
+// serverStops lets one client hold and three more wait while the server stops for so long that
+// every entry expires. It returns when each waiter has had the lock, one at a time. It calls
+// stopped while the server is stopped. The renewals that were sent meanwhile are in the server's
+// socket, and are the first requests that it reads when it resumes.
+func serverStops(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped func(*hasp.Lease)) (held *hasp.Lease) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	const ttl = 3 * T // who waits must be renewed until the server stands still, on a busy machine too
-	held = testkit.Lock(t, flawed(t, server.URL(), wrap, hasp.WithTTL(ttl)), "a")
+	const ttl = 3 * T // waiters must be renewed until the server stops, also on a busy machine
+	held = testkit.Lock(t, brokenClient(t, server.URL(), wrap, hasp.WithTTL(ttl)), "a")
 	rec := history.New()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
 	defer cancel()
@@ -69,7 +68,7 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 		time.Sleep(5 * time.Millisecond)
 	}
 	must(t, server.Pause())
-	// A TTL from here nothing that was confirmed before can have time left.
+	// A TTL from now no entry that was confirmed before has time left.
 	time.Sleep(ttl)
 	stopped(held)
 	must(t, server.Resume())
@@ -85,38 +84,37 @@ func throughStop(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 	return held
 }
 
-// S4, S5: the server stands still for a TTL. The holder is told while it does, so before
-// anybody else can hold; the waiters go on after it, one at a time; and the late renewals
-// revive nothing.
+// S4, S5: the server stops for a TTL. The holder is told meanwhile, so before any other client
+// can hold; the waiters follow, one at a time; and the late renewals revive nothing.
 func TestServerStops(t *testing.T) {
 	t.Parallel()
-	l := throughStop(t, whole, func(l *hasp.Lease) { testkit.Lost(t, l, hasp.ReasonExpired) })
+	l := serverStops(t, unbroken, func(l *hasp.Lease) { testkit.Lost(t, l, hasp.ReasonExpired) })
 	if l.Held() {
-		t.Error("the lock has come to life again")
+		t.Error("a lost lock is held again")
 	}
 }
 
-// Of TestServerStops: a holder that takes a renewal for good which nobody has answered does
-// not lose his lock, and holds it beside those that waited.
+// Of TestServerStops: a holder that counts unanswered renewals as successful does not lose its
+// lock, and holds it while the waiters hold.
 func TestControlServerStops(t *testing.T) {
 	t.Parallel()
-	l := throughStop(t, broken.Liar, func(*hasp.Lease) {})
+	l := serverStops(t, broken.Liar, func(*hasp.Lease) {})
 	if !l.Held() {
 		t.Errorf("lost, although its renewals always come back: %v", l.Err())
 	}
 }
 
-// whole is a driver with nothing broken.
-func whole(b driver.Backend) driver.Backend { return b }
+// unbroken leaves the driver as it is.
+func unbroken(b driver.Backend) driver.Backend { return b }
 
-// longerThanPongs is less than a message has in bytes, and more than the pongs of a client's
-// three connections: those may get into the same hole.
+// longerThanPongs is fewer bytes than a message, and more than the pongs of a client's three
+// connections: those may be dropped by the same rule.
 const longerThanPongs = 50
 
-// silenced has a waiter's subscription fall silent with the message of the release: its
-// connection stays open, and nothing ever comes over it again. It returns when the message
-// is lost, and drops nothing more.
-func silenced(t *testing.T, strategy string, wrap func(driver.Backend) driver.Backend) (got <-chan *hasp.Lease) {
+// silentSubscription silences a waiter's subscription from the message of the release on: its
+// connection stays open, and nothing ever arrives on it again. It returns when the message is
+// lost, and drops nothing more.
+func silentSubscription(t *testing.T, strategy string, wrap func(driver.Backend) driver.Backend) (got <-chan *hasp.Lease) {
 	t.Helper()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	net := testkit.Proxy(t, server.Addr)
@@ -134,23 +132,23 @@ func silenced(t *testing.T, strategy string, wrap func(driver.Backend) driver.Ba
 	return got
 }
 
-// waitsAt starts to lock and returns when the client waits, and listens.
+// waitsAt starts to lock and returns when the client waits and listens.
 func waitsAt(t *testing.T, server *backends.Redis, storeURL string, wrap func(driver.Backend) driver.Backend) <-chan *hasp.Lease {
 	t.Helper()
 	got := testkit.Waiting(t, "a", func(seen hasp.Option) *hasp.Client {
-		return flawed(t, storeURL, wrap, hasp.WithTTL(calm), seen)
+		return brokenClient(t, storeURL, wrap, hasp.WithTTL(calm), seen)
 	})
-	testkit.Eventually(t, "somebody listens", func() bool { return do(t, server, "PUBSUB", "CHANNELS") != "" })
+	testkit.Eventually(t, "a client listens", func() bool { return do(t, server, "PUBSUB", "CHANNELS") != "" })
 	return got
 }
 
-// A subscription falls silent, and nothing tells that it has: the hand-over is late and not
-// lost, under every strategy.
+// A subscription becomes silent, and no error reports it: the hand-over is late and not lost,
+// under every strategy.
 func TestSubscriptionSilent(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
-			got := silenced(t, strategy, whole)
+			got := silentSubscription(t, strategy, unbroken)
 			began := time.Now()
 			next := testkit.Granted(t, got)
 			t.Logf("handed over %s late", time.Since(began).Round(time.Millisecond))
@@ -159,8 +157,8 @@ func TestSubscriptionSilent(t *testing.T) {
 	}
 }
 
-// Of TestSubscriptionSilent: a waiter that goes by messages alone. Without the fault it is
-// granted by one; with it, it is not, so that the fault does lose what others wait for.
+// Of TestSubscriptionSilent: a waiter that depends on messages alone. Without the fault it is
+// granted by a message; with it, it is not, so the fault does lose the message.
 func TestControlSubscriptionSilent(t *testing.T) {
 	byMessages := func(b driver.Backend) driver.Backend { return broken.Incurious(broken.Liar(b)) }
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -172,8 +170,8 @@ func TestControlSubscriptionSilent(t *testing.T) {
 			must(t, l.Release(t.Context()))
 			must(t, testkit.Granted(t, got).Release(t.Context()))
 
-			got = silenced(t, strategy, byMessages)
-			time.Sleep(time.Second) // sooner than any client finds out that its connection is dead
+			got = silentSubscription(t, strategy, byMessages)
+			time.Sleep(time.Second) // less than a client needs to find that its connection is dead
 			if len(got) > 0 {
 				t.Error("granted, although its message was lost and it asks for nothing")
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// T is the TTL of clients whose leases are to expire, and calm of those whose leases are to
-// last whatever else the machine does. slack is how long is waited for what must come: only
+// T is the TTL of clients whose leases are to expire, and calm of those whose leases must last
+// however busy the machine is. slack is how long a test waits for an event that must come: only
 // a fault takes that long.
 const (
 	T     = 2 * time.Second
@@ -23,7 +23,7 @@ func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
 }
 
-// renewed returns when the lease has been renewed since the call.
+// renewed waits for a renewal of the lease.
 func renewed(t *testing.T, l *hasp.Lease) {
 	t.Helper()
 	before := l.Deadline()
@@ -44,8 +44,8 @@ func do(t *testing.T, server *backends.Redis, args ...string) string {
 	return out
 }
 
-// noFailover keeps a master that had to wait for the processor from being taken for dead:
-// half a second, or a second in a cluster, is right for tests of failovers alone.
+// noFailover prevents a failover of a master that is only slow on a busy machine: half a second,
+// or a second in a cluster, is right for tests of failovers alone.
 func noFailover(t *testing.T, set *backends.RedisSentinel) *backends.RedisSentinel {
 	t.Helper()
 	for _, s := range set.Sentinels {

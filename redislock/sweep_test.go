@@ -20,32 +20,32 @@ func permits(t *testing.T, s driver.Session, units, capacity int64) (driver.Tick
 	return ticket, v
 }
 
-// L1: who waits behind very many holders looks for the dead among them some at a time, so that no
-// script keeps the server from the others for long, and finds all of them: also those whom
-// others' releases have moved meanwhile.
+// L1: a waiter behind very many holders examines some of them at a time, so that no script blocks
+// the other clients for long, and finds all expired ones: also those that other releases have
+// moved meanwhile.
 func TestManyHoldersAreSwept(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	const n, most = 2500, 500
 	b := testkit.Open(t, server.URL())
 	long, short := session(t, b, time.Hour), session(t, testkit.Open(t, server.URL()), 500*time.Millisecond)
-	var living []driver.Ticket
-	mortal := 0
+	var live []driver.Ticket
+	expired := 0
 	for i := range n {
 		s := long
 		if i%25 == 0 || i > n-50 { // spread among the others, and the last ones
 			s = short
-			mortal++
+			expired++
 		}
 		ticket, v := permits(t, s, 1, n)
 		if !v.Held {
 			t.Fatalf("permit %d of %d: %+v", i, n, v)
 		}
 		if s == long {
-			living = append(living, ticket)
+			live = append(live, ticket)
 		}
 	}
-	waits, v := permits(t, long, int64(mortal), n) // all that the dead have
+	waits, v := permits(t, long, int64(expired), n) // all that the expired holders have
 	if v.Held {
 		t.Fatal("more permits than there are")
 	}
@@ -55,25 +55,25 @@ func TestManyHoldersAreSwept(t *testing.T) {
 		var err error
 		v, err = waits.Enqueue(t.Context())
 		must(t, err)
-		if read := server.Calls(t, "hget") - before; read > 2*most+3*mortal {
-			t.Errorf("%d fields were read by one look", read)
+		if read := server.Calls(t, "hget") - before; read > 2*most+3*expired {
+			t.Errorf("%d fields were read by one request", read)
 		}
 		if round > 2*n/most+2 {
 			t.Fatalf("not granted by %d looks: %+v", round, v)
 		}
 		if round%2 == 0 { // others go meanwhile, and their slots are filled
-			must(t, living[0].Leave(t.Context()))
-			living = living[1:]
+			must(t, live[0].Leave(t.Context()))
+			live = live[1:]
 		}
 	}
 	list, err := b.List(t.Context(), "a", 0)
-	if err != nil || len(list) != len(living)+1 {
-		t.Errorf("%d entries, want %d; %v", len(list), len(living)+1, err)
+	if err != nil || len(list) != len(live)+1 {
+		t.Errorf("%d entries, want %d; %v", len(list), len(live)+1, err)
 	}
 }
 
-// One who is granted in the middle of such a search, and dies, is found a TTL later, and not
-// when all others could have died.
+// A waiter that is granted in the middle of such a sweep, and dies, is found a TTL later, and not
+// when all others could have expired.
 func TestGrantDuringSweep(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -83,11 +83,11 @@ func TestGrantDuringSweep(t *testing.T) {
 	for range n - 1 {
 		permits(t, long, 1, n)
 	}
-	permits(t, dead, 1, n) // in the last slot, which is looked at first
+	permits(t, dead, 1, n) // in the last slot, which is examined first
 	brief := session(t, testkit.Open(t, server.URL()), T)
 	first, v := permits(t, brief, 1, n)
 	waits, behind := permits(t, long, 1, n)
-	for round := 0; !v.Held; round++ { // the search takes three looks, and may have been begun by now
+	for round := 0; !v.Held; round++ { // the sweep takes three requests, and may have begun by now
 		if round > 500 {
 			t.Fatalf("not granted: %+v", v)
 		}
@@ -102,7 +102,7 @@ func TestGrantDuringSweep(t *testing.T) {
 	}
 	for end := time.Now().Add(slack); !behind.Held; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in vain waited for the end of one who died: %+v", behind)
+			t.Fatalf("a holder that died still blocks: %+v", behind)
 		}
 		var err error
 		behind, err = waits.Enqueue(t.Context())

@@ -20,7 +20,7 @@ func TestTokensEnd(t *testing.T) {
 	for _, c := range []struct {
 		strategy, key string
 		put           []string // the last token but one
-		lock          string   // what is there while somebody holds
+		lock          string   // the field or key that exists while the lock is held
 	}{
 		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp1", "9007199254740990"}, "hasp:{a} one"},
 		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp1", "9007199254740990+"}, "hasp:{a} one"},
@@ -51,7 +51,7 @@ func TestTokensEnd(t *testing.T) {
 			if hash && do(t, server, "HEXISTS", lockKey, field) != "0" || !hash && do(t, server, "EXISTS", lockKey) != "0" {
 				t.Error("refused, and taken")
 			}
-			do(t, server, "DEL", c.key) // what the error says helps
+			do(t, server, "DEL", c.key) // the cure that the error names
 			must(t, testkit.Lock(t, cl, "a").Release(t.Context()))
 		})
 	}

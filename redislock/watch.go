@@ -8,13 +8,13 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// watchPeriod is how long a name's changes are published after somebody asked for it.
-// Whoever watches asks again at half of it.
+// watchPeriod is how long a name's changes are published after a request to watch it. A watcher
+// repeats the request at half of it.
 const watchPeriod = 20 * time.Second
 
-// Watch listens to the name's own channel. Changes are only published while somebody has
-// written into the name's hash that he watches: all others are spared the message.
-// The expiry of a holder is published by nobody, so there is a timer for it.
+// Watch listens to the name's channel. Changes are published only while the name's hash says
+// that a client watches it: without watchers no message is sent. No message announces the expiry
+// of a holder, so there is a timer for it.
 func (q *queue) Watch(ctx context.Context, name string, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -33,16 +33,16 @@ func (q *queue) Watch(ctx context.Context, name string, changed func()) error {
 		return err
 	}
 	for {
-		// Ask first, then call changed: what happens after the asking is published, what
-		// happened before is seen by whoever reads because of the call.
-		expiry, err := q.watched(ctx, name)
+		// Request first, then call changed: what changes after the request is published, and
+		// what changed before is seen by the read that follows the call.
+		expiry, err := q.requestWatch(ctx, name)
 		if err != nil {
 			return err
 		}
 		changed()
 		wait := watchPeriod / 2
 		if expiry > 0 && expiry < wait {
-			wait = max(expiry, 20*time.Millisecond) // one that is never removed must not spin
+			wait = max(expiry, 20*time.Millisecond) // a holder that is never removed must not make this spin
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -54,7 +54,7 @@ func (q *queue) Watch(ctx context.Context, name string, changed func()) error {
 	}
 }
 
-func (q *queue) watched(ctx context.Context, name string) (expiry time.Duration, err error) {
+func (q *queue) requestWatch(ctx context.Context, name string) (expiry time.Duration, err error) {
 	call := redisconn.Call{Keys: []string{q.key(name)}, Args: []string{"", micros(watchPeriod), millis(q.opts.Retention)}}
 	r := q.conn.Eval(ctx, watchScript, call, 0)
 	if r.Err != nil {
@@ -62,7 +62,7 @@ func (q *queue) watched(ctx context.Context, name string) (expiry time.Duration,
 	}
 	us, ok := r.Value.(int64)
 	if !ok {
-		return 0, foreign(name)
+		return 0, errForeign(name)
 	}
 	return time.Duration(us) * time.Microsecond, nil
 }

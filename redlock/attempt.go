@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// try makes one attempt: every server is asked at the same time, a majority decides, and
-// what a failed attempt was granted is given back. established says that another client holds a
+// try makes one attempt: it asks every server at the same time, a majority decides, and a failed
+// attempt releases its grants. established says that another client holds a
 // majority, whose release will wake us.
 func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _ error) {
 	s := t.session
@@ -22,7 +22,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 	case t.left: // the session was closed after register
 		s.mu.Unlock()
 		return driver.Verdict{}, false, errSessionClosed
-	case t.held: // the core has lost our answer; the session keeps the lock since then
+	case t.held: // the core has lost our answer; the session keeps the lock
 		s.mu.Unlock()
 		return driver.Verdict{Held: true}, true, nil
 	}
@@ -56,7 +56,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 			s.mu.Unlock()
 			return driver.Verdict{Held: true}, true, nil
 		}
-		// A KeepAlive has begun that does not know of us: once more (see session).
+		// A KeepAlive has begun that does not know of this ticket: ask again (see session).
 	}
 }
 
@@ -94,9 +94,9 @@ func (t *ticket) askLocked(me string) *votes {
 	return v
 }
 
-// takeCall asks for the key, or to be listed among its waiters. A server orders them by
-// its own clock, and is told what it has said before: by the clients' clocks one that is slow
-// would be the longest waiting each time, and all others would wait for ever.
+// takeCall asks for the key, or for a place among its waiters. A server orders them by its clock,
+// and gets back the moment that it has answered before: by the clients' clocks, a client with a
+// slow clock would be first each time, and all others would wait for ever.
 func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
 	return redisconn.Call{Keys: t.keys, Args: []string{
 		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.version, t.value), yield,
@@ -106,10 +106,9 @@ func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
 // claimOf is the claim that follows from a vote.
 var claimOf = [...]claim{none: free, denied: free, granted: mine, unclear: maybe}
 
-// answered notes a vote and reports that it comes too late: the attempt is over, or the
-// lock was left, and what was granted must be given back. So must the entry among the
-// waiters that a refusal came with, if we have left: a release would wake no one by it, and
-// newcomers leave a free lock to it.
+// answered notes a vote and reports that it comes too late: the attempt is over, or the ticket has
+// left, and a grant must be released. So must the waiter's place that came with a refusal, if the
+// ticket has left: a release would wake no client by it, and newcomers leave a free lock to it.
 func (t *ticket) answered(me string, b ballot) (back bool) {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
@@ -132,9 +131,9 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	return listed
 }
 
-// releaseLate returns a late grant, or an entry among the waiters. What is not certain, or is
-// not answered either, becomes a pending release. A server whose key was ours until we left has not woken
-// a waiter yet for that, and does it now.
+// releaseLate releases a late grant, or a place among the waiters. An uncertain grant, or a release
+// without an answer, becomes a pending release. A server whose key was ours until we left has not
+// woken a waiter for that yet, and does so now.
 func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me string) {
 	s.mu.Lock()
 	key := t.pendingLocked(me, t.everHeld && t.me == me)
@@ -156,8 +155,8 @@ func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me strin
 	}
 }
 
-// abandonLocked ends an attempt, or the holding of a lock that is lost: what may be ours is
-// a pending release from here on, and what is still under way is when it has been answered.
+// abandonLocked ends an attempt, or the hold of a lost lock: each key that may be ours becomes a
+// pending release now, and each request that is under way when it has been answered.
 func (t *ticket) abandonLocked(wake bool) {
 	for i, c := range t.claims {
 		key := t.pendingLocked(t.me, wake)
@@ -268,8 +267,8 @@ func (t *ticket) verdictLocked(c count, took time.Duration) (_ driver.Verdict, e
 	return driver.Verdict{Retry: t.pause(c, took)}, false, nil
 }
 
-// describeForeign names in an error about foreign keys what one of the servers has there, which
-// takes one request more.
+// describeForeign names the contents of one server's key in an error about foreign keys, at the
+// price of one more request.
 func (s *session) describeForeign(ctx context.Context, c count, keys []string, err error) error {
 	if !errors.Is(err, driver.ErrMismatch) {
 		return err

@@ -21,7 +21,7 @@ type store struct {
 
 	identity identity
 
-	done context.Context // ended by Close; the parent of everything in the background
+	done context.Context // ended by Close; the parent of all work in the background
 	end  context.CancelFunc
 }
 
@@ -41,7 +41,7 @@ func newStore(conns []redisconn.Conn, o Options) *store {
 
 func (b *store) String() string { return b.label }
 
-// minTTL leaves room for two renewals that wait for a server that does not answer, beside the safety margin.
+// minTTL leaves time for two renewals that wait for a silent server, besides the safety margin.
 const minTTL = 500 * time.Millisecond
 
 // Traits promises nothing that a majority of independent keys cannot keep; the package's
@@ -50,7 +50,7 @@ func (b *store) Traits() driver.Traits {
 	return driver.Traits{Values: true, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
 }
 
-// Close ends what is still going on in the background, and the connections of our own.
+// Close ends the work in the background, and closes the connections that we opened.
 func (b *store) Close() error {
 	b.end()
 	for _, n := range b.nodes {
@@ -59,9 +59,8 @@ func (b *store) Close() error {
 	return nil
 }
 
-// keys are the lock's, its counter's and its waiters'. The lock's is the name itself, for
-// the other libraries make the same of it. There is no counter: see the package's
-// documentation.
+// keys are those of the lock, its counter and its waiters. The lock's key is the name itself, as
+// in the other libraries. There is no counter: see the package's documentation.
 func (b *store) keys(name string) ([]string, error) {
 	key := b.opts.Prefix + name
 	if strings.HasPrefix(key, setnx.CompanionPrefix) {
@@ -72,7 +71,7 @@ func (b *store) keys(name string) ([]string, error) {
 }
 
 // nodeTimeout is how long an attempt waits for the servers that it depends on. A server that hangs costs it
-// once; one that is merely slow, taken for one that hangs, costs a lock.
+// once; a slow server that is taken for a hanging one costs a lock.
 func (b *store) nodeTimeout(ttl time.Duration) (time.Duration, error) {
 	p := b.opts.NodeTimeout
 	if p == 0 {
@@ -85,13 +84,13 @@ func (b *store) nodeTimeout(ttl time.Duration) (time.Duration, error) {
 }
 
 // Open subscribes to the session's channel on every server, and returns when it is subscribed on
-// a majority: releases are then announced, whichever minority is away. Nothing else is at
-// the servers, and entries carry their own expiry.
+// a majority: releases are then announced, whichever minority is away. The servers
+// have no other state of a session, and each entry has its expiry.
 func (b *store) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	o.TTL = o.TTL.Truncate(time.Millisecond) // as the servers are asked for it: no more may be promised
+	o.TTL = o.TTL.Truncate(time.Millisecond) // the servers are asked for whole milliseconds: promise no more
 	timeout, err := b.nodeTimeout(o.TTL)
 	if err != nil {
 		return nil, 0, err

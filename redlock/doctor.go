@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// Diagnose looks at every server for what would weaken or break the promises of a lock. It
-// reports those that do not answer, and fails with nothing but the end of ctx.
+// Diagnose checks every server for settings that weaken or break the promises of a lock. It
+// reports servers that do not answer, and fails only when ctx ends.
 func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	each := make([]*redisconn.Examination, len(b.nodes))
 	errs := make([]error, len(b.nodes))
@@ -47,7 +47,7 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return all, nil
 }
 
-// majority says how many failures can still be stood.
+// majority says how many failures the servers still tolerate.
 func (b *store) majority(errs []error) driver.Finding {
 	good := 0
 	for _, err := range errs {

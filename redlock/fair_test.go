@@ -36,7 +36,7 @@ func (s behindSession) Ticket(r driver.Request) driver.Ticket {
 }
 
 // Two clients whose clocks are slow by an hour, and one whose clock is right, take turns like
-// any three. (Waiters were ordered by their own clocks: the two had 603 and 602 turns, and the
+// any three. (Waiters were ordered by their clients' clocks: the two had 603 and 602 turns, and the
 // third 4.)
 func TestSlowClocks(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 				ticket := take(ttl)
 				var v driver.Verdict
 				var err error
-				testkit.Eventually(t, "known who holds", func() bool { // a server may be slow to answer
+				testkit.Eventually(t, "the holder is known", func() bool { // a server may be slow to answer
 					v, err = ticket.Enqueue(t.Context())
 					return err == nil && v.Retry > endless/2
 				})
@@ -111,10 +111,10 @@ func TestSleepersAreRemembered(t *testing.T) {
 			}
 			for _, n := range nodes {
 				if left := pttl(t, n, "hasp:lock:w:{a}"); left < endless {
-					t.Errorf("who waits is known for %s, and sleeps for %s", left, endless)
+					t.Errorf("the set of the waiters lasts for %s, and a waiter sleeps for %s", left, endless)
 				}
 			}
-			// Asleep, and not about to look for another reason.
+			// Asleep, and not about to try for another reason.
 			for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
 				ctx, cancel := context.WithTimeout(t.Context(), 750*time.Millisecond)
 				if _, err := sleeper.Wait(ctx); err == nil {

@@ -20,10 +20,9 @@ var away = map[string]struct{ leave, back func(*backends.Redis) error }{
 	"stopped": {pause, resume},
 }
 
-// A minority that is away is not noticed: what is held stays held, is released and taken
-// over; new clients come. When it is back, nothing of what it was asked stays with it.
-// The control is a majority that is away: nothing is granted, and what is held is lost at
-// its deadline, so that the minority did make the difference.
+// A minority that is away has no effect: held locks stay held, are released and handed over; new
+// clients can open. When it is back, no key stays with it. The control is a majority that is away:
+// nothing is granted, and held locks are lost at their deadline.
 func TestServersAway(t *testing.T) {
 	for how, x := range away {
 		t.Run(how, func(t *testing.T) {
@@ -95,7 +94,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	testkit.Eventually(t, "the key on all servers", func() bool { return len(at(t, nodes, "b", r.ID)) == 5 })
 	each(t, nodes[:3], restart)
-	testkit.Eventually(t, "the loss is told", func() bool {
+	testkit.Eventually(t, "the loss is reported", func() bool {
 		_, _ = s.KeepAlive(t.Context()) // connections that the restart has broken cost one
 		return len(told) > 0
 	})
@@ -104,9 +103,9 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// The hazard that is documented: a lock on three servers of five, one of which restarts
-// without its data while the other two come back, can be had by a second client. The first
-// one is told by its next renewal. The control is a server that remembers (appendonly,
+// The documented hazard: if a lock is on three servers of five, and one of them restarts without
+// its data while the other two come back, a second client can take it. The first one is told by its
+// next renewal. The control is a server that remembers (appendonly,
 // fsync always): the second client is refused, and nothing is lost.
 func TestRestartedEmpty(t *testing.T) {
 	for _, remembers := range []bool{false, true} {
@@ -141,8 +140,8 @@ func TestRestartedEmpty(t *testing.T) {
 }
 
 // A clock that jumps ahead expires keys early: at a minority that is repaired by the next
-// renewal, at a majority it is the loss that the documentation warns of, which is told. The
-// jump is made by PEXPIRE, which is what it comes to for a key.
+// renewal, at a majority it is the loss that the documentation warns of, which is reported.
+// PEXPIRE has the effect of the jump on a key.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -159,7 +158,7 @@ func TestClockJumps(t *testing.T) {
 		do(t, n, "SET", "a", "another client's", "PX", "60000") // before a renewal can come
 	}
 	testkit.Lost(t, l, hasp.ReasonDenied)
-	testkit.Eventually(t, "what was left on the others is given back", func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
+	testkit.Eventually(t, "the keys on the others are released", func() bool { return len(at(t, nodes, "a", l.ID())) == 0 })
 	for _, n := range nodes[:3] {
 		if got := do(t, n, "GET", "a"); got != "another client's" {
 			t.Errorf("the other's key has become %q", got)
@@ -167,8 +166,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// L3: cancelling returns at once, whatever the servers do. L4: what a cancelled attempt left
-// with servers that could not be reached is gone within a TTL after they are back.
+// L3: cancelling returns at once, also while the servers hang. L4: the keys that a cancelled
+// attempt left at unreachable servers are gone within a TTL after they are back.
 func TestCancelWhileServersHang(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -185,8 +184,8 @@ func TestCancelWhileServersHang(t *testing.T) {
 		began := time.Now()
 		cancel()
 		err := <-done
-		// 250 ms are promised; the rest is for a machine that does other things. What does not heed
-		// its context ends when the connections are given up, after three seconds, each time.
+		// 250 ms are promised; the rest is for a busy machine. A call that ignores its context
+		// ends when the connections are closed, after three seconds, each time.
 		if time.Since(began) > 2*time.Second {
 			slow++
 		}
@@ -209,9 +208,8 @@ func TestCancelWhileServersHang(t *testing.T) {
 	})
 }
 
-// An attempt that fails gives back what some servers have granted, at once and not when its
-// TTL of a minute is over; and it changes no other client's key. The control is that there was
-// something to give back.
+// A failed attempt releases the grants of some servers at once, and not when its TTL of a minute is
+// over; and it changes no other client's key. The control is that there was a grant to release.
 func TestFailedAttempt(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -234,8 +232,8 @@ func TestFailedAttempt(t *testing.T) {
 	}
 }
 
-// Every connection is killed, at all servers, again and again: what is held stays held, and
-// a waiter whose subscriptions went with them is served long before a TTL of a minute.
+// Every connection is killed, at all servers, again and again: a held lock stays held, and a
+// waiter whose subscriptions broke is served long before a TTL of a minute.
 func TestClientKill(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
@@ -259,9 +257,9 @@ func TestClientKill(t *testing.T) {
 }
 
 // L2, L4: two servers refuse an attempt that the others grant, and their answers arrive when
-// the lock has been released. The waiter that they have noted is taken back then:
-// a release would wake no one by it, and new clients leave a free lock to it. Left alone it
-// would stay for two minutes.
+// the lock has been released. Then the waiter is removed from their sets: a
+// release would wake no client by it, and new clients leave a free lock to it. Otherwise it would
+// stay for two minutes.
 func TestLatePlace(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)

@@ -18,14 +18,14 @@ import (
 
 // identity is the name of a set of servers, in every spelling and order of their addresses.
 //
-// Each server has a name, a random text in a key, as with strategy=setnx. The set's is made of
-// all their names, once, and noted on every server: from then on it is the name that a majority has
-// noted, so that a minority may be away. To make it all must answer. What is made of the same
-// names is the same, so that two clients that make it at once agree.
+// Each server has a name, a random text in a key, as with strategy=setnx. The name of the set is
+// made once from the names of all servers, which must all answer for that, and stored on every
+// server. From then on the name that a majority has stored counts, so that a minority may be away.
+// The same names make the same name of the set, so two clients that make it at once agree.
 //
-// A server that forgets its data forgets what it has noted. A client that knows the set's name
-// notes it again, with its renewals. Should a majority forget before that, the servers get new
-// names and so does the set; a client that knows the old one, keeps it.
+// A server that forgets its data forgets the name of the set, too. A client that knows it stores it
+// again, with its renewals. If a majority forgets before that, the servers get new names and so
+// does the set; a client that knows the old name keeps it.
 type identity struct {
 	store *store
 
@@ -55,7 +55,7 @@ func (b *store) Identity(ctx context.Context) (string, error) {
 	return "redlock/" + known + "/" + b.opts.Prefix, nil
 }
 
-// find asks all servers, and has them note a name for their set if a majority has none.
+// find asks all servers, and has them store a name for their set if a majority has none.
 func (id *identity) find(ctx context.Context) (string, error) {
 	b := id.store
 	named, err := id.ask(ctx, strings.ToLower(rand.Text()), "", "")
@@ -79,7 +79,7 @@ func (id *identity) find(ctx context.Context) (string, error) {
 	return set, nil
 }
 
-// nameOf makes the set's name of the servers'.
+// nameOf makes the name of the set from those of the servers.
 func nameOf(own []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(own)), " ")))
 	return hex.EncodeToString(sum[:16])
@@ -92,7 +92,7 @@ type names struct {
 	answered int
 }
 
-// common returns the set's name that a majority has noted, or "".
+// common returns the name of the set that a majority has stored, or "".
 func (n *names) common(quorum int) string {
 	times := map[string]int{}
 	for _, s := range n.set {
@@ -146,8 +146,8 @@ func (id *identity) ask(ctx context.Context, own, set, how string) (*names, erro
 	return all, nil
 }
 
-// noteAgain has the name noted where it is missing. It is called with each renewal, and does
-// nothing in a client that was never asked. No caller waits for it.
+// noteAgain stores the name where it is missing. Each renewal calls it; it does nothing if Identity
+// was never called. It runs in the background.
 func (id *identity) noteAgain(bound time.Duration) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

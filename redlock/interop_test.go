@@ -31,8 +31,8 @@ func newRedsync(tb testing.TB, nodes []*backends.Redis) *redsync.Redsync {
 	return redsync.New(pools...)
 }
 
-// What redsync holds keeps us out, named by its random value, until it lets go, which it
-// announces nothing; what we hold keeps redsync out; neither can take what is the other's.
+// A lock that redsync holds keeps us out, named by its random value, until redsync releases it,
+// which it does not announce; our lock keeps redsync out; neither can release the other's.
 func TestRedsyncExcludes(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

@@ -11,12 +11,12 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// Leave gives back everywhere. Servers that are asked for the key at this moment are known
-// by the request's goroutine, when they have answered.
+// Leave releases the key on all servers. A request for the key that is under way is released by
+// its goroutine when it has been answered.
 //
-// nil says that the key was on a majority as far as we know, and that a majority is free of
-// it now. What a minority may still have is a pending release: it keeps no one out, and is removed as soon
-// as its server can be reached.
+// nil says that the key was on a majority as far as we know, and that a majority is free of it now.
+// A key that a minority may still have is a pending release: it blocks no client, and is removed as
+// soon as its server can be reached.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return err
 }
 
-// leftLocked makes sure that nothing is taken any more. An attempt under way gives back what
-// it has when it sees this.
+// leftLocked makes sure that nothing is taken any more. An attempt under way releases its grants
+// when it sees this.
 func (t *ticket) leftLocked() {
 	t.left, t.held = true, false
 }

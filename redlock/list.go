@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// List shows the value that is on a majority, or may be with the servers that do not answer; whichever library
-// wrote the key. Waiters are not listed.
+// List shows the value, of any library, that is on a majority, or may be with the servers that do
+// not answer. It does not list waiters.
 func (b *store) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -52,8 +52,7 @@ func (b *store) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	return []driver.Entry{newest[most.me].entry}, nil
 }
 
-// How long a reader waits for the servers that a majority can do without, and for the
-// majority.
+// How long a reader waits for the servers beyond a majority, and for the majority.
 const (
 	minorityTimeout = 500 * time.Millisecond
 	readBound       = 5 * time.Second
@@ -62,8 +61,8 @@ const (
 var errSilent = errors.New("no answer")
 
 // read asks all servers and returns what the key is at each; errs are of those that have
-// not answered in time. A majority is needed. A connection that a server closed while it was
-// idle is found out by its next use, so that each is asked twice.
+// not answered in time. A majority is needed. Only the next request finds that a server
+// has closed an idle connection, so that each server is asked twice.
 func (b *store) read(ctx context.Context, call redisconn.Call) (values []string, errs []error, _ error) {
 	type answer struct {
 		node int

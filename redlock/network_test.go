@@ -19,8 +19,8 @@ import (
 )
 
 // S5, S6, L2: the network holds everything to and from a minority, and nothing happens; to
-// and from a majority, and the holder has known in time when the next one is granted. What
-// is delivered late revives nothing and takes nothing.
+// and from a majority, and the holder knows in time, before the next one is granted. Late
+// requests revive nothing and take nothing.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
@@ -52,12 +52,12 @@ func TestPartition(t *testing.T) {
 	testkit.Release(t, testkit.Lock(t, c, "a")) // L2
 }
 
-// S8: the answers of some servers are lost after they did what was asked. What was acquired
-// is acquired once, what was released is released.
+// S8: the answers of some servers are lost after they have carried out the requests. A lock is
+// acquired once, and a released lock is released.
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
-	c := client(t, n.URL(), hasp.WithTTL(time.Minute)) // what is left behind is there to be seen
+	c := client(t, n.URL(), hasp.WithTTL(time.Minute)) // so long that an orphan can be seen
 	warm(t, c, n.nodes)                                // so that the scripts are known, and a request is one chunk
 	for i, from := range []int{1, 2, 3, 5, 1, 2, 3, 5} {
 		try := i >= 4 // must not take for another client's what its own first request has set
@@ -100,10 +100,10 @@ func TestAnswersLost(t *testing.T) {
 }
 
 // L4: two servers are asked for a key and do not receive it before the attempt has failed
-// and been abandoned: the network has kept the request. What they then grant is given back,
-// although no caller waits for it any more, and long before its TTL of a minute. The control
-// is a client that sends the same and forgets: its key stays, so that the late delivery is
-// a fact and giving back makes the difference.
+// and been abandoned: the network has kept the request. Their late grants are
+// released, although no caller waits any more, and long before the TTL of a minute. The control
+// is a client that sends the same and releases nothing: its key stays, so the delivery was late and
+// the release makes the difference.
 func TestLateGrant(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)
@@ -282,8 +282,8 @@ func TestAttemptBesideRenewal(t *testing.T) {
 }
 
 // A network that takes 10 ms for each way makes attempts long against the time between
-// them, so that they meet. They come apart again, all are served, and what it costs
-// stays bounded.
+// them, so that they collide. The pauses separate them, all are served, and the cost stays
+// bounded.
 func TestNoLivelock(t *testing.T) {
 	t.Parallel()
 	const clients, turns = 8, 5
@@ -324,8 +324,8 @@ func TestNoLivelock(t *testing.T) {
 	}
 }
 
-// A message of a release is lost with every subscription: the waiter finds out in another
-// way, at the latest when the holder's keys would have expired.
+// A message of a release is lost with every subscription: the waiter tries for
+// another reason, at the latest when the holder's keys would have expired.
 func TestMessagesLost(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)

@@ -23,7 +23,7 @@ type node struct {
 
 func (n *node) String() string { return strings.TrimPrefix(n.conn.String(), "redis://") }
 
-// named says whose error it is. That of connecting says so itself.
+// named adds the server's name to an error. An error of connecting has it already.
 func (n *node) named(err error) error {
 	if err = redisconn.Refusal(err); strings.Contains(err.Error(), n.String()) {
 		return err
@@ -64,8 +64,8 @@ func (n *node) finish() {
 
 // silent reports that the server has not answered for longer than the timeout. It is not asked
 // for its vote until it has answered, or the request has come to an end in another way:
-// a server that hangs would otherwise collect requests without number, each to be undone
-// when it goes on. It is a guess about the network, and nothing that is held depends on it.
+// a server that hangs would otherwise collect any number of requests, each of which must be undone
+// when it resumes. It is a guess about the network, and no held lock depends on it.
 func (n *node) silent(timeout time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +108,7 @@ const (
 	unclear             // the answer is lost: the key may be ours
 )
 
-// ballot is a vote and what came with it.
+// ballot is a vote and its details.
 type ballot struct {
 	node   int
 	vote   vote

@@ -39,7 +39,7 @@ type Options struct {
 	NodeTimeout time.Duration
 }
 
-// plainPrefix has nothing that means something to Redis or in a terminal.
+// plainPrefix has no special characters of Redis or of a terminal.
 var plainPrefix = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
 
 func (o *Options) checked() (Options, error) {
@@ -58,23 +58,23 @@ func (o *Options) checked() (Options, error) {
 	return r, nil
 }
 
-// mostNodes is how many votes are counted in one word.
+// mostNodes is the number of votes that fit into one word.
 const mostNodes = 63
 
-// checkCount refuses what has no useful majority.
+// checkCount refuses a number of servers without a useful majority.
 func checkCount(n int) error {
 	switch {
 	case n < 3:
-		return fmt.Errorf("%w: redlock needs three independent servers at the least, not %d: with fewer none may fail. For one server use redis://", driver.ErrInvalid, n)
+		return fmt.Errorf("%w: redlock needs three independent servers at the least, not %d: with fewer, none may fail. For one server use redis://", driver.ErrInvalid, n)
 	case n > mostNodes:
 		return fmt.Errorf("%w: %d servers are more than redlock can count (%d)", driver.ErrInvalid, n, mostNodes)
 	case n%2 == 0:
-		return fmt.Errorf("%w: redlock needs an odd number of servers, not %d: the last one adds no failure that %d could not stand, and makes ties", driver.ErrInvalid, n, n-1)
+		return fmt.Errorf("%w: redlock needs an odd number of servers, not %d: the last one tolerates no failure that %d do not, and makes ties", driver.ErrInvalid, n, n-1)
 	}
 	return nil
 }
 
-// New makes a backend on clients of yours, one for each server, which it does not close.
+// New makes a backend on your clients, one for each server, which it does not close.
 // Their number is odd and at least three. A client of a cluster or of a Sentinel set is
 // refused, and so are two clients of one server. A minority of the servers may be away.
 func New(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Backend, error) {
@@ -151,10 +151,10 @@ func open(ctx context.Context, conns []redisconn.Conn, o *Options) (*store, erro
 	return b, nil
 }
 
-// meet connects to the servers and refuses those that cannot vote. It is content with a
-// majority of them: the others are connected to when they are there. One that comes later
-// is not examined; if it should be the double of another, exclusion still holds, since each
-// vote is a key that one holder has, and only fewer failures are survived. The doctor tells.
+// meet connects to the servers and refuses those that cannot vote. A majority is enough:
+// it connects to the others when they can be reached. It does not examine a server that comes later.
+// If that is one of the others under a second address, exclusion still holds, because each vote is
+// a key with one holder; only fewer failures are tolerated. The doctor reports it.
 func (b *store) meet(ctx context.Context) error {
 	ids, errs := make([]string, len(b.nodes)), make([]error, len(b.nodes))
 	var wg sync.WaitGroup
@@ -178,7 +178,7 @@ func (b *store) meet(ctx context.Context) error {
 	return b.enough(errs)
 }
 
-// enough is nil if a majority has no error, and else says what the others have.
+// enough is nil if a majority has no error; otherwise it has the others' errors.
 func (b *store) enough(errs []error) error {
 	good := 0
 	for _, err := range errs {

@@ -18,7 +18,7 @@ import (
 	"github.com/hasplock/hasp/redlock"
 )
 
-// What is wrong with a URL is said before anything is connected to, without its secrets.
+// A wrong URL is an error before any connection, which shows no secret of it.
 func TestRefusedURLs(t *testing.T) {
 	t.Parallel()
 	for storeURL, want := range map[string]string{
@@ -149,7 +149,7 @@ func TestTLS(t *testing.T) {
 	u.Host = u.Host[1:]
 	_, err := hasp.Open(t.Context(), u.String()+"?ca="+url.QueryEscape(ca[0]))
 	if err == nil || strings.Contains(err.Error(), "p@ss") {
-		t.Errorf("servers that nobody vouches for: %v", err)
+		t.Errorf("servers with an unknown authority: %v", err)
 	}
 	together := joinFiles(t, ca)
 	c := client(t, u.String()+"?ca="+url.QueryEscape(together))

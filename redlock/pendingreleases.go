@@ -10,21 +10,21 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// pendingRelease is a key that may be at a server and must not stay: of an attempt that came to
-// nothing, or of a lock whose release the server has not confirmed.
+// pendingRelease is a key that may be at a server and must not stay: of a failed attempt, or of a
+// lock whose release the server has not confirmed.
 type pendingRelease struct {
 	keys   []string
 	me     string
-	waiter string // the waiter that waits there no more; may be empty
+	waiter string // the waiter to remove there; may be empty
 	wake   bool   // wake one that does
 	since  time.Time
 
-	// absentRetries is how often the server may yet say that the key is not there without being
-	// believed: the request that sets it may still be on its way, on a connection that broke.
+	// absentRetries is how often the answer that the key is absent does not count yet: the request
+	// that sets it may still be on its way, on a connection that broke.
 	absentRetries int
 }
 
-// maxAbsentRetries gives such a request half a second after the server is there again.
+// maxAbsentRetries gives such a request half a second after the server is reachable again.
 const maxAbsentRetries = 4
 
 // pendingReleases are those at one server. At most one goroutine releases at a time, in one pipeline
@@ -51,9 +51,9 @@ const (
 	mostPause  = time.Second
 )
 
-// releasePending gives back until nothing is pending. A release that is older than the TTL is dropped: the
-// key has expired, unless the request that sets it is still on its way. That one then lasts
-// a TTL from its arrival at most, which is the bound for all that is left behind.
+// releasePending makes releases until none is pending. A release that is older than the TTL is dropped: the
+// key has expired, unless the request that sets it is still on its way. That key
+// lasts at most a TTL from its arrival, which is the bound for all remains.
 func (s *session) releasePending(i int) {
 	for pause := firstPause; ; {
 		s.mu.Lock()
@@ -114,7 +114,8 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	return left
 }
 
-// pendingLocked makes the release of the attempt that is me's. A ticket that has left waits no more.
+// pendingLocked makes the release of the attempt with the value me. A ticket that has left waits no
+// more.
 func (t *ticket) pendingLocked(me string, wake bool) pendingRelease {
 	d := pendingRelease{keys: t.keys, me: me, wake: wake, since: time.Now()}
 	if t.left {
@@ -123,9 +124,9 @@ func (t *ticket) pendingLocked(me string, wake bool) pendingRelease {
 	return d
 }
 
-// call deletes the key if it is me's, forgets the waiter and, with wake, wakes the next.
-// An attempt that came to nothing was never the holder whose release a waiter awaits, so
-// it only has the first look a little later, in case no other server tells it.
+// call deletes the key if its value is me, removes the waiter and, with wake, wakes the next one. A
+// failed attempt was never the holder whose release a waiter expects, so it only makes the first
+// waiter try a little later, in case no other server wakes it.
 func (d pendingRelease) call() redisconn.Call {
 	most := "0"
 	if d.wake {
@@ -134,7 +135,7 @@ func (d pendingRelease) call() redisconn.Call {
 	return redisconn.Call{Keys: d.keys, Args: []string{d.me, d.waiter, setnx.ChannelPrefix, most}}
 }
 
-// endedRequests counts down what open has counted, when all that follows from it is noted.
+// endedRequests decreases open, when all results of the requests are noted.
 func (s *session) endedRequests(i, n int) {
 	s.mu.Lock()
 	s.pending[i].open -= n

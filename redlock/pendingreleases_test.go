@@ -67,8 +67,8 @@ func TestLostAnswersAreRepeated(t *testing.T) {
 }
 
 // A request whose answer was lost with its connection arrives after the request to undo it
-// has been answered with "not there". That answer is not believed at once. The control is a
-// release without repetition: what arrives late then stays.
+// has been answered with "not there". That answer does not count at once. The control is a
+// release without repetition: the late key then stays.
 func TestReleaseIsRepeated(t *testing.T) {
 	t.Parallel()
 	nodes := backends.SharedRedisNodes(t)

@@ -18,7 +18,7 @@ func five(t *testing.T) []*backends.Redis {
 	return backends.SharedRedisNodes(t)
 }
 
-// withPrograms adds what random programs do to the servers, and to the ways to them.
+// withPrograms adds the faults that random programs inject into the servers and the connections.
 func withPrograms(nodes []*backends.Redis, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = 96
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, urlOf(nodes)+"?prefix=other:") }

@@ -13,10 +13,10 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A renewal that takes longer than it has time keeps what it has achieved: the next one goes on
-// with the locks that were renewed longest ago, and what is returned is never more than any lock
-// has left. (All of it was lost, again and again, until all locks were.) Three of five networks
-// let through so little that one call is never enough.
+// A renewal without enough time keeps its progress: the next one continues with the locks that were
+// renewed longest ago, and the result is never more than any lock has left. (All progress was lost
+// each time, until all locks were lost.) Three of five networks are so slow that one call is never
+// enough.
 func TestRenewalGoesOn(t *testing.T) {
 	t.Parallel()
 	net := behindProxies(t)
@@ -44,7 +44,7 @@ func TestRenewalGoesOn(t *testing.T) {
 		if granted > ttl {
 			t.Fatalf("granted %s", granted)
 		}
-		// What is left counts from before the call: so old is the oldest renewal.
+		// The time left counts from before the call: that tells the oldest renewal.
 		if err == nil && began.Add(granted-ttl).After(all) {
 			break
 		}
@@ -63,9 +63,9 @@ func TestRenewalGoesOn(t *testing.T) {
 	}
 }
 
-// A lock that is on few servers, one of which is stopped, keeps no other from being renewed:
-// the renewal says that it is late, and what it has left. (All locks of the client were lost.)
-// When the server goes on in time, nothing is.
+// A lock that is on few servers, one of which is stopped, does not prevent the renewal of others:
+// the renewal says that it is late, and how much time it has left. (All locks of the client were
+// lost.) If the server resumes in time, no lock is lost.
 func TestRenewalOfTheOthers(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})

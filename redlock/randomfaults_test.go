@@ -31,7 +31,7 @@ const faultRunClients = 4
 
 var faultRunNames = []string{"a", "b"}
 
-// newStorm starts everything. wrap may break the driver of each client.
+// newFaultRun starts everything. wrap may break the driver of each client.
 func newFaultRun(t *testing.T, wrap func(driver.Backend) driver.Backend) *faultRun {
 	t.Helper()
 	s := &faultRun{
@@ -52,7 +52,7 @@ func newFaultRun(t *testing.T, wrap func(driver.Backend) driver.Backend) *faultR
 }
 
 // injectFaults injects faults until the time is over, three at once at the most: a minority nearly
-// always, and a majority now and then. It leaves everything whole.
+// always, and a majority now and then. In the end it repairs all.
 func (s *faultRun) injectFaults(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -111,8 +111,8 @@ func (s *faultRun) inject(r *rand.Rand, i int) error {
 	return nil
 }
 
-// Whatever happens to servers and networks, no two hold at once. When it is over, every
-// client gets every lock, and nothing is left at any server.
+// No fault of servers and networks lets two hold at once. When the faults are over, every client
+// gets every lock, and nothing is left at any server.
 func TestRandomFaults(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -147,8 +147,8 @@ func TestRandomFaults(t *testing.T) {
 	history.Require(t, h, history.Options{})
 }
 
-// The control: a driver that says that it has renewed and has not. Without any fault
-// the checker must see it, by the first hold that outlasts its TTL.
+// The control: a driver that reports renewals and makes none. Without any fault the checks find
+// it, by the first hold that outlasts its TTL.
 func TestRandomFaultsControl(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

@@ -11,19 +11,19 @@ import (
 	"github.com/hasplock/hasp/internal/keepalive"
 )
 
-// keysPerCall bounds how long one renewal keeps a server from all others, and how much of it
-// is lost when its time is over: each slice of so many locks is a renewal by itself.
+// keysPerCall bounds how long one renewal blocks a server for all others, and how much of it is
+// lost when its time is over: each slice of so many locks is a separate renewal.
 const (
 	keysPerCall  = 256
 	slicesAtOnce = 8
 )
 
-// KeepAlive extends what is held, on every server, first what was extended longest ago, and is
-// good if each lock has been extended on a majority. Without locks there is nothing to send:
-// a waiter has nothing at the servers that a renewal would keep.
+// KeepAlive extends the held locks on every server, beginning with those that were extended longest
+// ago, and succeeds if each lock has been extended on a majority. Without locks there is nothing to
+// send: a waiter has nothing at the servers that needs a renewal.
 //
 // A lock that a majority cannot extend, because it is on few servers and one of them is away,
-// keeps no other from being renewed. Nor does the end of ctx take back what is done.
+// does not prevent the renewal of another. The end of ctx does not undo the renewals so far.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -49,13 +49,13 @@ type renewedLock struct {
 type renewal struct {
 	session *session
 	began   time.Time
-	all     []*ticket // held when it began, the longest not renewed first
+	all     []*ticket // held when it began; those renewed longest ago first
 
-	mu       sync.Mutex
-	slow     []bool // servers that did not answer a slice in time, for which the next ones do not wait
-	answered []bool // servers that have answered anything
-	apart    bool   // a lock could not be renewed, although a majority has answered
-	err      error
+	mu           sync.Mutex
+	slow         []bool // servers that did not answer a slice in time, for which the next ones do not wait
+	answered     []bool // servers that have answered anything
+	serverFailed bool   // a lock could not be renewed, although a majority has answered
+	err          error
 }
 
 func (s *session) renewal() (*renewal, error) {
@@ -88,8 +88,7 @@ func (r *renewal) run(ctx context.Context) {
 		return x.conclude()
 	})
 	// Connections without any answer by the end of the time are redialled: the next
-	// renewal must not hang on them, too. Not if the session is at its end: it is giving back
-	// over them.
+	// renewal must not hang on them, too. Not if the session has ended: its releases use them.
 	for i, n := range r.session.store.nodes {
 		if r.slow[i] && !r.answered[i] && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			n.conn.Redial("")
@@ -104,7 +103,7 @@ func (r *renewal) answer(ctx context.Context) (time.Duration, error) {
 	if over := ctx.Err(); err != nil && over != nil {
 		err = fmt.Errorf("%w: %w", over, err)
 	}
-	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: err, Apart: r.apart}
+	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: err, ServerFailed: r.serverFailed}
 	s.mu.Lock()
 	for _, t := range r.all {
 		if !t.held {

@@ -48,8 +48,8 @@ func (r *renewal) slice(tickets []*ticket, first bool) *renewalSlice {
 	return x
 }
 
-// run asks the servers and returns when all have answered that are worth waiting for, a while
-// after each lock's fate is known, or when ctx ends.
+// run asks the servers and returns when all that have been in time so far have answered, a while
+// after the outcome for each lock is known, or when ctx ends.
 func (x *renewalSlice) run(ctx context.Context) {
 	s := x.session
 	type answer struct {
@@ -70,7 +70,7 @@ func (x *renewalSlice) run(ctx context.Context) {
 	var enough <-chan time.Time
 	for open > 0 && !(x.confirmed() && !x.worthwhile()) {
 		if enough == nil && x.confirmed() {
-			enough = time.After(s.nodeTimeout) // servers that answer late are left out for once, no more
+			enough = time.After(s.nodeTimeout) // servers that answer late are left out only this once
 		}
 		select {
 		case a := <-answers:
@@ -112,7 +112,7 @@ func (x *renewalSlice) noteSlow() {
 func (x *renewalSlice) count(node int, reply redisconn.Reply) {
 	missing, ok := reply.Value.([]any)
 	if reply.Err != nil || !ok {
-		return // it has not said anything
+		return // it has not answered
 	}
 	x.silent[node] = false
 	x.mu.Lock()
@@ -137,8 +137,8 @@ func (x *renewalSlice) confirmed() bool {
 }
 
 // conclude decides about each lock. It is kept if a majority has extended it. It is lost if too
-// few servers can have it for that: the others have said no, or have never had it. Else it is
-// late, and the core makes another renewal. It reports whether a majority has answered.
+// few servers can have it for that: the others have answered no, or have never had it. Otherwise
+// it is late, and the core makes another renewal. It reports whether a majority has answered.
 func (x *renewalSlice) conclude() (answered bool) {
 	s := x.session
 	gone := map[string]error{}
@@ -182,7 +182,7 @@ func (x *renewalSlice) conclude() (answered bool) {
 }
 
 // unsure notes that locks of the slice were neither renewed nor lost, and reports whether a
-// majority has answered: then it is for where those locks are, and others may fare better.
+// majority has answered: then only the servers of those locks are the reason, and others may be renewed.
 func (x *renewalSlice) unsure() bool {
 	answered := 0
 	for _, silent := range x.silent {
@@ -197,6 +197,6 @@ func (x *renewalSlice) unsure() bool {
 	if answered < s.store.quorum {
 		return false
 	}
-	x.apart = true
+	x.serverFailed = true
 	return true
 }

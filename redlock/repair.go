@@ -20,11 +20,11 @@ type repair struct {
 //
 // It is safe because it never counts for the renewal that finds it missing, only for the
 // next. Between the two the majority that was just confirmed has our key, and no other client
-// can have one: so a renewal that finds our key on a majority the next time, with the repaired
-// among it, looks back on a majority without a gap. Had it counted at once, a lock that was
-// lost and taken and given back by another meanwhile would have come to life again (S6).
-// And it is a request like any other for the key: it gets no key that another client has,
-// and what it gets too late, after the lock was left, is given back.
+// can have one. So if the next renewal finds our key on a majority, the repaired one included, our
+// key was on a majority without a gap. If the repair counted at once, a lock that was lost, and
+// taken and released by another client meanwhile, would be revived (S6). And it is a request like
+// any other for the key: it takes no key of another client, and releases a key that it gets after
+// the ticket has left.
 func (t *ticket) repairLocked(missing []int, repairs [][]repair) {
 	for _, i := range missing {
 		if t.claims[i] == free && !t.session.store.nodes[i].silent(t.session.nodeTimeout) {

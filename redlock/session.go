@@ -10,13 +10,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// session is a client's locks. The servers know nothing of it but the channel it listens
-// to; each key carries its own expiry.
+// session is a client's locks. The servers have no state of a session: each key has its expiry, and
+// the session listens to one channel.
 //
 // # Trust
 //
 // The core trusts an entry until s + T - 1 % - margin, s being the moment before the last
-// good KeepAlive (or Open) was sent. Of the published algorithm's validity time, T - elapsed
+// successful KeepAlive (or Open) was sent. Of the published algorithm's validity time, T - elapsed
 // - drift, the core thus subtracts the elapsed time, by counting from s, and the drift: 1 %
 // and at least 50 ms, where the paper has 1 % and 2 ms. This package must ensure the rest, and
 // subtracts nothing again:
@@ -25,15 +25,15 @@ import (
 //	   least T from some moment after s.
 //
 // Taking gives a key T from its arrival, which is after its sending, and extending, too. A
-// KeepAlive is good only if, for every ticket held when it began, a majority has extended
-// within that very call. It remains to see that a ticket which becomes held is covered by
-// the KeepAlives that began before and may yet be good: they know nothing of it. Therefore
+// KeepAlive succeeds only if, for every ticket held when it began, a majority has extended
+// within that very call. A ticket that becomes held must also be covered by
+// the KeepAlives that began before and may still succeed, although they do not know of it. Therefore
 // KeepAlives are counted when they begin, and a ticket is marked held only if none has begun
 // since the first of its requests was sent; otherwise the round is made again, which extends
 // what it finds to be ours. Both happen under mu. So every KeepAlive either began before the
 // keys were sent (A holds: they last longer than its s + T) or sees the ticket.
 //
-// No clock is asked for this, on purpose: a process that is stopped between any two of
+// This reads no clock, on purpose: a process that is stopped between any two of
 // these steps finds its count unchanged and its keys as old as its trust, or the count
 // changed.
 type session struct {
@@ -47,7 +47,7 @@ type session struct {
 	open   context.Context // ended by Close
 	close  context.CancelFunc
 
-	settled chan struct{} // a signal that there are fewer pending releases; one signal says all
+	settled chan struct{} // a signal that there are fewer pending releases; one signal counts for all
 
 	mu       sync.Mutex
 	closed   bool
@@ -67,12 +67,12 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	}
 }
 
-// requestBound is the longest time that a request may be under way. The attempt behind it
-// has been decided long before; this is for cleaning up after it.
+// requestBound is the longest time that a request may be under way. The attempt
+// has been decided long before; this bound is for its clean-up.
 func (s *session) requestBound() time.Duration { return min(s.opts.TTL, 5*time.Second) }
 
-// requestGroup is requests that are under way together. Its context is not that of the call which
-// makes them: what has been sent must be followed to its end, also after the call has returned.
+// requestGroup is requests that are under way together. Its context is not that of the call that
+// makes them: a sent request must be followed to its end, also after the call has returned.
 type requestGroup struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -103,9 +103,9 @@ func (f *requestGroup) done() {
 	}
 }
 
-// Close gives everything back. It returns nil when each lock is free on a majority and the
-// others have had their time to answer: what is left on a minority keeps no one out, and
-// expires. Called again, it goes on where it failed.
+// Close releases everything. It returns nil when each lock is free on a majority and the others
+// have had their time to answer: a key that stays on a minority blocks no client, and expires.
+// Called again, it repeats only what has failed.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {

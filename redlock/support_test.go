@@ -16,8 +16,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// T is the TTL of clients whose locks are to be lost, and calm of those whose locks are to
-// last whatever else the machine does. slack is what a loaded machine may take longer.
+// T is the TTL of clients whose locks are to be lost, and calm of those whose locks must last
+// however busy the machine is. slack is how much longer a busy machine may take.
 const (
 	T     = 2 * time.Second
 	calm  = 6 * T
@@ -27,8 +27,8 @@ const (
 func client(t *testing.T, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	if !strings.Contains(storeURL, "?") {
-		// As long as T allows: it is for the fault to make an attempt fail, and not for a
-		// slow machine. The default has its turn in the conformance tests and in TestRandomFaults.
+		// As long as T allows: the fault must make an attempt fail, and not a slow machine. The
+		// conformance tests and TestRandomFaults use the default.
 		storeURL += "?node_timeout=500ms"
 	}
 	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
@@ -64,7 +64,7 @@ func outlives(t *testing.T, l *hasp.Lease) {
 	})
 }
 
-// everywhere and nowhere ask whether the servers have the key, whichever client's it is.
+// everywhere and nowhere ask whether the servers have the key, of any client.
 func everywhere(t *testing.T, nodes []*backends.Redis, key string) func() bool {
 	return func() bool { return having(t, nodes, key) == len(nodes) }
 }
@@ -83,8 +83,8 @@ func having(t *testing.T, nodes []*backends.Redis, key string) (n int) {
 	return n
 }
 
-// warm has the client connect to every server and make its scripts known there. A majority
-// is all that a lock waits for: the others would be connected to at any time afterwards.
+// warm makes the client connect to every server and load its scripts there. A lock waits for a
+// majority alone: the client would connect to the others at some later time.
 func warm(t *testing.T, c *hasp.Client, nodes []*backends.Redis) {
 	t.Helper()
 	l := testkit.Lock(t, c, "warm")
@@ -137,7 +137,7 @@ func behindProxies(t *testing.T) *network {
 	return n
 }
 
-// URL names the servers beyond the network.
+// URL names the servers behind the network.
 func (n *network) URL() string {
 	var addrs []string
 	for _, p := range n.proxies {

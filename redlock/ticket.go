@@ -22,11 +22,11 @@ type ticket struct {
 	keys          []string  // set by the first Enqueue
 	attempt       uint64    // numbers the attempts; see value.go
 	me            string    // of the last attempt, whose keys claims are about
-	attemptOver   bool      // that attempt has come to nothing: late answers are not its
+	attemptOver   bool      // that attempt has failed: late answers are not for it
 	value         []byte    // published
 	version       uint64    // of value
-	claims        []claim   // what may be at each server under me
-	since         []string  // since when it waits by each server's own clock, as that one has known
+	claims        []claim   // the key with the value me at each server
+	since         []string  // since when it waits, by each server's clock
 	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
 	waiterAt      []bool    // each server that may have us among its waiters
 	held          bool
@@ -41,7 +41,7 @@ type ticket struct {
 	announced  announcements
 }
 
-// claim is what is known of our key at one server.
+// claim is the state of our key at one server, as far as we know.
 type claim uint8
 
 const (
@@ -127,7 +127,7 @@ func (t *ticket) register(keys []string) error {
 	return nil
 }
 
-// forget drops a refused try, which has left nothing but pending releases.
+// forget drops a refused try, which has only pending releases.
 func (t *ticket) forget() {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
@@ -148,8 +148,8 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 // Publish replaces the value on a majority. Each copy has a version, and a reader of a
-// majority takes the newest, so that a value whose publication was confirmed is the one that is
-// read from then on. One that was not may be read, and then not, until it is.
+// majority takes the newest, so that a confirmed value is read from then on. A value that is not
+// confirmed may be read once, and not the next time, until it is confirmed.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

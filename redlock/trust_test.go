@@ -23,8 +23,8 @@ func pttl(t *testing.T, n *backends.Redis, key string) time.Duration {
 }
 
 // S4: the published validity, T less what has elapsed less the drift. Trust ends at least
-// 1 % of T and the guard before the key does on a majority, whatever the requests took. With
-// a TTL this long the drift is a second, and missing it could not be taken for slowness.
+// 1 % of T and the safety margin before the keys of a majority, however long the requests took.
+// With a TTL this long the drift is a second, and missing it could not be taken for slowness.
 func TestValidity(t *testing.T) {
 	t.Parallel()
 	const ttl, guard = 100 * time.Second, 50 * time.Millisecond
@@ -65,8 +65,8 @@ func TestReleaseEverywhere(t *testing.T) {
 	testkit.Eventually(t, "the key on none", nowhere(t, nodes, "a"))
 }
 
-// L4: a minority receives a request only after the lock was released: what they then grant is given
-// back as well, long before its TTL of a minute. That they do grant it is the control.
+// L4: a minority receives a request only after the lock was released: its grants are released, too,
+// long before the TTL of a minute. That the minority does grant is the control.
 func TestGrantAfterRelease(t *testing.T) {
 	t.Parallel()
 	n := behindProxies(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Servers are asked for milliseconds, and no more than they are asked for is granted.
+// The servers are asked for whole milliseconds, and a session is granted no more than that.
 func TestGrantsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	b := testkit.Open(t, urlOf(backends.StartRedisNodes(t, 3, backends.RedisOptions{})))

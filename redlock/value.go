@@ -13,8 +13,8 @@ import (
 // scripts compare them, and other libraries take all of it for random text. DATA is the
 // published value in base64, VERSION tells its newest copy.
 //
-// ATTEMPT numbers the tries of one ID. Each has a distinct value, so that a request to
-// give one back, however late it arrives, cannot take what a later one was granted.
+// ATTEMPT numbers the attempts of one ID. Each has a distinct value, so that a request to release
+// one, however late it arrives, cannot remove the grant of a later one.
 
 // me identifies the holder by an attempt.
 func me(r driver.Request, attempt uint64) string {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A release wakes the waiter that its server finds to be the longest waiting. Each server goes
-// by its own clock, and has seen them come in the same order as the others, mostly, so that all
-// choose the same one: it is no promise, and none depends on it. The woken waiter tries when all servers have announced it,
-// for the lock is free at a server when that one tells and not before; when a majority has,
-// after waitAfterMajority for the others; and after waitAfterFirst in any case.
+// A release wakes the waiter that has waited longest by the clock of each server. Mostly the
+// servers have seen the waiters in the same order, and all choose the same one; no promise depends
+// on it. The woken waiter tries when all servers have announced the release, because the lock is
+// free at a server only after its announcement; when a majority has, after waitAfterMajority for
+// the others; and after waitAfterFirst in any case.
 const (
 	waitAfterMajority = time.Millisecond
 	waitAfterFirst    = 10 * time.Millisecond
@@ -21,19 +21,19 @@ const (
 type announcements struct {
 	servers uint64 // one bit for each server
 	round   uint64 // of timers: those of an earlier one do nothing
-	later   bool   // a look is due already
+	later   bool   // a later attempt is scheduled already
 }
 
-// begin is called when an attempt is made. A server that announces from now on, announces what the attempt
-// may have come too early for: it may have found the lock free at the server that announced first,
-// and taken at all others. So it counts anew. An announcement of a release that the attempt has
-// seen everywhere costs one attempt more, unless this one has won.
+// begin is called when an attempt is made. The attempt may have come too early for a release that
+// a server announces from now on: it may have found the lock free at the server that announced
+// first, and taken at all others. So the count starts again. An announcement of a release that the
+// attempt has seen everywhere costs one more attempt, unless this one has won.
 func (w *announcements) begin() {
 	w.servers = 0
 	w.round++
 }
 
-// releaseAnnounced gets "ID", the waiter whose turn it is, or "ID later", the one behind it.
+// releaseAnnounced handles "ID", for the first waiter, and "ID later", for the second.
 func (s *session) releaseAnnounced(i int, text string) {
 	id, how, _ := strings.Cut(text, " ")
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (t *ticket) announcedLocked(i int) {
 	}
 	switch round := w.round; n {
 	case len(s.store.nodes):
-		w.round++ // the timers are of no more use
+		w.round++ // the timers have no effect any more
 		t.signal.Notify()
 	case s.store.quorum:
 		time.AfterFunc(waitAfterMajority, func() { t.signalIf(round) })
@@ -81,8 +81,8 @@ func (t *ticket) signalIf(round uint64) {
 	}
 }
 
-// later is when the one behind the woken waiter looks whether that one has taken its turn:
-// long after a live one would have.
+// later is after how long the second waiter tries, in case the first one has died: long after a
+// live one would have taken the lock.
 const later = 250 * time.Millisecond
 
 func (t *ticket) lookLaterLocked() {
@@ -98,8 +98,8 @@ func (t *ticket) lookLaterLocked() {
 	})
 }
 
-// subscribed is called when a subscription is established, again perhaps: what was published meanwhile
-// was missed, and the other servers may not have made up for it.
+// subscribed is called when a subscription is established, the first time or again: messages that
+// were published meanwhile are lost, and the other servers' may not be enough.
 func (s *session) subscribed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,8 +110,8 @@ func (s *session) subscribed() {
 	}
 }
 
-// How long a waiter waits for a lock whose release is not announced, at the most, for one
-// without expiry, and between attempts that meet other attempts.
+// How long a waiter waits at most for a lock whose release is not announced, for one without
+// expiry, and between attempts that collide with others.
 const (
 	foreignPoll = 500 * time.Millisecond
 	noExpiry    = 5 * time.Second
@@ -120,7 +120,7 @@ const (
 )
 
 // untilFree is when the holder's keys have expired on so many servers that a majority is
-// free, with some jitter, lest all waiters try together.
+// free, with some jitter, so that not all waiters try together.
 func (c *count) untilFree(quorum int, ours bool) time.Duration {
 	var left []time.Duration
 	for _, b := range c.denied {
@@ -137,11 +137,11 @@ func (c *count) untilFree(quorum int, ours bool) time.Duration {
 	return until + rand.N(until/8+10*time.Millisecond)
 }
 
-// pause is for attempts after which no holder is known. If the lock was left to the waiters,
-// we are one of them now, and woken in our turn. Otherwise attempts have met, and
-// all of them failed, or a server's answer was missing that would have shown the holder. They
-// come apart by chance, over a time that is long against an attempt and grows: the longer
-// the network takes, the longer too. So that no delay makes them meet for ever.
+// pause is for attempts after which no holder is known. If the lock was left to the waiters, we
+// are one of them now, and are woken in turn. Otherwise attempts have collided and all failed, or
+// the answer of a server is missing that would have shown the holder. A random pause separates
+// them. It is long in comparison with an attempt, grows with each collision, and with the delay of
+// the network, so that no delay makes attempts collide for ever.
 func (t *ticket) pause(c count, took time.Duration) time.Duration {
 	for _, b := range c.denied {
 		if b.value == "" && !t.request.NoWait {

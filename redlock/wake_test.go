@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// L2: a waiter looks for another reason between the first server that announces a
-// release and the others. It finds the lock taken there, is noted again, and woken: it must
-// try again, however few they are. (It once took them for the rest of what it knew.)
+// L2: a waiter tries for another reason between the first server's announcement of a release and
+// the others'. It finds the lock taken there, waits again, and is woken: it must try again, however
+// few servers announce. (It took them for the rest of the earlier release.)
 func TestToldWhileTrying(t *testing.T) {
 	for rest := 1; rest <= 4; rest++ {
 		synctest.Test(t, func(t *testing.T) {

@@ -93,10 +93,10 @@ func TestTLS(t *testing.T) {
 
 	plain := backends.SharedZooKeeper(t)
 	for what, u := range map[string]string{
-		"a certificate nobody vouches for": "zookeeper://" + z.Addr + "?tls=true",
-		"the wrong name":                   "zookeeper://" + z.Addr + "?servername=example.org&" + params,
-		"TLS to a plaintext server":        "zookeeper://" + plain.Addr + "?" + params,
-		"plaintext to a TLS server":        "zookeeper://" + z.Addr,
+		"a certificate of an unknown authority": "zookeeper://" + z.Addr + "?tls=true",
+		"the wrong name":                        "zookeeper://" + z.Addr + "?servername=example.org&" + params,
+		"TLS to a plaintext server":             "zookeeper://" + plain.Addr + "?" + params,
+		"plaintext to a TLS server":             "zookeeper://" + z.Addr,
 	} {
 		began := time.Now()
 		if _, err := openAt(t, u); err == nil {
@@ -109,7 +109,7 @@ func TestTLS(t *testing.T) {
 	b := patient(t, &Options{TLS: &tls.Config{}}, z.Addr)
 	_, _, err = b.Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Second, Gone: func(string, error) {}})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a session over TLS to whom nobody vouches for: %v", err)
+		t.Errorf("a session over TLS to a server with an unknown authority: %v", err)
 	}
 }
 

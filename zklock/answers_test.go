@@ -81,9 +81,9 @@ func TestDeleteAnswerLost(t *testing.T) {
 	testkit.Release(t, s.lock(t, name))
 }
 
-// The control: the same losses, met by the client library's own calls, which is what a lock
-// that looks no further is made of. Each leaves its caller with an error and the store with
-// what the caller does not know of.
+// The control: the same losses with the client library's calls alone, as a simple lock uses them.
+// Each returns an error to its caller and leaves an entry in the store that the caller does not
+// know of.
 func TestAnswerLostUnnoticed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -170,7 +170,7 @@ func TestCreateDeliveredLate(t *testing.T) {
 	}
 }
 
-// Every method returns soon after its context has ended, whatever the network does.
+// Every method returns soon after its context has ended, with every fault of the network.
 func TestReturnsWithContext(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -256,7 +256,7 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 	}
 	lost(t, held, hasp.ReasonDenied)
 	if err := s.under(t, evict); !errors.Is(err, driver.ErrGone) {
-		t.Errorf("EvictFor of nobody: %v", err)
+		t.Errorf("EvictFor of an unknown entry: %v", err)
 	}
 }
 

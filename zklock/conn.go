@@ -16,7 +16,7 @@ import (
 // conn is one ZooKeeper session, on one TCP connection after the other, and the only place
 // where the client library is opened and closed. What is worked around here:
 //
-//   - Its calls block and know no context: call runs them on goroutines of their own.
+//   - Its calls block and take no context: call runs each on a separate goroutine.
 //   - After an expiry it opens another session by itself, and everything still queued
 //     would be done in that. Here a conn ends with its session: the dialer refuses to
 //     connect again.
@@ -51,7 +51,7 @@ type conn struct {
 	pendingCreates map[string]*pendingCreate // creates whose request and answer the monitor looks for, by path
 }
 
-// sendBuffer is what the library keeps to write requests in: ours have a few KB, its own
+// sendBuffer is the size of the library's buffer for requests: ours have a few KB, its own
 // list of watches after a reconnection up to 128 KB in one. Its default is 1.5 MB a client.
 const sendBuffer = 256 << 10
 

@@ -148,7 +148,7 @@ func TestPacketsOfWaiters(t *testing.T) {
 			}
 			holder = c.tickets[<-c.granted]
 		}
-		per[n] = float64(sent(t, z)-packets-8) / float64(n) // eight sessions ping, once in minutes; nobody renews
+		per[n] = float64(sent(t, z)-packets-8) / float64(n) // eight sessions ping, once in minutes; none renews
 		if err := holder.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestPacketsUncontended(t *testing.T) {
 		testkit.Release(t, s.lock(t, name))
 	}
 	work := asked.work()
-	// A server removes an empty container once a minute: a create and a list in vain, and a new one.
+	// A server removes an empty container once a minute: then a create and a list fail, and are repeated.
 	made := 0
 	for _, a := range work {
 		if a.op == opContainer {

@@ -106,7 +106,7 @@ func (d *dialer) tried() (all bool, last error) {
 	return d.attempts >= len(d.hosts), d.lastErr
 }
 
-// dial is what the library calls, from one goroutine, with a server from Next. It ends
+// dial is called by the library, from one goroutine, with a server from Next. It ends
 // with the conn.
 func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error) {
 	d.conn.noteUnreachable() // dialing again is the only sign that the server before did not serve

@@ -26,9 +26,9 @@
 // look at Held right before, or have the token checked by the resource.
 //
 // Servers bound the session timeout (from 2 to 20 ticks, which are 4 to 40 s unless
-// configured), and grant another than was asked without an error. What a renewal is worth
-// is less than the timeout, three quarters of it: see renew.go for the reason, which is
-// what a follower may answer that has lost its leader.
+// configured), and grant another than was asked without an error. A renewal is worth less
+// than the timeout, three quarters of it, because a follower that has lost its leader may still
+// answer: see renew.go.
 //
 // An ensemble that is rebuilt from nothing starts its tokens again.
 //

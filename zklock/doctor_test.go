@@ -79,8 +79,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// What is read of a server's replies is what a server replies: a key that it does not have
-// would make a finding that never comes.
+// A server's replies have every key that the doctor reads: a missing key would make a finding that
+// never comes.
 func TestDoctorReadsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

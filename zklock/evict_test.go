@@ -50,8 +50,8 @@ func (e evicted) stay(t *testing.T, a *zk.Conn) {
 	}
 }
 
-// Whoever may not write the lock's node, or finds there what is not hasp's, evicts without a
-// note; a client that may not delete evicts nothing, and leaves no note of it.
+// A client that may not write the lock's node, or finds another program's data there, evicts
+// without a note; a client that may not delete evicts nothing, and leaves no note of it.
 func TestEvictWithoutNote(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

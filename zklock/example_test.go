@@ -21,7 +21,7 @@ func Example_election() {
 	}
 }
 
-// candidate is one of them; each would be on a machine of its own.
+// candidate is one of them; in a real program each is on a separate machine.
 type candidate struct {
 	*hasp.Client
 	name   string

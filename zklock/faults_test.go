@@ -116,8 +116,8 @@ func TestFollowerWithoutLeader(t *testing.T) {
 	if !held.Held() {
 		t.Skip("inconclusive: three servers on this machine do not renew for 4 s")
 	}
-	// What a renewal by a plain request would see: the control. In a session of its own, since
-	// a session's reads wait behind its renewals, which nobody answers.
+	// The control: the answer to a renewal by a plain request. In a separate session, because
+	// a session's reads wait behind its renewals, which have no answer.
 	plain := admin(t, follower)
 	for _, m := range e.Members {
 		if m != follower {

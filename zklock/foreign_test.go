@@ -16,7 +16,7 @@ import (
 
 // Somebody queues in another dialect under our lock's node: neither would see the other, so
 // we refuse, and the error and the doctor name whose form that is. The controls are an entry
-// of our own dialect, which is waited for, and nodes that are nobody's entries.
+// of our own dialect, which is waited for, and nodes that are no entries.
 func TestOtherDialectRefused(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -56,7 +56,7 @@ func TestOtherDialectRefused(t *testing.T) {
 			case c.busy && (try == nil || !strings.Contains(try.Error(), "busy")):
 				t.Errorf("beside an entry of the same dialect: %v", try)
 			case !c.busy && try != nil:
-				t.Errorf("beside a node that is nobody's: %v", try)
+				t.Errorf("beside a node that is no entry: %v", try)
 			}
 			if names, _, _ := admin(t, z).Children(root + "/a"); c.writer != "" && len(names) != 1 {
 				t.Errorf("what was refused has left an entry: %q", names)

@@ -210,7 +210,7 @@ func TestDialectsOfCurator(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, waiting))
 }
 
-// Requests are not misread across the kinds: what is asked is what is listed.
+// Requests are not misread across the kinds: the list shows them as they were made.
 func TestKindsListed(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

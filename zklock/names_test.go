@@ -188,7 +188,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 	}
 }
 
-// Whatever a name is made of, it is read or ignored, and never more than once.
+// Every name is ignored, or read with valid units.
 func FuzzParse(f *testing.F) {
 	f.Add("_c_" + testUUID + "-2of5-lock-0000000001")
 	f.Add(strings.ReplaceAll(testUUID, "-", "") + "__rlock__-000000001")

@@ -166,7 +166,7 @@ func checkRoot(root string) error {
 	return nil
 }
 
-// acl is what the nodes are made with.
+// acl is the ACL of the nodes that we make.
 func (o *Options) acl() []zk.ACL {
 	switch o.ACL {
 	case ACLCreatorOnly:

@@ -22,7 +22,7 @@ func ensemble(t *testing.T) *backends.ZooKeeperEnsemble {
 // withPrograms adds what random programs do to the servers, and to the ways to them.
 func withPrograms(params string, servers []*backends.ZooKeeper, h drivertest.Harness) drivertest.Harness {
 	h.Abreast = 96
-	// What the suite opens is behind proxies of its own, which programs can do without.
+	// The suite opens backends behind separate proxies, which programs do not need.
 	h.Other = func(t testing.TB) driver.Backend { return testkit.Open(t, urlOf(servers...)+"/other"+params) }
 	h.Proxied = func(t testing.TB) (driver.Backend, programs.Network) { return testkit.Proxied(t, h.URL) }
 	if len(servers) > 2 {

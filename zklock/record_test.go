@@ -10,9 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
-// recording is what a site's one connection asks of its server, in the order of the requests. A
-// server's own counters tell of all who use it, of pings too, and a count by them would depend on how
-// long the test takes.
+// recording has the requests of a site's only connection, in their order. The server's counters
+// count all clients, and pings too, so that a count by them would depend on how long the test
+// takes.
 type recording struct {
 	lock string // the node of the lock whose work is counted
 
@@ -67,8 +67,8 @@ func (r *recording) note(body []byte) {
 	r.all = append(r.all, a)
 }
 
-// work is what was asked so far for the sake of the lock: without what keeps the session alive, and
-// without self-watches, which only those set who hold or wait for longer, as they do on a busy machine.
+// work is the requests so far that the lock needs: without those that keep the session alive, and
+// without self-watches, which are set only for longer holds and waits, as on a busy machine.
 func (r *recording) work() (work []asked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

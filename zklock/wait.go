@@ -116,7 +116,7 @@ func (t *ticket) onlyBlockerLocked(b driver.Entry) bool {
 	return held
 }
 
-// relevantAhead is what a waiter keeps of those ahead. An entry that takes the whole capacity is denied by
+// relevantAhead returns the entries ahead that a waiter keeps. An entry that takes the whole capacity is denied by
 // any of them: the nearest is watched, and when it has left, the oldest says that the list must
 // be read again. With all of them, a queue of 2,400 entries took 270 KB for each. Where several
 // hold side by side, all count.

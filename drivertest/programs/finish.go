@@ -42,7 +42,7 @@ func (r *run) finish() {
 	if !r.fake {
 		r.checkAllWoken()
 	}
-	r.judgeLosses()
+	r.checkLosses()
 	r.serveAll()
 	r.cancel()
 	r.jobs.Wait()

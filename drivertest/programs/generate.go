@@ -47,7 +47,7 @@ func generateAbout(t *rapid.T, s *suite, about pair) Program {
 		p.Names = append(p.Names, n)
 	}
 	p.Clients[0].Store = 0
-	p.Steps = g.scene(&p)
+	p.Steps = g.scenario(&p)
 	steps := rapid.IntRange(4, 20).Draw(t, "steps")
 	if len(p.Steps) > 0 {
 		steps /= 3

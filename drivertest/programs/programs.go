@@ -5,7 +5,7 @@
 // to write a test for each pair, let alone for each pair under each fault. So a [Program] is drawn
 // at random: two to four clients with different TTLs and margins, one to three names, every
 // operation with every option, and faults of the network between them. While it runs, a small model
-// of the promises (judge.go) checks every grant, release and value.
+// of the promises (check.go) checks every grant, release and value.
 //
 // It is part of drivertest: [Run] is called there for each driver. In fake time (testing/synctest)
 // a program takes less than a millisecond, and rapid makes a failing one smaller

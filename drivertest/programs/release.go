@@ -43,12 +43,12 @@ func (r *run) release(h *hold) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.judgeReleaseLocked(h, held, alone, err)
+		r.checkReleaseLocked(h, held, alone, err)
 	})
 }
 
 // judgeReleaseLocked checks S7 for a release.
-func (r *run) judgeReleaseLocked(h *hold, held, alone bool, err error) {
+func (r *run) checkReleaseLocked(h *hold, held, alone bool, err error) {
 	switch {
 	case err == nil && !held:
 		r.failLocked("S7: a release of what was lost is nil", "%s", h.note)

@@ -13,7 +13,7 @@
 //
 // A table has one row for each entry of every queue. Every change is one write transaction, and
 // SQLite has one writer at a time: that is the whole of the concurrency. The transaction deletes
-// what has expired, finds or makes the entry, and judges by driver.Decide what it then sees.
+// what has expired, finds or makes the entry, and decides by driver.Decide.
 // Nothing is announced, so a waiter looks every 25 ms.
 //
 // # What breaks it

@@ -44,7 +44,7 @@ func (t *ticket) Enqueue(ctx context.Context) (v driver.Verdict, err error) {
 	return v, err
 }
 
-// enter finds the entry or makes it, and judges. in is false after a try that is refused.
+// enter finds the entry or makes it, and decides. in is false after a try that is refused.
 func (t *ticket) enter(ctx context.Context, tx *sql.Tx) (v driver.Verdict, in bool, err error) {
 	r := t.request
 	queue, err := current(ctx, tx, r.Name, 0)

@@ -65,8 +65,8 @@ func exec(ctx context.Context, tx *sql.Tx, statement string, args ...any) error 
 }
 
 // current deletes what has expired under a name and reads the first entries that are left, all if
-// limit is 0. Whatever is read has been judged by the clock once: a row that is passed over must
-// not be renewed after the clock has been set back.
+// limit is 0. It compares each row with the clock once: a row that has expired must not be renewed
+// after the clock has been set back.
 func current(ctx context.Context, tx *sql.Tx, name string, limit int) (queue []driver.Entry, err error) {
 	if _, err := tx.ExecContext(ctx, `DELETE FROM hasp_entries WHERE name = ? AND expires <= `+now, name); err != nil {
 		return nil, err

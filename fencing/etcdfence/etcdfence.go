@@ -91,7 +91,7 @@ func (w *Writer) advance(ctx context.Context) error {
 			if r.Succeeded {
 				return false, nil
 			}
-			if err := w.judge(r); err != nil {
+			if err := w.readFence(r); err != nil {
 				return false, err
 			}
 		}
@@ -100,9 +100,9 @@ func (w *Writer) advance(ctx context.Context) error {
 	})
 }
 
-// judge reads the fence from the answer to a transaction whose condition was not met. It returns
+// readFence reads the fence from the answer to a transaction whose condition was not met. It returns
 // nil if this token may try again: the fence is lower or absent.
-func (w *Writer) judge(r *clientv3.TxnResponse) error {
+func (w *Writer) readFence(r *clientv3.TxnResponse) error {
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func (w *Writer) Txn(ctx context.Context, conditions []clientv3.Cmp, then, other
 			response.Header = r.Header // an inner one has no header
 			return false, nil
 		}
-		if err := w.judge(r); err != nil {
+		if err := w.readFence(r); err != nil {
 			return false, err
 		}
 		// The fence was removed or reset by hand. Nothing was written.

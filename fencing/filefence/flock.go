@@ -29,10 +29,10 @@ func checkFS(dir string) error {
 	if err != nil {
 		return fmt.Errorf("statfs %s: %w", dir, err)
 	}
-	return judgeFS(dir, fs)
+	return checkKind(dir, fs)
 }
 
-func judgeFS(dir string, fs fstype.Info) error {
+func checkKind(dir string, fs fstype.Info) error {
 	if fs.Kind != fstype.Networked {
 		return nil
 	}

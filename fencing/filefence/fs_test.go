@@ -14,11 +14,11 @@ import (
 // Two machines that share a file system whose flock excludes neither would both compare with
 // one sidecar, and both replace the file.
 func TestNetworkFileSystem(t *testing.T) {
-	if err := judgeFS("/mnt", fstype.Info{Name: "nfs", Kind: fstype.Networked}); !errors.Is(err, fencing.ErrInvalid) || !strings.Contains(err.Error(), "nfs") {
+	if err := checkKind("/mnt", fstype.Info{Name: "nfs", Kind: fstype.Networked}); !errors.Is(err, fencing.ErrInvalid) || !strings.Contains(err.Error(), "nfs") {
 		t.Errorf("nfs: %v", err)
 	}
 	for _, k := range []fstype.Kind{fstype.Local, fstype.Unknown, fstype.FUSE} {
-		if err := judgeFS("/mnt", fstype.Info{Name: "x", Kind: k}); err != nil {
+		if err := checkKind("/mnt", fstype.Info{Name: "x", Kind: k}); err != nil {
 			t.Errorf("kind %d: %v", k, err)
 		}
 	}

@@ -22,7 +22,7 @@
 // No server outlives the process that started it, even if that process is killed; see janitor.go.
 //
 // All methods may be called from any goroutine. Those that act on a process return its
-// error rather than fail a test, because chaos is made outside the test's goroutine too.
+// error rather than fail a test, because faults are injected outside the test's goroutine, too.
 //
 // Linux only: elsewhere every test skips.
 package backends

@@ -22,7 +22,7 @@ var expiryControls = []Control{
 		Name: "revives by a renewal what has expired and is not removed yet",
 		Flaw: Flaw{
 			open: untold,
-			session: func(b full, o driver.SessionOptions, s driver.Session) driver.Session {
+			session: func(b fullBackend, o driver.SessionOptions, s driver.Session) driver.Session {
 				return &reviving{Session: s, b: b, o: o}
 			},
 		},
@@ -48,10 +48,10 @@ type registry struct {
 
 func (c *registry) flaw() Flaw {
 	return Flaw{
-		ticket: func(_ full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		ticket: func(_ fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			return &registered{g, c, r.Name}
 		},
-		names: func(b full, prefix string) (names []string) {
+		names: func(b fullBackend, prefix string) (names []string) {
 			_ = b.Names(context.Background(), prefix, func(n string) bool {
 				names = append(names, n)
 				return true
@@ -69,7 +69,7 @@ func (c *registry) flaw() Flaw {
 }
 
 type registered struct {
-	grip
+	fullTicket
 	c    *registry
 	name string
 }
@@ -81,28 +81,28 @@ func (t *registered) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 	t.c.names[t.name] = true
 	t.c.mu.Unlock()
-	return t.grip.Enqueue(ctx)
+	return t.fullTicket.Enqueue(ctx)
 }
 
 func (t *registered) Leave(ctx context.Context) error {
 	t.c.mu.Lock()
 	delete(t.c.names, t.name)
 	t.c.mu.Unlock()
-	return t.grip.Leave(ctx)
+	return t.fullTicket.Leave(ctx)
 }
 
 // reviving renews an entry that has expired, unless another client has used the name meanwhile, and
 // so removed it.
 type reviving struct {
 	driver.Session
-	b    full
+	b    fullBackend
 	o    driver.SessionOptions
 	mu   sync.Mutex
 	mine []*revived
 }
 
 func (s *reviving) Ticket(r driver.Request) driver.Ticket {
-	return &revived{grip: s.Session.Ticket(r).(grip), s: s, r: r}
+	return &revived{fullTicket: s.Session.Ticket(r).(fullTicket), s: s, r: r}
 }
 
 func (s *reviving) KeepAlive(ctx context.Context) (time.Duration, error) {
@@ -121,8 +121,8 @@ func (s *reviving) KeepAlive(ctx context.Context) (time.Duration, error) {
 		if others, err := s.b.List(ctx, t.r.Name, 1); err != nil || len(others) > 0 {
 			return 0, errors.Join(err, driver.ErrGone)
 		}
-		t.grip = again.Ticket(t.r).(grip)
-		if _, err := t.grip.Enqueue(ctx); err != nil {
+		t.fullTicket = again.Ticket(t.r).(fullTicket)
+		if _, err := t.fullTicket.Enqueue(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -130,13 +130,13 @@ func (s *reviving) KeepAlive(ctx context.Context) (time.Duration, error) {
 }
 
 type revived struct {
-	grip
+	fullTicket
 	s *reviving
 	r driver.Request
 }
 
 func (t *revived) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Enqueue(ctx)
+	v, err := t.fullTicket.Enqueue(ctx)
 	if err == nil && v.Held {
 		t.s.mu.Lock()
 		defer t.s.mu.Unlock()
@@ -151,7 +151,7 @@ func (t *revived) Leave(ctx context.Context) error {
 	t.s.mu.Lock()
 	t.s.mine = slices.DeleteFunc(t.s.mine, func(o *revived) bool { return o == t })
 	t.s.mu.Unlock()
-	return t.grip.Leave(ctx)
+	return t.fullTicket.Leave(ctx)
 }
 
 // moment remembers when something last happened. In fake time nothing else happens then.
@@ -167,7 +167,7 @@ func (m *moment) now() {
 }
 
 // unheard waits, and misses an event at such a moment until a session renews.
-func (m *moment) unheard(ctx context.Context, g grip, renewed <-chan struct{}) (driver.Verdict, error) {
+func (m *moment) unheard(ctx context.Context, g fullTicket, renewed <-chan struct{}) (driver.Verdict, error) {
 	v, err := g.Wait(ctx)
 	if err != nil || !v.Held {
 		return v, err
@@ -193,7 +193,7 @@ type deaf struct{ moment }
 
 func (c *deaf) flaw() Flaw {
 	return Flaw{
-		open: func(_ full, o driver.SessionOptions) driver.SessionOptions {
+		open: func(_ fullBackend, o driver.SessionOptions) driver.SessionOptions {
 			gone := o.Gone
 			o.Gone = func(id string, err error) {
 				if id == "" {
@@ -203,10 +203,10 @@ func (c *deaf) flaw() Flaw {
 			}
 			return o
 		},
-		session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session {
+		session: func(_ fullBackend, _ driver.SessionOptions, s driver.Session) driver.Session {
 			return &sweeping{Session: s, swept: make(chan struct{})}
 		},
-		ticket: func(_ full, s driver.Session, g grip, _ driver.Request) driver.Ticket {
+		ticket: func(_ fullBackend, s driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
 			return &unhearing{g, func(ctx context.Context) (driver.Verdict, error) {
 				return c.unheard(ctx, g, s.(*sweeping).next())
 			}}
@@ -236,7 +236,7 @@ func (s *sweeping) KeepAlive(ctx context.Context) (time.Duration, error) {
 }
 
 type unhearing struct {
-	grip
+	fullTicket
 	wait func(context.Context) (driver.Verdict, error)
 }
 
@@ -246,7 +246,7 @@ func (t *unhearing) Wait(ctx context.Context) (driver.Verdict, error) { return t
 type hushed struct{ moment }
 
 func (c *hushed) flaw() Flaw {
-	return Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+	return Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
 		return &silent{unhearing{g, func(ctx context.Context) (driver.Verdict, error) { return c.unheard(ctx, g, nil) }}, c}
 	}}
 }
@@ -258,5 +258,5 @@ type silent struct {
 
 func (t *silent) Downgrade(ctx context.Context, units int64) error {
 	t.c.now()
-	return t.grip.Downgrade(ctx, units)
+	return t.fullTicket.Downgrade(ctx, units)
 }

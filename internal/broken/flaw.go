@@ -28,14 +28,14 @@ func Controls() []Control {
 
 // Flaw describes how a control differs from a correct driver. A nil field is correct.
 type Flaw struct {
-	open    func(full, driver.SessionOptions) driver.SessionOptions
-	session func(full, driver.SessionOptions, driver.Session) driver.Session
+	open    func(fullBackend, driver.SessionOptions) driver.SessionOptions
+	session func(fullBackend, driver.SessionOptions, driver.Session) driver.Session
 	request func(driver.Request) driver.Request
-	ticket  func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket
-	names   func(full, string) []string
+	ticket  func(b fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket
+	names   func(fullBackend, string) []string
 	reopen  func()
-	watch   func(b full, ctx context.Context, name string, changed func()) error
-	evict   func(b full, ctx context.Context, name, id, note string) error
+	watch   func(b fullBackend, ctx context.Context, name string, changed func()) error
+	evict   func(b fullBackend, ctx context.Context, name, id, note string) error
 	list    func(all []driver.Entry, limit int) []driver.Entry
 
 	identity func(string) string
@@ -59,8 +59,8 @@ func (v *version) migrate() (from, to int, err error) {
 	return from, v.now, nil
 }
 
-// full is everything a backend of memlock can do, grip everything its tickets can.
-type full interface {
+// fullBackend has all methods of memlock's backend, fullTicket all of its tickets.
+type fullBackend interface {
 	driver.Backend
 	driver.Namer
 	driver.Watcher
@@ -69,7 +69,7 @@ type full interface {
 	driver.Identifier
 }
 
-type grip interface {
+type fullTicket interface {
 	driver.Ticket
 	driver.Publisher
 	driver.Downgrader
@@ -89,7 +89,7 @@ func (f Flaw) Store() *Store { return &Store{flaw: f, store: memlock.New()} }
 
 // Open is a connection to it.
 func (s *Store) Open() driver.Backend {
-	return &flawed{full: counted{s.store.Backend().(full), &s.reads}, flaw: s.flaw, schema: &s.schema}
+	return &flawed{fullBackend: counted{s.store.Backend().(fullBackend), &s.reads}, flaw: s.flaw, schema: &s.schema}
 }
 
 // Reopen is a restart of the store. memlock forgets nothing while it lives; a flaw may.
@@ -104,18 +104,18 @@ func (s *Store) Reads() int64 { return s.reads.Load() }
 
 // counted counts the reads that reach the store.
 type counted struct {
-	full
+	fullBackend
 	reads *atomic.Int64
 }
 
 func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	c.reads.Add(1)
-	return c.full.List(ctx, name, limit)
+	return c.fullBackend.List(ctx, name, limit)
 }
 
 // flawed is a backend with a flaw.
 type flawed struct {
-	full
+	fullBackend
 	flaw   Flaw
 	schema *version
 }
@@ -123,24 +123,24 @@ type flawed struct {
 func (b *flawed) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	asked := o.TTL
 	if b.flaw.open != nil {
-		o = b.flaw.open(b.full, o)
+		o = b.flaw.open(b.fullBackend, o)
 	}
-	s, _, err := b.full.Open(ctx, o)
+	s, _, err := b.fullBackend.Open(ctx, o)
 	if err != nil {
 		return nil, 0, err
 	}
 	fs := &flawedSession{Session: s, b: b}
 	if b.flaw.session != nil {
-		fs.Session = b.flaw.session(b.full, o, s)
+		fs.Session = b.flaw.session(b.fullBackend, o, s)
 	}
 	return fs, asked, nil
 }
 
 func (b *flawed) Names(ctx context.Context, prefix string, yield func(string) bool) error {
 	if b.flaw.names == nil {
-		return b.full.Names(ctx, prefix, yield)
+		return b.fullBackend.Names(ctx, prefix, yield)
 	}
-	for _, n := range b.flaw.names(b.full, prefix) {
+	for _, n := range b.flaw.names(b.fullBackend, prefix) {
 		if !yield(n) {
 			break
 		}
@@ -150,29 +150,29 @@ func (b *flawed) Names(ctx context.Context, prefix string, yield func(string) bo
 
 func (b *flawed) Watch(ctx context.Context, name string, changed func()) error {
 	if b.flaw.watch == nil {
-		return b.full.Watch(ctx, name, changed)
+		return b.fullBackend.Watch(ctx, name, changed)
 	}
-	return b.flaw.watch(b.full, ctx, name, changed)
+	return b.flaw.watch(b.fullBackend, ctx, name, changed)
 }
 
 func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
 	if b.flaw.evict == nil {
-		return b.full.EvictFor(ctx, name, id, note)
+		return b.fullBackend.EvictFor(ctx, name, id, note)
 	}
-	return b.flaw.evict(b.full, ctx, name, id, note)
+	return b.flaw.evict(b.fullBackend, ctx, name, id, note)
 }
 
 func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	name = b.inner(driver.Request{Name: name}).Name
 	if b.flaw.list == nil {
-		return b.full.List(ctx, name, limit)
+		return b.fullBackend.List(ctx, name, limit)
 	}
-	all, err := b.full.List(ctx, name, 0)
+	all, err := b.fullBackend.List(ctx, name, 0)
 	return b.flaw.list(all, limit), err
 }
 
 func (b *flawed) Identity(ctx context.Context) (string, error) {
-	id, err := b.full.Identity(ctx)
+	id, err := b.fullBackend.Identity(ctx)
 	if b.flaw.identity != nil {
 		id = b.flaw.identity(id)
 	}
@@ -212,9 +212,9 @@ type flawedSession struct {
 
 func (s *flawedSession) Ticket(r driver.Request) driver.Ticket {
 	r = s.b.inner(r)
-	g := s.Session.Ticket(r).(grip)
+	g := s.Session.Ticket(r).(fullTicket)
 	if s.b.flaw.ticket == nil {
 		return g
 	}
-	return s.b.flaw.ticket(s.b.full, s.Session, g, r)
+	return s.b.flaw.ticket(s.b.fullBackend, s.Session, g, r)
 }

@@ -17,7 +17,7 @@ import (
 var grantControls = []Control{
 	{
 		Name: "grants twice",
-		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		Flaw: Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			return &doubleGrant{g, b, r}
 		}},
 		Seen: []string{
@@ -37,39 +37,39 @@ var grantControls = []Control{
 	},
 	{
 		Name: "serves the last first",
-		Flaw: Flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &barging{grip: g, b: b, s: s, r: r}
+		Flaw: Flaw{ticket: func(b fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &barging{fullTicket: g, b: b, s: s, r: r}
 		}},
 		Seen: []string{"FIFO/Order/mutex", "FIFO/Order/drained", "Agreement/Table", "Contract/MiddleLeaves", "Semaphore/LargeNotStarved"},
 	},
 	{
 		Name: "lets readers barge past a waiting writer",
-		Flaw: Flaw{ticket: func(b full, s driver.Session, g grip, r driver.Request) driver.Ticket {
+		Flaw: Flaw{ticket: func(b fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			if r.Units == 1 {
 				return g
 			}
-			return &barging{grip: g, b: b, s: s, r: r} // so it stands in no queue
+			return &barging{fullTicket: g, b: b, s: s, r: r} // so it stands in no queue
 		}},
 		Seen: []string{"ReadWrite/WriterNotStarved"},
 	},
 	{
 		Name: "downgrades by leaving and queueing again",
-		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &requeueing{grip: g, s: s, r: r}
+		Flaw: Flaw{ticket: func(_ fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &requeueing{fullTicket: g, s: s, r: r}
 		}},
 		Seen: []string{"Holding/Downgrade", "Holding/DowngradeBehind"},
 	},
 	{
 		Name: "downgrades without letting the readers in",
-		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
 			return &lonely{g}
 		}},
 		Seen: []string{"Holding/Downgrade"},
 	},
 	{
 		Name: "publishes what it was before it was downgraded",
-		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &forgetful{grip: g, s: s, r: r}
+		Flaw: Flaw{ticket: func(_ fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &forgetful{fullTicket: g, s: s, r: r}
 		}},
 		Seen: []string{"Holding/DowngradeKeeps"},
 	},
@@ -90,7 +90,7 @@ var grantControls = []Control{
 	},
 	{
 		Name: "lists names by a pattern",
-		Flaw: Flaw{names: func(b full, prefix string) (names []string) {
+		Flaw: Flaw{names: func(b fullBackend, prefix string) (names []string) {
 			_ = b.Names(context.Background(), "", func(n string) bool {
 				if like(n, prefix) {
 					names = append(names, n)
@@ -113,8 +113,8 @@ var grantControls = []Control{
 	},
 	{
 		Name: "makes another entry when asked again",
-		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &another{grip: g, s: s, r: r}
+		Flaw: Flaw{ticket: func(_ fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &another{fullTicket: g, s: s, r: r}
 		}},
 		Seen: []string{"Contract/SameIDTwice", "Ambiguous/Enqueue/mutex", "Ambiguous/Try"},
 	},
@@ -144,13 +144,13 @@ func like(name, prefix string) bool {
 
 // doubleGrant takes every refusal for a grant.
 type doubleGrant struct {
-	grip
-	b full
+	fullTicket
+	b fullBackend
 	r driver.Request
 }
 
 func (t *doubleGrant) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Enqueue(ctx)
+	v, err := t.fullTicket.Enqueue(ctx)
 	if err == nil && !v.Held {
 		v = driver.Verdict{Held: true, Token: 1}
 		entries, _ := t.b.List(ctx, t.r.Name, 0)
@@ -176,15 +176,15 @@ func (c *recount) flaw() Flaw {
 			defer c.mu.Unlock()
 			clear(c.base)
 		},
-		ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+		ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			return &recounted{g, b, r, c}
 		},
 	}
 }
 
 type recounted struct {
-	grip
-	b full
+	fullTicket
+	b fullBackend
 	r driver.Request
 	c *recount
 }
@@ -207,17 +207,17 @@ func (t *recounted) token(v driver.Verdict, err error) (driver.Verdict, error) {
 }
 
 func (t *recounted) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	return t.token(t.grip.Enqueue(ctx))
+	return t.token(t.fullTicket.Enqueue(ctx))
 }
 
 func (t *recounted) Wait(ctx context.Context) (driver.Verdict, error) {
-	return t.token(t.grip.Wait(ctx))
+	return t.token(t.fullTicket.Wait(ctx))
 }
 
 // barging does not queue: it tries whenever something changes, and the last to come is the fastest.
 type barging struct {
-	grip
-	b full
+	fullTicket
+	b fullBackend
 	s driver.Session
 	r driver.Request
 }
@@ -227,8 +227,8 @@ var arrivals atomic.Int64
 func (t *barging) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	r := t.r
 	r.NoWait = true
-	t.grip = t.s.Ticket(r).(grip)
-	return t.grip.Enqueue(ctx)
+	t.fullTicket = t.s.Ticket(r).(fullTicket)
+	return t.fullTicket.Enqueue(ctx)
 }
 
 func (t *barging) Wait(ctx context.Context) (driver.Verdict, error) {
@@ -249,7 +249,7 @@ func (t *barging) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 // change waits until the name changes, or has just changed.
-func change(ctx context.Context, b full, name string) error {
+func change(ctx context.Context, b fullBackend, name string) error {
 	ctx2, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	calls := 0
@@ -266,7 +266,7 @@ func change(ctx context.Context, b full, name string) error {
 
 // another enters once more whenever it is asked.
 type another struct {
-	grip
+	fullTicket
 	s     driver.Session
 	r     driver.Request
 	asked int
@@ -274,14 +274,14 @@ type another struct {
 
 func (t *another) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if t.asked++; t.asked > 1 {
-		t.grip = t.s.Ticket(t.r).(grip)
+		t.fullTicket = t.s.Ticket(t.r).(fullTicket)
 	}
-	return t.grip.Enqueue(ctx)
+	return t.fullTicket.Enqueue(ctx)
 }
 
 // requeueing makes a writer a reader by way of the end of the queue.
 type requeueing struct {
-	grip
+	fullTicket
 	s driver.Session
 	r driver.Request
 }
@@ -292,19 +292,19 @@ func (t *requeueing) Downgrade(ctx context.Context, units int64) error {
 	}
 	r := t.r
 	r.ID, r.Units = r.ID+"-again", units
-	t.grip = t.s.Ticket(r).(grip)
+	t.fullTicket = t.s.Ticket(r).(fullTicket)
 	_, err := t.Enqueue(ctx)
 	return err
 }
 
 // lonely says that it has downgraded.
-type lonely struct{ grip }
+type lonely struct{ fullTicket }
 
 func (t *lonely) Downgrade(context.Context, int64) error { return nil }
 
 // forgetful writes the whole entry anew when it publishes, as it was requested.
 type forgetful struct {
-	grip
+	fullTicket
 	s driver.Session
 	r driver.Request
 }
@@ -315,7 +315,7 @@ func (t *forgetful) Publish(ctx context.Context, value []byte) error {
 	}
 	r := t.r
 	r.Value = value
-	t.grip = t.s.Ticket(r).(grip)
+	t.fullTicket = t.s.Ticket(r).(fullTicket)
 	_, err := t.Enqueue(ctx)
 	return err
 }

@@ -11,13 +11,15 @@ import (
 var leaveControls = []Control{
 	{
 		Name: "leaves orphans when a waiter gives up",
-		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &orphaning{grip: g} }},
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
+			return &orphaning{fullTicket: g}
+		}},
 		Seen: []string{"Cancel/Waiting/mutex", "Cancel/DuringEnqueue", "Cancel/WhileCutOff", "Contract/MiddleLeaves", "Leaks/Cycles"},
 	},
 	{
 		Name: "lets a late request make an entry",
-		Flaw: Flaw{ticket: func(_ full, s driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &another{grip: g, s: s, r: r, asked: 1}
+		Flaw: Flaw{ticket: func(_ fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &another{fullTicket: g, s: s, r: r, asked: 1}
 		}},
 		Seen: []string{"Contract/LateEnqueue"},
 	},
@@ -28,45 +30,47 @@ var leaveControls = []Control{
 	},
 	{
 		Name: "deletes by name the entry in front",
-		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket { return &plainDelete{g, b, r} }},
+		Flaw: Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &plainDelete{g, b, r}
+		}},
 		Seen: []string{"Contract/LeaveTwice", "Cancel/Waiting/mutex", "Cancel/Waiting/drained", "Transfer/Adopt"},
 	},
 	{
 		Name: "confirms every request",
 		Flaw: Flaw{
 			open:   untold,
-			ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &yesman{g} },
+			ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket { return &yesman{g} },
 		},
 		Seen: []string{"Contract/LeaveTwice", "Contract/NoWaitLeavesNothing", "Contract/Publish", "Evict/Forgotten"},
 	},
 	{
 		Name: "keeps of an eviction that there was one",
-		Flaw: Flaw{evict: func(b full, ctx context.Context, name, id, _ string) error {
+		Flaw: Flaw{evict: func(b fullBackend, ctx context.Context, name, id, _ string) error {
 			return b.EvictFor(ctx, name, id, "{}")
 		}},
 		Seen: []string{"Evict/Recorded"},
 	},
 	{
 		Name: "leaves entries behind when a session closes",
-		Flaw: Flaw{session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &undying{s} }},
+		Flaw: Flaw{session: func(_ fullBackend, _ driver.SessionOptions, s driver.Session) driver.Session { return &undying{s} }},
 		Seen: []string{"Contract/SessionClose", "Contract/WaiterOfClosedSession"},
 	},
 }
 
 // orphaning gives up without telling the store.
 type orphaning struct {
-	grip
+	fullTicket
 	held bool
 }
 
 func (t *orphaning) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Enqueue(ctx)
+	v, err := t.fullTicket.Enqueue(ctx)
 	t.held = v.Held
 	return v, err
 }
 
 func (t *orphaning) Wait(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Wait(ctx)
+	v, err := t.fullTicket.Wait(ctx)
 	t.held = v.Held
 	return v, err
 }
@@ -75,13 +79,13 @@ func (t *orphaning) Leave(ctx context.Context) error {
 	if !t.held {
 		return nil
 	}
-	return t.grip.Leave(ctx)
+	return t.fullTicket.Leave(ctx)
 }
 
 // plainDelete removes the lock, not the entry.
 type plainDelete struct {
-	grip
-	b full
+	fullTicket
+	b fullBackend
 	r driver.Request
 }
 
@@ -94,12 +98,12 @@ func (t *plainDelete) Leave(ctx context.Context) error {
 }
 
 // yesman does not look whether there was anything.
-type yesman struct{ grip }
+type yesman struct{ fullTicket }
 
-func (t *yesman) Leave(ctx context.Context) error { return t.yes(t.grip.Leave(ctx)) }
+func (t *yesman) Leave(ctx context.Context) error { return t.yes(t.fullTicket.Leave(ctx)) }
 
 func (t *yesman) Publish(ctx context.Context, value []byte) error {
-	return t.yes(t.grip.Publish(ctx, value))
+	return t.yes(t.fullTicket.Publish(ctx, value))
 }
 
 func (t *yesman) yes(err error) error {

@@ -13,7 +13,7 @@ import (
 var sessionControls = []Control{
 	{
 		Name: "removes entries earlier than it promised",
-		Flaw: Flaw{open: func(b full, o driver.SessionOptions) driver.SessionOptions {
+		Flaw: Flaw{open: func(b fullBackend, o driver.SessionOptions) driver.SessionOptions {
 			o.TTL /= 4
 			return untold(b, o)
 		}},
@@ -23,13 +23,13 @@ var sessionControls = []Control{
 		Name: "never tells a loss",
 		Flaw: Flaw{
 			open:    untold,
-			session: func(_ full, _ driver.SessionOptions, s driver.Session) driver.Session { return &cheerful{s} },
+			session: func(_ fullBackend, _ driver.SessionOptions, s driver.Session) driver.Session { return &cheerful{s} },
 		},
 		Seen: []string{"Evict/Holder", "Contract/ExpiredSession"},
 	},
 	{
 		Name: "enters again, when renewing, what is gone",
-		Flaw: Flaw{session: func(_ full, o driver.SessionOptions, s driver.Session) driver.Session {
+		Flaw: Flaw{session: func(_ fullBackend, o driver.SessionOptions, s driver.Session) driver.Session {
 			return &recreating{Session: s, mine: map[string]*recreated{}}
 		}},
 		Seen: []string{"Evict/Holder"},
@@ -37,7 +37,7 @@ var sessionControls = []Control{
 }
 
 // untold withholds from a session the unasked reports of the store; many stores have none.
-func untold(_ full, o driver.SessionOptions) driver.SessionOptions {
+func untold(_ fullBackend, o driver.SessionOptions) driver.SessionOptions {
 	o.Gone = func(string, error) {}
 	return o
 }
@@ -60,16 +60,16 @@ type recreating struct {
 }
 
 func (s *recreating) Ticket(r driver.Request) driver.Ticket {
-	return &recreated{grip: s.Session.Ticket(r).(grip), s: s, r: r}
+	return &recreated{fullTicket: s.Session.Ticket(r).(fullTicket), s: s, r: r}
 }
 
 func (s *recreating) KeepAlive(ctx context.Context) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.mine {
-		if _, err := t.grip.Enqueue(ctx); errors.Is(err, driver.ErrGone) {
-			t.grip = s.Session.Ticket(t.r).(grip)
-			if _, err := t.grip.Enqueue(ctx); err != nil {
+		if _, err := t.fullTicket.Enqueue(ctx); errors.Is(err, driver.ErrGone) {
+			t.fullTicket = s.Session.Ticket(t.r).(fullTicket)
+			if _, err := t.fullTicket.Enqueue(ctx); err != nil {
 				return 0, err
 			}
 		}
@@ -78,13 +78,13 @@ func (s *recreating) KeepAlive(ctx context.Context) (time.Duration, error) {
 }
 
 type recreated struct {
-	grip
+	fullTicket
 	s *recreating
 	r driver.Request
 }
 
 func (t *recreated) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Enqueue(ctx)
+	v, err := t.fullTicket.Enqueue(ctx)
 	if err == nil && v.Held {
 		t.s.mu.Lock()
 		t.s.mine[t.r.ID] = t
@@ -97,5 +97,5 @@ func (t *recreated) Leave(ctx context.Context) error {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	delete(t.s.mine, t.r.ID)
-	return t.grip.Leave(ctx)
+	return t.fullTicket.Leave(ctx)
 }

@@ -11,14 +11,14 @@ import (
 var transferControls = []Control{
 	{
 		Name: "hands on by leaving and queueing again",
-		Flaw: Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
-			return &relay{grip: g, b: b, r: r}
+		Flaw: Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &relay{fullTicket: g, b: b, r: r}
 		}},
 		Seen: []string{"Transfer/Moved", "Transfer/Adopt", "Transfer/Unclaimed"},
 	},
 	{
 		Name: "lets every client with the text import",
-		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket {
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
 			return &generous{g}
 		}},
 		Seen: []string{"Transfer/OneImporter", "Transfer/Moved", "Transfer/Unclaimed", "Transfer/AdoptRefused"},
@@ -27,8 +27,8 @@ var transferControls = []Control{
 
 // relay takes the old entry out and stands in the queue itself.
 type relay struct {
-	grip
-	b full
+	fullTicket
+	b fullBackend
 	r driver.Request
 }
 
@@ -40,9 +40,9 @@ func (t *relay) Adopt(ctx context.Context, id string, _ uint64) (driver.Verdict,
 }
 
 // generous does not look whether there was anything to adopt.
-type generous struct{ grip }
+type generous struct{ fullTicket }
 
 func (t *generous) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
-	_, _ = t.grip.Adopt(ctx, id, seq)
+	_, _ = t.fullTicket.Adopt(ctx, id, seq)
 	return driver.Verdict{Held: true, Token: seq}, nil
 }

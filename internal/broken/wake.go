@@ -57,7 +57,7 @@ var wakeControls = []Control{
 	},
 	{
 		Name: "asks to be asked all the time",
-		Flaw: Flaw{ticket: func(_ full, _ driver.Session, g grip, _ driver.Request) driver.Ticket { return &asking{g} }},
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket { return &asking{g} }},
 		Seen: []string{"Push/NoPolling"},
 	},
 	{
@@ -80,7 +80,7 @@ var wakeControls = []Control{
 	{
 		Name: "returns late from a wait that was cancelled",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
-			v, err := t.grip.Wait(ctx)
+			v, err := t.fullTicket.Wait(ctx)
 			if ctx.Err() != nil {
 				time.Sleep(time.Second)
 			}
@@ -91,7 +91,7 @@ var wakeControls = []Control{
 	{
 		Name: "swallows the end of the context",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
-			v, err := t.grip.Wait(ctx)
+			v, err := t.fullTicket.Wait(ctx)
 			if ctx.Err() != nil {
 				return v, errors.New("not acquired")
 			}
@@ -101,7 +101,7 @@ var wakeControls = []Control{
 	},
 	{
 		Name: "watches deafly",
-		Flaw: Flaw{watch: func(b full, ctx context.Context, name string, changed func()) error {
+		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
 			first := sync.OnceFunc(changed)
 			return b.Watch(ctx, name, first)
 		}},
@@ -111,7 +111,7 @@ var wakeControls = []Control{
 		Name: "leaves a goroutine behind for every wait",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			go time.Sleep(30 * time.Minute) // longer than the suite looks
-			return t.grip.Wait(ctx)
+			return t.fullTicket.Wait(ctx)
 		}),
 		Seen: []string{"Leaks/Cycles"},
 	},
@@ -119,14 +119,14 @@ var wakeControls = []Control{
 
 // waiting is a flaw of Wait.
 func waiting(wait func(*waiter, context.Context) (driver.Verdict, error)) Flaw {
-	return Flaw{ticket: func(b full, _ driver.Session, g grip, r driver.Request) driver.Ticket {
+	return Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 		return &waiter{g, b, r, wait}
 	}}
 }
 
 type waiter struct {
-	grip
-	b    full
+	fullTicket
+	b    fullBackend
 	r    driver.Request
 	wait func(*waiter, context.Context) (driver.Verdict, error)
 }
@@ -138,7 +138,7 @@ func (t *waiter) ask(ctx context.Context, err error) (driver.Verdict, error) {
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	return t.grip.Enqueue(ctx)
+	return t.fullTicket.Enqueue(ctx)
 }
 
 // changes waits for the n-th call of a watch; the first comes when the watch stands.
@@ -174,10 +174,10 @@ func (t *waiter) predecessor(ctx context.Context) string {
 }
 
 // asking wants to be asked again ten times a second.
-type asking struct{ grip }
+type asking struct{ fullTicket }
 
 func (t *asking) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.grip.Enqueue(ctx)
+	v, err := t.fullTicket.Enqueue(ctx)
 	v.Retry = 100 * time.Millisecond
 	return v, err
 }

@@ -133,14 +133,14 @@ var invented atomic.Uint64
 
 // Lawless is granted every request.
 func Lawless(b driver.Backend) driver.Backend {
-	return judging(b, func(driver.Verdict) driver.Verdict {
+	return changingVerdicts(b, func(driver.Verdict) driver.Verdict {
 		return driver.Verdict{Held: true, Token: invented.Add(1)}
 	})
 }
 
 // Forger makes up its tokens, which fall.
 func Forger(b driver.Backend) driver.Backend {
-	return judging(b, func(v driver.Verdict) driver.Verdict {
+	return changingVerdicts(b, func(v driver.Verdict) driver.Verdict {
 		if v.Held {
 			v.Token = 1_000_000 - invented.Add(1)
 		}
@@ -148,29 +148,29 @@ func Forger(b driver.Backend) driver.Backend {
 	})
 }
 
-// judging changes every verdict.
-func judging(b driver.Backend, judge func(driver.Verdict) driver.Verdict) driver.Backend {
+// changingVerdicts changes every verdict.
+func changingVerdicts(b driver.Backend, change func(driver.Verdict) driver.Verdict) driver.Backend {
 	return &mistake{Backend: b, ticket: func(s driver.Session, r driver.Request) driver.Ticket {
-		return &judged{s.Ticket(r), judge}
+		return &changedVerdicts{s.Ticket(r), change}
 	}}
 }
 
-type judged struct {
+type changedVerdicts struct {
 	driver.Ticket
-	judge func(driver.Verdict) driver.Verdict
+	change func(driver.Verdict) driver.Verdict
 }
 
-func (t *judged) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	return t.said(t.Ticket.Enqueue(ctx))
+func (t *changedVerdicts) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	return t.answer(t.Ticket.Enqueue(ctx))
 }
 
-func (t *judged) Wait(ctx context.Context) (driver.Verdict, error) {
-	return t.said(t.Ticket.Wait(ctx))
+func (t *changedVerdicts) Wait(ctx context.Context) (driver.Verdict, error) {
+	return t.answer(t.Ticket.Wait(ctx))
 }
 
-func (t *judged) said(v driver.Verdict, err error) (driver.Verdict, error) {
+func (t *changedVerdicts) answer(v driver.Verdict, err error) (driver.Verdict, error) {
 	if err == nil {
-		v = t.judge(v)
+		v = t.change(v)
 	}
 	return v, err
 }

@@ -17,72 +17,73 @@ var avoided = []string{
 	"of its own", "of their own", "reckon", "reckoned", "reckons", "whatever", "whoever",
 }
 
-// plain are the directories, with all below them, and the single files that are free of these
-// phrases, sorted. A directory joins the list when it is clean.
-var plain = []string{
-	"CONTRIBUTING.md",
-	"cmd/hasp",
-	"drivertest",
-	"fencing",
-	"gocronhasp",
-	"internal/backends",
-	"internal/broken",
-	"internal/cli",
-	"internal/docs",
-	"internal/faultnet",
-	"internal/history",
-	"internal/metering",
-	"internal/runtests",
-	"internal/testkit",
-	"interop",
-	"mysqllock",
-	"otelhasp",
-	"pglock",
-	"promhasp",
+// notYet are the directories, with all below them, and the single files that still have such
+// phrases, sorted, each with the reason. Every other Go file and page is checked. An entry leaves
+// the list when it is clean.
+var notYet = []struct{ path, reason string }{
+	{"bench", "its texts are the ones of docs/PERFORMANCE.md, which is made by a run on a quiet machine"},
+	{"docs/PERFORMANCE.md", "bench writes it"},
+	{"internal/deps/deps_test.go", "changes with the modules"},
 }
 
 // exceptions are lines in which a phrase is right: the file, a part of the line, and the reason.
 var exceptions = []struct{ file, line, reason string }{}
 
 func TestPlainWords(t *testing.T) {
-	if !slices.IsSorted(plain) {
-		t.Error("the list of clean directories is not sorted")
-	}
 	used := make([]bool, len(exceptions))
-	for _, root := range plain {
-		err := filepath.WalkDir(filepath.Join("../..", root), func(path string, d fs.DirEntry, err error) error {
-			name := filepath.ToSlash(strings.TrimPrefix(path, filepath.FromSlash("../../")))
-			switch {
-			case err != nil:
-				return err
-			case d.IsDir() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md":
-				return nil
-			case name == "internal/docs/words_test.go": // it has the list
-				return nil
-			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			for _, f := range findPhrases(string(text)) {
-				i := slices.IndexFunc(exceptions, func(e struct{ file, line, reason string }) bool {
-					return e.file == name && strings.Contains(f.text, e.line)
-				})
-				if i >= 0 {
-					used[i] = true
-					continue
-				}
-				t.Errorf("%s:%d: %q in plain English, please: %s", name, f.line, f.phrase, strings.TrimSpace(f.text))
-			}
-			return nil
-		})
+	files := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			t.Error(err)
+			return err
 		}
+		name := filepath.ToSlash(strings.TrimPrefix(path, filepath.FromSlash("../../")))
+		skip := slices.ContainsFunc(notYet, func(e struct{ path, reason string }) bool { return e.path == name })
+		switch {
+		case d.IsDir() && (skip || name == ".git"):
+			return filepath.SkipDir
+		case d.IsDir(), skip, filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md":
+			return nil
+		case name == "internal/docs/words_test.go": // it has the list
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		files++
+		for _, f := range findPhrases(string(text)) {
+			i := slices.IndexFunc(exceptions, func(e struct{ file, line, reason string }) bool {
+				return e.file == name && strings.Contains(f.text, e.line)
+			})
+			if i >= 0 {
+				used[i] = true
+				continue
+			}
+			t.Errorf("%s:%d: %q in plain English, please: %s", name, f.line, f.phrase, strings.TrimSpace(f.text))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if files < 500 {
+		t.Errorf("only %d files were read", files)
 	}
 	for i, e := range exceptions {
 		if !used[i] {
 			t.Errorf("the exception for %q in %s (%s) is not needed", e.line, e.file, e.reason)
+		}
+	}
+}
+
+// An entry of notYet that does not exist would hide a typing error.
+func TestNotYetWordsExist(t *testing.T) {
+	for i, e := range notYet {
+		if i > 0 && notYet[i-1].path >= e.path {
+			t.Errorf("%s is not in order", e.path)
+		}
+		if _, err := os.Stat(filepath.Join("../..", e.path)); err != nil {
+			t.Error(err)
 		}
 	}
 }

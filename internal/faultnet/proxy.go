@@ -11,8 +11,8 @@ import (
 // Proxy forwards TCP connections to one server. All methods may be called at once from
 // any goroutine.
 type Proxy struct {
-	target string
-	door   *door
+	target   string
+	endpoint *endpoint
 
 	wg sync.WaitGroup // the accepting loop and every connection
 
@@ -39,11 +39,11 @@ func New(ctx context.Context, target string) (*Proxy, error) {
 	if err := checkLoopback(target); err != nil {
 		return nil, err
 	}
-	door, err := newDoor()
+	endpoint, err := newEndpoint()
 	if err != nil {
 		return nil, fmt.Errorf("faultnet: proxy to %s: %w", target, err)
 	}
-	p := &Proxy{target: target, door: door, links: map[*link]struct{}{}}
+	p := &Proxy{target: target, endpoint: endpoint, links: map[*link]struct{}{}}
 	p.startAccepting()
 	// Under the lock, because a context that has already ended calls Close right now.
 	p.mu.Lock()
@@ -65,7 +65,7 @@ func checkLoopback(target string) error {
 
 // Addr is where clients connect: an address of loopback and a port that stays the proxy's own until
 // Close, also while it refuses.
-func (p *Proxy) Addr() string { return p.door.addr }
+func (p *Proxy) Addr() string { return p.endpoint.addr }
 
 // Close cuts every connection, stops listening and returns when no goroutine of the proxy
 // is left. Further calls wait for the same.
@@ -74,13 +74,13 @@ func (p *Proxy) Close() {
 	p.closed = true
 	p.unhook()
 	p.mu.Unlock()
-	p.door.shut()
+	p.endpoint.close()
 	// The accepting loop is over, so the list is complete.
 	for _, l := range p.live() {
 		l.end(byFIN)
 	}
 	p.wg.Wait()
-	p.door.giveUp()
+	p.endpoint.release()
 }
 
 func (p *Proxy) live() []*link {

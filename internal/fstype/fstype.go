@@ -1,13 +1,13 @@
-// Package fstype tells what kind of file system a file is on, and whether it is this machine's
-// own: where it is not, flock is at best a matter of mount options, and keeps nobody out who
-// comes from another machine.
+// Package fstype tells what kind of file system a file is on, and whether it is local to this
+// machine: if it is not, flock depends on mount options at best, and does not exclude processes
+// of other machines.
 package fstype
 
 // Kind is how far a file system is this machine's own.
 type Kind int
 
-// The kinds. Unknown is one that nobody here has heard of: it is more often new than networked.
-// FUSE claims to be local whatever is behind it.
+// The kinds. Unknown is a file system that is not on the list: it is more often new than networked.
+// FUSE claims to be local even if a network is behind it.
 const (
 	Local Kind = iota
 	Unknown
@@ -15,7 +15,7 @@ const (
 	Networked
 )
 
-// Info is what is known of a file system.
+// Info describes a file system.
 type Info struct {
 	Name   string
 	Kind   Kind

@@ -4,16 +4,16 @@ package history
 // held after it had been lost, released with success after it had been lost, or held
 // after its release.
 func Beliefs(h History) []Violation {
-	return eachName(h, "beliefs", func(c *court, ops []*Operation) {
+	return eachName(h, "beliefs", func(c *checkRun, ops []*Operation) {
 		for _, o := range granted(ops) {
 			lost := o.Lost > 0
 			switch {
 			case lost && o.LastHeld > o.Lost:
-				c.accuse([]*Operation{o}, "Held() said yes after the loss")
+				c.report([]*Operation{o}, "Held() said yes after the loss")
 			case lost && o.Release == Released && o.ReleaseCall > o.Lost:
-				c.accuse([]*Operation{o}, "Release reported success after the loss")
+				c.report([]*Operation{o}, "Release reported success after the loss")
 			case o.Release == Released && o.LastHeld > o.ReleaseReturn:
-				c.accuse([]*Operation{o}, "Held() said yes after the release")
+				c.report([]*Operation{o}, "Held() said yes after the release")
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-// Package history records what the clients of a lock believed, and judges it afterwards.
+// Package history records what the clients of a lock believed, and checks it afterwards.
 //
 //	rec, err := history.Open(path)                     // or New: in memory
 //	op := rec.Acquire("p1/g3", "orders/42", history.Exclusive())
@@ -14,7 +14,7 @@
 //
 // # What counts as evidence
 //
-// A judge reports a violation only if no correct lock could have led to the record, under any
+// A check reports a violation only if no correct lock could have led to the record, under any
 // scheduling between a library's call and the clock read beside it. So each stamp is taken on the
 // side where it proves less: a grant counts from after Lock returned, a release from before Release
 // was called, and Held() from before it was asked. The span in between is the operation's certain
@@ -33,9 +33,9 @@
 // Stamps of all processes on one machine are on one scale; see clock_linux.go. Histories
 // of several machines cannot be merged.
 //
-// # Judges
+// # Checks
 //
 // [Exclusion], [Tokens], [Beliefs] and [Fair] take n log n time and see violations of one
 // kind each. [Linearizable] asks whether any order of grants and ends explains the whole
-// record of a name; it sees what the others cannot, and is slower. [Judge] runs them all.
+// record of a name; it sees what the others cannot, and is slower. [Check] runs them all.
 package history

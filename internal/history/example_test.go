@@ -6,7 +6,7 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// Two clients were given the same lock. The judges name the clients, their operations, and the
+// Two clients were given the same lock. The checks name the clients, their operations, and the
 // times, counted from the first call.
 func Example() {
 	h := history.History{
@@ -19,7 +19,7 @@ func Example() {
 			Outcome: history.Granted, Token: 2, ReleaseCall: 50, ReleaseReturn: 60, Release: history.Released,
 		},
 	}
-	for _, v := range history.Judge(h, history.Options{Fencing: true, FIFO: true}) {
+	for _, v := range history.Check(h, history.Options{Fencing: true, FIFO: true}) {
 		fmt.Println(v)
 	}
 	// Output:

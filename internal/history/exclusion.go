@@ -11,7 +11,7 @@ import (
 // capacity, or have different capacities; and grants for which there was no room at any
 // moment between call and return.
 func Exclusion(h History) []Violation {
-	return eachName(h, "exclusion", func(c *court, ops []*Operation) {
+	return eachName(h, "exclusion", func(c *checkRun, ops []*Operation) {
 		ops = granted(ops)
 		overlaps(c, ops)
 		noRoom(c, ops)
@@ -20,7 +20,7 @@ func Exclusion(h History) []Violation {
 
 // overlaps goes through the certain holds in order of their start. A hold that ends at
 // the very stamp at which another starts is out of its way: clocks are not that fine.
-func overlaps(c *court, ops []*Operation) {
+func overlaps(c *checkRun, ops []*Operation) {
 	var holds []*Operation
 	for _, o := range ops {
 		if _, _, ok := o.certain(); ok {
@@ -42,9 +42,9 @@ func overlaps(c *court, ops []*Operation) {
 		active = append(active, o)
 		switch {
 		case mixed:
-			c.accuse(active, "held under different capacities at once")
+			c.report(active, "held under different capacities at once")
 		case sum > o.Claim.Capacity:
-			c.accuse(active, "held by %d at once%s", len(active), counted(sum, o.Claim.Capacity))
+			c.report(active, "held by %d at once%s", len(active), counted(sum, o.Claim.Capacity))
 		}
 	}
 }
@@ -56,14 +56,14 @@ func counted(sum, capacity int64) string {
 	return fmt.Sprintf(": %d of %d units", sum, capacity)
 }
 
-// noRoom judges the grants that have no certain hold: lost or killed before anybody
+// noRoom checks the grants that have no certain hold: lost or killed before anybody
 // looked. The store still let them in at some moment between call and return, so at one
 // of these moments the others' certain holds must have left room.
-func noRoom(c *court, ops []*Operation) {
+func noRoom(c *checkRun, ops []*Operation) {
 	load := newLoad(ops)
 	for _, o := range ops {
 		if _, _, ok := o.certain(); !ok && load.least(o.Call, o.Return)+o.Claim.Units > o.Claim.Capacity {
-			c.accuse(append([]*Operation{o}, covering(ops, o)...),
+			c.report(append([]*Operation{o}, covering(ops, o)...),
 				"granted although there was no room at any moment from call to return")
 		}
 	}

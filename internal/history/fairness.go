@@ -22,7 +22,7 @@ type Fairness struct {
 	Overtakings []Violation
 }
 
-// Fair measures each lock of a history, in order of names. Order is judged among certain
+// Fair measures each lock of a history, in order of names. Order is checked among certain
 // holds: a grant that its client lost before looking proves nothing about when it was
 // made. See Options.Slack for slack.
 func Fair(h History, slack time.Duration) []Fairness {
@@ -76,7 +76,7 @@ func (f *Fairness) order(ops []*Operation, slack Time) {
 	}
 	slices.SortStableFunc(holds, func(a, b *Operation) int { return cmp.Compare(a.Return, b.Return) })
 
-	c := &court{judge: "fifo", name: f.Name, zero: start(ops)}
+	c := &checkRun{check: "fifo", name: f.Name, zero: start(ops)}
 	tree := make([]int, len(holds)+1)
 	next, counted := 0, 0
 	var last *Operation // to enter, among those counted
@@ -96,7 +96,7 @@ func (f *Fairness) order(ops []*Operation, slack Time) {
 		}
 		if n := counted - before; n > 0 {
 			f.Inversions += n
-			c.accuse([]*Operation{o, last}, "overtaken by %d that had entered later", n)
+			c.report([]*Operation{o, last}, "overtaken by %d that had entered later", n)
 		}
 	}
 	f.Overtakings = c.found

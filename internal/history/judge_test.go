@@ -36,9 +36,9 @@ func (o Operation) seq(n uint64) Operation { o.Seq = n; return o }
 
 func (o Operation) named(n string) Operation { o.Name = n; return o }
 
-func judgesOf(vs []Violation) (names []string) {
+func checksOf(vs []Violation) (names []string) {
 	for _, v := range vs {
-		names = append(names, v.Judge)
+		names = append(names, v.Check)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -89,18 +89,18 @@ func TestCorrectHistoriesPass(t *testing.T) {
 		"tokens grow with gaps": {got("a", ex, 10, 20, 3).released(30, 40), got("b", ex, 41, 42, 1000).released(50, 60)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if vs := Judge(h, everything); len(vs) > 0 {
+			if vs := Check(h, everything); len(vs) > 0 {
 				t.Errorf("%s", texts(vs))
 			}
 		})
 	}
 }
 
-// wrong is a hand-made history and the judges that must object, each with a part of its message. No
-// other judge may object.
+// wrong is a constructed history and the checks that must object, each with a part of its message.
+// No other check may object.
 type wrong struct {
 	h      History
-	judges map[string]string
+	checks map[string]string
 }
 
 func TestWrongHistoriesAreCaught(t *testing.T) {
@@ -175,17 +175,17 @@ func TestWrongHistoriesAreCaught(t *testing.T) {
 			map[string]string{"linearizability": "busy answer: no client holds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vs := Judge(w.h, everything)
+			vs := Check(w.h, everything)
 			var want []string
-			for judge, text := range w.judges {
-				want = append(want, judge)
-				if !slices.ContainsFunc(vs, func(v Violation) bool { return v.Judge == judge && strings.Contains(v.Text, text) }) {
-					t.Errorf("%s did not say %q", judge, text)
+			for check, text := range w.checks {
+				want = append(want, check)
+				if !slices.ContainsFunc(vs, func(v Violation) bool { return v.Check == check && strings.Contains(v.Text, text) }) {
+					t.Errorf("%s did not say %q", check, text)
 				}
 			}
 			slices.Sort(want)
-			if got := judgesOf(vs); !slices.Equal(got, want) {
-				t.Errorf("judges %v objected; want %v", got, want)
+			if got := checksOf(vs); !slices.Equal(got, want) {
+				t.Errorf("checks %v objected; want %v", got, want)
 			}
 			for _, v := range vs {
 				if len(v.Ops) == 0 || !strings.Contains(v.String(), "["+v.Ops[0].ID+"]") {
@@ -200,30 +200,30 @@ func TestWrongHistoriesAreCaught(t *testing.T) {
 func TestOptionsSayWhatIsJudged(t *testing.T) {
 	ex := Exclusive()
 	tokenless := History{got("a", ex, 10, 20, 0).released(30, 40), got("b", ex, 15, 35, 0).released(50, 60)}
-	if vs := Judge(tokenless, Options{}); len(vs) > 0 {
+	if vs := Check(tokenless, Options{}); len(vs) > 0 {
 		t.Errorf("no tokens promised, none given: %s", texts(vs))
 	}
 	fake := History{got("a", ex, 10, 20, 4).released(30, 40)}
-	if vs := Judge(fake, Options{}); len(vs) != 1 || vs[0].Judge != "tokens" {
+	if vs := Check(fake, Options{}); len(vs) != 1 || vs[0].Check != "tokens" {
 		t.Errorf("a token from a store that promises none: %s", texts(vs))
 	}
 	unfair := History{got("a", ex, 10, 20, 1).seq(2).released(30, 40), got("b", ex, 11, 45, 2).seq(1).released(50, 55)}
-	if vs := Judge(unfair, Options{Fencing: true}); len(vs) > 0 {
+	if vs := Check(unfair, Options{Fencing: true}); len(vs) > 0 {
 		t.Errorf("order is not promised: %s", texts(vs))
 	}
-	if vs := Judge(unfair, Options{Fencing: true, FIFO: true, Slack: 25}); len(vs) > 0 {
+	if vs := Check(unfair, Options{Fencing: true, FIFO: true, Slack: 25}); len(vs) > 0 {
 		t.Errorf("25 ns of slack for an overtaking by 25: %s", texts(vs))
 	}
-	if vs := Judge(unfair, Options{Fencing: true, FIFO: true, Slack: 24}); len(vs) != 1 {
+	if vs := Check(unfair, Options{Fencing: true, FIFO: true, Slack: 24}); len(vs) != 1 {
 		t.Errorf("24 ns of slack for an overtaking by 25: %s", texts(vs))
 	}
 	lonely := History{refused("b", ex, 10, 20, Busy)}
-	if vs := Judge(lonely, Options{}); len(vs) > 0 {
-		t.Errorf("busy answers are not judged: %s", texts(vs))
+	if vs := Check(lonely, Options{}); len(vs) > 0 {
+		t.Errorf("busy answers are not checked: %s", texts(vs))
 	}
 	regress := History{got("a", ex, 10, 20, 9).released(30, 40), got("b", ex, 12, 45, 1).released(60, 65)}
-	if got := judgesOf(Judge(regress, Options{Fencing: true, Limit: -1})); !slices.Equal(got, []string{"tokens"}) {
-		t.Errorf("judges %v; the search was switched off", got)
+	if got := checksOf(Check(regress, Options{Fencing: true, Limit: -1})); !slices.Equal(got, []string{"tokens"}) {
+		t.Errorf("checks %v; the search was switched off", got)
 	}
 }
 

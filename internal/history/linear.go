@@ -23,19 +23,19 @@ const defaultLimit = 20 * time.Second
 // check here requires that a client be let in. But a busy answer after it proves nothing and is
 // left out.
 //
-// With tokens, histories of any length are judged at about 100,000 operations a second.
+// With tokens, histories of any length are checked at about 100,000 operations a second.
 // Without them the order of grants has to be searched for: that is fine for a mutex, slow
 // for semaphores, and hopeless for more than some hundred operations of readers, which
 // may come in any order.
 //
 // The answer is sought for at most limit for each lock (0: 20 s), and as long again for
 // the words in which to name a violation. If there was no answer, the lock is among the
-// violations as undecided, so that no test passes unjudged.
+// violations as undecided, so that no test passes unchecked.
 func Linearizable(h History, strictBusy bool, limit time.Duration) []Violation {
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	return eachName(h, "linearizability", func(c *court, ops []*Operation) {
+	return eachName(h, "linearizability", func(c *checkRun, ops []*Operation) {
 		deadline := time.Now().Add(limit)
 		for _, part := range split(steps(ops, strictBusy), partSize) {
 			if !decide(c, part, time.Until(deadline)) {
@@ -45,14 +45,14 @@ func Linearizable(h History, strictBusy bool, limit time.Duration) []Violation {
 	})
 }
 
-// decide judges one part of a lock's steps and reports whether they were explained.
-func decide(c *court, p part, left time.Duration) bool {
+// decide checks one part of a lock's steps and reports whether they were explained.
+func decide(c *checkRun, p part, left time.Duration) bool {
 	m := p.model()
 	switch porcupine.CheckOperationsTimeout(m, p.operations(), max(left, 1)) {
 	case porcupine.Ok:
 		return true
 	case porcupine.Unknown:
-		c.accuse(nil, "undecided: no answer about %d steps within the time limit; judge a shorter history", len(p.steps))
+		c.report(nil, "undecided: no answer about %d steps within the time limit; check a shorter history", len(p.steps))
 		return false
 	}
 	// Asked again with the search recorded, which costs too much to do for every history.
@@ -62,7 +62,7 @@ func decide(c *court, p part, left time.Duration) bool {
 }
 
 // explain accuses the step that the longest explanation of the record had to leave out.
-func (p part) explain(c *court, info porcupine.LinearizationInfo) {
+func (p part) explain(c *checkRun, info porcupine.LinearizationInfo) {
 	var longest []int
 	for _, sequences := range info.PartialLinearizations() {
 		for _, s := range sequences {
@@ -84,7 +84,7 @@ func (p part) explain(c *court, info porcupine.LinearizationInfo) {
 		}
 	}
 	holders := slices.Clone(s.holders)
-	c.accuse(append([]*Operation{stuck.op}, holders...), "after %d of %d steps nothing explains this %s%s",
+	c.report(append([]*Operation{stuck.op}, holders...), "after %d of %d steps nothing explains this %s%s",
 		len(longest), len(p.steps), stuck.kind, ours(holders))
 }
 

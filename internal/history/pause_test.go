@@ -64,11 +64,11 @@ func TestHolderProcess(t *testing.T) {
 // A holder that was stopped for longer than its lease records its loss late, after the
 // next grant. That alone is no violation; asking Held() and hearing yes then is one.
 func TestStoppedHolder(t *testing.T) {
-	if vs := Judge(stopHolder(t, "by the clock"), Options{Fencing: true}); len(vs) > 0 {
+	if vs := Check(stopHolder(t, "by the clock"), Options{Fencing: true}); len(vs) > 0 {
 		t.Errorf("an honest holder: %s", texts(vs))
 	}
-	vs := Judge(stopHolder(t, "cached"), Options{Fencing: true})
-	if got := judgesOf(vs); !slices.Equal(got, []string{"exclusion", "linearizability"}) {
+	vs := Check(stopHolder(t, "cached"), Options{Fencing: true})
+	if got := checksOf(vs); !slices.Equal(got, []string{"exclusion", "linearizability"}) {
 		t.Errorf("a holder with a cached flag: only %v objected: %s", got, texts(vs))
 	}
 }

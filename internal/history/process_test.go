@@ -107,8 +107,8 @@ func TestManyProcesses(t *testing.T) {
 			t.Fatalf("a child's stamps are not between ours, %d and %d: %+v", before, after, o)
 		}
 	}
-	vs := Judge(runWorkers(t, "none"), Options{Fencing: true})
-	if got := strings.Join(judgesOf(vs), " "); !strings.Contains(got, "tokens") {
+	vs := Check(runWorkers(t, "none"), Options{Fencing: true})
+	if got := strings.Join(checksOf(vs), " "); !strings.Contains(got, "tokens") {
 		t.Errorf("without a lock only %q objected", got)
 	}
 }

@@ -32,7 +32,7 @@ func TestSimulatedHistoriesPass(t *testing.T) {
 				if kind != "mutex" {
 					o.Slack = simSlack
 				}
-				if vs := Judge(h, o); len(vs) > 0 {
+				if vs := Check(h, o); len(vs) > 0 {
 					t.Fatalf("seed %d: %s", seed, texts(vs))
 				}
 				for i := range h {
@@ -63,7 +63,7 @@ func TestSimulatedHistoriesWithoutTokensPass(t *testing.T) {
 		for i := range h {
 			h[i].Seq, h[i].Token = h[i].Token, 0
 		}
-		if vs := Judge(h, Options{FIFO: true, Slack: simSlack, StrictBusy: true}); len(vs) > 0 {
+		if vs := Check(h, Options{FIFO: true, Slack: simSlack, StrictBusy: true}); len(vs) > 0 {
 			t.Fatalf("seed %d: %s", seed, texts(vs))
 		}
 	})
@@ -72,7 +72,7 @@ func TestSimulatedHistoriesWithoutTokensPass(t *testing.T) {
 // spoiler adds one violation to a valid history. It reports false if this history offers
 // no opportunity.
 type spoiler struct {
-	judges []string // that must object; others may
+	checks []string // that must object; others may
 	spoil  func(r *rand.Rand, h History) (History, bool)
 }
 
@@ -206,10 +206,10 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 				spoiled++
 				o := everything
 				o.Slack = simSlack
-				vs := Judge(h, o)
-				for _, judge := range s.judges {
-					if !slices.Contains(judgesOf(vs), judge) {
-						t.Fatalf("seed %d: %s did not object; said was: %s", seed, judge, texts(vs))
+				vs := Check(h, o)
+				for _, check := range s.checks {
+					if !slices.Contains(checksOf(vs), check) {
+						t.Fatalf("seed %d: %s did not object; the violations: %s", seed, check, texts(vs))
 					}
 				}
 				for _, v := range vs {
@@ -225,9 +225,9 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 	}
 }
 
-func judged(parts []part) bool {
+func explained(parts []part) bool {
 	for _, p := range parts {
-		if !decide(&court{}, p, defaultLimit) {
+		if !decide(&checkRun{}, p, defaultLimit) {
 			return false
 		}
 	}
@@ -244,7 +244,7 @@ func TestBusyAfterACut(t *testing.T) {
 	}
 	_, ops := h.byName()
 	parts := split(steps(ops["x"], true), 1)
-	if len(parts) != 3 || judged(parts) {
+	if len(parts) != 3 || explained(parts) {
 		t.Errorf("%d parts, and none objects to the busy answer", len(parts))
 	}
 }
@@ -264,8 +264,8 @@ func TestSplitChangesNoVerdict(t *testing.T) {
 			}
 			_, ops := h.byName()
 			all := steps(ops["x"], true)
-			whole, parts := judged([]part{{steps: all}}), split(all, 1)
-			if got := judged(parts); got != whole {
+			whole, parts := explained([]part{{steps: all}}), split(all, 1)
+			if got := explained(parts); got != whole {
 				t.Fatalf("seed %d, %q: in %d parts %v, as a whole %v", seed, name, len(parts), got, whole)
 			}
 			cuts += len(parts) - 1

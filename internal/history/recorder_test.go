@@ -264,7 +264,7 @@ func compete(r *Recorder, lock, unlock func()) {
 	all.Wait()
 }
 
-// A real lock recorded by many goroutines is acquitted, and no lock at all is not: a judge
+// A real lock recorded by many goroutines passes, and no lock at all does not: a check
 // that finds nothing in the second would find nothing anywhere.
 func TestRealMutexAgainstNoMutex(t *testing.T) {
 	var mu sync.Mutex
@@ -274,8 +274,8 @@ func TestRealMutexAgainstNoMutex(t *testing.T) {
 
 	bad := New()
 	compete(bad, func() {}, func() {})
-	vs := Judge(mustHistory(t, bad), Options{Fencing: true})
-	if got := strings.Join(judgesOf(vs), " "); !strings.Contains(got, "exclusion") || !strings.Contains(got, "linearizability") {
+	vs := Check(mustHistory(t, bad), Options{Fencing: true})
+	if got := strings.Join(checksOf(vs), " "); !strings.Contains(got, "exclusion") || !strings.Contains(got, "linearizability") {
 		t.Errorf("without a lock only %q objected", got)
 	}
 }
@@ -316,7 +316,7 @@ func TestRequireSavesWhatFailed(t *testing.T) {
 		t.Errorf("a correct history: %q", f.texts)
 	}
 	Require(f, History{refused("a", ex, 10, 20, Failed)}, Options{})
-	if len(f.texts) != 1 || !strings.Contains(f.texts[0], "nothing to judge") {
+	if len(f.texts) != 1 || !strings.Contains(f.texts[0], "nothing to check") {
 		t.Errorf("a history without a grant: %q", f.texts)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // sim is a correct lock service in simulated time, with everything that makes histories
-// hard to judge: a network that delays, answers that are lost, holders that are stopped,
+// hard to check: a network that delays, answers that are lost, holders that are stopped,
 // lose their lease or are killed, and readers, writers and permits in one queue. It
 // plays out what a store and its clients do and records only what the clients saw.
 type sim struct {

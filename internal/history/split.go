@@ -8,11 +8,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// partSize is how many grants Linearizable judges at once, where it can choose. The
+// partSize is how many grants Linearizable checks at once, where it can choose. The
 // search's memory grows with the square of it.
 const partSize = 100
 
-// part is a piece of a lock's record that can be judged on its own.
+// part is a piece of a lock's record that can be checked separately.
 type part struct {
 	initial state
 	steps   []step

@@ -50,7 +50,7 @@ func steps(ops []*Operation, strictBusy bool) (all []step) {
 	return all
 }
 
-// unexplained returns the busy answers that have to be judged. Those that overlap a
+// unexplained returns the busy answers that have to be checked. Those that overlap a
 // certain hold are explained by it in any case. Those after an acquire of unknown outcome
 // may have been caused by its entry, for as long as the store keeps that.
 func unexplained(ops []*Operation) (out []*Operation) {

@@ -9,16 +9,16 @@ import (
 // grants are in a known order if one had returned before the other was called, or if
 // both certainly held claims that exclude each other, one after the other.
 func Tokens(h History) []Violation {
-	return eachName(h, "tokens", func(c *court, ops []*Operation) {
+	return eachName(h, "tokens", func(c *checkRun, ops []*Operation) {
 		ops = granted(ops)
 		seen := map[uint64]*Operation{}
 		for _, o := range ops {
 			first := seen[o.Token]
 			switch {
 			case o.Token == 0:
-				c.accuse([]*Operation{o}, "granted without a token")
+				c.report([]*Operation{o}, "granted without a token")
 			case first != nil:
-				c.accuse([]*Operation{first, o}, "token %d granted twice", o.Token)
+				c.report([]*Operation{first, o}, "token %d granted twice", o.Token)
 			default:
 				seen[o.Token] = o
 			}
@@ -31,10 +31,10 @@ func Tokens(h History) []Violation {
 // NoTokens finds tokens from a store that promises none: a number that does not fence is
 // worse than no number.
 func NoTokens(h History) []Violation {
-	return eachName(h, "tokens", func(c *court, ops []*Operation) {
+	return eachName(h, "tokens", func(c *checkRun, ops []*Operation) {
 		for _, o := range granted(ops) {
 			if o.Token != 0 {
-				c.accuse([]*Operation{o}, "token %d from a store that promises none", o.Token)
+				c.report([]*Operation{o}, "token %d from a store that promises none", o.Token)
 			}
 		}
 	})
@@ -42,7 +42,7 @@ func NoTokens(h History) []Violation {
 
 // byCalls compares each grant with the highest token that had been returned before it
 // was asked for. ops are in order of Call.
-func byCalls(c *court, ops []*Operation) {
+func byCalls(c *checkRun, ops []*Operation) {
 	returned := slices.Clone(ops)
 	slices.SortFunc(returned, func(a, b *Operation) int { return cmp.Compare(a.Return, b.Return) })
 	var top *Operation
@@ -62,7 +62,7 @@ func byCalls(c *court, ops []*Operation) {
 // A and B exclude each other, and A's certain hold ends no later than B's begins. Had B
 // been granted first, B's entry would have stood until the end of its certain hold, and A
 // could not have held before that. So A was granted first.
-func byHolds(c *court, ops []*Operation) {
+func byHolds(c *checkRun, ops []*Operation) {
 	var starts, ends []*Operation
 	for _, o := range ops {
 		if _, _, ok := o.certain(); ok {
@@ -82,7 +82,7 @@ func byHolds(c *court, ops []*Operation) {
 			ends = ends[1:]
 		}
 		for claim, best := range top {
-			// A pair whose calls do not overlap was byCalls's to judge.
+			// byCalls checks the pairs whose calls do not overlap.
 			if claim.conflicts(o.Claim) && best.Return >= o.Call {
 				regress(c, best, o)
 			}
@@ -92,8 +92,8 @@ func byHolds(c *court, ops []*Operation) {
 
 // regress accuses if the later of two grants has the lower token. Equal ones were found
 // to be used twice, and missing ones missing.
-func regress(c *court, earlier, later *Operation) {
+func regress(c *checkRun, earlier, later *Operation) {
 	if earlier != nil && later.Token != 0 && later.Token < earlier.Token {
-		c.accuse([]*Operation{earlier, later}, "token %d granted after token %d", later.Token, earlier.Token)
+		c.report([]*Operation{earlier, later}, "token %d granted after token %d", later.Token, earlier.Token)
 	}
 }

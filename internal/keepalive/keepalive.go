@@ -1,5 +1,5 @@
-// Package keepalive is the arithmetic of a KeepAlive whose entries are renewed one by one: what
-// is left of those that it did not reach, and what it answers.
+// Package keepalive computes the result of a KeepAlive whose entries are renewed one by one: how
+// much time is left for the entries that it did not reach, and what it answers.
 package keepalive
 
 import (
@@ -10,35 +10,36 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Left is what an entry has left at a moment, if the last request that gave it its TTL was sent
-// at another.
+// Left is how much of its TTL an entry has left at the moment at, if the last request that gave
+// it the TTL was sent at the moment sent.
 //
-// The monotonic clock stands still while the machine sleeps and the wall clock can be set, so
-// that the greater age counts: a wall clock that jumps ahead makes an entry look older than it
-// is, and costs it at worst. What clocks of two machines may differ in rate is for the core to
-// subtract, for the whole TTL, as it does for those that are not late.
+// The monotonic clock stands still while the machine sleeps, and the wall clock can be set, so
+// the greater age counts. A wall clock that jumps ahead makes an entry look older than it is; at
+// worst that entry's trust ends too early. The core subtracts the possible difference in rate of
+// two machines' clocks, for the whole TTL, as it does for entries that are not late.
 func Left(ttl time.Duration, sent, at time.Time) time.Duration {
 	return ttl - max(at.Sub(sent), at.Round(0).Sub(sent.Round(0)), 0)
 }
 
-// Tally is what has become of a KeepAlive.
+// Tally is the outcome of a KeepAlive.
 type Tally struct {
 	TTL  time.Duration
-	All  int                      // entries that it began with, and that are still there
-	Late map[string]time.Duration // what is left of those that were not renewed, by ID
+	All  int                      // entries that it began with and that still exist
+	Late map[string]time.Duration // the time left of those that were not renewed, by ID
 	Err  error                    // why; nil if no server answered in the time there was
 
-	// Apart says that those that are late need not be in time the next time: a server of several
-	// has not answered at all, or has refused. Otherwise there was too little time for all.
-	Apart bool
+	// ServerFailed says that one server of several has refused or has not answered at all, so that
+	// the late entries may be late the next time, too. Otherwise there was too little time for
+	// all.
+	ServerFailed bool
 }
 
 // Answer makes the result of KeepAlive.
 //
-// Where time was too short, the least that any entry has left speaks for all of them: the core
-// then comes again soon, and goes on with the oldest. But not if that is little: the trust in
-// thousands of locks that were renewed a moment ago must not end with the one that was not. So
-// the core is then told which they are.
+// If there was too little time, the answer is the least that any entry has left: the core then
+// renews again soon, beginning with the oldest. But not if that is little: the trust in thousands
+// of locks that were just renewed must not end with the one that was not. Then the answer names
+// the late entries.
 func (t *Tally) Answer(ctx context.Context) (time.Duration, error) {
 	if len(t.Late) == 0 {
 		return t.TTL, nil
@@ -57,7 +58,7 @@ func (t *Tally) Answer(ctx context.Context) (time.Duration, error) {
 	for _, left := range t.Late {
 		least = min(least, left)
 	}
-	if !t.Apart && least > t.TTL/2 {
+	if !t.ServerFailed && least > t.TTL/2 {
 		return least, nil
 	}
 	return 0, &driver.PartialRenewal{Granted: t.TTL, Late: t.Late, Err: err}

@@ -56,7 +56,7 @@ func TestAnswer(t *testing.T) {
 		"some, since time was short": {keepalive.Tally{All: 3, Late: late(7*time.Second, 8*time.Second)}, over, 7 * time.Second, nil, false},
 		"one that ends soon":         {keepalive.Tally{All: 9, Late: late(2 * time.Second)}, over, 0, context.Canceled, true},
 		"one that is over":           {keepalive.Tally{All: 9, Late: late(-time.Second), Err: why}, over, 0, why, true},
-		"a server that is silent":    {keepalive.Tally{All: 9, Late: late(9 * time.Second), Err: why, Apart: true}, t.Context(), 0, why, true},
+		"a server that is silent":    {keepalive.Tally{All: 9, Late: late(9 * time.Second), Err: why, ServerFailed: true}, t.Context(), 0, why, true},
 	} {
 		c.TTL = ttl
 		granted, err := c.Answer(c.ctx)

@@ -3,13 +3,13 @@ package keepalive
 import "time"
 
 // Slices calls do for the numbers from 0 to n-1, in their order, up to atOnce of them at the same
-// time, and returns when all calls have. It begins no more once do has said that it should not
-// go on.
+// time, and returns when all calls have returned. After a call that returns false it begins no
+// more.
 //
-// How many are under way depends on what they take. Where a round trip is long, it takes many to
-// use the time; where the server or the network has more than it can do, they only wait for each
-// other, and what is under way when the caller's time is over is done for nothing. So there is
-// one more after each that was about as fast as the fastest, and else one less.
+// The number of concurrent calls depends on their duration. If a round trip is long, many calls
+// use the time; if the server or the network is overloaded, they only wait for each other, and
+// the calls that are under way when the caller's time is over are wasted. So after a call about
+// as fast as the fastest there is one more, and after a slower one there is one less.
 func Slices(n, atOnce int, do func(i int) (goOn bool)) {
 	type result struct {
 		took time.Duration
@@ -37,7 +37,7 @@ func Slices(n, atOnce int, do func(i int) (goOn bool)) {
 		if fastest < 0 || r.took < fastest {
 			fastest = r.took
 		}
-		if r.took <= fastest*3/2+pauses {
+		if r.took <= fastest*3/2+tolerance {
 			width = min(width+1, atOnce)
 		} else {
 			width = max(width-1, 1)
@@ -45,5 +45,5 @@ func Slices(n, atOnce int, do func(i int) (goOn bool)) {
 	}
 }
 
-// pauses are how much longer a call may take than another for no reason of the network's.
-const pauses = 2 * time.Millisecond
+// tolerance is how much longer one call may take than another by chance.
+const tolerance = 2 * time.Millisecond

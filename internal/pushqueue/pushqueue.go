@@ -2,10 +2,10 @@
 // pushed: a session with its tickets, for redislock's strategy=queue and for strategy=table of
 // pglock and mysqllock.
 //
-// It knows what each ticket knows of its entry, and compares what is pushed with what is
-// answered. What is asked of the store, and how, is the driver's (Store), and so is the renewal:
-// Redis renews entry by entry, the tables a session with all its entries. For these Known and
-// Renewed compare what the session knows with what the store has.
+// It keeps the state of each ticket's entry, and compares pushed messages with answers. The
+// driver makes the requests (Store) and the renewal: Redis renews entry by entry, the tables renew
+// a session with all its entries. For the tables Known and Renewed compare the state of the
+// session with that of the store.
 package pushqueue
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Store makes the requests of one session. All of its methods are called without the session's
-// lock. E is what the driver keeps with each ticket.
+// Store makes the requests of one session. Its methods are called without the session's lock. E
+// is the driver's part of each ticket.
 type Store[E any] interface {
-	// Enter makes the entry, or asks for it. The store may have done it if there is an error,
-	// unless that wraps ErrRefused or ErrMismatch: then the store has answered that it has not.
+	// Enter makes the entry, or asks for it. After an error the store may have done it, unless
+	// the error wraps ErrRefused or ErrMismatch: then the store has answered that it has not.
 	Enter(ctx context.Context, t *Ticket[E], mode Mode) (Answer, error)
 
-	// Leave removes the entry, and answers as driver.Ticket says. again: it is not the first
-	// time, so that an earlier one may have removed it.
+	// Leave removes the entry, and answers as driver.Ticket says. again: an earlier request to
+	// leave was made, which may have removed it.
 	Leave(ctx context.Context, t *Ticket[E], again bool) error
 
 	// Publish replaces the value, unless the store has one with a greater number: a request
@@ -36,7 +36,7 @@ type Store[E any] interface {
 	Adopt(ctx context.Context, t *Ticket[E], id string, seq uint64) (Answer, error)
 }
 
-// Mode says what the store may have of a ticket already.
+// Mode says what the store may already have of a ticket.
 type Mode int
 
 const (
@@ -45,18 +45,18 @@ const (
 	Ask               // an entry that it has confirmed, and that must not be made again
 )
 
-// State is what the store says of an entry.
+// State is the state of an entry in the store.
 type State int
 
 const (
 	Held  State = iota + 1
 	Waits       // it is in the queue
-	Busy        // it was not made: it would have to wait
+	Busy        // it was not made, because it would have to wait
 	Gone        // there is none, and none was made
-	Dead        // the whole session is gone
+	Dead        // the session is gone
 )
 
-// Answer is what the store says.
+// Answer is the store's answer.
 type Answer struct {
 	State  State
 	Seq    uint64        // if it is held or waits

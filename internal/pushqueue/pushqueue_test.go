@@ -27,7 +27,7 @@ type store struct {
 	leave  func(t *ticket, again bool) error
 	number uint64
 	asked  []pushqueue.Mode
-	gone   []string // what the session has told
+	gone   []string // the losses that the session has reported
 }
 
 func (s *store) Enter(_ context.Context, _ *ticket, mode pushqueue.Mode) (answer, error) {
@@ -208,7 +208,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An eviction is told if it is of this entry, and ends its Wait.
+// An eviction is reported if it is of this entry, and ends its Wait.
 func TestEvicted(t *testing.T) {
 	s := open(says(waits))
 	k := s.ticket("me")
@@ -234,7 +234,7 @@ func TestEvicted(t *testing.T) {
 }
 
 // An answer that comes after Leave, or after the end of the session, does not bring the entry
-// back. Who is leaving is not renewed, and not told of; one that has left is no stray.
+// back. A leaving entry is not renewed, and not reported; one that has left is no orphan.
 func TestLeaveOvertakes(t *testing.T) {
 	s := open(nil)
 	k := s.ticket("me")
@@ -263,8 +263,8 @@ func TestLeaveOvertakes(t *testing.T) {
 		t.Errorf("%v after %v", err, agains)
 	}
 	there := map[string]string{"me": "name", "late": "name"}
-	if strays := s.Renewed(known, "here", there); !maps.Equal(strays, map[string]string{"late": "name"}) || s.gone != nil {
-		t.Errorf("strays %v, told of %q", strays, s.gone)
+	if orphans := s.Renewed(known, "here", there); !maps.Equal(orphans, map[string]string{"late": "name"}) || s.gone != nil {
+		t.Errorf("orphans %v, reported %q", orphans, s.gone)
 	}
 	s.enter = says(waits)
 	late := s.ticket("other")
@@ -296,12 +296,12 @@ func TestRenewed(t *testing.T) {
 	kept, lost := enter("kept", 3), enter("lost", 5)
 	known, err := s.Known()
 	if err != nil || !known.Agrees(2, 3^5) || known.Agrees(1, 3^5) || known.Agrees(2, 3) {
-		t.Errorf("two entries are not what is known: %v", err)
+		t.Errorf("two entries do not agree with the known state: %v", err)
 	}
 	since := enter("since", 9)
-	strays := s.Renewed(known, "there", map[string]string{"kept": "name"})
-	if !slices.Equal(s.gone, []string{"lost"}) || len(strays) != 0 {
-		t.Errorf("told of %q, strays %v", s.gone, strays)
+	orphans := s.Renewed(known, "there", map[string]string{"kept": "name"})
+	if !slices.Equal(s.gone, []string{"lost"}) || len(orphans) != 0 {
+		t.Errorf("reported %q, orphans %v", s.gone, orphans)
 	}
 	for _, c := range []struct {
 		k         *ticket

@@ -1,14 +1,14 @@
 package pushqueue
 
-// Known is what a session knows of its entries when it sends a renewal, for stores that renew
-// them all at once and answer how many there are: an entry that somebody removed is missed, and
-// one that a late request has made after its ticket left is found.
+// Known is the state that a session has of its entries when it sends a renewal, for stores that
+// renew all entries at once and answer how many there are. The comparison finds an entry that
+// another client removed, and an orphan that a late request has made after its ticket left.
 type Known[E any] struct {
 	confirmed, others []*Ticket[E]
 	seqs              uint64 // those of the confirmed, folded by exclusive or
 }
 
-// Known says what is known now.
+// Known returns the present state.
 func (s *Session[E]) Known() (Known[E], error) {
 	s.Lock()
 	defer s.Unlock()
@@ -27,22 +27,22 @@ func (s *Session[E]) Known() (Known[E], error) {
 	return k, nil
 }
 
-// Agrees reports whether so many entries, with Seqs that are folded to this, are those that are
-// known. Requests under way make it differ for a moment, at the price of a list.
+// Agrees reports whether the number of entries and the exclusive or of their Seqs are those of
+// the known entries. Requests under way make them differ for a moment, at the price of a list.
 func (k Known[E]) Agrees(entries int64, seqs uint64) bool {
 	return entries == int64(len(k.confirmed)) && seqs == k.seqs
 }
 
-// Renewed takes note of what a renewal found, and where: "" if that is not to be learnt. there
-// are the names of the entries by ID, nil if what is known agrees with what there is. It tells of
-// entries that are missing, and returns those that nobody asked for, which the driver removes. An
-// ID that came up since Known, or is leaving, is neither.
+// Renewed takes the result of a renewal. where is the server that answered, "" if that is unknown.
+// there are the names of the entries by ID, nil if Agrees has reported true. It reports missing
+// entries to the core, and returns the orphans, which the driver removes. An ID that was
+// registered since Known, or is leaving, is neither missing nor an orphan.
 //
-// A server that has no entry to remove may have forgotten it: a replica that was promoted without
-// having every commit. So each ticket knows where its entry was made, or was seen since. That is
-// the place of a renewal that knew the ticket, and of no other: whatever came up since Known may
-// have been entered elsewhere.
-func (s *Session[E]) Renewed(k Known[E], where string, there map[string]string) (strays map[string]string) {
+// A server without the entry that a Leave removes may have forgotten it: it may be a replica that
+// was promoted without the last commits. So each ticket knows where its entry was made, or was
+// seen since by a renewal that knew the ticket. Another renewal does not count: an entry that was
+// registered since Known may have been made elsewhere.
+func (s *Session[E]) Renewed(k Known[E], where string, there map[string]string) (orphans map[string]string) {
 	seen := func(t *Ticket[E]) bool {
 		_, ok := there[t.Request.ID]
 		return there == nil || ok
@@ -60,33 +60,33 @@ func (s *Session[E]) Renewed(k Known[E], where string, there map[string]string) 
 		}
 	}
 	if len(there) > 0 {
-		strays = make(map[string]string)
+		orphans = make(map[string]string)
 		for id, name := range there {
 			if s.tickets[id] == nil {
-				strays[id] = name
+				orphans[id] = name
 			}
 		}
 		for _, all := range [][]*Ticket[E]{k.confirmed, k.others} {
 			for _, t := range all {
-				delete(strays, t.Request.ID) // some have left since
+				delete(orphans, t.Request.ID) // some have left since
 			}
 		}
 	}
 	s.Unlock()
 	s.Missing(missing)
-	return strays
+	return orphans
 }
 
-// Begun notes where the session was made.
+// Begun notes on which server the session was made.
 func (s *Session[E]) Begun(where string) {
 	s.Lock()
 	defer s.Unlock()
 	s.where = &where
 }
 
-// ElsewhereThan reports that an answer from there says nothing of the entry, since it was made and
-// last seen at another place, or since the place is not to be learnt. It is for tickets whose request
-// was sent.
+// ElsewhereThan reports that an answer from there says nothing about the entry: the entry was made
+// and last seen on another server, or the server is unknown. It is for tickets whose request was
+// sent.
 func (t *Ticket[E]) ElsewhereThan(there string) bool {
 	t.session.Lock()
 	defer t.session.Unlock()

@@ -17,7 +17,7 @@ type Session[E any] struct {
 	Options driver.SessionOptions
 	Done    context.Context // ended by End
 
-	// Confirm has a grant that was pushed asked for before it counts.
+	// Confirm makes a ticket ask the store before a pushed grant counts.
 	Confirm bool
 
 	// Entering is called when the first request for a ticket is about to be sent, and Waiting
@@ -28,11 +28,11 @@ type Session[E any] struct {
 	store  Store[E]
 	finish context.CancelFunc
 
-	// The lock is the driver's too, for what it keeps with the tickets.
+	// The driver uses the lock, too, for its part of the tickets.
 	sync.Mutex
 	closed  bool
 	tickets map[string]*Ticket[E] // those that may have an entry, by ID
-	where   *string               // see Renewed; shared by the tickets, who may be many
+	where   *string               // see Renewed; a pointer, because there may be many tickets
 }
 
 // New returns a session without tickets.
@@ -45,13 +45,13 @@ func New[E any](store Store[E], o driver.SessionOptions) *Session[E] {
 // Ticket prepares an entry.
 func (s *Session[E]) Ticket(r driver.Request) driver.Ticket { return s.Prepare(r) }
 
-// Prepare is Ticket, for drivers that keep something with it.
+// Prepare is Ticket for drivers that have a part of it.
 func (s *Session[E]) Prepare(r driver.Request) *Ticket[E] {
 	return &Ticket[E]{session: s, Request: r}
 }
 
-// End ends the session on this side, and every Wait with it. It returns the tickets that may
-// have an entry, but for those that are leaving: all at the first call, none afterwards.
+// End ends the session on this side, and every Wait with it. The first call returns the tickets
+// that may have an entry, except those that are leaving; further calls return none.
 func (s *Session[E]) End() (last []*Ticket[E]) {
 	s.Lock()
 	defer s.Unlock()
@@ -81,9 +81,8 @@ func (s *Session[E]) Tickets() iter.Seq[*Ticket[E]] {
 // Has reports whether a ticket is one of Tickets. The caller has the lock.
 func (s *Session[E]) Has(t *Ticket[E]) bool { return s.tickets[t.Request.ID] == t && !t.left }
 
-// register notes that a request for the ticket is about to be sent, which must be known before
-// it is: a renewal that begins meanwhile counts with the entry, and does not take it for one
-// that nobody asked for.
+// register notes that a request for the ticket is about to be sent. It comes before the request:
+// a renewal that begins meanwhile must expect the entry, and must not take it for an orphan.
 func (s *Session[E]) register(t *Ticket[E]) (Mode, error) {
 	s.Lock()
 	defer s.Unlock()
@@ -105,11 +104,11 @@ func (s *Session[E]) register(t *Ticket[E]) (Mode, error) {
 			s.Entering(t)
 		}
 	}
-	t.retry = 0 // what it asked for is done now
+	t.retry = 0 // this request is the retry
 	return mode, nil
 }
 
-// dropLocked forgets a ticket that the store has no entry of.
+// dropLocked removes a ticket that has no entry in the store.
 func (s *Session[E]) dropLocked(t *Ticket[E]) {
 	t.sent = false
 	if s.tickets[t.Request.ID] == t {
@@ -123,12 +122,12 @@ func (s *Session[E]) goneLocked(t *Ticket[E]) {
 	t.signal.Notify()
 }
 
-// Message handles what was pushed: "ID SEQ" is a grant, "ID -SEQ" an eviction.
+// Message handles a pushed message: "ID SEQ" is a grant, "ID -SEQ" an eviction.
 func (s *Session[E]) Message(text string) {
 	id, number, _ := strings.Cut(text, " ")
 	seq, err := strconv.ParseInt(number, 10, 64)
 	switch {
-	case err != nil || seq == 0: // not ours; anybody can publish
+	case err != nil || seq == 0: // not ours; any client can publish
 	case seq > 0:
 		s.Granted(id, uint64(seq))
 	default:
@@ -136,9 +135,9 @@ func (s *Session[E]) Message(text string) {
 	}
 }
 
-// Granted handles a grant. The number guards against one that was on its way to an earlier entry
-// of the same ID: after a lost answer and an expiry, an ID can have a second entry. It is kept
-// for a ticket that is not confirmed yet: a grant can overtake the answer that says "wait".
+// Granted handles a grant. The Seq guards against a late grant of an earlier entry with the same
+// ID: after a lost answer and an expiry, an ID can have a second entry. An unconfirmed ticket
+// keeps the Seq: a grant can overtake the answer that says "wait".
 func (s *Session[E]) Granted(id string, seq uint64) {
 	s.Lock()
 	defer s.Unlock()
@@ -160,8 +159,8 @@ func (s *Session[E]) evicted(id string, seq uint64) {
 	}
 }
 
-// Missing tells of entries that the store does not have, and that it had confirmed. Those that
-// are leaving, or were lost before, are not told of.
+// Missing reports entries to the core that the store had confirmed and does not have any more. It
+// leaves out tickets that are leaving, or were lost before.
 func (s *Session[E]) Missing(tickets []*Ticket[E]) {
 	var gone []string
 	s.Lock()
@@ -177,8 +176,8 @@ func (s *Session[E]) Missing(tickets []*Ticket[E]) {
 	}
 }
 
-// Dead tells that the store does not have the session any more, and returns the error for the
-// call that found out.
+// Dead reports to the core that the store does not have the session any more, and returns the
+// error for the call that has found that.
 func (s *Session[E]) Dead() error {
 	err := fmt.Errorf("%w: the session has expired", driver.ErrGone)
 	s.Options.Gone("", err)

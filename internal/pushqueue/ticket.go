@@ -23,11 +23,11 @@ type Ticket[E any] struct {
 	held      bool          // and that it holds
 	left      bool          // Leave was called: a late Enqueue must not make an orphan
 	gone      bool          // the store has no such entry any more
-	doubt     bool          // a request was not answered: it may yet make the entry
+	uncertain bool          // a request was not answered: it may still make the entry
 	seq       uint64        // of the confirmed entry
-	granted   uint64        // the Seq that was pushed, perhaps before our request was answered
+	granted   uint64        // the Seq of a pushed grant, perhaps before our request was answered
 	published uint64        // the number of the last value
-	retry     time.Duration // news for Wait: ask after this long
+	retry     time.Duration // for Wait: ask after this long
 	poll      time.Duration // how often Wait asks by itself
 	where     *string       // where the entry was made, or seen by a renewal since: see Renewed
 	signal    signal.Signal
@@ -40,7 +40,7 @@ func (t *Ticket[E]) Held() bool { return t.held }
 // lock.
 func (t *Ticket[E]) Confirmed() bool { return t.confirmed }
 
-// Waits reports whether there is an entry that waits, and that no grant has been pushed to. The
+// Waits reports whether there is an entry that waits, and for which no grant was pushed. The
 // caller has the lock.
 func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && t.granted != t.seq }
 
@@ -50,17 +50,17 @@ func (t *Ticket[E]) Grant(seq uint64) {
 	t.signal.Notify()
 }
 
-// AskAfter has Wait return, and the core ask after so long. The caller has the lock.
+// AskAfter makes Wait return, and the core ask after d. The caller has the lock.
 func (t *Ticket[E]) AskAfter(d time.Duration) {
 	t.retry = d
 	t.signal.Notify()
 }
 
-// Enqueue makes the entry, or asks for it once it has been confirmed: what has been there and is
-// not any more must not be made again.
+// Enqueue makes the entry, or asks for it once it is confirmed: a confirmed entry that is gone
+// must not be made again.
 //
-// If the answer is lost, the request may still be under way to the store. Asked again, the store
-// finds the entry by its ID.
+// If the answer is lost, the request may still be under way to the store. The next request finds
+// the entry by its ID.
 func (t *Ticket[E]) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -73,11 +73,11 @@ func (t *Ticket[E]) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if v, ok := t.pushed(); ok {
 		return v, nil
 	}
-	return t.heard(s.store.Enter(ctx, t, mode))
+	return t.apply(s.store.Enter(ctx, t, mode))
 }
 
-// heard takes note of an answer.
-func (t *Ticket[E]) heard(a Answer, err error) (driver.Verdict, error) {
+// apply updates the ticket with an answer and makes the verdict.
+func (t *Ticket[E]) apply(a Answer, err error) (driver.Verdict, error) {
 	s := t.session
 	switch {
 	case err == nil && a.State == Dead:
@@ -89,14 +89,14 @@ func (t *Ticket[E]) heard(a Answer, err error) (driver.Verdict, error) {
 	defer s.Unlock()
 	switch {
 	case err != nil:
-		t.doubt = t.doubt || !refused(err)
-		if !t.doubt && !t.confirmed { // there is nothing to renew, and nothing to leave
+		t.uncertain = t.uncertain || !refused(err)
+		if !t.uncertain && !t.confirmed { // there is nothing to renew, and nothing to leave
 			s.dropLocked(t)
 		}
 		return driver.Verdict{}, err
 	case t.left || s.closed:
-		// Leave and Close removed what this made; if it arrived after them, its expiry will,
-		// or the next renewal.
+		// Leave and Close have removed the entry that this request made. If the request arrived
+		// after them, the entry's expiry removes it, or the next renewal.
 		return driver.Verdict{}, ErrClosed
 	}
 	switch a.State {
@@ -107,7 +107,7 @@ func (t *Ticket[E]) heard(a Answer, err error) (driver.Verdict, error) {
 		s.dropLocked(t)
 		return driver.Verdict{Holder: a.Holder}, nil
 	}
-	t.confirmed, t.doubt, t.seq, t.poll = true, false, a.Seq, a.Poll
+	t.confirmed, t.uncertain, t.seq, t.poll = true, false, a.Seq, a.Poll
 	t.held = t.held || a.State == Held || t.granted == a.Seq
 	if !t.held && s.Waiting != nil {
 		s.Waiting()
@@ -122,7 +122,7 @@ func (t *Ticket[E]) verdictLocked(a Answer) driver.Verdict {
 	return driver.Verdict{Retry: a.Retry, Holder: a.Holder}
 }
 
-// pushed answers without a request if a grant was pushed that needs no confirmation.
+// pushed makes the verdict without a request, after a pushed grant that needs no confirmation.
 func (t *Ticket[E]) pushed() (driver.Verdict, bool) {
 	s := t.session
 	s.Lock()
@@ -134,7 +134,8 @@ func (t *Ticket[E]) pushed() (driver.Verdict, bool) {
 	return t.verdictLocked(Answer{}), true
 }
 
-// Wait returns what was pushed, or what a renewal has brought, and asks where nothing is pushed.
+// Wait returns on a pushed grant or on the result of a renewal, and polls where the store pushes
+// nothing.
 func (t *Ticket[E]) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	for {
@@ -170,8 +171,8 @@ func (t *Ticket[E]) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// timer fires after about so long, or never. Those who began to wait together do not ask
-// together.
+// timer fires after about d, or never if d is 0. Its jitter spreads the requests of tickets that
+// began to wait together.
 func timer(d time.Duration) (<-chan time.Time, func() bool) {
 	if d <= 0 {
 		return nil, func() bool { return false }
@@ -180,9 +181,9 @@ func timer(d time.Duration) (<-chan time.Time, func() bool) {
 	return timer.C, timer.Stop
 }
 
-// Leave removes the entry. From here on nothing is taken from the store's answers that would
-// bring it back. Until it is answered the session knows of the ticket, so that its entry is not
-// one that nobody asked for: see Renewed.
+// Leave removes the entry. From now on the ticket ignores answers that would bring the entry
+// back. Until the store answers, the session keeps the ticket, so that a renewal does not take its
+// entry for an orphan: see Renewed.
 func (t *Ticket[E]) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -200,7 +201,7 @@ func (t *Ticket[E]) Leave(ctx context.Context) error {
 		s.Lock()
 		defer s.Unlock()
 		if s.tickets[t.Request.ID] == t {
-			delete(s.tickets, t.Request.ID) // and still sent: a Leave that is repeated asks the store
+			delete(s.tickets, t.Request.ID) // sent stays: a repeated Leave asks the store
 		}
 	}
 	return err
@@ -229,7 +230,8 @@ func found(there bool, err error) error {
 }
 
 // Adopt takes over another session's entry. If the answer is lost, the next call finds the entry
-// under our ID. Our renewals count it from the moment it is known; the old owner's miss it.
+// under our ID. Our renewals expect the entry from the moment it is confirmed; those of its old
+// owner find it missing.
 func (t *Ticket[E]) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -244,5 +246,5 @@ func (t *Ticket[E]) Adopt(ctx context.Context, id string, seq uint64) (driver.Ve
 		t.published = max(t.published, a.Number)
 		s.Unlock()
 	}
-	return t.heard(a, err)
+	return t.apply(a, err)
 }

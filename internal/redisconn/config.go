@@ -91,8 +91,8 @@ func addresses(hosts string) ([]string, error) {
 	return addrs, nil
 }
 
-// tlsConfig is nil without TLS. "" as the server's name is that of the address: rueidis connects
-// to the name it was given, which tls.Dialer then verifies.
+// tlsConfig is nil without TLS. An empty server name means that of the address: rueidis connects
+// to the name it was given, and tls.Dialer verifies it.
 func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
 	secure := tlsparams.Take(p)
 	if on && secure.Off() {
@@ -102,7 +102,8 @@ func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
 }
 
 // options are rueidis's. Retries are off: a caller that repeats a request must know that it does.
-// One connection and not several, so that requests keep their order and a server sees few.
+// There is one connection and not several, so that requests keep their order and a server has few
+// connections.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
 	nd := net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: time.Second}
 	return rueidis.ClientOption{

@@ -1,6 +1,6 @@
-// Package redisconn is what hasp's Redis drivers need of a client library, and no more:
-// scripts, one subscription, and a few commands for people's eyes. It has the
-// implementation on redis/rueidis; redislock/goredis has that on go-redis.
+// Package redisconn has the part of a client library that hasp's Redis drivers need: scripts,
+// subscriptions, and a few commands to inspect a server. It has the implementation on
+// redis/rueidis; redislock/goredis has the one on go-redis.
 package redisconn
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Script is a Lua script and the name the server knows it by.
+// Script is a Lua script and the hash by which the server knows it.
 type Script struct {
 	Text string
 	SHA1 string
@@ -48,42 +48,41 @@ const (
 	Cluster  Topology = "cluster"
 )
 
-// Conn is a connection to a server, to the current master of a Sentinel set, or to a
-// cluster. All methods may be called at once from many goroutines, and each returns soon
-// after its context ends. None repeats a request whose answer was lost.
+// Conn is a connection to a server, to the current master of a Sentinel set, or to a cluster.
+// Many goroutines may call its methods at the same time. Each method returns soon after its
+// context ends. None repeats a request whose answer was lost.
 type Conn interface {
-	// String is where it is connected to: host and port, never a user or password.
+	// String is the address: host and port, never a user or password.
 	fmt.Stringer
 
 	Topology() Topology
 
-	// Eval runs a script by its hash. A server that does not know the script has refused
-	// it without running it, so that sending the text then repeats nothing. replicas > 0
+	// Eval runs a script by its hash. A server that does not know the script refuses it
+	// without running it, so that sending the text then repeats nothing. With replicas > 0 it
 	// returns only after that many replicas have the writes, or fails.
 	Eval(ctx context.Context, s *Script, c Call, replicas int) Reply
 
 	// EvalAll runs a script many times, in as few round trips as possible.
 	EvalAll(ctx context.Context, s *Script, calls []Call) []Reply
 
-	// Subscribe listens to a channel until ctx ends or the subscription breaks. up is
-	// called when it is established; neither it nor message may block.
+	// Subscribe listens to a channel until ctx ends or the subscription breaks. It calls up
+	// when the subscription is established. Neither up nor message may block.
 	Subscribe(ctx context.Context, channel string, up func(), message func(text string)) error
 
-	// Each calls fn for every master of the moment.
+	// Each calls fn for every present master.
 	Each(ctx context.Context, fn func(n Node) error) error
 
-	// NodeOf is the server that has a key in a cluster, as far as the client knows: requests
-	// to one node succeed or fail together, mostly. It is for grouping them, and no more:
-	// where it is wrong, or "" because it is unknown, requests find their server all the same.
+	// NodeOf is the server that has a key in a cluster, as far as the client knows. It is for
+	// grouping requests only, since requests to one node mostly succeed or fail together. If it
+	// is wrong, or "" because it is unknown, requests still find their server.
 	NodeOf(ctx context.Context, key string) string
 
 	// Redial closes the present connections to one node, or with "" all, so that the next
-	// request dials anew. It is for a request that ran out of time: a connection that hangs
-	// would swallow the next, too. An implementation on a client that is not its own does
-	// nothing.
+	// request dials anew. It is for a request that ran out of time: the next request on a
+	// hanging connection would hang, too. An implementation on the user's client does nothing.
 	Redial(node string)
 
-	// Close ends what was opened for this Conn, never a client that was handed to it.
+	// Close closes the connections that were opened for this Conn, never the user's client.
 	Close()
 }
 
@@ -93,8 +92,7 @@ type Node interface {
 	Do(ctx context.Context, args ...string) Reply
 }
 
-// ServerError is an error that the server answered with: the request was understood, and
-// is not under way any more.
+// ServerError is an error that the server has answered: the request is not under way any more.
 type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
@@ -115,7 +113,7 @@ func (e ServerError) Code() string {
 
 // Answered returns the code of a ServerError in err, or "".
 func Answered(err error) string {
-	if err == nil { // the usual case, and e would be an allocation
+	if err == nil { // the usual case; e would be an allocation
 		return ""
 	}
 	var e ServerError
@@ -125,9 +123,9 @@ func Answered(err error) string {
 	return ""
 }
 
-// Refusal marks what the server will not do: for us at all, where asking again does not
-// help, or as things are, with its memory full, its disk failing or its replicas away.
-// EXHAUSTED is the answer of our own scripts when the tokens have come to their end.
+// Refusal marks the errors of a server that refuses a request: for this client, so that asking
+// again does not help, or in its present state, with full memory, a failing disk or missing
+// replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens.
 func Refusal(err error) error {
 	switch Answered(err) {
 	case "NOAUTH", "NOPERM", "WRONGPASS":

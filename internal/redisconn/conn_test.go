@@ -28,8 +28,8 @@ func connect(t *testing.T, cfg redisconn.Config) redisconn.Conn {
 
 var one = redisconn.NewScript("return 1")
 
-// L3: whatever phase a request is in, it ends with its context: many at once, on a server
-// that is stopped, on connections that are made while it is.
+// L3: a request ends with its context in every phase: many at once, on a stopped server, on
+// connections that are made while it is stopped.
 func TestEndsWithContext(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}, ConnectTimeout: time.Minute})

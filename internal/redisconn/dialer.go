@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// The pause between attempts to reach a server that could not be reached. Every request
-// on a dead connection dials; a thousand of them must not be a thousand dials (L7).
+// The pause between attempts to dial a server that could not be reached. Every request on a dead
+// connection dials; a thousand requests must not be a thousand dials (L7).
 const (
 	firstPause = 50 * time.Millisecond
-	mostPause  = time.Second
+	maxPause   = time.Second
 )
 
-// proven is how long a connection must have lasted for the next to be dialled at once. A
-// server that is full or starting takes connections and drops them.
-const proven = time.Second
+// stableAfter is how long a connection must have lasted for the next one to be dialled at once. A
+// server that is full or starting accepts connections and drops them.
+const stableAfter = time.Second
 
-// dialer opens connections, knows those that are open, and spaces the attempts.
+// dialer opens connections, keeps track of them, and pauses between attempts.
 type dialer struct {
 	mu      sync.Mutex
 	open    map[*conn]struct{}
@@ -30,18 +30,18 @@ type dialer struct {
 
 	dialing map[*context.CancelFunc]string // the address
 
-	// broke is called when a connection fails or is closed.
-	broke func()
+	// onBroken is called when a connection fails or is closed.
+	onBroken func()
 }
 
 func newDialer(broke func()) *dialer {
 	return &dialer{
 		open: map[*conn]struct{}{}, refused: map[string]refusal{},
-		dialing: map[*context.CancelFunc]string{}, broke: broke,
+		dialing: map[*context.CancelFunc]string{}, onBroken: broke,
 	}
 }
 
-// refusal is when a server that could not be reached is dialled again.
+// refusal says when a server that could not be reached is dialled again.
 type refusal struct {
 	pause time.Duration
 	until time.Time
@@ -70,18 +70,18 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 	return t, nil
 }
 
-// failedLocked lengthens the pause, unless it is on: connections that a server drops
-// together count once.
+// failedLocked doubles the pause, unless one is running: connections that a server drops together
+// count once.
 func (d *dialer) failedLocked(addr string) {
 	if time.Now().Before(d.refused[addr].until) {
 		return
 	}
-	pause := min(max(2*d.refused[addr].pause, firstPause), mostPause)
+	pause := min(max(2*d.refused[addr].pause, firstPause), maxPause)
 	d.refused[addr] = refusal{pause: pause, until: time.Now().Add(pause)}
 }
 
-// dialAfter dials when the pause is over. The request behind it is late then, which is
-// better than failed: it may be the first in a while and know nothing of the trouble.
+// dialAfter dials when the pause is over. The request that needs the connection waits and does
+// not fail: it may be the first one since the server came back.
 func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
 	if pause > 0 {
 		timer := time.NewTimer(pause)
@@ -98,12 +98,12 @@ func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Di
 	return nd.DialContext(ctx, "tcp", addr)
 }
 
-// closeAll ends the connections of the moment, and those in the making.
+// closeAll closes the present connections, and those that are being dialled.
 func (d *dialer) closeAll() { d.close("") }
 
-// close ends the connections to one address and those in the making to it, or all. An address
-// without a host is what a server calls itself that does not know its own, or is told to keep it
-// to itself: clients then go to the host that they have come from.
+// close closes the connections to one address and those that are being dialled, or with "" all.
+// A cluster node that does not know its host, or must not tell it, reports an address without a
+// host: clients then use the host from which they got the report.
 func (d *dialer) close(addr string) {
 	meant := func(to string) bool {
 		return addr == "" || to == addr || addr[0] == ':' && strings.HasSuffix(to, addr)
@@ -122,27 +122,27 @@ func (d *dialer) close(addr string) {
 	}
 	d.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close() // the peer is silent: it gets no farewell
+		_ = c.Close() // without QUIT: the peer is silent
 	}
 }
 
-// conn tells its dialer when it ends.
+// conn notifies its dialer when it ends.
 type conn struct {
 	net.Conn
 	dialer *dialer
 	addr   string
 	since  time.Time
-	failed atomic.Bool // from the other side; rueidis also closes connections it has no use for
-	ended  atomic.Bool // by Close, and not a byte can be written any more
+	failed atomic.Bool // by the peer; rueidis also closes connections that it does not need
+	closed atomic.Bool // by Close, and not a byte can be written any more
 }
 
-// errEnded is the error of a write of which nothing was sent, because we had closed the
-// connection before. It is a dead one found, and says nothing about the server.
-var errEnded = errors.New("the connection was closed to be dialled anew")
+// errClosedByUs is the error of a write of which nothing was sent, because we had closed the
+// connection before. It says nothing about the server.
+var errClosedByUs = errors.New("the connection was closed to be dialled anew")
 
 func (c *conn) Write(p []byte) (int, error) {
-	if c.ended.Load() {
-		return 0, errEnded
+	if c.closed.Load() {
+		return 0, errClosedByUs
 	}
 	return c.Conn.Write(p)
 }
@@ -153,15 +153,15 @@ func (c *conn) Read(p []byte) (int, error) {
 		if !errors.Is(err, net.ErrClosed) {
 			c.failed.Store(true)
 		}
-		c.dialer.broke()
+		c.dialer.onBroken()
 	}
 	return n, err
 }
 
 func (c *conn) Close() error {
-	c.ended.Store(true)
+	c.closed.Store(true)
 	c.dialer.closed(c)
-	c.dialer.broke()
+	c.dialer.onBroken()
 	return c.Conn.Close()
 }
 
@@ -172,7 +172,7 @@ func (d *dialer) closed(c *conn) {
 		return // rueidis closes from several sides
 	}
 	delete(d.open, c)
-	switch lasted := time.Since(c.since) >= proven; {
+	switch lasted := time.Since(c.since) >= stableAfter; {
 	case lasted:
 		delete(d.refused, c.addr)
 	case c.failed.Load():

@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Examination is of one server, for a driver's Diagnose.
+// Examination has the findings about one server, for a driver's Diagnose.
 type Examination struct {
 	node   Node
 	ctx    context.Context
@@ -18,12 +18,12 @@ type Examination struct {
 	Found  []driver.Finding
 }
 
-// Add notes a finding.
+// Add adds a finding.
 func (x *Examination) Add(level driver.Level, subject, text, cure string) {
 	x.Found = append(x.Found, driver.Finding{Level: level, Subject: subject, Text: x.node.Addr() + ": " + text, Cure: cure})
 }
 
-// Examine reads what the server says of itself.
+// Examine reads the server's INFO.
 func Examine(ctx context.Context, n Node) (*Examination, error) {
 	r := n.Do(ctx, "INFO")
 	if r.Err != nil {
@@ -39,7 +39,7 @@ func Examine(ctx context.Context, n Node) (*Examination, error) {
 	return x, nil
 }
 
-// config reads one setting. Hosted servers often refuse CONFIG; ok is false then.
+// config reads one setting. ok is false if the server refuses CONFIG, as hosted servers often do.
 func (x *Examination) config(name string) (value string, ok bool) {
 	r := x.node.Do(x.ctx, "CONFIG", "GET", name)
 	switch v := r.Value.(type) {
@@ -69,7 +69,7 @@ func (x *Examination) Version() {
 	}
 }
 
-// Memory looks for a server that throws locks away to save memory.
+// Memory checks that the server does not evict locks to save memory.
 func (x *Examination) Memory() {
 	policy := x.Fields["maxmemory_policy"]
 	limit := x.Fields["maxmemory"]
@@ -79,14 +79,14 @@ func (x *Examination) Memory() {
 	case policy != "noeviction" && limit == "0":
 		x.Add(driver.Warn, "eviction", policy+", without effect while maxmemory is 0", "set maxmemory-policy noeviction")
 	case policy != "noeviction":
-		x.Add(driver.Bad, "eviction", policy+": the server may throw a held lock away to save memory", "set maxmemory-policy noeviction, or give locks a server of their own")
+		x.Add(driver.Bad, "eviction", policy+": the server may throw a held lock away to save memory", "set maxmemory-policy noeviction, or give locks a separate server")
 	default:
 		x.Add(driver.Info, "eviction", "noeviction", "")
 	}
 }
 
-// Persistence looks for a server that forgets its locks when it restarts. forgets is what
-// comes of it.
+// Persistence checks that the server does not forget its locks when it restarts. forgets is the
+// consequence.
 func (x *Examination) Persistence(forgets string) {
 	fsync, known := x.config("appendfsync")
 	switch {
@@ -105,7 +105,7 @@ func (x *Examination) Persistence(forgets string) {
 // Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
 const clockTolerance = 5 * time.Second
 
-// Clock compares the server's with ours.
+// Clock compares the server's clock with ours.
 func (x *Examination) Clock() {
 	before := time.Now()
 	r := x.node.Do(x.ctx, "TIME")

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// idleConn is a second connection, for a request that finds no other under way. On it rueidis
-// writes and reads on the caller's goroutine, and the request takes half the time that it
-// takes through the shared connection, where two more goroutines hand it on. A request that finds
-// it taken, or others on the shared one, shares: there the requests of many are pipelined,
-// which is then the faster way.
+// idleConn is a second connection, for a request while no other is under way. On it rueidis
+// writes and reads on the caller's goroutine, and the request takes half the time that it takes
+// on the shared connection, where two more goroutines pass it on. A request uses the shared
+// connection if this one is busy or others are on the shared one: requests are pipelined there,
+// which is then faster.
 //
-// rueidis cannot be cancelled in this mode, so we cancel the connection. That costs the
-// next user a dial, and is rare: only a context that ends within a round trip does it.
+// rueidis cannot be cancelled in this mode, so we close the connection. That costs the next
+// request a dial, and is rare: it needs a context that ends within a round trip.
 type idleConn struct {
 	mu     sync.Mutex // held during a request
 	client rueidis.Client
@@ -53,10 +53,10 @@ func (s *idleConn) eval(ctx context.Context, script *Script, call Call) Reply {
 		}()
 	}
 	r := evalOnce(context.Background(), s.client, script, call)
-	if errors.Is(r.Err, errEnded) && ctx.Err() == nil {
-		// The one before us was cancelled just when it had its answer, or Redial has closed
-		// all connections: rueidis learns of it by this request, of which nothing was sent.
-		// (A whole command was not: a server does nothing about a part of one.)
+	if errors.Is(r.Err, errClosedByUs) && ctx.Err() == nil {
+		// The request before was cancelled just when it had its answer, or Redial has closed
+		// all connections: rueidis learns that from this request, which was not sent. (At most
+		// a part of the command was, with which a server does nothing.)
 		r = evalOnce(context.Background(), s.client, script, call)
 	}
 	if r.Err != nil && Answered(r.Err) == "" && ctx.Err() != nil {

@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// lazy is a Conn to a single server that may not be there yet. Until the first connection
-// is established, a request fails at once and has one attempt to connect made behind it; from then
-// on it is what Open returns, which dials again by itself.
+// lazy is a Conn to a single server that may be down at first. Until the first connection is
+// established, a request fails at once and starts an attempt to connect in the background. From
+// then on the Conn that Open has returned serves it, which dials again by itself.
 type lazy struct {
-	cfg   Config
-	ended context.Context
-	end   context.CancelFunc
+	cfg  Config
+	done context.Context
+	end  context.CancelFunc
 
 	mu         sync.Mutex
 	conn       Conn // nil until it is established
 	connecting chan struct{}
 	err        error     // of the last attempt
-	next       time.Time // attempt, at the earliest
+	next       time.Time // of the next attempt, at the earliest
 	pause      time.Duration
 }
 
-// Lazy makes a Conn that connects when it is used. Close ends the attempts.
+// Lazy makes a Conn that connects at its first use. Close ends the attempts.
 func Lazy(cfg Config) Conn {
 	l := &lazy{cfg: cfg}
-	l.ended, l.end = context.WithCancel(context.Background())
+	l.done, l.end = context.WithCancel(context.Background())
 	return l
 }
 
 // errNotConnected marks requests that were never sent.
 var errNotConnected = errors.New("not connected")
 
-// NotSent reports whether an error says that nothing has been sent: there was no
-// connection, and none could be made.
+// NotSent reports whether an error says that nothing was sent: there was no connection, and none
+// could be made.
 func NotSent(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, errNotConnected) || errors.As(err, &op) && op.Op == "dial"
@@ -77,7 +77,7 @@ func (l *lazy) get() (Conn, <-chan struct{}, error) {
 	if l.err != nil {
 		err = fmt.Errorf("%w: %w", errNotConnected, l.err) // names the server
 	}
-	if l.connecting == nil && l.ended.Err() == nil && !time.Now().Before(l.next) {
+	if l.connecting == nil && l.done.Err() == nil && !time.Now().Before(l.next) {
 		l.connecting = make(chan struct{})
 		go l.connect(l.connecting)
 	}
@@ -85,18 +85,18 @@ func (l *lazy) get() (Conn, <-chan struct{}, error) {
 }
 
 func (l *lazy) connect(done chan struct{}) {
-	c, err := Open(l.ended, l.cfg)
+	c, err := Open(l.done, l.cfg)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer close(done)
 	l.connecting, l.err = nil, err
 	switch {
 	case err != nil:
-		l.pause = min(max(2*l.pause, firstPause), 2*mostPause) // an attempt may dial twice
+		l.pause = min(max(2*l.pause, firstPause), 2*maxPause) // an attempt may dial twice
 		l.next = time.Now().Add(l.pause)
-	case l.ended.Err() != nil:
+	case l.done.Err() != nil:
 		c.Close()
-		l.err = l.ended.Err()
+		l.err = l.done.Err()
 	default:
 		l.conn = c
 	}

@@ -9,7 +9,7 @@ import (
 // The pause between attempts to listen again.
 const (
 	firstRetry = 50 * time.Millisecond
-	mostRetry  = 2 * time.Second
+	maxRetry   = 2 * time.Second
 )
 
 // Listener keeps a subscription until its context ends.
@@ -18,12 +18,12 @@ type Listener struct {
 	Channel string
 	Message func(text string)
 
-	// Subscribed is called each time the subscription is established, the first time included. What was
-	// published while it was down is lost, so that it has to look at the store.
+	// Subscribed is called each time the subscription is established, also the first time.
+	// Messages that were published while it was down are lost, so it has to read the store.
 	Subscribed func(ctx context.Context)
 }
 
-// Start returns when the subscription is established, and keeps it until done ends. ctx
+// Start returns when the subscription is established, and keeps it up until done ends. ctx
 // bounds the start only.
 func (l *Listener) Start(ctx, done context.Context) error {
 	first := make(chan error, 1) // run never waits for us
@@ -36,7 +36,7 @@ func (l *Listener) Start(ctx, done context.Context) error {
 	}
 }
 
-// Run listens until ctx ends, and begins again whenever the subscription breaks.
+// Run listens until ctx ends, and subscribes again whenever the subscription breaks.
 func (l *Listener) Run(ctx context.Context) { l.run(ctx, nil) }
 
 // run listens until ctx ends. first, if not nil, receives nil when the subscription is established
@@ -57,12 +57,12 @@ func (l *Listener) run(ctx context.Context, first chan<- error) {
 			return
 		case <-timer.C:
 		}
-		pause = min(2*pause, mostRetry)
+		pause = min(2*pause, maxRetry)
 	}
 }
 
-// once makes one subscription and reports whether it was ever established. Why it ended is reported by
-// the requests on the same connection; there is no caller to tell here.
+// once makes one subscription and reports whether it was ever established. It drops the reason
+// of the end: the requests on the same connection report it, and there is no caller here.
 func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

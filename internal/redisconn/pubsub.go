@@ -9,43 +9,42 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// pubsub is the one connection on which everything listens. It is apart from the one that
-// carries requests because rueidis hands a message to its hook on the goroutine that has
-// read it, and to Receive's callback on a second one: for a goroutine that waits for nothing
-// else, that is a hand-over less. Hooks belong to dedicated connections alone.
+// pubsub is the connection for all subscriptions. It is separate from the one for requests:
+// rueidis calls a hook on the goroutine that has read the message, and Receive's callback on a
+// second goroutine. The hook saves that hand-over, and only dedicated connections have hooks.
 type pubsub struct {
 	client rueidis.Client
 
-	// others is how many further nodes are asked when one does not answer. In a cluster any
-	// node passes on what is published at another, and one that hangs must not keep a client
-	// from locking at those that do not.
-	others int
+	// retries is how many more nodes are tried when one does not answer. In a cluster every node
+	// forwards the messages that are published at another, and a node that hangs must not keep
+	// a client from locking at the others.
+	retries int
 
-	// turn is held by the goroutine that changes the connection's subscriptions. The server is
-	// asked while it is held, so that it sees the changes in the order in which they were
-	// made: an UNSUBSCRIBE that overtakes the next one's SUBSCRIBE would silence that. A
-	// channel and not a mutex, because a waiter's context may end.
-	turn chan struct{}
-	conn *pubsubConn // nil: no listeners. Only for the goroutine that has the turn
+	// lock is held by the goroutine that changes the connection's subscriptions, also during
+	// its request, so that the server sees the changes in their order: an UNSUBSCRIBE that
+	// arrives after the next SUBSCRIBE to the channel would end that subscription. A channel and
+	// not a mutex, because the context of a goroutine that waits for it may end.
+	lock chan struct{}
+	conn *pubsubConn // nil: no listeners. Guarded by lock
 }
 
 func newPubsub(client rueidis.Client) *pubsub {
-	p := &pubsub{client: client, turn: make(chan struct{}, 1)}
+	p := &pubsub{client: client, lock: make(chan struct{}, 1)}
 	if topologyOf(client) == Cluster {
-		p.others = 5
+		p.retries = 5
 	}
 	return p
 }
 
-// pubsubConn is one connection, from its making to its end.
+// pubsubConn is one connection, from its start to its end.
 type pubsubConn struct {
 	conn   rueidis.DedicatedClient
 	broken chan struct{} // closed after err is set
 	err    error
 
 	mu        sync.Mutex
-	listeners map[string][]*subscription // by channel; what the server was asked for
-	confirmed map[string]bool            // what it has confirmed
+	listeners map[string][]*subscription // by channel, once the server has been asked
+	confirmed map[string]bool            // channels that the server has confirmed
 }
 
 type subscription struct {
@@ -57,15 +56,15 @@ type subscription struct {
 func (p *pubsub) subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
 	s := &subscription{up, message}
 	l, err := p.enter(ctx, channel, s)
-	for more := p.others; err != nil && more > 0 && ctx.Err() == nil && Answered(err) == ""; more-- {
+	for more := p.retries; err != nil && more > 0 && ctx.Err() == nil && Answered(err) == ""; more-- {
 		l, err = p.enter(ctx, channel, s)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() {
-		go func() { // no caller waits for it
-			p.turn <- struct{}{}
+		go func() { // in the background: no caller waits for it
+			p.lock <- struct{}{}
 			p.drop(l, channel, s)
 		}()
 	}()
@@ -79,33 +78,32 @@ func (p *pubsub) subscribe(ctx context.Context, channel string, up func(), messa
 
 func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*pubsubConn, error) {
 	select {
-	case p.turn <- struct{}{}:
+	case p.lock <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	l, err := p.open(ctx)
 	if err != nil {
-		<-p.turn
+		<-p.lock
 		return nil, err
 	}
 	if asked := l.add(channel, s); !asked {
 		err = l.conn.Do(withoutDeadline{ctx}, l.conn.B().Subscribe().Channel(channel).Build()).Error()
 	}
 	if err != nil {
-		// The turn goes along: the next one to come must not find a channel that looks as if
-		// the server had been asked for it.
+		// drop takes over the lock: the next goroutine must not find a channel that looks as
+		// if the server had been asked for it.
 		go p.drop(l, channel, s)
-		return nil, converted(err)
+		return nil, convertError(err)
 	}
-	<-p.turn
+	<-p.lock
 	return l, nil
 }
 
-// open returns the present connection, or makes one; the caller has the turn. rueidis dials
-// without looking at a context here, so that a dial without a caller is left to end
-// by its own time-out.
+// open returns the present connection, or makes one; the caller has the lock. rueidis takes no
+// context for this dial, so that an abandoned dial ends by its time-out.
 func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
-	if l := p.conn; l != nil && !l.over() {
+	if l := p.conn; l != nil && !l.ended() {
 		return l, nil
 	}
 	made := make(chan *pubsubConn, 1)
@@ -139,7 +137,7 @@ func dialPubsub(client rueidis.Client) *pubsubConn {
 		},
 	})
 	go func() {
-		l.err = converted(<-ended)
+		l.err = convertError(<-ended)
 		if l.err == nil {
 			l.err = errors.New("the subscriptions have ended")
 		}
@@ -148,7 +146,7 @@ func dialPubsub(client rueidis.Client) *pubsubConn {
 	return l
 }
 
-func (l *pubsubConn) over() bool {
+func (l *pubsubConn) ended() bool {
 	select {
 	case <-l.broken:
 		return true
@@ -157,7 +155,7 @@ func (l *pubsubConn) over() bool {
 	}
 }
 
-// of returns who listens to a channel. The slice is never written to again.
+// of returns the listeners of a channel. The slice is never written to again.
 func (l *pubsubConn) of(channel string) []*subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,8 +169,8 @@ func (l *pubsubConn) confirm(channel string) []*subscription {
 	return l.listeners[channel]
 }
 
-// add notes a listener and reports whether the server has been asked for its channel. If
-// it has also answered, the listener is told at once.
+// add adds a listener and reports whether the server has been asked for its channel. If the
+// server has also answered, add calls the listener's up at once.
 func (l *pubsubConn) add(channel string, s *subscription) (asked bool) {
 	l.mu.Lock()
 	old := l.listeners[channel]
@@ -185,10 +183,10 @@ func (l *pubsubConn) add(channel string, s *subscription) (asked bool) {
 	return len(old) > 0
 }
 
-// drop ends one subscription, and the connection with the last; it has the turn, and gives
-// it back.
+// drop ends one subscription, and closes the connection with the last one. The caller has the
+// lock, and drop releases it.
 func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
-	defer func() { <-p.turn }()
+	defer func() { <-p.lock }()
 	last, none := l.remove(channel, s)
 	switch {
 	case none:
@@ -196,7 +194,7 @@ func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 			p.conn = nil
 		}
 		l.conn.Close()
-	case last && !l.over():
+	case last && !l.ended():
 		ctx, cancel := context.WithTimeout(context.Background(), WaitBound)
 		defer cancel()
 		_ = l.conn.Do(withoutDeadline{ctx}, l.conn.B().Unsubscribe().Channel(channel).Build()).Error()

@@ -12,32 +12,32 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// rueidisConn speaks through redis/rueidis: requests of all goroutines share one
-// connection and travel together.
+// rueidisConn uses redis/rueidis: the requests of all goroutines share one connection and are
+// pipelined.
 type rueidisConn struct {
 	client    rueidis.Client
 	pubsub    *pubsub
-	idle      *idleConn // nil unless this is a single server, to which we connected ourselves
+	idle      *idleConn // nil unless Open has connected to a single server
 	dialer    *dialer   // nil if the client is the user's
 	label     string
 	topology  Topology
-	slotNodes slotNodes // of the slots of a cluster
+	slotNodes slotNodes // the nodes of a cluster's slots
 
-	// steady says that the last thing known of the shared connection was an answer, and
-	// underway how many requests are on it. See run.
-	steady   atomic.Bool
-	underway atomic.Int32
+	// healthy says that the last event of the shared connection was an answer, and inFlight how
+	// many requests are on it. See run.
+	healthy  atomic.Bool
+	inFlight atomic.Int32
 }
 
-// mostInline stays under the number of requests that rueidis can have on the way (ringScale):
-// it makes a request wait for a free place without looking at its context.
+// maxInline is below the number of requests that rueidis can have on the way (ringScale): beyond
+// it a request waits for a free place in the ring, without regard to its context.
 const (
-	ringScale  = 9 // 512 places
-	mostInline = 256
+	ringScale = 9 // 512 places
+	maxInline = 256
 )
 
-// FromRueidis makes a Conn of a user's client, which stays open when the Conn is closed.
-// rueidis by itself repeats only what it knows to be read-only; scripts are not.
+// FromRueidis makes a Conn of a user's client, which stays open when the Conn is closed. By
+// default rueidis repeats read-only commands alone, and scripts are none.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
 	c := &rueidisConn{client: client, pubsub: newPubsub(client), topology: topologyOf(client)}
@@ -50,34 +50,34 @@ func FromRueidis(client rueidis.Client) Conn {
 // Open connects. ctx bounds the connecting only.
 func Open(ctx context.Context, cfg Config) (Conn, error) {
 	c := &rueidisConn{label: cfg.Label}
-	c.dialer = newDialer(func() { c.steady.Store(false) })
+	c.dialer = newDialer(func() { c.healthy.Store(false) })
 	type opened struct {
 		client rueidis.Client
-		solo   *idleConn
+		idle   *idleConn
 		err    error
 	}
-	// NewClient knows no context. Left alone, it ends with the dial time-out.
+	// NewClient takes no context. An abandoned call ends with the dial time-out.
 	done := make(chan opened, 1)
 	go func() {
 		o := opened{}
 		o.client, o.err = rueidis.NewClient(cfg.options(c.dialer))
 		if o.err == nil && topologyOf(o.client) == Single {
-			o.solo = openIdleConn(cfg)
+			o.idle = openIdleConn(cfg)
 		}
 		done <- o
 	}()
 	select {
 	case o := <-done:
 		if o.err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Label, converted(o.err))
+			return nil, fmt.Errorf("%s: %w", cfg.Label, convertError(o.err))
 		}
-		c.client, c.idle, c.topology = o.client, o.solo, topologyOf(o.client)
+		c.client, c.idle, c.topology = o.client, o.idle, topologyOf(o.client)
 		c.pubsub = newPubsub(o.client)
 		return c, nil
 	case <-ctx.Done():
 		go func() {
 			if o := <-done; o.err == nil {
-				(&rueidisConn{client: o.client, idle: o.solo, dialer: c.dialer}).Close()
+				(&rueidisConn{client: o.client, idle: o.idle, dialer: c.dialer}).Close()
 			}
 		}()
 		return nil, fmt.Errorf("%s: connecting: %w", cfg.Label, ctx.Err())
@@ -97,35 +97,35 @@ func topologyOf(client rueidis.Client) Topology {
 func (c *rueidisConn) String() string     { return c.label }
 func (c *rueidisConn) Topology() Topology { return c.topology }
 
-// withoutDeadline hides the deadline: with one, rueidis would read the answer on the
-// caller's goroutine, where cancelling cannot reach it. The end of ctx still does.
+// withoutDeadline hides the deadline: with one, rueidis would read the answer on the caller's
+// goroutine, where a cancellation has no effect. Without it, the end of ctx has.
 type withoutDeadline struct{ context.Context }
 
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// run makes a request that must not outlast ctx. rueidis looks at ctx once the request is
-// on its way; it does not while another request's dial or handshake is under way, nor while
-// its ring is full. On a connection that works neither happens, and the request runs on
-// its caller's goroutine, which is a hand-over less in each direction. In every other case
-// it runs on another, and is abandoned there; failed makes the answer for that.
+// run makes a request that must not outlast ctx. rueidis obeys ctx once the request is on its
+// way, but not during another request's dial or handshake, nor while its ring is full. On a
+// healthy connection neither happens, and the request runs on its caller's goroutine, which saves
+// a hand-over in each direction. Otherwise it runs on another goroutine and is abandoned when ctx
+// ends; failed makes the answer for that.
 func run[T any](ctx context.Context, c *rueidisConn, fn func(context.Context) (T, error), failed func(error) T) T {
 	if err := ctx.Err(); err != nil {
 		return failed(err)
 	}
 	do := func() T {
 		v, err := fn(withoutDeadline{ctx})
-		if ok := err == nil || Answered(err) != ""; ok != c.steady.Load() {
-			c.steady.Store(ok)
+		if ok := err == nil || Answered(err) != ""; ok != c.healthy.Load() {
+			c.healthy.Store(ok)
 		}
 		return v
 	}
-	if n := c.underway.Add(1); n <= mostInline && c.steady.Load() {
-		defer c.underway.Add(-1)
+	if n := c.inFlight.Add(1); n <= maxInline && c.healthy.Load() {
+		defer c.inFlight.Add(-1)
 		return do()
 	}
 	done := make(chan T, 1)
 	go func() {
-		defer c.underway.Add(-1)
+		defer c.inFlight.Add(-1)
 		done <- do()
 	}()
 	select {
@@ -145,8 +145,8 @@ func (c *rueidisConn) one(ctx context.Context, fn func(context.Context) Reply) R
 }
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	// Beside others the shared connection is the faster one: theirs and ours travel together.
-	if c.idle != nil && replicas == 0 && c.underway.Load() == 0 && c.idle.mu.TryLock() {
+	// With other requests under way the shared connection is faster: it pipelines them.
+	if c.idle != nil && replicas == 0 && c.inFlight.Load() == 0 && c.idle.mu.TryLock() {
 		defer c.idle.mu.Unlock()
 		return c.idle.eval(ctx, s, call)
 	}
@@ -167,8 +167,8 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call
 	return r
 }
 
-// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection,
-// and holds up all that comes behind it.
+// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
+// blocks the requests behind it.
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
 	d, release := c.client.Dedicate()
 	defer release()
@@ -197,13 +197,13 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 	return client.B().Eval().Script(s.Text).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
 }
 
-// pipelined is how many scripts are sent together. rueidis opens another connection for
-// longer pipelines.
-const pipelined = 1000
+// maxPipeline is how many scripts are sent together. rueidis opens another connection for longer
+// pipelines.
+const maxPipeline = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
 	all := make([]Reply, 0, len(calls))
-	for batch := range slices.Chunk(calls, pipelined) {
+	for batch := range slices.Chunk(calls, maxPipeline) {
 		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
 			rs := c.evalPipeline(ctx, s, batch)
 			return rs, rs[len(rs)-1].Err
@@ -220,7 +220,7 @@ func (c *rueidisConn) evalPipeline(ctx context.Context, s *Script, calls []Call)
 	rs := make([]Reply, len(calls))
 	for i, r := range c.client.DoMulti(ctx, cmds...) {
 		rs[i] = reply(r)
-		if Answered(rs[i].Err) == "NOSCRIPT" { // this once; the next ones know the script
+		if Answered(rs[i].Err) == "NOSCRIPT" { // once: from then on the server knows the script
 			rs[i] = reply(c.client.Do(ctx, eval(c.client, s, calls[i])))
 		}
 	}
@@ -308,20 +308,20 @@ func (n *rueidisNode) Do(ctx context.Context, args ...string) Reply {
 	})
 }
 
-// reply takes an answer out of rueidis's form. An error inside of an array stays there as
-// an error value; none of our scripts makes one.
+// reply converts rueidis's answer. An error inside of an array stays there as an error value; no
+// script of hasp makes one.
 func reply(r rueidis.RedisResult) Reply {
 	v, err := r.ToAny()
 	if rueidis.IsRedisNil(err) {
 		return Reply{}
 	}
 	if err != nil {
-		return Reply{Err: converted(err)}
+		return Reply{Err: convertError(err)}
 	}
 	return Reply{Value: v}
 }
 
-func converted(err error) error {
+func convertError(err error) error {
 	if e, ok := rueidis.IsRedisErr(err); ok {
 		return ServerError(e.Error())
 	}

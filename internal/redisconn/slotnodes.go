@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// slotNodes knows which node of a cluster has a slot. rueidis knows it too, and does not tell. It is
-// read when it is first needed, and again when a request has found a node silent: a slot that
-// has moved since costs nothing, because requests are not sent by it.
+// slotNodes knows which node of a cluster has a slot; rueidis has no method for it. It is read at
+// the first use, and again after a request has found a node silent. A slot that has moved since
+// does no harm, because it does not decide where a request is sent.
 type slotNodes struct {
 	mu     sync.Mutex
 	known  bool
 	bySlot []uint16  // indexes of addrs
 	addrs  []string  // the first is "", for slots without a node
-	next   time.Time // attempt to read, at the earliest
+	next   time.Time // of the next attempt to read, at the earliest
 }
 
 const (
@@ -30,7 +30,7 @@ func (s *slotNodes) of(ctx context.Context, slot uint16, slots func(context.Cont
 	defer s.mu.Unlock()
 	if !s.known && !time.Now().Before(s.next) {
 		s.next = time.Now().Add(slotsPause)
-		s.read(slots(ctx)) // calls that come meanwhile wait: it is bounded, and rare
+		s.read(slots(ctx)) // other calls wait meanwhile: it is bounded, and rare
 	}
 	if int(slot) >= len(s.bySlot) {
 		return ""
@@ -38,14 +38,14 @@ func (s *slotNodes) of(ctx context.Context, slot uint16, slots func(context.Cont
 	return s.addrs[s.bySlot[slot]]
 }
 
-// forget has the slots read again. Until that has succeeded the old ones are better than none.
+// forget has the slots read again. Until that succeeds the old ones are still used.
 func (s *slotNodes) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// read takes the answer of CLUSTER SLOTS apart: [first, last, [host, port, ...], replicas...]...
+// read parses the answer of CLUSTER SLOTS: [first, last, [host, port, ...], replicas...]...
 func (s *slotNodes) read(answer any) {
 	ranges, _ := answer.([]any)
 	if len(ranges) == 0 {

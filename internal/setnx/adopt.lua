@@ -2,8 +2,8 @@
 --
 -- Gives the lock of the holder whose ID is old to me, which begins with another ID, in one
 -- step: SET without NX leaves no moment in which a SET NX would find the key free.
--- 1: it is ours now, or was already. 0: old does not have it, or not with this token (where
--- the counter is still remembered; the ID alone tells a holder from all others).
+-- 1: it is ours now, or was already. 0: old does not have it, or has it with another token. The
+-- token is compared if the counter still exists; the ID alone is unique.
 local me, ttl = ARGV[1], ARGV[2]
 local holder = redis.call('GET', lock)
 if not mine(holder, me) then

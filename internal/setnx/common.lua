@@ -7,15 +7,16 @@ local function micros()
 end
 
 -- longer is ms, or what the key has left if that is more: clients with different settings share
--- these keys, and none may bring nearer the day on which a key is forgotten that another needs.
+-- these keys, and none may shorten the expiry of a key that another needs.
 local function longer(key, ms)
   return string.format('%.0f', math.max(redis.call('PTTL', key), ms))
 end
 
 -- token returns the token of a lock that is about to be taken or, if again, is held since an
--- earlier request whose answer was lost. Only grants move the counter, so the holder's own is
--- the last. keep 0: no counter was asked for. nil: there are no more. Beyond 2^53 a number and
--- the next one are the same in Lua, and every grant would have the token of the one before.
+-- earlier request whose answer was lost. Only grants change the counter, so its value is the
+-- holder's token. keep 0: no counter was asked for. nil: there are no more tokens. From 2^53 on
+-- a number and the next one are the same in Lua, and every grant would repeat the token of the
+-- one before.
 local function token(again, keep)
   if keep == '0' then return 0 end
   local last = tonumber(redis.call('GET', counter) or 0)
@@ -31,8 +32,8 @@ local function exhausted()
   return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. counter)
 end
 
--- mine tells whether the lock's value is me's: it begins with me, and the rest is for
--- people, or may change while the lock is held.
+-- mine reports whether the lock's value belongs to me: it begins with me. The rest describes
+-- the owner, or may change while the lock is held.
 local function mine(value, me)
   return value and me ~= '' and string.sub(value, 1, #me) == me
 end

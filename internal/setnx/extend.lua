@@ -1,5 +1,5 @@
--- extend: KEYS of locks, ARGV ttl, then who should hold each (see mine in common). Answers the numbers of those
--- that another holds, or none. Another type at the key is another's.
+-- extend: KEYS of locks, ARGV ttl, then the expected holder of each (see mine in common.lua).
+-- Answers the numbers of the keys that it does not hold. A key of another type is not ours.
 local lost = {}
 for i = 1, #KEYS do
   local value, me = redis.pcall('GET', KEYS[i]), ARGV[i + 1]

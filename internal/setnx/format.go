@@ -6,12 +6,11 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// Format tells what a key has, for Describe. Its key is the lock's alone.
+// Format returns a key's type and part of its contents, for Describe. Its only key is the lock's.
 var Format = redisconn.NewScript(text("format"))
 
-// known are the contents of a key by which a lock is recognized. The first that matches "TYPE
-// CONTENTS" is meant; values that other libraries fill with random bytes are known by how
-// they write those.
+// known are the forms of the locks that hasp recognizes. The first pattern that matches "TYPE
+// CONTENTS" counts. Random values of other libraries are recognized by their encoding.
 var known = []struct {
 	pattern *regexp.Regexp
 	what    string
@@ -28,9 +27,8 @@ var known = []struct {
 	{regexp.MustCompile(`^string `), "a string, as any SET NX may have written it", "strategy=setnx, if that is a lock"},
 }
 
-// Describe says what the answer of Format shows, and how hasp can share it: "" if it
-// cannot, or if it is no known lock. what is "" for a key that is gone, or an
-// answer that is missing.
+// Describe interprets the answer of Format: what the key has, and how hasp can share it, "" if it
+// cannot, or if it is no known lock. what is "" for a missing key or answer.
 func Describe(answer any) (what, shared string) {
 	parts, _ := answer.([]any)
 	if len(parts) != 2 {

@@ -1,5 +1,5 @@
--- format: what is at a key where something else was expected: its type, and of its
--- contents the part that identifies its writer. A few bytes, however large it is.
+-- format: the type of an unexpected key, and the part of its contents that identifies its
+-- writer: a few bytes, however large the key is.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'string' then return { kind, redis.call('GETRANGE', KEYS[1], 0, 127) } end
 if kind ~= 'hash' then return { kind, '' } end

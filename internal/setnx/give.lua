@@ -1,9 +1,9 @@
 -- give: ARGV me waiter channels most
 --
--- Deletes the lock if it is ours, and wakes one of our own waiters: the longest waiting one
--- whose session listens. On a cluster the number of listeners is known for one node
--- only, hence most. The one behind is told, too, to look a little later: should the first
--- have died just now, no other would.
+-- Deletes the lock if it is ours, and wakes one of hasp's waiters: the one that has waited
+-- longest and whose session listens. In a cluster PUBLISH counts the listeners of one node
+-- only, so most limits the attempts. The waiter behind it is told to try a little later: if the
+-- first has just died, no other would try.
 if ARGV[2] ~= '' then redis.call('ZREM', waiters, ARGV[2]) end
 if not mine(redis.call('GET', lock), ARGV[1]) then return 0 end
 redis.call('DEL', lock)

@@ -1,8 +1,8 @@
 -- member: ARGV own set how
 --
--- Answers the server's name, as identity does, and the name of the set of servers
--- that it belongs to, or ''. A server without a name takes own, one without a set's takes set;
--- with "replace" it takes set in any case. An empty text is never taken.
+-- Answers the server's identity, as identity.lua does, and that of the set of servers that it
+-- belongs to, or ''. A server without an identity takes own, one without a set takes set; with
+-- "replace" it takes set in any case. An empty text is never taken.
 local names = {}
 for i = 1, 2 do
   names[i] = redis.call('GET', KEYS[i])

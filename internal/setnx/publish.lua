@@ -1,7 +1,7 @@
 -- publish: ARGV me version rest
 --
--- Replaces what follows me by rest, which begins with version. A newer version stays: two
--- requests of one holder may arrive in the other order.
+-- Replaces the text behind me by rest, which begins with version. A newer version stays: two
+-- requests of one holder may arrive in reverse order.
 local me = ARGV[1]
 local value = redis.call('GET', lock)
 if not mine(value, me) then return 0 end

@@ -2,8 +2,8 @@
 // random value that is set if there is none (SET NX PX), as redsync, node-redlock, redis-py
 // and many others do. redislock's strategy=setnx uses them on one server, redlock on several.
 //
-// A waiter of ours is noted in a set beside the lock, so that a release of ours wakes
-// one of them, on the channel of its session, and not all. No other library knows of that set.
+// hasp's waiters are in a set beside the lock, so that a release of hasp wakes one of them, on the
+// channel of its session, and not all. No other library knows of that set.
 package setnx
 
 import (
@@ -19,7 +19,7 @@ var files embed.FS
 func text(name string) string {
 	b, err := files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // embedded: a mistake in the names below
+		panic(err) // embedded: one of the names below is wrong
 	}
 	return string(b)
 }
@@ -27,7 +27,7 @@ func text(name string) string {
 // Common is the common beginning of scripts on the same three keys.
 var Common = text("common")
 
-// The scripts. Each says in its own file what it takes and answers.
+// The scripts. The comment of each file has its arguments and answers.
 var (
 	Take    = redisconn.NewScript(Common, text("take"))
 	Give    = redisconn.NewScript(Common, text("give"))
@@ -41,8 +41,8 @@ var (
 	Member   = redisconn.NewScript(text("member"))
 )
 
-// The keys beside a lock are named so: none may be named like a lock, so that the prefix
-// is refused in names.
+// The names of the keys beside a lock. Names of locks with this prefix are refused, so that no lock
+// has the key of a companion.
 const (
 	CompanionPrefix = "hasp:lock:"
 	WaitersPrefix   = CompanionPrefix + "w:"
@@ -50,9 +50,9 @@ const (
 	IdentityKey     = CompanionPrefix + "identity"
 )
 
-// Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions
-// share its slot, and behind it the rest that keeps the key apart from others. ok is false
-// for the few keys that have no tag and cannot be one.
+// Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions share its
+// slot, and behind it the rest that distinguishes the key from others. ok is false for the few keys
+// that have no tag and cannot be one.
 func Tag(key string) (braced string, ok bool) {
 	if _, after, found := strings.Cut(key, "{"); found {
 		if inner, _, found := strings.Cut(after, "}"); found && inner != "" {

@@ -6,8 +6,8 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// A companion tells which key it belongs to, also where the key brings a hash tag, or
-// braces that are none.
+// A companion key shows to which key it belongs, also if that has a hash tag, or braces that are
+// none.
 func TestTag(t *testing.T) {
 	for key, want := range map[string]string{
 		"orders": "{orders}", "{o}rders": "{o}{o}rders", "a{b}c": "{b}a{b}c",

@@ -1,8 +1,8 @@
 -- take: ARGV me ttl keep waiter since [rest] [yield]
 --
--- Takes the lock if it is free, as SET NX PX would, or finds that it is ours already.
--- Answers: 1 token | 0 milliseconds-left holder since. waiter, if not empty, is noted among
--- those to wake, in the order of since, which is given back for the next try. rest is
+-- Takes the lock if it is free, as SET NX PX does, or finds that it is ours already.
+-- Answers: 1 token | 0 milliseconds-left holder since. waiter, if not empty, is added to the
+-- waiters to wake, ordered by since, which the answer returns for the next attempt. rest is
 -- written behind me. With yield a free lock is left to the waiters, and holder is ''.
 local me, ttl, waiter = ARGV[1], ARGV[2], ARGV[4]
 local holder = redis.call('GET', lock)
@@ -12,9 +12,9 @@ if yielded or holder and not mine(holder, me) then
   if waiter ~= '' then
     if since == '' then since = string.format('%.0f', micros()) end
     redis.call('ZADD', waiters, since, waiter)
-    -- For as long as any of them may sleep: until twice its own TTL, or until the holder's key
-    -- expires, which is when it looks again without being woken. That has some jitter, hence
-    -- twice; ten seconds are for keys without expiry.
+    -- As long as any of the waiters may sleep: twice its own TTL, or until the holder's key
+    -- expires, when the waiter tries again without being woken. That has some jitter, hence
+    -- twice. Ten seconds are for keys without expiry.
     redis.call('PEXPIRE', waiters, longer(waiters, math.max(2 * ttl, 2 * redis.call('PTTL', lock), 10000)))
   end
   return { 0, redis.call('PTTL', lock), holder or '', since }

@@ -1,14 +1,14 @@
-// Package goredis lets redislock use a go-redis v9 client that a program has already:
+// Package goredis lets redislock use a go-redis v9 client that a program already has:
 //
 //	b, err := goredis.New(rdb, nil)
 //	c, err := hasp.New(b)
 //
 // The client may be a *redis.Client (a single server, or Sentinel's failover client) or a
 // *redis.ClusterClient. It stays the program's: closing the backend leaves it open. Its
-// settings for retries do not matter, since hasp marks its requests as not to be repeated.
+// settings for retries do not matter: hasp marks its requests as not to be repeated.
 //
-// A program that has no client yet is better served by a URL: redislock's own connection
-// carries the requests of many goroutines together, and can be cancelled.
+// A program without a client should use a URL: redislock's own connection pipelines the requests
+// of many goroutines, and can be cancelled.
 package goredis
 
 import (
@@ -58,14 +58,14 @@ func (c *conn) Topology() redisconn.Topology { return c.topology }
 func (c *conn) Redial(string)                {} // a pool: the next request takes another connection
 func (c *conn) Close()                       {}
 
-// once is a command that go-redis must not repeat: it would take the second answer for
-// the first.
-type once struct{ *redis.Cmd }
+// noRetry is a command that go-redis must not repeat: it would take the second answer for the
+// first.
+type noRetry struct{ *redis.Cmd }
 
-func (once) NoRetry() bool { return true }
+func (noRetry) NoRetry() bool { return true }
 
 // script makes the command that runs a script, by its hash or by its text.
-func script(ctx context.Context, verb, script string, call redisconn.Call) once {
+func script(ctx context.Context, verb, script string, call redisconn.Call) noRetry {
 	args := make([]any, 0, 3+len(call.Keys)+len(call.Args))
 	args = append(args, verb, script, len(call.Keys))
 	for _, k := range call.Keys {
@@ -74,7 +74,7 @@ func script(ctx context.Context, verb, script string, call redisconn.Call) once 
 	for _, a := range call.Args {
 		args = append(args, a)
 	}
-	return once{redis.NewCmd(ctx, args...)}
+	return noRetry{redis.NewCmd(ctx, args...)}
 }
 
 // processor is a client, a node, or one connection of it.
@@ -95,8 +95,8 @@ func eval(ctx context.Context, p processor, s *redisconn.Script, call redisconn.
 	return r
 }
 
-// detached runs a request on a goroutine of its own: go-redis does not look at its context
-// while it reads, and ends with its own time-outs.
+// detached runs a request on a separate goroutine: go-redis ignores the context while it reads,
+// and ends with its own time-outs.
 func detached(ctx context.Context, fn func() []redisconn.Reply) []redisconn.Reply {
 	if err := ctx.Err(); err != nil {
 		return []redisconn.Reply{{Err: err}}
@@ -120,7 +120,7 @@ func (c *conn) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Cal
 	})[0]
 }
 
-// evalReplicated takes a connection for itself, since WAIT counts the writes of its own.
+// evalReplicated uses one connection alone, because WAIT counts the writes of its connection.
 func (c *conn) evalReplicated(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
 	node, err := c.node(ctx, call.Keys[0])
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *conn) node(ctx context.Context, key string) (*redis.Client, error) {
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
 	}
-	return c.client.(*redis.Client), nil // Open has seen to it
+	return c.client.(*redis.Client), nil // New accepts no other type
 }
 
 func (c *conn) NodeOf(ctx context.Context, key string) string {
@@ -161,7 +161,7 @@ func (c *conn) NodeOf(ctx context.Context, key string) string {
 func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
 	rs := detached(ctx, func() []redisconn.Reply {
 		pipe := c.client.Pipeline()
-		cmds := make([]once, len(calls))
+		cmds := make([]noRetry, len(calls))
 		for i, call := range calls {
 			cmds[i] = script(ctx, "evalsha", s.SHA1, call)
 			_ = pipe.Process(ctx, cmds[i]) // queues it
@@ -182,8 +182,8 @@ func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisco
 	return rs
 }
 
-// silence is how long a subscription may say nothing before it is asked whether it lives.
-const silence = 3 * time.Second
+// idlePing is after how long without a message a subscription is pinged.
+const idlePing = 3 * time.Second
 
 func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
 	ps := c.client.Subscribe(ctx, channel)
@@ -191,7 +191,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })() // Receive does not look at ctx
 	asked := false
 	for {
-		got, err := ps.ReceiveTimeout(ctx, silence)
+		got, err := ps.ReceiveTimeout(ctx, idlePing)
 		var timeout net.Error
 		switch {
 		case ctx.Err() != nil:
@@ -203,7 +203,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 			asked = true
 			continue
 		case err != nil:
-			return converted(err)
+			return convertError(err)
 		}
 		asked = false
 		switch m := got.(type) {
@@ -219,7 +219,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 
 func (c *conn) Each(ctx context.Context, fn func(redisconn.Node) error) error {
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
-		// One after the other, because fn is not made to be called at once from many sides.
+		// One after the other, because fn is not made for concurrent calls.
 		turn := make(chan struct{}, 1)
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 			turn <- struct{}{}
@@ -249,7 +249,7 @@ func reply(v any, err error) redisconn.Reply {
 		return redisconn.Reply{}
 	}
 	if err != nil {
-		return redisconn.Reply{Err: converted(err)}
+		return redisconn.Reply{Err: convertError(err)}
 	}
 	if f, ok := v.(float64); ok { // RESP3 has doubles; no script of ours returns one
 		v = strconv.FormatFloat(f, 'g', -1, 64)
@@ -257,7 +257,7 @@ func reply(v any, err error) redisconn.Reply {
 	return redisconn.Reply{Value: v}
 }
 
-func converted(err error) error {
+func convertError(err error) error {
 	var answered redis.Error
 	if errors.As(err, &answered) {
 		return redisconn.ServerError(answered.Error())

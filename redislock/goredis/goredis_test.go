@@ -19,7 +19,7 @@ import (
 	"github.com/hasplock/hasp/redislock/goredis"
 )
 
-// As in redislock: nearly all of the time is waiting.
+// As in redislock: these tests wait most of the time.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -27,15 +27,15 @@ func TestMain(m *testing.M) {
 	drivertest.Main(m)
 }
 
-// owned closes the client with the backend. A program that shares its client would not; the
-// suite wants every backend to have one of its own, and none left behind.
+// owned closes the client with the backend. A program that shares its client does not; the suite
+// needs a separate client for every backend, and leaves none open.
 type owned struct {
-	whole
+	backendOfRedislock
 	client redis.UniversalClient
 }
 
-// whole is what a backend of redislock can do.
-type whole interface {
+// backendOfRedislock has the methods of redislock's backend.
+type backendOfRedislock interface {
 	driver.Backend
 	driver.Watcher
 	driver.Namer
@@ -43,7 +43,7 @@ type whole interface {
 	driver.Diagnoser
 }
 
-func (o owned) Close() error { return errors.Join(o.whole.Close(), o.client.Close()) }
+func (o owned) Close() error { return errors.Join(o.backendOfRedislock.Close(), o.client.Close()) }
 
 func backend(t testing.TB, client redis.UniversalClient, o *redislock.Options) driver.Backend {
 	t.Helper()
@@ -51,10 +51,10 @@ func backend(t testing.TB, client redis.UniversalClient, o *redislock.Options) d
 	if err != nil {
 		t.Fatal(err)
 	}
-	return owned{b.(whole), client}
+	return owned{b.(backendOfRedislock), client}
 }
 
-// shortTTL is as long as in redislock's own tests, for the same reason.
+// shortTTL is as long as in redislock's tests, for the same reason.
 const shortTTL = 2 * time.Second
 
 func TestConformanceSingle(t *testing.T) {
@@ -64,7 +64,7 @@ func TestConformanceSingle(t *testing.T) {
 		Open: func(t testing.TB) driver.Backend {
 			return backend(t, redis.NewClient(&redis.Options{Addr: server.Addr}), nil)
 		},
-		URL: server.URL(), // other processes use redislock's own client, on the same locks
+		URL: server.URL(), // other processes use redislock's client, on the same locks
 		TTL: shortTTL,
 	})
 }
@@ -85,8 +85,8 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-// S8: a request whose answer was lost is sent once, although go-redis was set to repeat. The
-// control is a request that it is free to repeat.
+// S8: a request whose answer is lost is sent once, although go-redis is set to repeat. The control
+// is a request that go-redis may repeat.
 func TestNoRetries(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	net := testkit.Proxy(t, server.Addr)
@@ -112,8 +112,7 @@ func TestNoRetries(t *testing.T) {
 		return out
 	}
 	do("CONFIG", "SET", "slowlog-log-slower-than", "0") // the slow log has all commands then
-	// ran counts the commands with an argument of the request: the session says other things
-	// meanwhile.
+	// ran counts the commands with an argument of the request: the session sends others, too.
 	ran := func(argument string, request func() error) int {
 		do("SLOWLOG", "RESET")
 		cut := net.Lose(faultnet.Down, 1, faultnet.Contains("hasp:{a}"))

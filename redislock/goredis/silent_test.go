@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// A node of a cluster that stands still costs the locks that it has, and no others, over this
-// client as over redislock's own.
+// A stopped node of a cluster costs the locks that it has, and no others, with this client as
+// with redislock's.
 func TestRenewalWithoutANode(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

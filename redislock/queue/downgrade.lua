@@ -1,9 +1,9 @@
 -- downgrade: ARGV id units
 --
--- Makes an entry that holds smaller, in its place and at its Seq, and grants whoever fits in
--- beside it: what leave does, with a part of the units. 0: it does not hold, or is gone. It
--- never makes an entry larger, so a request that is repeated or late changes nothing. The
--- first thing written is the entry: refused for want of memory, all of it is refused.
+-- Makes a held entry smaller, in its place and at its Seq, and grants the waiters that now fit
+-- beside it, as leave does with all units. 0: the entry does not hold, or is gone. The script
+-- never makes an entry larger, so a repeated or late request changes nothing. The entry is the
+-- first write: if the server refuses it because memory is full, the whole request is refused.
 if not load() then return 0 end
 local s, units, expiry, place, rest = parse(mine)
 if expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then return 0 end

@@ -1,23 +1,23 @@
--- enter: the arguments are named in first.lua
+-- enter: first.lua names the arguments
 --
--- mode "enter" makes the entry unless it is there, "try" only if it holds at once, and
--- "ask" never: that is for an entry that has been confirmed, which must not come back.
--- Answers: Seq of an entry that holds | wait Seq retry | busy people again | gone |
+-- Mode "enter" makes the entry unless it exists, "try" makes it only if it holds at once, and
+-- "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
+-- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | gone |
 -- mismatch capacity | other | foreign
 --
--- again is 1 if dead holders may be in the way, since not all of very many have been looked at:
--- whoever only tries has to ask again at once. Whoever waits is told by retry.
+-- again is 1 if expired holders may still block: of very many holders one call examines only
+-- some. A "try" then asks again at once; a waiter asks again after retry.
 local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if last and m[2] then
   local owner, expiry, taken, all, rest = parseOne(m[2])
-  if owner == id and expiry > now then -- asked again
-    lengthen(ARGV[10]) -- before HSET, for the reason given at forget
+  if owner == id and expiry > now then -- a repeated request
+    extendKey(ARGV[10]) -- before HSET: see deleteEntry
     putAlone(last)
     return last
   end
   if ARGV[1] == 'try' and owner ~= id and expiry > now and all == capacity and taken + units > all then
-    return { 'busy', rest } -- without spreading it, which would cost its holder a longer release
+    return { 'busy', rest } -- not converted to a queue: that would make the holder's release slower
   end
 end
 
@@ -29,26 +29,26 @@ end
 if mine then
   local s, u, expiry, place, rest = parse(mine)
   if expiry > now then
-    lengthen(ARGV[10]) -- before HSET, as above
+    extendKey(ARGV[10]) -- before HSET, as above
     redis.call('HSET', K, 'e:' .. id, pack(s, u, now + ttl, place, rest))
     if string.sub(place, 1, 1) == 'w' then
       purge()
       promote()
     elseif now + ttl < expiry then
-      nearer(now + ttl)
+      noteExpiry(now + ttl)
     end
     if dirty then save() end
     s, u, expiry, place = parse(redis.call('HGET', K, 'e:' .. id))
     if string.sub(place, 1, 1) == 'h' then return tonumber(s) end
     return { 'wait', tonumber(s), retry(place) }
   end
-  drop(id, mine)
+  removeEntry(id, mine)
   promote()
   save()
 end
 if ARGV[1] == 'ask' then return { 'gone' } end
 
-if cap and cap ~= capacity and not abandoned() then
+if cap and cap ~= capacity and not removeExpired() then
   if dirty then save() end
   return { 'mismatch', cap }
 end
@@ -73,7 +73,7 @@ if ARGV[1] == 'try' and not fits then
   if dirty then save() end
   local holder = redis.call('HGET', K, 'h:1')
   local _, _, _, _, rest = parse(holder and redis.call('HGET', K, 'e:' .. holder))
-  return { 'busy', rest or '', soon == sweeping and 1 or 0 }
+  return { 'busy', rest or '', nextExpiry == inSweep and 1 or 0 }
 end
 
 local pointer, place

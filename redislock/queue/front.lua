@@ -1,8 +1,8 @@
 -- front: ARGV limit
 --
--- The server's time, and of the hash what belongs to the first entries that live, at most limit.
--- Waiters behind them are not read, however many they are; holders are, all of them, because
--- their slots are in no order. It answers as list does, so that the same code sorts it out.
+-- Answers the server's time and the fields of the first live entries, at most limit of them. It
+-- does not read the waiters behind them. It reads all holders, because their slots are in no
+-- order. The answer has the form of list's, so that the same code parses both.
 local t = redis.call('TIME')
 local K, now, limit = KEYS[1], t[1] * 1000000 + t[2], tonumber(ARGV[1])
 local found = {}
@@ -20,7 +20,7 @@ local m = redis.call('HMGET', K, unpack(known))
 for i, field in ipairs(known) do give(field, m[i]) end
 if not m[1] and redis.call('EXISTS', K) == 1 then give('another', '') end -- not ours
 
--- look reads the entry in a place: nil if nobody is there who lives.
+-- look reads the entry at a place: nil if it is empty or the entry has expired.
 local function look(place)
   local id = redis.call('HGET', K, place)
   local text = id and redis.call('HGET', K, 'e:' .. id)

@@ -1,7 +1,7 @@
 -- last: ARGV id evict note
 --
--- The start of "leave", and all of it for a holder who stands alone. The answers are those
--- of leave.lua.
+-- The start of "leave", and all of it for a holder without other entries. The answers are
+-- those of leave.lua.
 local K, id = KEYS[1], ARGV[1]
 local one = redis.call('HGET', K, 'one')
 if one and ARGV[2] == '' then

@@ -1,2 +1,2 @@
--- names: for the script that goes through many names.
+-- names: the start of the script on many names.
 local K, id, now

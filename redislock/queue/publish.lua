@@ -1,7 +1,7 @@
 -- publish: ARGV id version value
 --
--- Replaces the value of an entry that holds. 0: it does not, or is gone. A newer version stays:
--- of two requests of one holder the first may arrive after the second, which has been confirmed.
+-- Replaces the value of a held entry. 0: it does not hold, or is gone. A newer version stays: of
+-- two requests of one holder the first may arrive after the second, which is already confirmed.
 if not load() then return 0 end
 local _, _, expiry, place = parse(mine)
 if expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then return 0 end

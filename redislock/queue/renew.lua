@@ -1,39 +1,39 @@
--- renew: KEYS of names, ARGV ttl keep, then for each name: how many, and the ids with
--- an "h" in front if their owner knows that they hold and a "w" if not.
+-- renew: KEYS of names, ARGV ttl keep, then for each name: the number of its ids, and the ids
+-- with an "h" in front if their owner knows that they hold and a "w" if not.
 --
--- Extends what is there and re-creates nothing. The answer has the news alone: the
--- entry's number, and 0 if it is gone, its Seq if it holds now, or minus the microseconds
--- after which its owner should ask.
+-- Extends the entries that exist and creates none. The answer has the changes only, as pairs:
+-- the entry's number, and 0 if it is gone, its Seq if it holds now, or minus the microseconds
+-- after which its owner asks.
 --
--- Waiters are renewed like holders, and each renewal looks at the front of its queue. A
--- lost message therefore delays for the time between two renewals and no longer.
+-- Waiters are renewed like holders, and each renewal examines the front of its queue. So a
+-- lost message delays a grant by at most the time between two renewals.
 local ttl, keep = tonumber(ARGV[1]), ARGV[2]
 local news, count, at = {}, 0, 3
 clock()
 
-local function tidings(what)
+local function report(what)
   news[#news + 1] = count
   news[#news + 1] = what
 end
 
--- extend: lengthen comes first for the reason given at forget: a holder must be able to renew
--- when memory is full, and HSET alone would be refused. alone is the Seq of one that nobody
--- stands beside.
-local lengthened, back -- of the name in turn: its key was, and the clock
+-- extend renews one entry and returns whether it exists, and the Seq of an entry that is the
+-- name's only one. extendKey comes first (see deleteEntry): a holder must be able to renew when
+-- memory is full, and HSET alone would be refused.
+local extended, clockBack -- of the current name: its key was extended; the clock was set back
 local function extend(member)
   local found = redis.pcall('HMGET', K, 'one', 'e:' .. member, 'hasp1')
   if found.err then return false end -- another type at the key: not ours any more
   if found[1] then
     local owner, expiry, units, capacity, rest = parseOne(found[1])
     if owner ~= member or expiry <= now then return false end
-    lengthen(keep)
+    extendKey(keep)
     redis.call('HSET', K, 'one', member .. ' ' .. number(now + ttl) .. ' ' .. units .. ' ' .. capacity .. ' ' .. rest)
     return true, tonumber(found[3])
   end
   local s, units, expiry, place, rest = parse(found[2])
   if expiry <= now then return false end
-  if not lengthened then lengthen(keep) end
-  lengthened, back = true, back or now + ttl < expiry
+  if not extended then extendKey(keep) end
+  extended, clockBack = true, clockBack or now + ttl < expiry
   redis.call('HSET', K, 'e:' .. member, pack(s, units, now + ttl, place, rest))
   return true
 end
@@ -48,7 +48,7 @@ local function advance(waiting)
     local s, _, _, place = parse(redis.call('HGET', K, 'e:' .. w.id))
     local what = string.sub(place, 1, 1) == 'h' and tonumber(s) or -retry(place)
     count = w.count
-    if what ~= 0 then tidings(what) end
+    if what ~= 0 then report(what) end
   end
   count = all
 end
@@ -56,21 +56,21 @@ end
 for k = 1, #KEYS do
   K = KEYS[k]
   local waiting, last = {}, at + tonumber(ARGV[at])
-  lengthened, back = false, false
+  extended, clockBack = false, false
   for j = at + 1, last do
     count = count + 1
     local member = string.sub(ARGV[j], 2)
     local there, alone = extend(member)
     if not there then
-      tidings(0)
+      report(0)
     elseif alone and string.sub(ARGV[j], 1, 1) == 'w' then
-      tidings(alone) -- the answer to its request is under way; advance would spread it
+      report(alone) -- the answer to its request is under way; advance would convert it to a queue
     elseif string.sub(ARGV[j], 1, 1) == 'w' then
       waiting[#waiting + 1] = { count = count, id = member }
     end
   end
-  if back and load() then
-    nearer(now + ttl)
+  if clockBack and load() then
+    noteExpiry(now + ttl)
     save()
   end
   if #waiting > 0 then advance(waiting) end

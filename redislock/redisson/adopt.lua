@@ -1,7 +1,7 @@
--- adopt: ARGV me ttl old seq keep people forget
+-- adopt: ARGV me ttl old seq keep owner forget
 --
--- As setnx/adopt.lua: the field of the holder whose ID is noted as old becomes me. The new
--- field is there before the old one goes, so that the hash is never empty, and never free.
+-- As setnx/adopt.lua: the field of the holder whose stored ID is old becomes me. The new field
+-- is written before the old one is deleted: an empty hash would be a free lock.
 local me, ttl = ARGV[1], ARGV[2]
 if redis.call('HEXISTS', lock, me) == 0 then
   local last = ARGV[5] ~= '0' and redis.call('GET', counter)

@@ -1,8 +1,8 @@
--- take: ARGV me ttl keep people forget
+-- take: ARGV me ttl keep owner forget
 --
 -- Redisson's RLock: a hash with one field, its holder, and the number of times it was
--- taken. Ours is taken once, however often an unanswered request is repeated.
--- Who that is stands in a key beside it: Redisson's own has no room for it.
+-- taken. Ours is taken once, however often an unanswered request is repeated. A second key has
+-- the holder's ID and owner: Redisson's key has no room for them.
 -- Answers: 1 token | 0 milliseconds-left holder
 local me, ttl = ARGV[1], ARGV[2]
 local mine = redis.call('HEXISTS', lock, me) == 1

@@ -1,4 +1,4 @@
--- who returns what is known of the holder, at least its field.
+-- who returns the ID and owner of the holder if they are stored, else its field.
 local function who()
   local holder = redis.call('HKEYS', lock)[1]
   local noted = holder and redis.call('GET', KEYS[3]) or ''

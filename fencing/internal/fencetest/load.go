@@ -50,7 +50,7 @@ func Load(t *testing.T, open Opener, fencedTarget, unfencedTarget string) {
 		l := newLoad(t, open, fencedTarget)
 		l.advance, l.write = l.resource.Advance, l.resource.Write
 		l.run(func() bool { return len(l.acks) >= ops })
-		if wrong := l.judge(); wrong != "" {
+		if wrong := l.check(); wrong != "" {
 			t.Error(wrong)
 		}
 		if l.refused == 0 {
@@ -69,7 +69,7 @@ func Load(t *testing.T, open Opener, fencedTarget, unfencedTarget string) {
 		}
 		// Corruption cannot be undone, so the run ends at the first.
 		l.run(func() bool { return l.outOfOrder || len(l.acks) >= 100_000 })
-		if wrong := l.judge(); wrong == "" {
+		if wrong := l.check(); wrong == "" {
 			t.Error("control: nothing was lost without the fence: this test would not notice one that does nothing")
 		}
 	})
@@ -211,11 +211,11 @@ func (l *load) acknowledge(a ack) {
 	l.seen[a.value] = true
 }
 
-// judge says what is wrong with the acknowledged writes, or "". Every write is one more than its
+// check says what is wrong with the acknowledged writes, or "". Every write is one more than its
 // writer had read, so without a loss the values are 1, 2, 3 ... and the last is in the cell; and in
 // the order of the values, which is that in which they were applied, no token is smaller than one
 // before it.
-func (l *load) judge() string {
+func (l *load) check() string {
 	text, err := l.resource.Read(context.Background(), counter)
 	if err != nil {
 		return err.Error()

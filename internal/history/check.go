@@ -10,7 +10,7 @@ import (
 
 // Violation is an event that no correct lock allows.
 type Violation struct {
-	Judge string      // the judge that found it
+	Check string      // the check that found it
 	Name  string      // of the lock
 	Text  string      // what is wrong
 	Ops   []Operation // the operations involved
@@ -19,34 +19,34 @@ type Violation struct {
 
 func (v Violation) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %q: %s", v.Judge, v.Name, v.Text)
+	fmt.Fprintf(&b, "%s: %q: %s", v.Check, v.Name, v.Text)
 	for i := range v.Ops {
 		fmt.Fprintf(&b, "\n\t%s", v.Ops[i].describe(v.zero))
 	}
 	return b.String()
 }
 
-// court makes the violations of one judge about one lock.
-type court struct {
-	judge, name string
+// checkRun collects the violations that one check finds in one lock's record.
+type checkRun struct {
+	check, name string
 	zero        Time
 	found       []Violation
 }
 
-func (c *court) accuse(ops []*Operation, format string, args ...any) {
-	v := Violation{Judge: c.judge, Name: c.name, Text: fmt.Sprintf(format, args...), zero: c.zero}
+func (c *checkRun) report(ops []*Operation, format string, args ...any) {
+	v := Violation{Check: c.check, Name: c.name, Text: fmt.Sprintf(format, args...), zero: c.zero}
 	for _, o := range ops {
 		v.Ops = append(v.Ops, *o)
 	}
 	c.found = append(c.found, v)
 }
 
-// eachName runs one judge over every lock of a history.
-func eachName(h History, judge string, f func(c *court, ops []*Operation)) (all []Violation) {
+// eachName runs one check over every lock of a history.
+func eachName(h History, check string, f func(c *checkRun, ops []*Operation)) (all []Violation) {
 	names, byName := h.byName()
 	for _, name := range names {
 		ops := byName[name]
-		c := &court{judge: judge, name: name, zero: start(ops)}
+		c := &checkRun{check: check, name: name, zero: start(ops)}
 		f(c, ops)
 		all = append(all, c.found...)
 	}
@@ -74,8 +74,8 @@ type Options struct {
 	Limit time.Duration
 }
 
-// Judge runs every judge that the options require.
-func Judge(h History, o Options) []Violation {
+// Check runs every check that the options require.
+func Check(h History, o Options) []Violation {
 	all := append(Exclusion(h), Beliefs(h)...)
 	if o.Fencing {
 		all = append(all, Tokens(h)...)
@@ -96,7 +96,7 @@ func Judge(h History, o Options) []Violation {
 // shown is how many violations Require prints; the file has the whole history.
 const shown = 10
 
-// Require fails the test if the history has no operation that was granted or if a judge
+// Require fails the test if the history has no operation that was granted or if a check
 // finds a violation. It then saves the history to a file that stays, and says where.
 func Require(tb testing.TB, h History, o Options) {
 	tb.Helper()
@@ -107,9 +107,9 @@ func Require(tb testing.TB, h History, o Options) {
 		}
 	}
 	if grants == 0 {
-		tb.Errorf("none of %d operations was granted: there is nothing to judge", len(h))
+		tb.Errorf("none of %d operations was granted: there is nothing to check", len(h))
 	}
-	found := Judge(h, o)
+	found := Check(h, o)
 	if len(found) == 0 {
 		return
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// Adopt takes over the key of another session, which holds our value from then on: its
-// renewals and its Leave compare theirs, and find that they have nothing. Other libraries see
-// a lock that stays held. It is a whole TTL from now that the key has left, as for one that
-// is taken; should the request arrive when we have given up, nobody renews it.
+// Adopt takes over the key of another session. From then on the key has our value: the other
+// session's renewals and its Leave compare with theirs, and find that they hold nothing. Other
+// libraries see a lock that stays held. The key gets a whole TTL from now, as when it is taken;
+// if the request arrives after we have given up, no client renews it.
 //
-// A token where there is a counter, or none where there is none: else the exporter uses
-// another fence than we, and his token would say nothing here.
-func (t *attempt) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+// A lease must have a token if this session keeps counters, and none if it does not: otherwise
+// the exporter has another setting for fence, and its token means nothing here.
+func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -32,10 +32,10 @@ func (t *attempt) Adopt(ctx context.Context, id string, seq uint64) (driver.Verd
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, noted(t)...)
+	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, holderArgs(t)...)
 	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: keys, Args: args}, o.Replicas)
 	if reply.Err != nil {
-		return driver.Verdict{}, identify(ctx, s.store.conn, keys[0], wrongType(r.Name, reply.Err))
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, keys[0], wrongType(r.Name, reply.Err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

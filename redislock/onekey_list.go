@@ -13,15 +13,15 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// peek reads the holder of a lock, whatever wrote it: the entry, and how it calls itself at
-// the key. me is empty if nobody holds.
-func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driver.Entry, me string, err error) {
+// holder reads the holder of a lock, hasp's or a foreign one: its entry, and me, its value or
+// field at the key. me is empty if the lock is free.
+func (a *oneKey) holder(ctx context.Context, name string) (keys []string, e driver.Entry, me string, err error) {
 	if keys, err = a.keys(name); err != nil {
 		return nil, e, "", err
 	}
 	r := read(ctx, a.conn, a.dialect.peek, redisconn.Call{Keys: keys})
 	if r.Err != nil {
-		return nil, e, "", identify(ctx, a.conn, keys[0], wrongType(name, r.Err))
+		return nil, e, "", describeForeign(ctx, a.conn, keys[0], wrongType(name, r.Err))
 	}
 	parts, _ := r.Value.([]any)
 	if len(parts) < 2 {
@@ -47,20 +47,20 @@ func (a *attempts) peek(ctx context.Context, name string) (keys []string, e driv
 	return keys, e, me, nil
 }
 
-// List shows the holder. Who waits is nowhere to be seen.
-func (a *attempts) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	_, e, me, err := a.peek(ctx, name)
+// List shows the holder. The store does not know all waiters.
+func (a *oneKey) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	_, e, me, err := a.holder(ctx, name)
 	if err != nil || me == "" {
 		return nil, err
 	}
 	return []driver.Entry{e}, nil
 }
 
-// Evict takes the lock from its holder, also from one of another library, whom nobody
-// tells. It is the holder's own release, so that it takes nothing from a later one, and
-// wakes who waits.
-func (a *attempts) Evict(ctx context.Context, name, id string) error {
-	keys, e, me, err := a.peek(ctx, name)
+// Evict takes the lock from its holder, also from one of another library, which is not notified.
+// It makes the holder's release, so that it takes nothing from a later holder, and wakes a
+// waiter.
+func (a *oneKey) Evict(ctx context.Context, name, id string) error {
+	keys, e, me, err := a.holder(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -74,10 +74,10 @@ func (a *attempts) Evict(ctx context.Context, name, id string) error {
 	return wrongType(name, r.Err)
 }
 
-// Names goes by the counters: a lock of another library looks like any other key, and only
-// those that hasp has taken within the retention have one. Whoever holds such a name now may
-// be anybody.
-func (a *attempts) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+// Names reads the counters: a lock of another library looks like any other key, and only the
+// names that hasp has taken within the retention have a counter. The present holder of such a
+// name may be a foreign client.
+func (a *oneKey) Names(ctx context.Context, prefix string, yield func(string) bool) error {
 	if a.opts.NoFence {
 		return fmt.Errorf("%w: with fence=off nothing tells a lock from another key", driver.ErrUnsupported)
 	}
@@ -87,15 +87,15 @@ func (a *attempts) Names(ctx context.Context, prefix string, yield func(string) 
 		if !ours || !strings.HasPrefix(name, prefix) || name == "" || !utf8.ValidString(name) {
 			return true, nil
 		}
-		_, _, me, err := a.peek(ctx, name)
+		_, _, me, err := a.holder(ctx, name)
 		if err != nil || me == "" {
-			return true, ctx.Err() // what is not a lock any more is no error of the listing
+			return true, ctx.Err() // a key that is no lock any more is no error of the listing
 		}
 		return yield(name), nil
 	})
 }
 
 var (
-	_ driver.Namer   = (*attempts)(nil)
-	_ driver.Evicter = (*attempts)(nil)
+	_ driver.Namer   = (*oneKey)(nil)
+	_ driver.Evicter = (*oneKey)(nil)
 )

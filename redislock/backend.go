@@ -14,26 +14,26 @@ import (
 //go:embed queue/*.lua redisson/*.lua
 var luaFiles embed.FS
 
-// lua reads a file of scripts. Each script is a beginning that reads what it needs, the
-// common functions, and its own part.
+// lua reads a file of a script. Each script has three parts: a start that reads the arguments,
+// the common functions, and the script itself.
 func lua(name string) string {
 	b, err := luaFiles.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // embedded: a mistake in this list
+		panic(err) // embedded: one of the names below is wrong
 	}
 	return string(b)
 }
 
 var (
-	enterScript   = redisconn.NewScript(lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
-	leaveScript   = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
-	renewScript   = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
-	publishScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
-	shrinkScript  = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
-	adoptScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
-	listScript    = redisconn.NewScript(lua("queue/list"))
-	frontScript   = redisconn.NewScript(lua("queue/front"))
-	watchScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
+	enterScript     = redisconn.NewScript(lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
+	leaveScript     = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
+	renewScript     = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
+	publishScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
+	downgradeScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
+	adoptScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
+	listScript      = redisconn.NewScript(lua("queue/list"))
+	frontScript     = redisconn.NewScript(lua("queue/front"))
+	watchScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
 
 // queue is strategy=queue.
@@ -49,7 +49,7 @@ func newQueue(conn redisconn.Conn, o Options) *queue {
 
 func (q *queue) String() string { return q.conn.String() }
 
-// minTTL leaves room for two renewals on a slow network beside the least margin.
+// minTTL leaves time for two renewals on a slow network besides the least margin.
 const minTTL = 200 * time.Millisecond
 
 func (q *queue) Traits() driver.Traits {
@@ -59,8 +59,8 @@ func (q *queue) Traits() driver.Traits {
 	}
 }
 
-// Open subscribes to the session's own channel: one subscription, whatever it will wait
-// for. The entries carry their own expiry, so nothing else is at the store.
+// Open subscribes to the session's channel: one subscription for all names. Each entry has its
+// own expiry, so the store has no other state of a session.
 func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -70,7 +70,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		return nil, 0, err
 	}
 	s := newSession(q, o, keep)
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.lookUp}
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.renewWaiters}
 	if err := l.Start(ctx, s.Done); err != nil {
 		s.End()
 		return nil, 0, err
@@ -84,19 +84,19 @@ func (q *queue) Close() error {
 	return nil
 }
 
-// mostEncoded bounds the name's part of a key: longer names are hashed.
-const mostEncoded = 255
+// maxEncoded bounds the name's part of a key: longer names are hashed.
+const maxEncoded = 255
 
-// key puts the name into a hash tag, so that whatever belongs to it lives in one slot of a
-// cluster. EncodeName lets no brace through, so a name cannot choose its slot.
+// key puts the name into a hash tag, so that a name's key and channel belong to one slot of a
+// cluster. EncodeName encodes braces, so a name cannot choose its slot.
 func (q *queue) key(name string) string {
-	encoded, _ := driver.EncodeName(name, mostEncoded)
+	encoded, _ := driver.EncodeName(name, maxEncoded)
 	return q.opts.Prefix + "{" + encoded + "}"
 }
 
-// fullName is what must be stored beside a key that does not say it.
+// fullName is the name to store beside a key from which it cannot be decoded.
 func (q *queue) fullName(name string) string {
-	if _, reversible := driver.EncodeName(name, mostEncoded); reversible {
+	if _, reversible := driver.EncodeName(name, maxEncoded); reversible {
 		return ""
 	}
 	return name
@@ -112,13 +112,13 @@ func (q *queue) leaveCall(key, id string) redisconn.Call {
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
 	r := q.conn.Eval(ctx, leaveScript, c, 0)
 	if redisconn.Answered(r.Err) == "WRONGTYPE" {
-		return false, nil // somebody has overwritten the key, and our entry with it
+		return false, nil // another program has overwritten the key, and our entry with it
 	}
 	return r.Value == int64(1), r.Err
 }
 
-// answer reads what the entering script says. again: it is busy, but dead holders may be in the
-// way; to be asked again at once.
+// answer reads the answer of enterScript. again: the lock is busy, but expired holders may still
+// block; ask again at once.
 func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again bool, err error) {
 	if reply.Err != nil {
 		return a, false, wrongType(r.Name, reply.Err)
@@ -148,7 +148,7 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 	case "other":
 		return a, false, fmt.Errorf("%w: another name has the same hash", driver.ErrMismatch)
 	case "foreign":
-		return a, false, foreign(r.Name)
+		return a, false, errForeign(r.Name)
 	}
 	return a, false, fmt.Errorf("unexpected answer %v", reply.Value)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/hasplock/hasp/internal/setnx"
 )
 
-// foreignError is the error for a key that somebody else uses, or we by another strategy.
+// foreignError is the error for a key that another program or another strategy of hasp uses.
 type foreignError struct {
 	name, key    string
-	what, shared string // as setnx.Describe says it; "" if nobody has looked
+	what, shared string // the results of setnx.Describe; "" before it was asked
 }
 
 func (e *foreignError) Error() string {
@@ -33,33 +33,33 @@ func (e *foreignError) Error() string {
 // Unwrap returns driver.ErrMismatch.
 func (e *foreignError) Unwrap() error { return driver.ErrMismatch }
 
-func foreign(name string) error { return &foreignError{name: name} }
+func errForeign(name string) error { return &foreignError{name: name} }
 
 func wrongType(name string, err error) error {
 	if redisconn.Answered(err) == "WRONGTYPE" {
-		return foreign(name)
+		return errForeign(name)
 	}
 	return redisconn.Refusal(err)
 }
 
-// identify names the other client in an error about its key, which takes one request more.
-// What it finds is for people: the key may have changed since, or be out of reach, and then
-// the error stays as it is.
-func identify(ctx context.Context, conn redisconn.Conn, key string, err error) error {
+// describeForeign names the foreign client in an error about its key, at the price of one more
+// request. The text is for people: if the key has changed since, or is out of reach, the error
+// stays as it is.
+func describeForeign(ctx context.Context, conn redisconn.Conn, key string, err error) error {
 	var f *foreignError
 	if !errors.As(err, &f) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, identifyBound)
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	what, shared := setnx.Describe(conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0).Value)
 	return &foreignError{name: f.name, key: key, what: what, shared: shared}
 }
 
-// identifyBound is short: the request that failed was answered a moment ago.
-const identifyBound = time.Second
+// describeTimeout is short: the server answered the failed request a moment ago.
+const describeTimeout = time.Second
 
-// redissonHolder is how Redisson's RLock calls a holder, UUID:THREAD. Another hash, such as
-// that of its read-write lock or of our own queue, holds no RLock: it would be waited for in
-// vain.
+// redissonHolder is the form of a holder of Redisson's RLock, UUID:THREAD. Another hash, such as
+// that of its read-write lock or of hasp's queue, is no RLock: no release would ever end a wait
+// for it.
 var redissonHolder = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`)

@@ -22,37 +22,37 @@ const (
 	callClose     call = "Close"
 )
 
-// tap stands between the core and a driver. Calls pass through it to the real store and back; a
+// interceptor is between the core and a driver. Calls pass through it to the real store and back; a
 // test may count them, falsify answers, and withhold both directions like a broken network.
 //
 // It hides the driver's optional interfaces except Publisher; tests of those use a plain
 // client.
-type tap struct {
+type interceptor struct {
 	driver.Backend
-	store   line         // Open
-	touched atomic.Int64 // how often a test has interfered with the calls
+	store        link         // Open
+	disturbances atomic.Int64 // how often a test has interfered with the calls
 
 	mu       sync.Mutex
-	sessions []*tapSession
+	sessions []*interceptedSession
 	before   func(call) error              // instead of the call, if it returns an error
 	after    func(c call, err error) error // replaces the answer of the store
 	calls    map[call]int
 }
 
-func newTap(b driver.Backend) *tap {
-	return &tap{Backend: b, calls: map[call]int{}}
+func newInterceptor(b driver.Backend) *interceptor {
+	return &interceptor{Backend: b, calls: map[call]int{}}
 }
 
 // spoil sets what happens before and after each call; nil for nothing.
-func (p *tap) spoil(before func(call) error, after func(call, error) error) {
+func (p *interceptor) spoil(before func(call) error, after func(call, error) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before, p.after = before, after
-	p.touched.Add(1)
+	p.disturbances.Add(1)
 }
 
 // count returns how often the calls have come back from the driver so far.
-func (p *tap) count(calls ...call) int {
+func (p *interceptor) count(calls ...call) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -63,8 +63,8 @@ func (p *tap) count(calls ...call) int {
 }
 
 // cut withholds every request and every answer from now on.
-func (p *tap) cut() {
-	p.touched.Add(1)
+func (p *interceptor) cut() {
+	p.disturbances.Add(1)
 	p.store.cut()
 	for _, s := range p.opened() {
 		s.cut()
@@ -72,8 +72,8 @@ func (p *tap) cut() {
 }
 
 // heal delivers again, including everything withheld: late answers are part of the test.
-func (p *tap) heal() {
-	p.touched.Add(1)
+func (p *interceptor) heal() {
+	p.disturbances.Add(1)
 	p.store.heal()
 	for _, s := range p.opened() {
 		s.heal()
@@ -82,16 +82,16 @@ func (p *tap) heal() {
 
 // healStore lets new sessions be opened while earlier ones stay cut off, so that their entries stay
 // in the store until the store removes them.
-func (p *tap) healStore() { p.store.heal() }
+func (p *interceptor) healStore() { p.store.heal() }
 
-func (p *tap) opened() []*tapSession {
+func (p *interceptor) opened() []*interceptedSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sessions
 }
 
-// through makes one call over a line.
-func (p *tap) through(ctx context.Context, l *line, c call, fn func() error) error {
+// through makes one call over a link.
+func (p *interceptor) through(ctx context.Context, l *link, c call, fn func() error) error {
 	if err := l.pass(ctx); err != nil {
 		return err
 	}
@@ -117,13 +117,13 @@ func (p *tap) through(ctx context.Context, l *line, c call, fn func() error) err
 	return err
 }
 
-// line is a connection that can be cut. The zero value works.
-type line struct {
+// link is a connection that can be cut. The zero value works.
+type link struct {
 	mu     sync.Mutex
 	broken chan struct{} // non-nil while cut, closed when healed
 }
 
-func (l *line) cut() {
+func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken == nil {
@@ -131,7 +131,7 @@ func (l *line) cut() {
 	}
 }
 
-func (l *line) heal() {
+func (l *link) heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken != nil {
@@ -140,8 +140,8 @@ func (l *line) heal() {
 	}
 }
 
-// pass returns when the line is whole, or with the error of ctx.
-func (l *line) pass(ctx context.Context) error {
+// pass returns when the link is connected, or with the error of ctx.
+func (l *link) pass(ctx context.Context) error {
 	l.mu.Lock()
 	broken := l.broken
 	l.mu.Unlock()
@@ -156,18 +156,18 @@ func (l *line) pass(ctx context.Context) error {
 	}
 }
 
-func (l *line) whole() bool {
+func (l *link) connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.broken == nil
 }
 
-// Open opens a session on a separate line.
-func (p *tap) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	s := &tapSession{tap: p}
+// Open opens a session on a separate link.
+func (p *interceptor) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s := &interceptedSession{interceptor: p}
 	gone := o.Gone
 	o.Gone = func(id string, err error) {
-		if s.whole() { // else the message is lost, as a network would lose it
+		if s.connected() { // otherwise the message is lost, as in a network
 			gone(id, err)
 		}
 	}
@@ -188,40 +188,40 @@ func (p *tap) Open(ctx context.Context, o driver.SessionOptions) (driver.Session
 	return s, granted, nil
 }
 
-type tapSession struct {
+type interceptedSession struct {
 	driver.Session
-	line
-	tap *tap
+	link
+	interceptor *interceptor
 }
 
-func (s *tapSession) KeepAlive(ctx context.Context) (granted time.Duration, err error) {
-	err = s.tap.through(ctx, &s.line, callKeepAlive, func() (err error) {
+func (s *interceptedSession) KeepAlive(ctx context.Context) (granted time.Duration, err error) {
+	err = s.interceptor.through(ctx, &s.link, callKeepAlive, func() (err error) {
 		granted, err = s.Session.KeepAlive(ctx)
 		return err
 	})
 	return granted, err
 }
 
-func (s *tapSession) Close(ctx context.Context) error {
-	return s.tap.through(ctx, &s.line, callClose, func() error { return s.Session.Close(ctx) })
+func (s *interceptedSession) Close(ctx context.Context) error {
+	return s.interceptor.through(ctx, &s.link, callClose, func() error { return s.Session.Close(ctx) })
 }
 
-func (s *tapSession) Ticket(r driver.Request) driver.Ticket {
-	t := tapTicket{Ticket: s.Session.Ticket(r), session: s}
+func (s *interceptedSession) Ticket(r driver.Request) driver.Ticket {
+	t := interceptedTicket{Ticket: s.Session.Ticket(r), session: s}
 	if p, ok := t.Ticket.(driver.Publisher); ok {
-		return &tapPublisher{t, p}
+		return &interceptedPublisher{t, p}
 	}
 	return &t
 }
 
-type tapTicket struct {
+type interceptedTicket struct {
 	driver.Ticket
-	session *tapSession
+	session *interceptedSession
 }
 
-func (t *tapTicket) verdict(ctx context.Context, c call, fn func(context.Context) (driver.Verdict, error)) (driver.Verdict, error) {
+func (t *interceptedTicket) verdict(ctx context.Context, c call, fn func(context.Context) (driver.Verdict, error)) (driver.Verdict, error) {
 	var v driver.Verdict
-	err := t.session.tap.through(ctx, &t.session.line, c, func() (err error) {
+	err := t.session.interceptor.through(ctx, &t.session.link, c, func() (err error) {
 		v, err = fn(ctx)
 		return err
 	})
@@ -231,25 +231,25 @@ func (t *tapTicket) verdict(ctx context.Context, c call, fn func(context.Context
 	return v, nil
 }
 
-func (t *tapTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+func (t *interceptedTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return t.verdict(ctx, callEnqueue, t.Ticket.Enqueue)
 }
 
-func (t *tapTicket) Wait(ctx context.Context) (driver.Verdict, error) {
+func (t *interceptedTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.verdict(ctx, callWait, t.Ticket.Wait)
 }
 
-func (t *tapTicket) Leave(ctx context.Context) error {
-	return t.session.tap.through(ctx, &t.session.line, callLeave, func() error { return t.Ticket.Leave(ctx) })
+func (t *interceptedTicket) Leave(ctx context.Context) error {
+	return t.session.interceptor.through(ctx, &t.session.link, callLeave, func() error { return t.Ticket.Leave(ctx) })
 }
 
-type tapPublisher struct {
-	tapTicket
+type interceptedPublisher struct {
+	interceptedTicket
 	publisher driver.Publisher
 }
 
-func (t *tapPublisher) Publish(ctx context.Context, value []byte) error {
-	return t.session.tap.through(ctx, &t.session.line, callPublish, func() error { return t.publisher.Publish(ctx, value) })
+func (t *interceptedPublisher) Publish(ctx context.Context, value []byte) error {
+	return t.session.interceptor.through(ctx, &t.session.link, callPublish, func() error { return t.publisher.Publish(ctx, value) })
 }
 
 // losing returns a function that replaces the first few successful answers of a call by

@@ -11,33 +11,33 @@ import (
 	"github.com/hasplock/hasp/internal/redisconn"
 )
 
-// KeepAlive extends what we hold or may hold, first what was extended longest ago; as renew
-// does. Waiters have nothing in the store that a renewal would keep.
-func (s *attemptSession) KeepAlive(ctx context.Context) (time.Duration, error) {
+// KeepAlive extends the keys that we hold or may hold, beginning with those that were extended
+// longest ago, as renew does. Waiters have nothing in the store that needs a renewal.
+func (s *oneKeySession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.store.identity.remind(s.opts.TTL)
+	s.store.identity.restore(s.opts.TTL)
 	began := time.Now()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return 0, errSessionClosed
 	}
-	var all []*attempt
+	var all []*oneKeyTicket
 	for _, t := range s.tickets {
 		if t.sent {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(a, b *attempt) int { return a.renewed.Compare(b.renewed) })
+	slices.SortFunc(all, func(a, b *oneKeyTicket) int { return a.renewed.Compare(b.renewed) })
 	s.mu.Unlock()
 	if len(all) == 0 {
 		return s.opts.TTL, nil
 	}
-	sw := inSlices(ctx, s.store.conn, all, func(t *attempt) string { return t.keys[0] }, s.extendSlice)
+	sw := renewInSlices(ctx, s.store.conn, all, func(t *oneKeyTicket) string { return t.keys[0] }, s.renewSlice)
 
-	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, Apart: sw.apart}
+	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, ServerFailed: sw.serverFailed}
 	s.mu.Lock()
 	for _, t := range all {
 		if s.tickets[t.request.ID] != t || !t.sent {
@@ -52,19 +52,19 @@ func (s *attemptSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	return tally.Answer(ctx)
 }
 
-// heldKey is what was known of a ticket when its renewal was sent.
-type heldKey struct {
-	*attempt
+// sentKey is a ticket, and what was known of it when its renewal was sent.
+type sentKey struct {
+	*oneKeyTicket
 	confirmed bool
 }
 
-// extendSlice makes the calls for one slice: one, or in a cluster one for each key.
-func (s *attemptSession) extendSlice(ctx context.Context, slice []*attempt) error {
+// renewSlice makes the calls for one slice: one, or in a cluster one for each key.
+func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) error {
 	most := sliceEntries
 	if s.store.conn.Topology() == redisconn.Cluster {
 		most = 1
 	}
-	var keys []heldKey
+	var keys []sentKey
 	var calls []redisconn.Call
 	s.mu.Lock()
 	for _, t := range slice {
@@ -77,7 +77,7 @@ func (s *attemptSession) extendSlice(ctx context.Context, slice []*attempt) erro
 		c := &calls[len(calls)-1]
 		c.Keys = append(c.Keys, t.keys[0])
 		c.Args = append(c.Args, s.store.dialect.me(t))
-		keys = append(keys, heldKey{t, t.held})
+		keys = append(keys, sentKey{t, t.held})
 	}
 	s.mu.Unlock()
 	if len(calls) == 0 {
@@ -87,18 +87,18 @@ func (s *attemptSession) extendSlice(ctx context.Context, slice []*attempt) erro
 	var failed error
 	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.extend, calls) {
 		if r.Err == nil {
-			s.extended(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)
+			s.applyRenewal(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)
 		} else if failed == nil || redisconn.Answered(failed) != "" {
-			failed = r.Err // one without an answer says more: see inSlices
+			failed = r.Err // a missing answer takes precedence: see renewInSlices
 		}
 	}
 	return failed
 }
 
-// extended reads an answer: the numbers of the keys that are not ours. If we had no answer yet
-// when the renewal was sent, the request may not have arrived, and brings a whole TTL when it
-// does.
-func (s *attemptSession) extended(keys []heldKey, reply any, sent time.Time) {
+// applyRenewal reads an answer: the numbers of the keys that are not ours. If a request was
+// still unanswered when the renewal was sent, it may not have arrived yet, and gives its key a
+// whole TTL when it does.
+func (s *oneKeySession) applyRenewal(keys []sentKey, reply any, sent time.Time) {
 	var gone []string
 	s.mu.Lock()
 	for _, k := range keys {
@@ -113,12 +113,12 @@ func (s *attemptSession) extended(keys []heldKey, reply any, sent time.Time) {
 			continue
 		}
 		k := keys[at-1]
-		if !k.confirmed || k.left || s.tickets[k.request.ID] != k.attempt {
+		if !k.confirmed || k.left || s.tickets[k.request.ID] != k.oneKeyTicket {
 			continue
 		}
 		k.gone, k.sent = true, false
 		delete(s.tickets, k.request.ID)
-		k.bell.Notify()
+		k.signal.Notify()
 		gone = append(gone, k.request.ID)
 	}
 	s.mu.Unlock()

@@ -72,7 +72,7 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 	}
 	if err != nil {
 		r.stranded = r.stranded || !errors.Is(err, hasp.ErrBusy) // it may have been too late to take its request back
-		r.judgeRefusalLocked(a, err)
+		r.checkRefusalLocked(a, err)
 		return
 	}
 	h.acquisition = a
@@ -106,7 +106,7 @@ func (r *run) registerLocked(h *hold) {
 		}
 	}
 	for i := range h.claims {
-		r.judgeGrantLocked(h, i)
+		r.checkGrantLocked(h, i)
 	}
 	again := h.step.Opts.Reentrant && h.within != nil
 	for _, id := range h.ids {
@@ -136,7 +136,7 @@ func (r *run) leaseOf(leases []*hasp.Lease, c claim) (*hasp.Lease, *machine) {
 // judgeGrantLocked checks S1, S2, S4 and MinHold for a new grant: the present holds, and those that
 // must still be kept free, must leave room for it. It asks the others whether they hold before it
 // asks this one, so that all held at one moment if all say yes.
-func (r *run) judgeGrantLocked(h *hold, i int) {
+func (r *run) checkGrantLocked(h *hold, i int) {
 	c := h.claims[i]
 	stale := h.forgotten || r.evicted[h.ids[i]]     // the store has removed it, and will report that
 	units := map[string]int64{h.ids[i]: h.units[i]} // by entry: leases of one entry share its units
@@ -146,7 +146,7 @@ func (r *run) judgeGrantLocked(h *hold, i int) {
 			if oc.store != c.store || oc.name != c.name {
 				continue
 			}
-			r.judgeTokenLocked(h, i, o, j)
+			r.checkTokenLocked(h, i, o, j)
 			why := r.keeps(o, j, h.ids[i] == o.ids[j])
 			if why == "" {
 				continue
@@ -205,7 +205,7 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 
 // judgeLosses requires a reason for each reported loss: without a fault, and before trust has
 // ended, only an operator removes an entry.
-func (r *run) judgeLosses() {
+func (r *run) checkLosses() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range r.holds {
@@ -241,7 +241,7 @@ func (m *machine) margin() time.Duration {
 
 // judgeTokenLocked checks S2 for two grants: the one that was granted before the other was
 // requested, or excludes it, has the smaller token. An import is the grant that was exported.
-func (r *run) judgeTokenLocked(h *hold, i int, o *hold, j int) {
+func (r *run) checkTokenLocked(h *hold, i int, o *hold, j int) {
 	if !r.traits.Fencing {
 		return
 	}
@@ -283,7 +283,7 @@ func (r *run) grant(id string) string {
 
 // judgeRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all
 // are allowed.
-func (r *run) judgeRefusalLocked(a *acquisition, err error) {
+func (r *run) checkRefusalLocked(a *acquisition, err error) {
 	allowed := r.faulty || a.machine.closed || r.ctx.Err() != nil ||
 		errors.Is(err, hasp.ErrBusy) && (a.step.Do == TryLock || a.step.Do == TryRLock || a.step.Do == TryAcquire) ||
 		errors.Is(err, context.DeadlineExceeded) && (a.step.Time > 0 || a.step.Opts.Within) ||

@@ -27,8 +27,8 @@ const (
 	triesPerHost = 200
 )
 
-// door is the listening socket and its port.
-type door struct {
+// endpoint is the listening socket and its port.
+type endpoint struct {
 	addr     string
 	reserved io.Closer // reserves the port while the proxy does not listen
 
@@ -37,7 +37,7 @@ type door struct {
 	loop     chan struct{} // closed when the accepting loop of listener has ended
 }
 
-func newDoor() (*door, error) {
+func newEndpoint() (*endpoint, error) {
 	var last error
 	for i := range hosts * triesPerHost {
 		addr := fmt.Sprintf("127.0.0.%d:%d", 1+i/triesPerHost, firstPort+rand.IntN(lastPort-firstPort+1))
@@ -46,7 +46,7 @@ func newDoor() (*door, error) {
 			last = err
 			continue // another proxy has it
 		}
-		d := &door{addr: addr, reserved: reserved}
+		d := &endpoint{addr: addr, reserved: reserved}
 		if last = d.listen(); last == nil {
 			return d, nil
 		}
@@ -60,7 +60,7 @@ func newDoor() (*door, error) {
 // listening would need SO_REUSEPORT, which is not everywhere.
 func reserve(addr string) (io.Closer, error) { return net.ListenPacket("udp", addr) }
 
-func (d *door) listen() error {
+func (d *endpoint) listen() error {
 	l, err := net.Listen("tcp", d.addr)
 	if err != nil {
 		return err
@@ -69,9 +69,9 @@ func (d *door) listen() error {
 	return nil
 }
 
-// shut stops listening. When it returns, the loop has ended: no more connections are accepted. The
+// close stops listening. When it returns, the loop has ended: no more connections are accepted. The
 // kernel resets connections that it had completed but the loop had not accepted.
-func (d *door) shut() {
+func (d *endpoint) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.listener == nil {
@@ -82,12 +82,12 @@ func (d *door) shut() {
 	d.listener = nil
 }
 
-// giveUp releases the port for good.
-func (d *door) giveUp() { _ = d.reserved.Close() }
+// release releases the port for good.
+func (d *endpoint) release() { _ = d.reserved.Close() }
 
 // Refuse stops listening: from now on connecting fails with "connection refused". Live connections
 // continue; a server that crashed is Refuse and Reset.
-func (p *Proxy) Refuse() { p.door.shut() }
+func (p *Proxy) Refuse() { p.endpoint.close() }
 
 // Rebuff accepts new connections and resets them at once, until Accept.
 func (p *Proxy) Rebuff() error { return p.open(true) }
@@ -96,32 +96,32 @@ func (p *Proxy) Rebuff() error { return p.open(true) }
 func (p *Proxy) Accept() error { return p.open(false) }
 
 func (p *Proxy) open(rebuff bool) error {
-	p.door.mu.Lock()
-	defer p.door.mu.Unlock()
+	p.endpoint.mu.Lock()
+	defer p.endpoint.mu.Unlock()
 	p.mu.Lock()
 	closed := p.closed
 	p.rebuff = rebuff
 	p.mu.Unlock()
 	switch {
 	case closed:
-		// Close marks the proxy before it takes door.mu to shut the door, so a door that
-		// was opened because this read came first is still shut by it.
+		// Close marks the proxy before it takes endpoint.mu to close the endpoint, so it also
+		// closes an endpoint that was opened because this read came first.
 		return errors.New("faultnet: the proxy is closed")
-	case p.door.listener != nil:
+	case p.endpoint.listener != nil:
 		return nil
 	}
-	if err := p.door.listen(); err != nil {
+	if err := p.endpoint.listen(); err != nil {
 		return fmt.Errorf("faultnet: listen again for %s: %w", p.target, err)
 	}
 	p.startAccepting()
 	return nil
 }
 
-// startAccepting runs the loop of the present listener. door.mu is held, or no other goroutine
+// startAccepting runs the loop of the present listener. endpoint.mu is held, or no other goroutine
 // knows the proxy yet.
 func (p *Proxy) startAccepting() {
-	listener, over := p.door.listener, make(chan struct{})
-	p.door.loop = over
+	listener, over := p.endpoint.listener, make(chan struct{})
+	p.endpoint.loop = over
 	p.wg.Go(func() {
 		defer close(over)
 		for {

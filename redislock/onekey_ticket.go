@@ -13,28 +13,28 @@ import (
 	"github.com/hasplock/hasp/internal/signal"
 )
 
-// attempt is the ticket of one lock of a dialect.
-type attempt struct {
-	session *attemptSession
+// oneKeyTicket is the ticket of one lock of a dialect.
+type oneKeyTicket struct {
+	session *oneKeySession
 	request driver.Request
 	number  string
 	keys    []string      // set by the first Enqueue
-	since   string        // the store's time of our first try, which orders our own waiters
-	bell    signal.Signal // try again
+	since   string        // the store's time of our first attempt, which orders hasp's waiters
+	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
-	sent    bool      // the key may be ours
-	doubt   bool      // a request was not answered: it may yet take the key
-	renewed time.Time // when the last request was sent that gave the key its TTL, if it is ours
-	held    bool      // the store has said so
-	waiting bool      // counted in session.names
-	queued  bool      // the core has been told to wait
-	left    bool      // a late Enqueue must not take anything
-	gone    bool
+	sent      bool      // the key may be ours
+	uncertain bool      // a request was not answered: it may still take the key
+	renewed   time.Time // when the last request was sent that gave the key its TTL, if it is ours
+	held      bool      // the store has said so
+	waiting   bool      // session.names counts it
+	queued    bool      // the core has been told to wait
+	left      bool      // a late Enqueue must not take anything
+	gone      bool
 }
 
-// member is how the waiter is noted at the store, if it can be woken there.
-func (t *attempt) member() string {
+// member is the waiter's member in the set of waiters; "" if it is not woken from there.
+func (t *oneKeyTicket) member() string {
 	if t.request.NoWait || t.session.store.dialect.announces {
 		return ""
 	}
@@ -42,7 +42,7 @@ func (t *attempt) member() string {
 }
 
 // Enqueue tries.
-func (t *attempt) Enqueue(ctx context.Context) (driver.Verdict, error) {
+func (t *oneKeyTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -60,8 +60,8 @@ func (t *attempt) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return t.try(ctx)
 }
 
-// register notes that a request for the key is about to be sent, and who waits for it.
-func (t *attempt) register(keys []string, waits bool) error {
+// register notes that a request for the key is about to be sent, and whether the ticket waits.
+func (t *oneKeyTicket) register(keys []string, waits bool) error {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +86,9 @@ func (t *attempt) register(keys []string, waits bool) error {
 	return nil
 }
 
-// listenLocked listens for the releases of the name, where the dialect announces them. It
-// begins before the first try: a release between a try and the listening would be missed.
-func (s *attemptSession) listenLocked(t *attempt) {
+// listenLocked listens for the releases of the name if the dialect announces them. It begins
+// before the first attempt: a release between an attempt and the subscription would be missed.
+func (s *oneKeySession) listenLocked(t *oneKeyTicket) {
 	if !s.store.dialect.announces {
 		return
 	}
@@ -98,30 +98,30 @@ func (s *attemptSession) listenLocked(t *attempt) {
 		ctx, cancel := context.WithCancel(s.done)
 		n = &nameWaiters{stop: cancel}
 		s.names[key] = n
-		ring := func() { s.ringName(key) }
+		notify := func() { s.notifyName(key) }
 		l := &redisconn.Listener{
 			Conn: s.store.conn, Channel: redissonChannel(key),
-			Message: func(string) { ring() }, Subscribed: func(context.Context) { ring() },
+			Message: func(string) { notify() }, Subscribed: func(context.Context) { notify() },
 		}
 		go l.Run(ctx)
 	}
 	n.waiting++
 }
 
-// ringName wakes whoever waits for the key, also when the subscription stands: a release
-// may have happened before.
-func (s *attemptSession) ringName(key string) {
+// notifyName wakes the waiters for the key. It is also called when the subscription is
+// established: a release may have happened before.
+func (s *oneKeySession) notifyName(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waiting && t.keys[0] == key {
-			t.bell.Notify()
+			t.signal.Notify()
 		}
 	}
 }
 
-// ignoreLocked ends the listening for a ticket that no longer waits.
-func (s *attemptSession) ignoreLocked(t *attempt) {
+// unlistenLocked ends the listening for a ticket that no longer waits.
+func (s *oneKeySession) unlistenLocked(t *oneKeyTicket) {
 	if !t.waiting {
 		return
 	}
@@ -135,31 +135,31 @@ func (s *attemptSession) ignoreLocked(t *attempt) {
 }
 
 // try makes one attempt.
-func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
+func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	d := s.store.dialect
 	args := append([]string{d.me(t), millis(s.opts.TTL), s.counter}, d.takeArgs(t)...)
 	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
 		err := wrongType(t.request.Name, r.Err)
-		t.failed(err)
-		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], err)
+		t.noteFailure(err)
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
 	}
 	parts, _ := r.Value.([]any)
-	if len(parts) >= 3 && d.stranger(parts[2]) {
-		err := foreign(t.request.Name)
-		t.failed(err)
-		return driver.Verdict{}, identify(ctx, s.store.conn, t.keys[0], err)
+	if len(parts) >= 3 && d.notALock(parts[2]) {
+		err := errForeign(t.request.Name)
+		t.noteFailure(err)
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
 	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case t.left || s.closed:
-		return driver.Verdict{}, errSessionClosed // Leave and Close gave back what this took
+		return driver.Verdict{}, errSessionClosed // Leave and Close have released what this took
 	case len(parts) == 2 && number(0) == 1:
 		t.held = true
-		s.ignoreLocked(t)
+		s.unlistenLocked(t)
 		return driver.Verdict{Held: true, Token: uint64(number(1))}, nil
 	case len(parts) >= 3:
 		t.sent, t.queued = false, true
@@ -175,27 +175,27 @@ func (t *attempt) try(ctx context.Context) (driver.Verdict, error) {
 	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
 }
 
-// failed notes that an attempt has come to nothing. One that the store has refused leaves
-// nothing that would have to be renewed or left, unless an earlier one may still be on its
-// way. The core does not ask again for one that was refused before it waited.
-func (t *attempt) failed(err error) {
+// noteFailure notes that an attempt has failed. If the store has refused it, there is nothing to
+// renew or to leave, unless an earlier attempt may still be on its way. The core does not ask
+// again after a refusal before the first wait.
+func (t *oneKeyTicket) noteFailure(err error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.doubt = t.doubt || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrMismatch)
-	if t.doubt {
+	t.uncertain = t.uncertain || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrMismatch)
+	if t.uncertain {
 		return
 	}
 	t.sent = false
 	if !t.queued {
-		s.ignoreLocked(t)
+		s.unlistenLocked(t)
 		delete(s.tickets, t.request.ID)
 	}
 }
 
-// refused says when to try again without being woken: when the holder's key expires, with
-// some jitter, lest all waiters try together, and sooner if nobody announces its release.
-func (t *attempt) refused(holder string, left time.Duration) driver.Verdict {
+// refused says when to try again without being woken: when the holder's key expires, with some
+// jitter, so that not all waiters try together; sooner if no message announces the release.
+func (t *oneKeyTicket) refused(holder string, left time.Duration) driver.Verdict {
 	d := t.session.store.dialect
 	if left <= 0 {
 		left = noExpiry
@@ -210,10 +210,10 @@ func (t *attempt) refused(holder string, left time.Duration) driver.Verdict {
 }
 
 // Wait tries again when it is woken.
-func (t *attempt) Wait(ctx context.Context) (driver.Verdict, error) {
+func (t *oneKeyTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	select {
-	case <-t.bell.C():
+	case <-t.signal.C():
 	case <-s.done.Done():
 		return driver.Verdict{}, errSessionClosed
 	case <-ctx.Done():
@@ -228,8 +228,8 @@ func (t *attempt) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.Enqueue(ctx)
 }
 
-// Leave gives back.
-func (t *attempt) Leave(ctx context.Context) error {
+// Leave releases the key, and removes the waiter.
+func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (t *attempt) Leave(ctx context.Context) error {
 	t.left = true
 	known := t.keys != nil && (t.sent || t.waiting)
 	delete(s.tickets, t.request.ID)
-	s.ignoreLocked(t)
+	s.unlistenLocked(t)
 	s.mu.Unlock()
 	if !known {
 		return driver.ErrGone
@@ -250,7 +250,7 @@ func (t *attempt) Leave(ctx context.Context) error {
 	return r.Err
 }
 
-func (t *attempt) giveCall() redisconn.Call {
+func (t *oneKeyTicket) giveCall() redisconn.Call {
 	a := t.session.store
 	return a.giveCall(t.keys, a.dialect.me(t), t.member())
 }

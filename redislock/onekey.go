@@ -1,0 +1,105 @@
+package redislock
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/internal/setnx"
+)
+
+// oneKey is the backend of the dialects: a mutex, with a token if there is a counter.
+type oneKey struct {
+	conn     redisconn.Conn
+	opts     Options
+	dialect  *dialect
+	identity *identity
+}
+
+func newOneKey(conn redisconn.Conn, o Options, d *dialect) *oneKey {
+	return &oneKey{conn: conn, opts: o, dialect: d, identity: newIdentity(conn, o)}
+}
+
+func (a *oneKey) String() string { return a.conn.String() }
+
+func (a *oneKey) Traits() driver.Traits {
+	return driver.Traits{Fencing: !a.opts.NoFence, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
+}
+
+func (a *oneKey) Close() error {
+	a.identity.close()
+	a.conn.Close()
+	return nil
+}
+
+// keys are those of the lock, its counter and its waiters. The lock's key is the name itself, as
+// in the other libraries.
+func (a *oneKey) keys(name string) ([]string, error) {
+	key := a.opts.Prefix + name
+	braced, ok := setnx.Tag(key)
+	switch {
+	case strings.HasPrefix(key, a.opts.FencePrefix) && !a.opts.NoFence, strings.HasPrefix(key, setnx.CompanionPrefix):
+		return nil, fmt.Errorf("%w: keys that begin with %q are taken by this strategy", driver.ErrUnsupported, setnx.CompanionPrefix)
+	case !ok && a.conn.Topology() == redisconn.Cluster:
+		return nil, fmt.Errorf("%w: with '}' in the name its keys cannot share a slot of the cluster", driver.ErrUnsupported)
+	}
+	return []string{key, a.opts.FencePrefix + braced, setnx.WaitersPrefix + braced}, nil
+}
+
+// wakeArgs bounds how many waiters give.lua tries to wake, one after the other, while none
+// seems to listen. A node of a cluster counts its own listeners only.
+func (a *oneKey) wakeArgs(member string) []string {
+	most := "8"
+	if a.conn.Topology() == redisconn.Cluster {
+		most = "1"
+	}
+	return []string{member, setnx.ChannelPrefix, most}
+}
+
+// Open subscribes to the session's channel, unless the dialect has one for each name.
+func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	o.TTL = o.TTL.Truncate(time.Millisecond) // the server is asked for whole milliseconds: promise no more
+	keep, err := a.opts.keep(o.TTL)
+	if err != nil {
+		return nil, 0, err
+	}
+	s := &oneKeySession{
+		store: a, opts: o, keep: keep, counter: keep, id: strings.ToLower(crand.Text()[:16]), uuid: newUUID(),
+		tickets: map[string]*oneKeyTicket{}, names: map[string]*nameWaiters{},
+	}
+	if a.opts.NoFence {
+		s.counter = "0"
+	}
+	s.done, s.finish = context.WithCancel(context.Background())
+	if a.dialect.announces {
+		return s, o.TTL, nil
+	}
+	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.onWake, Subscribed: func(context.Context) { s.notifyAll() }}
+	if err := l.Start(ctx, s.done); err != nil {
+		s.finish()
+		return nil, 0, err
+	}
+	return s, o.TTL, nil
+}
+
+func newUUID() string {
+	var b [16]byte
+	_, _ = crand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// giveCall deletes the lock if me holds it.
+func (a *oneKey) giveCall(keys []string, me, member string) redisconn.Call {
+	return redisconn.Call{Keys: keys, Args: append([]string{me}, a.dialect.giveArgs(a, keys[0], member)...)}
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
