@@ -7,15 +7,17 @@ SHELL := /usr/bin/env bash -o pipefail
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 PREFIX   ?= /usr/local
-PKGS     ?= ./...
 # Four packages at a time on however many processors: their tests wait for real servers and TTLs.
 TESTFLAGS ?= -timeout=20m -p=4
 BENCH    ?= .
 RUNS     ?= 3
 FUZZTIME ?= 10s
 
-# The library's module, and those kept apart so that a user's go.sum does not grow.
+# One for the core and one for each client library, so that a user's go.sum has only what is asked for.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod)))
+# What make test runs: all but those whose tests make test-long and make interop run.
+TESTED  := $(filter-out bench interop examples examples/% internal/%,$(MODULES))
+PKGS    ?= $(TESTED:%=./%/...)
 
 .PHONY: help
 help: ## list the targets
@@ -57,7 +59,7 @@ test-all: check test test-long interop ## all there is (40 minutes)
 .PHONY: test-redis
 test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 	@for v in "" 6.2 8 valkey; do echo "== HASP_REDIS=$$v"; \
-	  HASP_REDIS=$$v go run ./internal/runtests all $(TESTFLAGS) ./redislock/... ./redlock ./internal/redisconn ./internal/setnx || exit 1; done
+	  HASP_REDIS=$$v go run ./internal/runtests all $(TESTFLAGS) ./redislock/... ./redislock/goredis/... ./tests/redislock ./tests/redlock || exit 1; done
 
 .PHONY: backends
 backends: ## install and build all servers that the tests and benchmarks start
@@ -65,8 +67,9 @@ backends: ## install and build all servers that the tests and benchmarks start
 
 .PHONY: programs
 programs: ## run random programs on every store (HASP_PROGRAMS=500), a million on memlock
-	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Ensemble|Node|Cluster|Sentinel|SetNX|Redisson|GetLock|Row|DB|Three|Old|.*Pooler)$$/^Programs$$' ./filelock ./redislock/... ./redlock ./etcdlock ./zklock ./pglock ./mysqllock
-	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run 'TestPrograms' ./memlock
+	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Ensemble|Node|Cluster|Sentinel|SetNX|Redisson|GetLock|Row|DB|Three|Old|.*Pooler)$$/^Programs$$' ./redislock/goredis ./tests/...
+	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -run TestPrograms ./tests/filelock
+	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run TestPrograms ./tests/memlock
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop
@@ -74,7 +77,7 @@ interop: ## contend with other people's lock libraries, in Go, Java, Python and 
 	cd interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
-check: fmt-check tidy-check vet lint deps words ## all static checks: format, modules, vet, lint, dependency rules, plain English
+check: fmt-check tidy-check vet lint deps modules words ## all static checks: format, modules, vet, lint, dependency rules, plain English
 
 .PHONY: fmt-check
 fmt-check: ## fail if gofmt would change a file
@@ -82,22 +85,27 @@ fmt-check: ## fail if gofmt would change a file
 
 .PHONY: tidy-check
 tidy-check: ## fail if a go.mod or go.sum is not tidy
-	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m/go.mod is not tidy"; exit 1; }; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff) || { echo "$$m/go.mod is not tidy"; exit 1; }; done
 
 # vet compiles the tests as well. For Windows it is enough that the code builds.
 .PHONY: vet
 vet: ## go vet for Linux and macOS, build for Windows
-	@for m in $(MODULES); do (cd $$m && go vet ./...) || exit 1; done
-	GOOS=darwin go vet ./...
-	GOOS=windows go build ./...
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go vet ./...) || exit 1; done
+	GOOS=darwin go vet $(PKGS)
+	GOOS=windows go build $(PKGS)
 
 .PHONY: lint
 lint: ## staticcheck
-	@for m in $(MODULES); do (cd $$m && go run $(STATICCHECK) ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go run $(STATICCHECK) ./...) || exit 1; done
 
 .PHONY: deps
 deps: ## fail if a package imports what its list does not allow
 	go test ./internal/deps
+
+# That it builds alone, the checks before have shown: vet and lint do without go.work.
+.PHONY: modules
+modules: ## say what each module adds to its user's go.sum; fail if it is more than its libraries
+	go run ./internal/modules weigh
 
 .PHONY: words
 words: ## fail if a clean directory has a phrase that plain English does without
@@ -117,13 +125,13 @@ bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RU
 
 .PHONY: microbench
 microbench: ## run the packages' own benchmarks (BENCH=regexp)
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 ./...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 $(PKGS)
 
 # go test fuzzes one target of one package at a time, hence the loop. -list prints the
 # targets of a package first and the package behind them.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 10s) each
-	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, t[i]; n = 0}' | \
+	@go test -list '^Fuzz' $(PKGS) | awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, t[i]; n = 0}' | \
 	while read -r pkg target; do \
 	  echo "== $$pkg $$target"; \
 	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \

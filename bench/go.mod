@@ -2,7 +2,14 @@ module github.com/hasplock/hasp/bench
 
 go 1.26.0
 
-replace github.com/hasplock/hasp => ../
+replace (
+	github.com/hasplock/hasp => ../
+	github.com/hasplock/hasp/etcdlock => ../etcdlock
+	github.com/hasplock/hasp/mysqllock => ../mysqllock
+	github.com/hasplock/hasp/pglock => ../pglock
+	github.com/hasplock/hasp/redislock => ../redislock
+	github.com/hasplock/hasp/zklock => ../zklock
+)
 
 require (
 	github.com/bsm/redislock v0.9.4
@@ -40,4 +47,17 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+require (
+	github.com/hasplock/hasp/etcdlock v0.0.0
+	github.com/hasplock/hasp/mysqllock v0.0.0
+	github.com/hasplock/hasp/pglock v0.0.0
+	github.com/hasplock/hasp/redislock v0.0.0
+	github.com/hasplock/hasp/zklock v0.0.0
+)
+
+require (
+	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 )

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/drivertest/programs"
 )
 
 // Harness tells the suite how to reach a store.
@@ -46,22 +45,9 @@ type Harness struct {
 	// takes a server connection. Default: a thousand.
 	AtOnce int
 
-	// Other makes a new connection to a store that has nothing to do with that of Open, although it
-	// may look the same to people: another prefix or database. nil: the random programs use only
-	// one store.
-	Other func(t testing.TB) driver.Backend
-
-	// Proxied is Open through a network that the random programs disturb and close. nil: they
-	// disturb only the driver's calls.
-	Proxied func(t testing.TB) (driver.Backend, programs.Network)
-
-	// Disturb disturbs the store in a way that it must survive, until undo: it stops a member, say.
-	// Random programs call it, never twice at once. nil: no disturbance.
-	Disturb func(t testing.TB) (undo func())
-
-	// Abreast is how many random programs run concurrently, each with up to five clients. Default:
-	// 48.
-	Abreast int
+	// Programs runs random programs on the store after all other tests: Harness.Run of package
+	// drivertest/programs, which is a module apart because it links a library. nil: it runs none.
+	Programs func(t *testing.T, h Harness)
 
 	// FakeTime runs every test that needs no other process inside a separate testing/synctest
 	// bubble: for stores that live in this process and use package time.
@@ -133,12 +119,12 @@ func Run(t *testing.T, h Harness) {
 		}
 	})
 	t.Run("Programs", func(t *testing.T) {
-		if !h.FakeTime && !programs.Asked() {
-			t.Skip(programs.NumberEnv + " is not set: in real time random programs take a minute or more, and are run by make programs")
+		if h.Programs == nil {
+			t.Skip("Harness.Programs is nil")
 		}
 		quiet.RLock()
 		defer quiet.RUnlock()
-		programs.Run(t, h.Programs(t))
+		h.Programs(t, h)
 	})
 }
 

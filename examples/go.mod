@@ -2,7 +2,14 @@ module github.com/hasplock/hasp/examples
 
 go 1.26.0
 
-replace github.com/hasplock/hasp => ../
+replace (
+	github.com/hasplock/hasp => ../
+	github.com/hasplock/hasp/etcdlock => ../etcdlock
+	github.com/hasplock/hasp/mysqllock => ../mysqllock
+	github.com/hasplock/hasp/pglock => ../pglock
+	github.com/hasplock/hasp/redislock => ../redislock
+	github.com/hasplock/hasp/zklock => ../zklock
+)
 
 require (
 	github.com/hasplock/hasp v0.0.0
@@ -24,6 +31,8 @@ require (
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect
+	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	golang.org/x/net v0.61.0 // indirect
@@ -34,4 +43,12 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+require (
+	github.com/hasplock/hasp/etcdlock v0.0.0
+	github.com/hasplock/hasp/mysqllock v0.0.0
+	github.com/hasplock/hasp/pglock v0.0.0
+	github.com/hasplock/hasp/redislock v0.0.0
+	github.com/hasplock/hasp/zklock v0.0.0
 )

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hasplock/hasp/internal/redisconn"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // dialect is a format of other libraries: one key that exists while the lock is held, and no

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // Diagnose checks every master for settings that weaken or break the promises of a lock.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // foreignError is the error for a key that another program or another strategy of hasp uses.

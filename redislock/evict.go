@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // Evict removes an entry on an operator's behalf, and tells its session.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // identity identifies a store, however it is reached. It is a random text in a key of the store,

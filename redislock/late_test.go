@@ -4,14 +4,15 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/redisconn"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/redislock"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // lateConn is a connection on which a request can be late: its caller gets a time-out, and the
@@ -30,6 +31,20 @@ func (c *lateConn) Eval(ctx context.Context, s *redisconn.Script, call redisconn
 	return redisconn.Reply{Err: context.DeadlineExceeded}
 }
 
+// session is one that outlives the test.
+func session(t *testing.T, b driver.Backend) driver.Session {
+	t.Helper()
+	t.Cleanup(func() { _ = b.Close() }) // after the session
+	return testkit.Session(t, b, time.Minute, nil)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A request to publish that arrives after the next one, which is confirmed, changes nothing. (The
 // older value stayed for as long as the leader led.) Neither does one that arrives when the entry
 // has another owner, whose versions are counted anew.
@@ -42,7 +57,7 @@ func TestLatePublish(t *testing.T) {
 	conn := &lateConn{Conn: redisconn.FromRueidis(own)}
 	b, err := redisconn.NewBackend(conn, (*redislock.Options)(nil))
 	must(t, err)
-	s := session(t, b, calm)
+	s := session(t, b)
 	r := testkit.Request("a")
 	r.Value = []byte("0:first") // with the separator of the version
 	leader := s.Ticket(r)
@@ -75,7 +90,7 @@ func TestLatePublish(t *testing.T) {
 		t.Errorf("the confirmed value has become %q", got)
 	}
 
-	importer := session(t, testkit.Open(t, server.URL()), calm).Ticket(testkit.Request("a"))
+	importer := session(t, testkit.Open(t, server.URL())).Ticket(testkit.Request("a"))
 	_, err = importer.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	if got := value(); got != "new: confirmed" {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // List reads a queue, or its front. It omits expired entries, although the store removes them

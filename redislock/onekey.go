@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // oneKey is the backend of the dialects: a mutex, with a token if there is a counter.

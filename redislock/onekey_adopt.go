@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // Adopt takes over the key of another session. From then on the key has our value: the other

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // holder reads the holder of a lock, hasp's or a foreign one: its entry, and me, its value or

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/keepalive"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // KeepAlive extends the keys that we hold or may hold, beginning with those that were extended

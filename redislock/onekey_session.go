@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // oneKeySession is a client's locks in a dialect. Trust is counted as in session: the request

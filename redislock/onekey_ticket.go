@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
 	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // oneKeyTicket is the ticket of one lock of a dialect.

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 func init() {

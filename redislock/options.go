@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/setnx"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // Strategy is how locks are kept at the server.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/internal/keepalive"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // KeepAlive extends every entry of the session, including those that wait: the store could not

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hasplock/hasp/internal/keepalive"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // A renewal of many entries is sent in slices. Each has an answer, so that the entries that have

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // watchPeriod is how long a name's changes are published after a request to watch it. A watcher

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/hasplock/hasp/internal/cli"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli"
 
 	// Every store there is, but the one in memory: a command's memory ends with it.
 	_ "github.com/hasplock/hasp/etcdlock"
@@ -12,7 +12,7 @@ import (
 	_ "github.com/hasplock/hasp/mysqllock"
 	_ "github.com/hasplock/hasp/pglock"
 	_ "github.com/hasplock/hasp/redislock"
-	_ "github.com/hasplock/hasp/redlock"
+	_ "github.com/hasplock/hasp/redislock/redlock"
 	_ "github.com/hasplock/hasp/zklock"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 	"github.com/hasplock/hasp/pglock"
 	"github.com/hasplock/hasp/redislock"
-	"github.com/hasplock/hasp/redlock"
+	"github.com/hasplock/hasp/redislock/redlock"
 	"github.com/hasplock/hasp/zklock"
 )
 

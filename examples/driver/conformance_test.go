@@ -9,6 +9,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/drivertest/programs"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
@@ -26,12 +27,12 @@ func TestConformance(t *testing.T) {
 	}
 	store := url("locks.db")
 	drivertest.Run(t, drivertest.Harness{
-		Open:  open(store),
-		Other: open(url("other.db")),
-		URL:   store,
-		TTL:   time.Second,
+		Open: open(store),
+		URL:  store,
+		TTL:  time.Second,
 		Reopen: func(testing.TB) {
 			// Nothing to restart: the file is the store. What survives is tested all the same.
 		},
+		Programs: programs.Harness{Other: open(url("other.db"))}.Run,
 	})
 }

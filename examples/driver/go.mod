@@ -2,10 +2,14 @@ module github.com/hasplock/hasp/examples/driver
 
 go 1.26.0
 
-replace github.com/hasplock/hasp => ../..
+replace (
+	github.com/hasplock/hasp => ../../
+	github.com/hasplock/hasp/drivertest/programs => ../../drivertest/programs
+)
 
 require (
 	github.com/hasplock/hasp v0.0.0
+	github.com/hasplock/hasp/drivertest/programs v0.0.0-00010101000000-000000000000
 	modernc.org/sqlite v1.60.1
 )
 

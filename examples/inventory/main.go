@@ -26,7 +26,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/examples/internal/store"
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/fencing/pgxfence"
+	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
 var (

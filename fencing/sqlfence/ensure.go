@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/hasplock/hasp/fencing/internal/retry"
+	"github.com/hasplock/hasp/internal/retry"
 )
 
 // EnsureTable creates the table if it does not exist. Programs without migrations call it once when

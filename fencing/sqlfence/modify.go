@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/fencing/internal/retry"
+	"github.com/hasplock/hasp/internal/retry"
 )
 
 // Modify changes the row that key finds, the optimistic way: it scans columns and the version into

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,51 +47,50 @@ var reasons = map[string]string{
 
 // mayImport lists what each package's code (not its tests) may import beside the
 // standard library: packages of ours as "./path", the root as ".", others by module.
-// Transitive imports need no list of their own: whatever of ours a package imports is
+// Transitive imports need no separate list: each package of ours that it imports is
 // held to its own line.
 var mayImport = map[string][]string{
-	// Whoever imports hasp gets no client library that they did not ask for.
+	// A program that imports hasp gets no client library that it did not ask for.
 	".":         {"./driver"},
 	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
 	// A fence is written for one client and links no other's. Those whose resource has
-	// names of its own encode the lock's as drivers do.
-	"./fencing/filefence":          {"./fencing", "./internal/fstype"},
-	"./fencing/httpfence":          {"./fencing"},
-	"./fencing/sqlfence":           {"./fencing", "./fencing/internal/retry"},
-	"./fencing/pgxfence":           {"./fencing", "./fencing/internal/retry", "./fencing/sqlfence", "github.com/jackc/pgx/v5"},
-	"./fencing/redisfence":         {"./fencing", "./driver", "github.com/redis/rueidis"},
-	"./fencing/etcdfence":          {"./fencing", "./fencing/internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
-	"./fencing/zkfence":            {"./fencing", "./fencing/internal/retry", "./driver", "github.com/go-zookeeper/zk"},
-	"./fencing/internal/retry":     {"./fencing"},
-	"./fencing/internal/fencetest": {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
+	// separate names encode the lock's as drivers do.
+	"./fencing/filefence":    {"./fencing", "./internal/fstype"},
+	"./fencing/httpfence":    {"./fencing"},
+	"./fencing/sqlfence":     {"./fencing", "./internal/retry"},
+	"./pglock/pgxfence":      {"./fencing", "./internal/retry", "./fencing/sqlfence", "github.com/jackc/pgx/v5"},
+	"./redislock/redisfence": {"./fencing", "./driver", "github.com/redis/rueidis"},
+	"./etcdlock/etcdfence":   {"./fencing", "./internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
+	"./zklock/zkfence":       {"./fencing", "./internal/retry", "./driver", "github.com/go-zookeeper/zk"},
+	"./internal/retry":       {"./fencing"},
+	"./internal/fencetest":   {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that
-	"./drivertest":          {".", "./driver", "./drivertest/programs", "./internal/rulecases"},
-	"./drivertest/programs": {".", "./driver", "pgregory.net/rapid"},
+	"./drivertest":          {".", "./driver", "./internal/rulecases"},
+	"./drivertest/programs": {".", "./driver", "./drivertest", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
-	"./memlock":   {"./driver"},
-	"./filelock":  {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":    {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
-	"./etcdlock":  {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock": {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./redlock":   {"./driver", "./internal/signal", "github.com/redis/rueidis", "./internal/redisconn", "./internal/setnx", "./internal/keepalive"},
-	"./pglock":    {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
-	"./mysqllock": {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./memlock":           {"./driver"},
+	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
+	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./internal/keepalive"},
+	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./internal/keepalive"},
+	"./pglock":            {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./mysqllock":         {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
-	// How drivers wake whoever waits.
+	// How drivers wake waiters.
 	"./internal/signal": {},
 	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
 	"./internal/pushqueue": {"./driver", "./internal/signal"},
 
-	// What both Redis drivers need of a client, and the adapter for users of go-redis: a
-	// package of its own, so that nobody else links that.
-	"./internal/redisconn": {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
-	"./internal/keepalive": {"./driver"},             // what a renewal says that has not reached every entry, for both
-	"./internal/setnx":     {"./internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
-	"./redislock/goredis":  {"./driver", "./redislock", "./internal/redisconn", "github.com/redis/go-redis/v9"},
+	// What both Redis drivers need of a client, and the adapter for users of go-redis.
+	"./redislock/internal/redisconn": {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
+	"./internal/keepalive":           {"./driver"},                       // what a renewal says that has not reached every entry, for both
+	"./redislock/internal/setnx":     {"./redislock/internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
+	"./redislock/goredis":            {"./driver", "./redislock", "./redislock/internal/redisconn", "github.com/redis/go-redis/v9"},
 
 	// What users may add to a client, each with one library of theirs.
 	"./promhasp":   {".", "./internal/metering", "github.com/prometheus/client_golang"},
@@ -100,35 +100,37 @@ var mayImport = map[string][]string{
 	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
 	// The program is the one place that links every store.
-	"./cmd/hasp":           {"./internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redlock", "./pglock", "./mysqllock"},
-	"./internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
-	"./internal/cli/group": {"./internal/cli/group/spawn", "golang.org/x/sys"},
+	"./cmd/hasp":                    {"./cmd/hasp/internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
+	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli/group": {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
-	"./internal/cli/group/spawn":  {},
-	"./internal/cli/group/holder": {"./internal/cli/group"}, // what its tests kill
+	"./cmd/hasp/internal/cli/group/spawn":  {},
+	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group"}, // what its tests kill
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
-	"./internal/backends":         {},
-	"./internal/backends/install": {"./internal/backends"},
-	"./internal/runtests":         {}, // runs go test
-	"./internal/deps":             {},
-	"./internal/docs":             {},
-	"./internal/faultnet":         {},
-	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
-	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
-	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
-	"./internal/history":          {"github.com/anishathalye/porcupine"},
-	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
-	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
-	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
-	"./internal/recordedhold":     {".", "./internal/history"},              // its own, so that history knows no lock
+	"./internal/backends":           {},
+	"./internal/backends/install":   {"./internal/backends"},
+	"./internal/runtests":           {}, // runs go test
+	"./internal/modules":            {}, // runs go and git
+	"./internal/deps":               {},
+	"./internal/docs":               {},
+	"./internal/faultnet":           {},
+	"./internal/fstype":             {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
+	"./internal/rulecases":          {"./driver"},         // the table of cases that every driver's rule is held to
+	"./internal/naivelock":          {},                   // a lock as people write it by hand, for controls
+	"./tests/internal/history":      {"github.com/anishathalye/porcupine"},
+	"./internal/broken":             {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
+	"./internal/testkit":            {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testtier":           {},                                       // imported by every package's tests, the root's too
+	"./tests/internal/recordedhold": {".", "./tests/internal/history"},        // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.
 type pkg struct {
 	ImportPath string
 	Standard   bool
+	GoFiles    []string
 	Module     *struct{ Path string }
 	Imports    []string
 }
@@ -140,7 +142,7 @@ func TestImportsAreListed(t *testing.T) {
 			pkgs := list(t, goos)
 			checked := 0
 			for _, p := range pkgs {
-				if p.Module == nil || p.Module.Path != module {
+				if !ours(p.ImportPath) || program(p.ImportPath) || len(p.GoFiles) == 0 { // tests alone
 					continue
 				}
 				checked++
@@ -169,7 +171,7 @@ func complaints(p pkg, pkgs map[string]pkg) []string {
 			continue
 		}
 		key := short(path)
-		if imported.Module != nil && imported.Module.Path != module {
+		if imported.Module != nil && !ours(path) {
 			key = imported.Module.Path
 		}
 		if !slices.Contains(allowed, key) {
@@ -211,18 +213,28 @@ func TestComplaints(t *testing.T) {
 // TestRequirementsHaveReasons covers what TestImportsAreListed does not see: modules
 // that only tests import.
 func TestRequirementsHaveReasons(t *testing.T) {
-	var mod struct {
-		Require []struct {
-			Path     string
-			Indirect bool
+	files, err := filepath.Glob("../../*/go.mod")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	for _, file := range append(files, "../../go.mod", "../../cmd/hasp/go.mod", "../../drivertest/programs/go.mod", "../../redislock/goredis/go.mod") {
+		var mod struct {
+			Module  struct{ Path string }
+			Require []struct {
+				Path     string
+				Indirect bool
+			}
 		}
-	}
-	if err := json.Unmarshal(run(t, "", "go", "mod", "edit", "-json", "../../go.mod"), &mod); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range mod.Require {
-		if !r.Indirect && reasons[r.Path] == "" {
-			t.Errorf("go.mod requires %s: say in reasons (internal/deps/deps_test.go) what it is for, or do without it", r.Path)
+		if err := json.Unmarshal(run(t, "", "go", "mod", "edit", "-json", file), &mod); err != nil {
+			t.Fatal(err)
+		}
+		if program(mod.Module.Path) {
+			continue
+		}
+		for _, r := range mod.Require {
+			if !r.Indirect && !ours(r.Path) && reasons[r.Path] == "" {
+				t.Errorf("%s requires %s: say in reasons (internal/deps/deps_test.go) what it is for, or do without it", mod.Module.Path, r.Path)
+			}
 		}
 	}
 	for path, allowed := range mayImport {
@@ -236,7 +248,7 @@ func TestRequirementsHaveReasons(t *testing.T) {
 
 // list returns our packages and everything they import, as built for goos.
 func list(t *testing.T, goos string) map[string]pkg {
-	out := run(t, goos, "go", "list", "-e", "-deps", "-json=ImportPath,Standard,Module,Imports", module+"/...")
+	out := run(t, goos, "go", "list", "-e", "-deps", "-json=ImportPath,Standard,Module,GoFiles,Imports", module+"/...")
 	pkgs := make(map[string]pkg)
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
@@ -260,6 +272,16 @@ func run(t *testing.T, goos, name string, args ...string) []byte {
 		t.Fatalf("%s: %v\n%s", cmd, err, stderr.Bytes())
 	}
 	return out
+}
+
+// ours reports whether a package or module is of this repository.
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+// program reports whether it is a program that no other package imports, and that may import what
+// it likes: measurements, foreign clients, examples.
+func program(path string) bool {
+	dir, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/"), "/")
+	return slices.Contains([]string{"bench", "interop", "examples"}, dir)
 }
 
 // short writes an import path of ours as mayImport does.

@@ -16,8 +16,8 @@ import (
 
 // sources are the packages that read a driver's parameters.
 var sources = map[string][]string{
-	"redislock": {"redislock", "internal/redisconn", "driver/tlsparams"},
-	"redlock":   {"redlock", "internal/redisconn", "driver/tlsparams"},
+	"redislock": {"redislock", "redislock/internal/redisconn", "driver/tlsparams"},
+	"redlock":   {"redislock/redlock", "redislock/internal/redisconn", "driver/tlsparams"},
 	"etcdlock":  {"etcdlock", "driver/tlsparams"},
 	"zklock":    {"zklock", "driver/tlsparams"},
 	"pglock":    {"pglock"},
@@ -143,9 +143,9 @@ func parsed(t *testing.T, pkg string) (files []*ast.File) {
 // Every driver has the same constructors: Open for a URL, New for a client that the user has, and Options
 // where there is something to set; and none of its exported functions takes an internal type.
 func TestConstructors(t *testing.T) {
-	for name := range sources {
+	for name, packages := range sources {
 		has := map[string]bool{}
-		for _, f := range parsed(t, name) {
+		for _, f := range parsed(t, packages[0]) {
 			internal := internalImports(f)
 			for _, d := range f.Decls {
 				switch d := d.(type) {

@@ -23,7 +23,6 @@ var avoided = []string{
 var notYet = []struct{ path, reason string }{
 	{"bench", "its texts are the ones of docs/PERFORMANCE.md, which is made by a run on a quiet machine"},
 	{"docs/PERFORMANCE.md", "bench writes it"},
-	{"internal/deps/deps_test.go", "changes with the modules"},
 }
 
 // exceptions are lines in which a phrase is right: the file, a part of the line, and the reason.

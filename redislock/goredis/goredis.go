@@ -22,8 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/redisconn"
 	"github.com/hasplock/hasp/redislock"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // New makes a backend on a client of yours. o may be nil.

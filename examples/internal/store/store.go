@@ -16,7 +16,7 @@ import (
 	_ "github.com/hasplock/hasp/mysqllock"
 	_ "github.com/hasplock/hasp/pglock"
 	_ "github.com/hasplock/hasp/redislock"
-	_ "github.com/hasplock/hasp/redlock"
+	_ "github.com/hasplock/hasp/redislock/redlock"
 	_ "github.com/hasplock/hasp/zklock"
 )
 

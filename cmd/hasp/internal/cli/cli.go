@@ -1,0 +1,173 @@
+// Package cli is the `hasp` command. cmd/hasp only calls Main.
+//
+// Standard output is for data, or for the command that runs under the lock; hasp's messages go to
+// standard error. Every way to exit has a documented exit code (exit.go). Everything that can be
+// refused without asking a store is refused before a store is asked.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/spf13/cobra"
+)
+
+// app holds what the commands use of their environment.
+type app struct {
+	stdin          *os.File
+	stdout, stderr io.Writer
+	outlets        []*outlet // stderr's is the first
+	tty            bool      // stderr is a terminal: a person watches
+	getenv         func(string) string
+	environ        func() []string
+	openStatus     func(fd int) (io.WriteCloser, error)
+	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
+	settings       map[string]bool // the variables of all verbs' flags
+}
+
+// Main runs the command with this process's arguments and returns its exit code.
+func Main() int {
+	args := takeArgs()
+	a := &app{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		tty:    group.IsTerminal(os.Stderr),
+		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
+	}
+	group.KeepIgnored()
+	surviveClosedPipes()
+	return a.run(args)
+}
+
+func (a *app) run(args []string) int {
+	a.stderr = a.outlet(a.stderr, gapInWords)
+	defer a.farewell()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		// hasp's functions return only failures. Any other error comes from cobra, which has
+		// refused the arguments.
+		f = usage("%s", describeFlagError(err))
+	}
+	if !f.told {
+		a.tell(f.Error())
+	}
+	return f.code
+}
+
+// tell prints one line to standard error.
+func (a *app) tell(text string) {
+	if !strings.HasPrefix(text, "hasp: ") && !strings.HasPrefix(text, "busy: ") {
+		text = "hasp: " + text
+	}
+	_, _ = io.WriteString(a.stderr, oneLine(text)+"\n") // if that fails, there is nowhere to report it
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hasp",
+		Short: "run a command under a lock that holds between processes and machines",
+		Long: `hasp runs a command under a lock, so that only one runs at a time: among the
+processes of a machine with no set-up at all, among machines through the store
+you already have.
+
+  hasp run nightly-report -- ./report.sh` + "\n\n" + manual,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unknown command %s%s; see: hasp --help", quoteArg(args[0]), suggestion(cmd, args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
+	})
+	root.SetHelpCommandGroupID("")
+	root.AddCommand(
+		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
+		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
+		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
+	)
+	return root
+}
+
+func suggestion(cmd *cobra.Command, arg string) string {
+	const longest = 20 // a longer word is not a mistyped verb
+	cmd.SuggestionsMinimumDistance = 2
+	if s := cmd.SuggestionsFor(arg[:min(len(arg), longest)]); len(s) > 0 {
+		return " (did you mean " + s[0] + "?)"
+	}
+	return ""
+}
+
+// verb makes a subcommand. Its flags are also taken from the environment, after the
+// command line and before it runs.
+func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	c.DisableFlagsInUseLine = true
+	c.Args = cobra.ArbitraryArgs // each verb says itself what is wrong with them
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := flagsFromEnv(cmd.Flags(), a.getenv); err != nil {
+			return err
+		}
+		if err := checkStore(cmd.Flags(), a.environ()); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	if a.settings == nil {
+		a.settings = map[string]bool{}
+	}
+	documentEnv(c.Flags(), a.settings)
+	return c
+}
+
+// oneName is for the verbs that take a lock's name and nothing else.
+func oneName(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) != 1 || cmd.ArgsLenAtDash() >= 0 {
+		return "", usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())
+	}
+	return args[0], checkName(args[0])
+}
+
+// nameAndCommand splits NAME -- CMD ARGS.
+func nameAndCommand(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
+	dash := cmd.ArgsLenAtDash()
+	switch {
+	case dash < 0 && len(args) > 1:
+		err = usage("put -- before the command: %s", cmd.UseLine())
+	case dash < 0 || dash == len(args):
+		err = usage("no command to run: %s", cmd.UseLine())
+	case dash == 0:
+		err = usage("no lock name before --: %s", cmd.UseLine())
+	case dash > 1:
+		err = usage("more than the lock name before --: %s", cmd.UseLine())
+	case args[1] == "":
+		err = usage("the command is empty: %s", cmd.UseLine())
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return args[0], args[1:], checkName(args[0])
+}
+
+func checkName(name string) error {
+	if err := hasp.ValidateName(name); err != nil {
+		return usage("%v", err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+//go:build unix
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+)
+
+// untilWarning is how long until the command has to be told that the lock is being lost: until only
+// --kill-after of the trust is left, or a quarter of it, if that is shorter. Then TERM and KILL
+// both fit into the time in which no other client can have the lock.
+//
+// The quarter is of the longest trust seen, since the store may have granted less than asked. A
+// renewal is due when two thirds of the TTL are left, so in good health the trust never falls below
+// half of that longest, and there is no false alarm; a quarter remains after three to four failed
+// renewals.
+func (j *job) untilWarning() time.Duration {
+	deadline := j.lease.Deadline()
+	if deadline.IsZero() {
+		return time.Hour // nothing expires; looking again after an hour keeps the loop simple
+	}
+	left := time.Until(deadline)
+	j.trust = max(j.trust, left)
+	if j.flags.onLost.ends() {
+		left -= min(j.flags.killAfter.d, j.trust/4)
+	}
+	return left
+}
+
+// losing handles a lock that is still held but is about to be lost. Once the command has been told
+// to end, that stands, even if a renewal still succeeds.
+func (j *job) losing() {
+	if !j.flags.onLost.ends() || j.end.lost != nil {
+		return
+	}
+	j.terminate()
+	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end", j.report.name, j.report.store)
+	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
+}
+
+// lost handles a lock that is no longer held. The next holder may have it after the safety margin,
+// or at once if the store itself has removed the entry: there is no time for TERM. The alternative,
+// TERM now and KILL before the safety margin is over, would leave a tenth of the TTL for both, and
+// no time at all if the store has removed the entry.
+func (j *job) lost() {
+	p := &j.flags.onLost
+	switch {
+	case p.ends():
+		j.kill()
+	case p.signal != 0:
+		j.send(p.signal)
+	}
+	j.end.lost = j.lease.Err()
+	j.report.write(record{Event: "lost", Message: j.end.lost.Error()})
+	switch {
+	case p.ends(): // the failure says it
+	case p.signal != 0:
+		j.report.say("%v; the command was sent %s", j.end.lost, signalName(p.signal))
+	default:
+		j.report.say("%v; the command runs on", j.end.lost)
+	}
+}
+
+// terminate asks the group to end and gives it --kill-after for that. It also sends CONT, since a
+// stopped process cannot end.
+func (j *job) terminate() {
+	if j.stopping {
+		return
+	}
+	j.stopping = true
+	j.noteStop()
+	j.send(syscall.SIGTERM)
+	j.send(syscall.SIGCONT)
+	j.killBy(time.Now())
+}
+
+// killBy has KILL sent --kill-after after t, if it is not to come sooner anyway.
+func (j *job) killBy(t time.Time) {
+	if j.killAt == nil {
+		j.killAt = time.After(time.Until(t.Add(j.flags.killAfter.d)))
+	}
+}
+
+// killEvery is how often KILL is repeated while the group lives: a process that runs as
+// another user may give that up, or leave the group to those that do not.
+const killEvery = time.Second
+
+// kill ends the group, or tries to until it is gone.
+func (j *job) kill() {
+	j.noteStop()
+	j.send(syscall.SIGKILL)
+	j.againAt = time.After(killEvery)
+	if out := j.group.OutOfReach(); len(out) > 0 {
+		j.unheard(out)
+	}
+}
+
+func (j *job) noteStop() {
+	if j.stopped.IsZero() {
+		j.stopped = time.Now()
+	}
+}
+
+// send signals the group. An error because the group is gone needs no report: Gone follows. But if
+// no process of the group accepts our signals, a user who thinks that the command was stopped must
+// know it.
+func (j *job) send(sig syscall.Signal) {
+	if err := j.group.Signal(sig); errors.Is(err, syscall.EPERM) {
+		j.unheard(j.group.OutOfReach())
+	}
+}
+
+// unheard reports once that some of the group do not accept our signals.
+func (j *job) unheard(out []group.Member) {
+	if j.deaf {
+		return
+	}
+	j.deaf = true
+	why := "it runs as another user"
+	if len(out) > 0 {
+		why = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
+	}
+	j.report.say("the command cannot be signalled: %s", why)
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/spf13/cobra"
+)
+
+// runFlags are those of run and try.
+type runFlags struct {
+	storeFlags
+	lockFlags
+	holdFlags
+	commandFlags
+}
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:   "run [flags] NAME -- CMD [ARGS...]",
+		Short: "wait for a lock, run a command under it, release it",
+		Long:  "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + runManual,
+		Example: "  hasp run nightly-report -- ./report.sh\n" +
+			"  hasp run --wait 30s deploy -- make deploy\n" +
+			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron",
+	}
+	f.add(c)
+	f.lockFlags.addWaiting(c.Flags())
+	return a.verb(c, func(cmd *cobra.Command, args []string) error { return a.runUnderLock(cmd, args, f) })
+}
+
+func (a *app) tryCommand() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:     "try [flags] NAME -- CMD [ARGS...]",
+		Short:   "run a command if its lock is free",
+		Long:    "Run CMD under the lock NAME if the lock is free at this moment, and do not wait\nfor it otherwise: run --no-wait.\n\n" + runManual,
+		Example: "  hasp try --skip-ok poll-feed -- ./poll.sh",
+	}
+	f.add(c)
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		f.noWait = true
+		return a.runUnderLock(cmd, args, f)
+	})
+}
+
+func (f *runFlags) add(c *cobra.Command) {
+	f.storeFlags.add(c.Flags(), "tell what happens as JSON on standard error, one object per line")
+	f.lockFlags.add(c.Flags())
+	f.holdFlags.add(c.Flags())
+	f.commandFlags.add(c.Flags())
+}
+
+// errand holds what a verb that runs a command knows before it asks for the lock.
+type errand struct {
+	name   string
+	argv   []string
+	path   string
+	report *reporter
+}
+
+// prepare checks what can be checked without the store. That includes finding the command: a
+// mistyped command is refused at once, not after an hour in the queue.
+func (a *app) prepare(cmd *cobra.Command, args []string, sf *storeFlags, cf *commandFlags) (*errand, error) {
+	name, argv, err := nameAndCommand(cmd, args)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.report(name, sf, cf)
+	if err != nil {
+		return nil, err
+	}
+	if !group.Supported {
+		return nil, r.done(record{}, errNoCommands)
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, r.done(record{}, notRunnable(argv[0], err))
+	}
+	return &errand{name, argv, path, r}, nil
+}
+
+var errNoCommands = misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
+
+func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error {
+	if err := f.lockFlags.check(); err != nil {
+		return err
+	}
+	if err := f.holdFlags.check(cmd.Flags()); err != nil {
+		return err
+	}
+	e, err := a.prepare(cmd, args, &f.storeFlags, &f.commandFlags)
+	if err != nil {
+		return err
+	}
+	r := e.report
+	sigs := catchSignals()
+	defer sigs.close()
+	ctx, stopWaiting := sigs.until(context.Background())
+	requests, opts := f.heed()
+	client, lease, err := a.get(ctx, e.name, noteOr(f.note, e.argv), f, r, opts...)
+	if in := stopWaiting(); in != nil && err == nil {
+		client.Close() // releases: nothing has begun under the lock
+		err = in
+	}
+	if err != nil {
+		failed := fail(err)
+		if failed.outcome == outcomeBusy {
+			failed.code = f.busyCode.code
+		}
+		return r.done(record{}, failed)
+	}
+	defer client.Close()
+	t := &task{
+		path: e.path, argv: e.argv,
+		env:   a.commandEnv(lease, client, f.url, f.passCredentials, f.exclusive()),
+		lease: lease, flags: &f.commandFlags, maxHold: f.maxHold.d,
+		signals: sigs, requests: requests, report: r,
+	}
+	end := t.run()
+	// From here on the group is gone and nothing runs under the lock.
+	lingerUntil(r.acquired.Add(f.minHold.d), lease, sigs)
+	settle(&end, lease, r)
+	return r.done(end.record(), end.failure())
+}
+
+// get connects and acquires. On success the caller closes the client; on failure nothing is
+// left open, and what the library may have left in the store it removes while closing.
+func (a *app) get(ctx context.Context, name, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *hasp.Lease, error) {
+	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.most(), append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.store = client.Backend().String()
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, name: name, note: note, opts: opts, report: r}
+	lease, err := q.run(ctx)
+	if err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return client, lease, nil
+}
+
+func noteOr(note string, argv []string) string {
+	if note != "" {
+		return note
+	}
+	return noteFor(argv)
+}
+
+// lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
+// command has ended, and its exit code stands.
+func lingerUntil(t time.Time, l *hasp.Lease, sigs *signals) {
+	ctx, stop := sigs.until(l.Context())
+	if d := time.Until(t); d > 0 {
+		sleep(ctx, d)
+	}
+	_ = stop()
+}
+
+// releaseBound is how long a release may take before the rest is left to the TTL: the command is
+// done, and the caller waits for its exit code.
+const releaseBound = 5 * time.Second
+
+// settle releases the lock. A loss that only the release finds out counts as a loss during the run:
+// it is too late for the command, but the reader of the exit code must know. A release that is only
+// unconfirmed is no failure of the command; the TTL finishes it.
+func settle(end *ending, l *hasp.Lease, r *reporter) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
+	defer cancel()
+	err := l.Release(ctx)
+	switch {
+	case err == nil || end.lost != nil:
+	case errors.Is(err, hasp.ErrLost):
+		end.lost = err
+	default:
+		r.say("%v", err) // the command's status matters more
+	}
+}

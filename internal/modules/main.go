@@ -1,0 +1,89 @@
+// Command modules is about the modules of this repository as their users have them.
+//
+//	modules weigh            what each adds to the go.sum of a program that imports all of it
+//	modules release v1.2.3   commits the go.mod files of a release, and tags each module
+//
+// It runs in the repository's directory.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const root = "github.com/hasplock/hasp"
+
+// published are the directories of the modules that programs import, each after those that it
+// requires, and the command last.
+var published = []string{
+	".", "etcdlock", "mysqllock", "pglock", "redislock", "redislock/goredis", "zklock",
+	"gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
+}
+
+const usage = "usage: modules weigh | release VERSION"
+
+func main() {
+	err := errors.New(usage)
+	switch args := os.Args[1:]; {
+	case len(args) == 1 && args[0] == "weigh":
+		err = weigh(os.Stdout)
+	case len(args) == 2 && args[0] == "release":
+		err = release(args[1])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "modules:", err)
+		os.Exit(1)
+	}
+}
+
+// importPath is that of the module in dir.
+func importPath(dir string) string { return path.Join(root, dir) }
+
+// goMod is the part of a go.mod file that is used.
+type goMod struct {
+	Require []struct {
+		Path     string
+		Indirect bool
+	}
+}
+
+// requires reads which modules the one in dir requires.
+func requires(dir string) (goMod, error) {
+	var mod goMod
+	text, err := run(dir, "go", "mod", "edit", "-json")
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &mod)
+	}
+	return mod, err
+}
+
+// ours are those of the modules that are of this repository.
+func (m goMod) ours() (dirs []string) {
+	for _, r := range m.Require {
+		if dir, is := strings.CutPrefix(r.Path, root); is {
+			dirs = append(dirs, path.Join(".", dir))
+		}
+	}
+	return dirs
+}
+
+// run runs a command outside the workspace and returns what it prints.
+func run(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = filepath.FromSlash(dir)
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s in %s: %w\n%s", strings.Join(slices.Concat([]string{name}, args), " "), dir, err, stderr.String())
+	}
+	return string(out), nil
+}

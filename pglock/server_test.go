@@ -1,0 +1,84 @@
+package pglock_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	_ "github.com/hasplock/hasp/pglock"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
+	os.Exit(m.Run())
+}
+
+// do runs statements as superuser.
+func do(t testing.TB, serverURL, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), statements); err != nil {
+		t.Fatalf("%s: %v", statements, err)
+	}
+}
+
+// executor runs statements as superuser, all on one connection: in a transaction, if they begin one.
+func executor(t testing.TB, serverURL string) (exec func(stmt string)) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return func(stmt string) {
+		t.Helper()
+		if _, err := conn.Exec(testkit.Context(t), stmt); err != nil {
+			t.Fatalf("%s: %v", stmt, err)
+		}
+	}
+}
+
+// ask reads one value as superuser.
+func ask[V any](t testing.TB, serverURL, question string, args ...any) (v V) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := conn.QueryRow(t.Context(), question, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", question, err)
+	}
+	return v
+}
+
+// keeper is an ordinary role, which may create things in its schema and nothing else.
+var keeper sync.Once
+
+const makeKeeper = "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper"
+
+// storeURL is the shared server's, for keeper, with further parameters.
+func storeURL(t testing.TB, params ...string) string {
+	t.Helper()
+	serverURL := backends.SharedPostgres(t).URL()
+	keeper.Do(func() { do(t, serverURL, makeKeeper) })
+	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
+}
+
+// with adds parameters to a URL.
+func with(storeURL string, params ...string) string {
+	return strings.Join(append([]string{storeURL}, params...), "&")
+}
+
+// storeURLOfPgx is the shared server's for pgx alone, as superuser.
+func storeURLOfPgx(t testing.TB) string { return backends.SharedPostgres(t).URL() }

@@ -1,0 +1,66 @@
+package goredis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/redislock/redisfence"
+)
+
+// goRedis is a redisfence.Client of a go-redis client.
+type goRedis struct{ client redis.UniversalClient }
+
+// once is a command that go-redis must not repeat when an answer is lost.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (c goRedis) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	cmd := []any{"EVAL", script, len(keys)}
+	for _, word := range append(keys, args...) {
+		cmd = append(cmd, word)
+	}
+	eval := once{redis.NewCmd(ctx, cmd...)}
+	eval.SetFirstKeyPos(3)
+	_ = c.client.Process(ctx, eval) // the same error as below
+	answer, err := eval.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return answer, err
+}
+
+// A fence of package redisfence with a client of go-redis: one method.
+func Example_fence() {
+	ctx := context.Background()
+	client := redis.NewClient(&redis.Options{Addr: exampleAddr})
+	defer client.Close()
+	w, err := redisfence.Advance(ctx, goRedis{client}, "orders/43", 88, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := w.Do(ctx, redisfence.Command{"SET", "{orders%2f43}:state", "paid"}, redisfence.Command{"GET", "{orders%2f43}:state"})
+	fmt.Println(results, err)
+	_, err = redisfence.Advance(ctx, goRedis{client}, "orders/43", 87, nil)
+	fmt.Println(errors.Is(err, fencing.ErrStale))
+	// Prints:
+	// [OK paid] <nil>
+	// true
+}
+
+// exampleAddr is a server's address; TestExamples puts its own there.
+var exampleAddr = "127.0.0.1:6379"
+
+// The example needs a server, so go test cannot run it by itself: this does.
+func TestExamples(t *testing.T) {
+	exampleAddr = backends.SharedRedis(t).Addr
+	testkit.Prints(t, "[OK paid] <nil>\ntrue\n", Example_fence)
+}

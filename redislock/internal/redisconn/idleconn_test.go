@@ -1,0 +1,45 @@
+package redisconn_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+)
+
+// A connection that we have closed ourselves, because another request's context ended just
+// when its answer had arrived or because it seemed to hang, costs the next request a dial. It
+// once cost it an error, so that a try failed on a store that was in order.
+func TestNextRequestDials(t *testing.T) {
+	server := backends.SharedRedis(t)
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	call := redisconn.Call{Keys: []string{"k"}}
+	eval := func(when string) {
+		t.Helper()
+		if r := c.Eval(t.Context(), one, call, 0); r.Err != nil || r.Value != int64(1) {
+			t.Fatalf("%s: %+v", when, r)
+		}
+	}
+	eval("at first")
+	for range 20 {
+		c.Redial("")
+		eval("after giving up the connections")
+	}
+	answered, cancelled := 0, 0
+	for i := range 2000 {
+		// Up to 0.2 ms at first and to 3.2 at last: on any machine some end within the request.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%200)*time.Microsecond<<(i/400))
+		if r := c.Eval(ctx, one, call, 0); r.Err == nil {
+			answered++
+		} else {
+			cancelled++
+		}
+		cancel()
+		eval("after a request whose context ended")
+	}
+	if answered == 0 || cancelled == 0 {
+		t.Errorf("%d answered and %d cancelled: no context ended when it mattered", answered, cancelled)
+	}
+}

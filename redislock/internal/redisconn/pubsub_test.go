@@ -1,0 +1,143 @@
+package redisconn_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+)
+
+// listen subscribes in the background and returns when the subscription is established.
+func listen(t *testing.T, c redisconn.Conn, channel string) (got <-chan string, ended <-chan error, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	up, messages, end := make(chan struct{}, 1), make(chan string, 1000), make(chan error, 1)
+	go func() {
+		end <- c.Subscribe(ctx, channel, func() {
+			select {
+			case up <- struct{}{}:
+			default:
+			}
+		}, func(text string) { messages <- text })
+	}()
+	select {
+	case <-up:
+	case err := <-end:
+		t.Fatalf("subscribe to %s: %v", channel, err)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the subscription to %s is not established", channel)
+	}
+	return messages, end, cancel
+}
+
+func receives(t *testing.T, got <-chan string, want string) {
+	t.Helper()
+	if text := testkit.Await(t, want, got); text != want {
+		t.Errorf("received %q, want %q", text, want)
+	}
+}
+
+func publish(t *testing.T, server *backends.Redis, channel, text string) {
+	t.Helper()
+	if _, err := server.Do("PUBLISH", channel, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listening returns the channels of our subscriptions at the server.
+func listening(t *testing.T, server *backends.Redis) (channels, connections int) {
+	t.Helper()
+	list, err := server.Do("PUBSUB", "CHANNELS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := server.Do("CLIENT", "LIST", "TYPE", "pubsub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(strings.Fields(list)), strings.Count(clients, "id=")
+}
+
+// listens demands that the server comes to have so many channels on so many connections.
+func listens(t *testing.T, server *backends.Redis, channels, connections int) {
+	t.Helper()
+	testkit.Until(t, fmt.Sprintf("%d channels on %d connections", channels, connections), func() error {
+		if c, n := listening(t, server); c != channels || n != connections {
+			return fmt.Errorf("%d on %d", c, n)
+		}
+		return nil
+	})
+}
+
+// All subscriptions share a connection and those to one channel a subscription; each ends
+// by itself, and the last one closes the connection.
+func TestSubscriptionsShare(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	a1, _, stop1 := listen(t, c, "a")
+	a2, end2, stop2 := listen(t, c, "a")
+	b, _, stopB := listen(t, c, "b")
+	listens(t, server, 2, 1)
+	publish(t, server, "a", "one")
+	receives(t, a1, "one")
+	receives(t, a2, "one")
+	stop1()
+	publish(t, server, "a", "two")
+	receives(t, a2, "two")
+	publish(t, server, "b", "three")
+	receives(t, b, "three")
+	stop2()
+	if err := <-end2; err != context.Canceled {
+		t.Errorf("ended with %v", err)
+	}
+	listens(t, server, 1, 1)
+	stopB()
+	listens(t, server, 0, 0)
+	again, ended, _ := listen(t, c, "a")
+	publish(t, server, "a", "four")
+	receives(t, again, "four")
+	if _, err := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || err == context.Canceled {
+		t.Errorf("a broken connection has ended the subscription with %v", err)
+	}
+	if len(a1)+len(a2)+len(b)+len(again) > 0 {
+		t.Error("received more than was published")
+	}
+}
+
+// Others come and go on the same channel: an UNSUBSCRIBE never silences one who has just
+// come, nor one who stays.
+func TestSubscriptionsChurn(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	stays, _, _ := listen(t, c, "busy")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 50 {
+				channel := fmt.Sprint("churn", i%2)
+				got, _, stop := listen(t, c, channel)
+				publish(t, server, channel, "x")
+				select {
+				case <-got:
+				case <-time.After(30 * time.Second):
+					t.Errorf("silenced on %s", channel)
+				}
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	publish(t, server, "busy", "still here")
+	receives(t, stays, "still here")
+	listens(t, server, 1, 1)
+}

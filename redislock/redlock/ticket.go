@@ -1,0 +1,186 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
+)
+
+// ticket is one entry: its attempts, and the keys it may have.
+type ticket struct {
+	session *session
+	request driver.Request
+	signal  signal.Signal // try again
+
+	// Guarded by session.mu.
+	keys          []string  // set by the first Enqueue
+	attempt       uint64    // numbers the attempts; see value.go
+	me            string    // of the last attempt, whose keys claims are about
+	attemptOver   bool      // that attempt has failed: late answers are not for it
+	value         []byte    // published
+	version       uint64    // of value
+	claims        []claim   // the key with the value me at each server
+	since         []string  // since when it waits, by each server's clock
+	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
+	waiterAt      []bool    // each server that may have us among its waiters
+	held          bool
+	everHeld      bool // it has been held
+	left          bool // a late Enqueue must not take anything
+	gone          bool // it was held, and is no more on a majority
+	hadKey        int  // servers that had the key when they were asked to remove it, after Leave
+	leaveAnswered bool // Leave has had an answer
+
+	tried      bool // it has had one attempt, and is no newcomer any more
+	collisions int  // attempts in a row that met other attempts
+	announced  announcements
+}
+
+// claim is the state of our key at one server, as far as we know.
+type claim uint8
+
+const (
+	free    claim = iota // it is not there
+	asked                // a request for it is under way
+	mine                 // it is there
+	maybe                // the answer to a request for it is lost
+	leaving              // we have left, and it is not yet known to be gone
+)
+
+// count returns how many servers have one of the claims.
+func (t *ticket) count(claims ...claim) int {
+	n := 0
+	for _, c := range t.claims {
+		for _, want := range claims {
+			if c == want {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// member is how a waiter is noted at the servers, if it waits.
+func (t *ticket) member() string {
+	if t.request.NoWait {
+		return ""
+	}
+	return t.session.id + " " + t.request.ID
+}
+
+// Enqueue makes an attempt. A refused try that has met only other attempts makes a
+// few more: with N servers all that try at the same moment can fail.
+func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	if r := t.request; r.Units != driver.Whole || r.Capacity != driver.Whole {
+		return driver.Verdict{}, fmt.Errorf("%w: redlock has mutexes and elections only", driver.ErrUnsupported)
+	}
+	keys, err := t.session.store.keys(t.request.Name)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	const tries = 4
+	for n := 1; ; n++ {
+		if err := t.register(keys); err != nil {
+			return driver.Verdict{}, err
+		}
+		v, established, err := t.try(ctx)
+		if err != nil || v.Held || !t.request.NoWait {
+			return v, err
+		}
+		if established || n == tries {
+			t.forget()
+			return driver.Verdict{Holder: v.Holder}, nil
+		}
+		timer := time.NewTimer(v.Retry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return driver.Verdict{}, ctx.Err()
+		}
+	}
+}
+
+// register notes that requests for the ticket are about to be sent.
+func (t *ticket) register(keys []string) error {
+	s := t.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errSessionClosed
+	case t.left || t.gone:
+		return fmt.Errorf("%w: it has left, or was lost", driver.ErrGone)
+	}
+	if t.keys == nil { // never again: requests under way read them
+		t.keys = keys
+	}
+	s.tickets[t.request.ID] = t
+	return nil
+}
+
+// forget drops a refused try, which has only pending releases.
+func (t *ticket) forget() {
+	t.session.mu.Lock()
+	defer t.session.mu.Unlock()
+	delete(t.session.tickets, t.request.ID)
+}
+
+// Wait tries again when it is woken.
+func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	s := t.session
+	select {
+	case <-t.signal.C():
+	case <-s.open.Done():
+		return driver.Verdict{}, errSessionClosed
+	case <-ctx.Done():
+		return driver.Verdict{}, ctx.Err()
+	}
+	return t.Enqueue(ctx)
+}
+
+// Publish replaces the value on a majority. Each copy has a version, and a reader of a
+// majority takes the newest, so that a confirmed value is read from then on. A value that is not
+// confirmed may be read once, and not the next time, until it is confirmed.
+func (t *ticket) Publish(ctx context.Context, value []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := t.session
+	s.mu.Lock()
+	if !t.held {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: it is not held", driver.ErrGone)
+	}
+	t.version++
+	t.value = append([]byte(nil), value...)
+	call := redisconn.Call{Keys: t.keys, Args: []string{
+		t.me, strconv.FormatUint(t.version, 10), rest(t.request, t.version, t.value),
+	}}
+	var at []int
+	for i, c := range t.claims {
+		if c != free {
+			at = append(at, i)
+		}
+	}
+	s.mu.Unlock()
+
+	done, open := s.broadcast(ctx, setnx.Publish, call, at, nil)
+	switch quorum := s.store.quorum; {
+	case done >= quorum:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case done+open < quorum:
+		return fmt.Errorf("%w: %d of %d servers have it", driver.ErrGone, done, len(s.store.nodes))
+	}
+	return fmt.Errorf("%d of %d servers have the value, and %d are needed", done, len(s.store.nodes), s.store.quorum)
+}

@@ -1,0 +1,69 @@
+package mysqllock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/tests/internal/history"
+)
+
+// Names are made old and swept, as fast as it goes, while three clients lock them: no
+// client trusts a lock that another has, tokens grow, and none waits for ever. S1, S2, L2.
+func TestSweepsAmongLocks(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	for _, strategy := range []string{"table", "getlock", "row"} {
+		t.Run(strategy, func(t *testing.T) {
+			prefix := "among" + strategy + "_"
+			base := param(storeURL(t, m), "retention=1h&prefix="+prefix+"&strategy="+strategy)
+			testkit.Release(t, testkit.Lock(t, client(t, base), "warm-up"))
+			db := pool(t, m.Addr, m.User, m.Password, "locks")
+			tokens := map[bool]string{true: "names", false: "bound"}[strategy == "table"]
+			rec := history.New()
+			all, cancel := context.WithCancel(ctx(t))
+			defer cancel()
+			var crew crew
+			// A request takes the clock's time before it waits for the name, and a name may not
+			// become two hours old meanwhile, which would turn tokens back: no client is at work then.
+			var ageing sync.RWMutex
+			for i := range 3 {
+				c := client(t, base, hasp.WithTTL(calm))
+				crew.Go(func() {
+					for all.Err() == nil {
+						ageing.RLock()
+						if turn(all, rec, c, fmt.Sprint("client-", i), fmt.Sprint("name-", rand.N(3))) {
+							crew.granted.Add(1)
+						}
+						ageing.RUnlock()
+						time.Sleep(rand.N(5 * time.Millisecond)) // now and then it is free
+					}
+				})
+			}
+			before, swept := status(t, db, "Handler_delete"), 0
+			for ; crew.granted.Load() < 300 && all.Err() == nil; swept++ {
+				ageing.Lock()
+				exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
+				ageing.Unlock()
+				exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
+				exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
+				exec(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
+			}
+			cancel()
+			crew.Wait()
+			check(t, recorded(t, rec), strategy)
+			if deleted := status(t, db, "Handler_delete") - before; swept < 10 || deleted < 10 {
+				t.Errorf("%d sweeps, %d deletions: this has tested little", swept, deleted)
+			}
+			if n := crew.granted.Load(); n < 300 {
+				t.Errorf("%d locks in all this time", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package pglock_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/pglock"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
+	drivertest.Main(m)
+}
+
+// do runs statements as superuser.
+func do(t testing.TB, serverURL, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), statements); err != nil {
+		t.Fatalf("%s: %v", statements, err)
+	}
+}
+
+// keeper is an ordinary role, which may create things in its schema and nothing else.
+var keeper sync.Once
+
+const makeKeeper = "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper"
+
+// storeURL is the shared server's, for keeper, with further parameters.
+func storeURL(t testing.TB, params ...string) string {
+	t.Helper()
+	serverURL := backends.SharedPostgres(t).URL()
+	keeper.Do(func() { do(t, serverURL, makeKeeper) })
+	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
+}
+
+// with adds parameters to a URL.
+func with(storeURL string, params ...string) string {
+	return strings.Join(append([]string{storeURL}, params...), "&")
+}
+
+func conform(t *testing.T, storeURL string) {
+	drivertest.Run(t, withPrograms(storeURL, 64, drivertest.Harness{
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:  storeURL,
+		TTL:  T,
+	}))
+}
+
+func TestConformance(t *testing.T) {
+	_, storeURL := conformanceServer(t)
+	conform(t, storeURL)
+}
+
+// Side by side, but beside nothing else: what else there is to run in parallel waits until
+// this has ended, as drivertest.Run demands. All servers run before the first of them begins:
+// their connections would look like leaks.
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
+	server, _ := conformanceServer(t)
+	for name, run := range map[string]func(*testing.T, *backends.Postgres){
+		"TransactionPooler": conformTransactionPooler,
+		"SessionPooler":     conformSessionPooler,
+		"DB":                conformDB,
+	} {
+		t.Run(name, func(t *testing.T) { run(t, server) })
+	}
+}
+
+// T is the suite's TTL.
+const T = 2 * time.Second
+
+// private is a server of the test's own.
+func private(t testing.TB, config ...string) *backends.Postgres {
+	t.Helper()
+	return backends.StartPostgres(t, backends.PostgresOptions{Config: config})
+}
+
+// conformanceServer does not wait for the disk, which on a machine with a busy disk would be
+// most of the time; what it remembers of a crash is the matter of TestRestart, on a server with
+// the defaults. Some names are the same in every run of the suite, so each run has separate
+// tables: these are in the schema locks.
+func conformanceServer(t *testing.T) (server *backends.Postgres, storeURL string) {
+	server = private(t, "fsync = off")
+	do(t, server.URL(), makeKeeper)
+	return server, with(strings.Replace(server.URL(), "postgres@", "keeper@", 1), "schema=locks")
+}
+
+// One after the other: a lock is a connection here. A thousand of them, each a process of the
+// server's, are more than a busy machine with two cores can attend to in time.
+func TestConformanceAdvisory(t *testing.T) {
+	testtier.Long(t)
+	conformBound(t, storeURL(t, "strategy=advisory"))
+}
+
+func TestConformanceRow(t *testing.T) {
+	testtier.Long(t)
+	conformBound(t, storeURL(t, "strategy=row"))
+}
+
+func conformBound(t *testing.T, storeURL string) {
+	drivertest.Run(t, withPrograms(storeURL, 32, drivertest.Harness{
+		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:    storeURL,
+		TTL:    T,
+		AtOnce: 100,
+	}))
+}
+
+// A pool that hands its connections out for the time of a transaction: no notifications, no
+// prepared statements, no settings of ours.
+func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
+	b := backends.StartPgBouncer(t, server, "transaction")
+	t.Parallel()
+	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
+}
+
+func conformSessionPooler(t *testing.T, server *backends.Postgres) {
+	b := backends.StartPgBouncer(t, server, "session")
+	// Each of the suite's many connections keeps one of the pool's.
+	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
+	t.Parallel()
+	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
+}
+
+func conformDB(t *testing.T, server *backends.Postgres) {
+	t.Parallel()
+	drivertest.Run(t, drivertest.Harness{
+		TTL: T,
+		Open: func(t testing.TB) driver.Backend {
+			cfg, err := pgx.ParseConfig(server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			db := stdlib.OpenDB(*cfg)
+			b, err := pglock.NewDB(t.Context(), db, &pglock.Options{Prefix: "db_", Poll: 20 * time.Millisecond}) // the suite has waiters all the time
+			if err != nil {
+				t.Fatal(err)
+			}
+			return closing{b, b.(driver.Watcher), b.(driver.Namer), b.(driver.Evicter), db}
+		},
+	})
+}
+
+// closing closes what was handed to a backend together with it.
+type closing struct {
+	driver.Backend
+	driver.Watcher
+	driver.Namer
+	driver.Evicter
+	db *sql.DB
+}
+
+func (c closing) Close() error {
+	err := c.Backend.Close()
+	if closeErr := c.db.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

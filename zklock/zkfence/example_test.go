@@ -1,0 +1,53 @@
+//go:build unix
+
+package zkfence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/zklock/zkfence"
+)
+
+// The tokens are those of leases, as lease.Token() gives them.
+func Example() {
+	ctx := context.Background()
+	conn, _, err := zk.Connect([]string{exampleAddr}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	first, err := zkfence.Advance(ctx, conn, "orders/42", 87, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := zkfence.Advance(ctx, conn, "orders/42", 88, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = second.Multi(ctx, &zk.CreateRequest{Path: "/paid", Acl: zk.WorldACL(zk.PermAll)})
+	fmt.Println("second:", err)
+	_, err = first.Multi(ctx, &zk.DeleteRequest{Path: "/paid", Version: -1})
+	fmt.Println("first is stale:", errors.Is(err, fencing.ErrStale))
+	// Prints:
+	// second: <nil>
+	// first is stale: true
+}
+
+// exampleAddr is a server's address; TestExample puts its own there.
+var exampleAddr = "127.0.0.1:2181"
+
+// The example needs a server, so go test cannot run it by itself: this does.
+func TestExample(t *testing.T) {
+	exampleAddr = backends.SharedZooKeeper(t).Addr
+	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
+}

@@ -1,0 +1,234 @@
+// Package zkfence checks writes in ZooKeeper with a fencing token: the greatest token seen is the
+// data of one node for each lock name, and every multi-operation first checks that this node's
+// version is still the one that the writer has advanced to. That is one round trip, with one
+// operation more.
+//
+//	w, err := zkfence.Advance(ctx, conn, lease.Name(), lease.Token(), nil)
+//	...read, think...
+//	_, err = w.Multi(ctx, &zk.SetDataRequest{Path: "/orders/42", Data: paid, Version: -1})
+//
+// The nodes are persistent and stay: one for each lock name. A fence that is removed begins again
+// at version 0, which an earlier holder may remember: remove one only when no such holder is left.
+package zkfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/retry"
+)
+
+// DefaultRoot is the node under which the fences are.
+const DefaultRoot = "/hasp/fence"
+
+// Options are the settings of a Writer. nil or the zero value means the defaults.
+type Options struct {
+	// Root is the node under which the fences are. It is created if it does not exist. Default:
+	// DefaultRoot.
+	Root string
+	// ACL is the ACL of created nodes. A client that may write them may advance. Default: every
+	// client may do everything.
+	ACL []zk.ACL
+}
+
+// Writer writes under one token. Its methods may be called at once from many goroutines.
+type Writer struct {
+	conn    *zk.Conn
+	root    string
+	path    string
+	acl     []zk.ACL
+	name    string
+	token   uint64
+	version atomic.Int32 // of the fence's node while it holds this token
+}
+
+// maxEncoded keeps names of a usual length readable; longer ones are hashed.
+const maxEncoded = 240
+
+// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
+//
+// The client library has no contexts: when ctx ends, Advance and Multi return its error, and
+// a request that is under way may still be carried out, under the token like any other.
+func Advance(ctx context.Context, conn *zk.Conn, name string, token uint64, o *Options) (*Writer, error) {
+	if err := fencing.Check(name, token); err != nil {
+		return nil, err
+	}
+	w := &Writer{conn: conn, root: DefaultRoot, acl: zk.WorldACL(zk.PermAll), name: name, token: token}
+	if o != nil && o.Root != "" {
+		w.root = o.Root
+	}
+	if o != nil && o.ACL != nil {
+		w.acl = o.ACL
+	}
+	if !strings.HasPrefix(w.root, "/") || strings.HasSuffix(w.root, "/") || strings.Contains(w.root, "//") {
+		return nil, fmt.Errorf("%w: root %q is not an absolute path of a node", fencing.ErrInvalid, w.root)
+	}
+	encoded, _ := driver.EncodeName(name, maxEncoded)
+	w.path = w.root + "/" + encoded
+	if err := w.advance(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Path returns the path of the fence's node.
+func (w *Writer) Path() string { return w.path }
+
+// advance sets the fence to this token, if it holds a smaller one or is absent, and remembers its
+// version.
+func (w *Writer) advance(ctx context.Context) error {
+	return retry.Do(ctx, retry.Tries, func() (bool, error) {
+		again, err := w.step(ctx)
+		if err != nil && !again && !errors.Is(err, fencing.ErrStale) {
+			err = w.about(err)
+		}
+		return again, err
+	})
+}
+
+func (w *Writer) step(ctx context.Context) (again bool, err error) {
+	text := strconv.FormatUint(w.token, 10)
+	data, version, err := w.read(ctx)
+	if errors.Is(err, zk.ErrNoNode) {
+		_, err := call(ctx, func() (string, error) { return w.conn.Create(w.path, []byte(text), 0, w.acl) })
+		switch {
+		case errors.Is(err, zk.ErrNodeExists):
+			return true, err
+		case errors.Is(err, zk.ErrNoNode):
+			if rootErr := w.makeRoot(ctx); rootErr != nil {
+				return false, rootErr
+			}
+			return true, err
+		case err != nil:
+			return false, err
+		}
+		w.version.Store(0)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	seen, err := strconv.ParseUint(string(data), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("the node %s is no fence: it holds %q", w.path, data)
+	}
+	if err := fencing.Compare(w.name, w.token, seen); err != nil {
+		return false, err
+	}
+	// A server's reads may be behind the state that the ensemble has agreed on; writes are not. So
+	// both next steps are writes, conditional on the version that was read.
+	now := version
+	if seen == w.token {
+		_, err = call(ctx, func() ([]zk.MultiResponse, error) {
+			return w.conn.Multi(&zk.CheckVersionRequest{Path: w.path, Version: version})
+		})
+	} else {
+		_, err = call(ctx, func() (*zk.Stat, error) { return w.conn.Set(w.path, []byte(text), version) })
+		now = version + 1 // with every write
+	}
+	if err != nil {
+		return errors.Is(err, zk.ErrBadVersion), err
+	}
+	w.version.Store(now)
+	return false, nil
+}
+
+// read returns the fence after a sync: without it, after a refused version the server could return
+// the old fence again and again.
+func (w *Writer) read(ctx context.Context) (data []byte, version int32, err error) {
+	if _, err := call(ctx, func() (string, error) { return w.conn.Sync(w.path) }); err != nil {
+		return nil, 0, err
+	}
+	type node struct {
+		data    []byte
+		version int32
+	}
+	n, err := call(ctx, func() (node, error) {
+		data, stat, err := w.conn.Get(w.path)
+		if err != nil {
+			return node{}, err
+		}
+		return node{data, stat.Version}, nil
+	})
+	return n.data, n.version, err
+}
+
+// makeRoot makes the nodes above the fence.
+func (w *Writer) makeRoot(ctx context.Context) error {
+	for i := 1; i <= len(w.root); i++ {
+		if i < len(w.root) && w.root[i] != '/' {
+			continue
+		}
+		_, err := call(ctx, func() (string, error) { return w.conn.Create(w.root[:i], nil, 0, w.acl) })
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("make %s: %w", w.root[:i], err)
+		}
+	}
+	return nil
+}
+
+// Multi executes all of ops (*zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest,
+// *zk.CheckVersionRequest) or none, unless the fence has seen a greater token: then it returns a
+// *fencing.StaleError and executes none. The responses are those of ops, also after an error; they
+// say which one failed.
+func (w *Writer) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
+	var responses []zk.MultiResponse
+	err := retry.Do(ctx, retry.Tries, func() (bool, error) {
+		all := append([]any{&zk.CheckVersionRequest{Path: w.path, Version: w.version.Load()}}, ops...)
+		r, err := call(ctx, func() ([]zk.MultiResponse, error) { return w.conn.Multi(all...) })
+		if len(r) > 0 && r[0].Error != nil {
+			// The version has moved: by a greater token, which advance reports, or by another
+			// writer with this one. Nothing was written.
+			if err := w.advance(ctx); err != nil {
+				return false, err
+			}
+			return true, r[0].Error
+		}
+		if len(r) > 1 {
+			responses = r[1:]
+		}
+		if err != nil {
+			err = w.about(err)
+		}
+		return false, err
+	})
+	return responses, err
+}
+
+func (w *Writer) about(err error) error {
+	return fmt.Errorf("write with token %d of lock %q: %w", w.token, w.name, err)
+}
+
+// call makes a request of a library without contexts. It returns when ctx ends; the request then
+// continues, and its result is dropped.
+func call[T any](ctx context.Context, fn func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	if err := ctx.Err(); err != nil {
+		var none T
+		return none, err
+	}
+	done := make(chan result, 1) // one slot: the caller may have stopped waiting
+	go func() {
+		v, err := fn()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
