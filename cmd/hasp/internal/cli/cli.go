@@ -124,7 +124,7 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		if err := flagsFromEnv(cmd.Flags(), a.getenv); err != nil {
 			return err
 		}
-		if err := checkStore(cmd.Flags(), a.environ()); err != nil {
+		if err := a.chooseStore(cmd.Flags()); err != nil {
 			return err
 		}
 		return run(cmd, args)

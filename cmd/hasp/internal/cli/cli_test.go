@@ -107,6 +107,12 @@ func TestDefaultDir(t *testing.T) {
 	}
 }
 
+func storeAt(text string) *storeURL {
+	s := new(storeURL)
+	_ = s.Set(text) // it takes any text
+	return s
+}
+
 func TestPublicURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"file:///var/lib/hasp":                            "file:///var/lib/hasp",
@@ -116,7 +122,7 @@ func TestPublicURL(t *testing.T) {
 		"redis://ana@h?b=2&a=1":                           "redis://h?b=2&a=1",
 		"redis://h:port":                                  "",
 	} {
-		if got := publicURL(in); got != want {
+		if got := storeAt(in).public(); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -170,11 +176,11 @@ func TestCommandEnvByStore(t *testing.T) {
 		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "MYSQL_PWD=m"} },
 	}
 	for scheme, gone := range map[string]string{"redis": "REDISCLI_AUTH=r", "postgres": "PGPASSWORD=p", "mysql": "MYSQL_PWD=m"} {
-		env := a.commandEnv(l, c, scheme+"://ana:s3cret@h", false, true)
+		env := a.commandEnv(l, c, storeAt(scheme+"://ana:s3cret@h"), false, true)
 		if slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://h") || len(env) < 6 {
 			t.Errorf("with %s: %q", scheme, env)
 		}
-		env = a.commandEnv(l, c, scheme+"://ana:s3cret@h", true, true)
+		env = a.commandEnv(l, c, storeAt(scheme+"://ana:s3cret@h"), true, true)
 		if !slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://ana:s3cret@h") {
 			t.Errorf("with %s and --pass-credentials: %q", scheme, env)
 		}

@@ -131,7 +131,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	r.say("leading %q%s", r.name, tokenText(term.Token()))
 	t := &task{
 		path: c.path, argv: c.argv,
-		env:   c.app.commandEnv(term.Lease, c.client, c.flags.url, c.flags.passCredentials, true),
+		env:   c.app.commandEnv(term.Lease, c.client, &c.flags.store, c.flags.passCredentials, true),
 		lease: term.Lease, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
 	}
 	end := t.run()

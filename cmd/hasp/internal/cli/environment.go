@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,13 +58,12 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // commandEnv is the command's environment: the environment of hasp without credentials and
 // settings, followed by the variables about its lock. They come last, so that a nested command sees
 // its own lock and not the outer one.
-// outer.
 //
 // Settings are for this hasp alone. With HASP_NO_WAIT a nested run would give up a lock that its
 // author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
 // cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
 // margin) can stand in the store's URL, which is passed on.
-func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCredentials, exclusive bool) []string {
+func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
 	own := map[string]string{}
 	for name := range a.settings {
 		own[name] = "" // removed
@@ -73,7 +71,7 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCreden
 	for _, name := range told {
 		own[name] = "" // those of an outer lock are removed, even where this lock has no value
 	}
-	own["HASP_NAME"], own["HASP_HOLDER"], own[storeVariable] = l.Name(), l.ID(), store
+	own["HASP_NAME"], own["HASP_HOLDER"], own[storeVariable] = l.Name(), l.ID(), store.String()
 	if l.Token() != 0 {
 		own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
 	}
@@ -88,11 +86,9 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store string, passCreden
 		own[heldVariable] = string(b)
 	}
 	if !passCredentials {
-		own[storeVariable] = publicURL(store)
-		if u, err := url.Parse(store); err == nil {
-			for _, v := range storeSecrets[u.Scheme] {
-				own[v] = ""
-			}
+		own[storeVariable] = store.public()
+		for _, v := range storeSecrets[store.scheme()] {
+			own[v] = ""
 		}
 	}
 	return overlay(a.environ(), own)

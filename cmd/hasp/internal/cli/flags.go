@@ -11,12 +11,12 @@ import (
 
 // storeFlags are those of every verb that talks to a store.
 type storeFlags struct {
-	url  string
-	json bool
+	store storeURL
+	json  bool
 }
 
 func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
-	fs.StringVar(&f.url, "store", "", "the store's `URL` (default: this user's file store)")
+	fs.Var(&f.store, "store", "the store's `URL` (default: this user's file store)")
 	fs.BoolVar(&f.json, "json", false, jsonUsage)
 }
 
@@ -181,21 +181,6 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 		}
 	})
 	return failed
-}
-
-// checkStore refuses a store that is named but empty. Otherwise a variable that a script has not
-// set (--store "$LOCKS") would silently lock on this machine alone.
-func checkStore(fs *pflag.FlagSet, environ []string) error {
-	f := fs.Lookup("store")
-	switch {
-	case f == nil || f.Value.String() != "":
-		return nil
-	case f.Changed:
-		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
-	case slices.Contains(environ, storeVariable+"="):
-		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
-	}
-	return nil
 }
 
 // documentEnv adds the variables of a verb's flags to its help, and to settings.

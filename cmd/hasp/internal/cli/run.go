@@ -118,7 +118,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	defer client.Close()
 	t := &task{
 		path: e.path, argv: e.argv,
-		env:   a.commandEnv(lease, client, f.url, f.passCredentials, f.exclusive()),
+		env:   a.commandEnv(lease, client, &f.store, f.passCredentials, f.exclusive()),
 		lease: lease, flags: &f.commandFlags, maxHold: f.maxHold.d,
 		signals: sigs, requests: requests, report: r,
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -18,29 +17,6 @@ var storeSecrets = map[string][]string{
 	"mysql":     {"MYSQL_PWD"},
 	"etcd":      {"ETCDCTL_USER", "ETCDCTL_PASSWORD"},
 	"zookeeper": {"ZOOKEEPER_AUTH"},
-}
-
-// publicURL is the store's URL without user name, password, and parameters that are
-// called like secrets. What is left still names the same locks, so that a nested hasp
-// fails for lack of credentials rather than lock somewhere else.
-func publicURL(store string) string {
-	u, err := url.Parse(store)
-	if err != nil { // not a store that could have been opened
-		return ""
-	}
-	u.User = nil
-	q := u.Query()
-	dropped := false
-	for key := range q {
-		if secretParameter(key) {
-			q.Del(key)
-			dropped = true
-		}
-	}
-	if dropped { // otherwise the URL as it was, byte for byte
-		u.RawQuery = q.Encode()
-	}
-	return u.String()
 }
 
 func secretParameter(key string) bool {

@@ -3,12 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"net/url"
-	"os"
-	"os/user"
-	"path/filepath"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -31,7 +25,7 @@ func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ..
 		return c, until, err
 	}
 	free := answerBound
-	if f.url == "" || strings.HasPrefix(f.url, "file:") {
+	if f.store.scheme() == "file" {
 		free = openAtLeast
 	}
 	began := time.Now()
@@ -51,16 +45,9 @@ func waitUntil(ctx context.Context, until time.Time) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, max(time.Until(until), time.Millisecond), errWaitOver)
 }
 
-// open connects to the store in use. It fills in f.url if the user named none.
+// open connects to the store in use.
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
-	if f.url == "" {
-		dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
-		if err != nil {
-			return nil, misconfigured("%w; name a store with --store or HASP_STORE", err)
-		}
-		f.url = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
-	}
-	c, err := a.connect(ctx, f.url, opts...)
+	c, err := a.connect(ctx, f.store.String(), opts...)
 	if err != nil {
 		return nil, fail(interruption(ctx, err))
 	}
@@ -74,35 +61,4 @@ func interruption(ctx context.Context, err error) error {
 		return in
 	}
 	return err
-}
-
-// defaultDir is where locks are without any set-up.
-//
-// Root's does not depend on the environment: cron, a service and a shell opened by sudo have
-// different ones, and each would silently lock in a separate directory. Other users have at least
-// HOME in common, and where that is not set (some crons and services) the account's entry says the
-// same.
-func defaultDir(goos string, uid int, getenv func(string) string, home func() (string, error)) (string, error) {
-	if uid == 0 && goos != "windows" {
-		return "/var/lib/hasp", nil
-	}
-	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // the standard has others ignored
-		return filepath.Join(dir, "hasp"), nil
-	}
-	dir := getenv("HOME")
-	if !filepath.IsAbs(dir) {
-		var err error
-		if dir, err = home(); err != nil || !filepath.IsAbs(dir) {
-			return "", errors.New("there is no default store: HOME is not set, and the account has no home directory")
-		}
-	}
-	return filepath.Join(dir, ".local", "state", "hasp"), nil
-}
-
-func homeDir() (string, error) {
-	u, err := user.Current()
-	if err != nil {
-		return "", err
-	}
-	return u.HomeDir, nil
 }

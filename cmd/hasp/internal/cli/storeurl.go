@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"errors"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/spf13/pflag"
+)
+
+// storeURL is the value of --store. It is parsed here once; the driver parses the text again, and
+// says what is wrong with it.
+type storeURL struct {
+	text   string
+	parsed *url.URL // nil: not a URL
+}
+
+func (s *storeURL) String() string { return s.text }
+func (s *storeURL) Type() string   { return "URL" }
+
+// Set takes any text: only the driver can refuse it without a word of what may be a secret.
+func (s *storeURL) Set(text string) error {
+	s.text = text
+	s.parsed, _ = url.Parse(text)
+	return nil
+}
+
+func (s *storeURL) scheme() string {
+	if s.parsed == nil {
+		return ""
+	}
+	return s.parsed.Scheme
+}
+
+// public is the URL without user name, password, and parameters that are
+// called like secrets. What is left still names the same locks, so that a nested hasp
+// fails for lack of credentials rather than lock somewhere else.
+func (s *storeURL) public() string {
+	if s.parsed == nil { // not a store that could have been opened
+		return ""
+	}
+	u := *s.parsed
+	u.User = nil
+	q := u.Query()
+	dropped := false
+	for key := range q {
+		if secretParameter(key) {
+			q.Del(key)
+			dropped = true
+		}
+	}
+	if dropped { // otherwise the URL as it was, byte for byte
+		u.RawQuery = q.Encode()
+	}
+	return u.String()
+}
+
+// chooseStore has a verb without a store use this user's. It refuses a store that is named but
+// empty: otherwise a variable that a script has not set (--store "$LOCKS") would silently lock on
+// this machine alone.
+func (a *app) chooseStore(fs *pflag.FlagSet) error {
+	f := fs.Lookup("store")
+	switch {
+	case f == nil || f.Value.String() != "":
+		return nil
+	case f.Changed:
+		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
+	case slices.Contains(a.environ(), storeVariable+"="):
+		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
+	}
+	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
+	if err != nil {
+		return misconfigured("%w; name a store with --store or HASP_STORE", err)
+	}
+	return f.Value.Set((&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String())
+}
+
+// defaultDir is where locks are without any set-up.
+//
+// Root's does not depend on the environment: cron, a service and a shell opened by sudo have
+// different ones, and each would silently lock in a separate directory. Other users have at least
+// HOME in common, and where that is not set (some crons and services) the account's entry says the
+// same.
+func defaultDir(goos string, uid int, getenv func(string) string, home func() (string, error)) (string, error) {
+	if uid == 0 && goos != "windows" {
+		return "/var/lib/hasp", nil
+	}
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // the standard has others ignored
+		return filepath.Join(dir, "hasp"), nil
+	}
+	dir := getenv("HOME")
+	if !filepath.IsAbs(dir) {
+		var err error
+		if dir, err = home(); err != nil || !filepath.IsAbs(dir) {
+			return "", errors.New("there is no default store: HOME is not set, and the account has no home directory")
+		}
+	}
+	return filepath.Join(dir, ".local", "state", "hasp"), nil
+}
+
+func homeDir() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	return u.HomeDir, nil
+}
