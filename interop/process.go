@@ -27,6 +27,7 @@ type process struct {
 	in      io.Writer
 	answers chan string // closed when it ends
 	stderr  *tail
+	killed  sync.Once
 }
 
 // start starts a client in a separate process group, so that a signal also reaches the tools that
@@ -82,6 +83,7 @@ func (p *process) await(d time.Duration) (string, error) {
 	select {
 	case line, ok := <-p.answers:
 		if !ok {
+			p.kill() // and with it all that it has written has been read
 			return "", fmt.Errorf("%s has ended: %s", p.label, p.stderr)
 		}
 		return line, nil
@@ -165,12 +167,15 @@ func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid
 func (p *process) stop()   { p.signal(syscall.SIGSTOP) }
 func (p *process) resume() { p.signal(syscall.SIGCONT) }
 
-// kill ends it by SIGKILL, stopped or not.
+// kill ends it by SIGKILL, stopped or not. A second call does nothing: its number may be another
+// process's by then.
 func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	for range p.answers { // until the reader is done: Wait closes the pipe
-	}
-	_ = p.cmd.Wait()
+	p.killed.Do(func() {
+		p.signal(syscall.SIGKILL)
+		for range p.answers { // until the reader is done: Wait closes the pipe
+		}
+		_ = p.cmd.Wait()
+	})
 }
 
 // tail keeps the end of a program's error output.
