@@ -11,7 +11,7 @@ import (
 )
 
 // A release can be installed and imported, each module alone: by go, from its tags. What other
-// people's modules it needs come from the cache that has built ours.
+// people's modules it needs come from the cache that has built ours, if they are there.
 func TestRelease(t *testing.T) {
 	testtier.Long(t)
 	do := command(t)
@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 		t.Error("1.2 is a version")
 	}
 
-	cache := strings.TrimSpace(do(".", "go", "env", "GOMODCACHE"))
+	cache, proxy := strings.TrimSpace(do(".", "go", "env", "GOMODCACHE")), strings.TrimSpace(do(".", "go", "env", "GOPROXY"))
 	config := filepath.Join(t.TempDir(), "gitconfig")
 	text := "[url \"" + clone + "\"]\n\tinsteadOf = https://github.com/hasplock/hasp\n[protocol \"file\"]\n\tallow = always\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -41,7 +41,7 @@ func TestRelease(t *testing.T) {
 	for key, value := range map[string]string{
 		"GIT_CONFIG_GLOBAL": config, "GOWORK": "off", "GOFLAGS": "-modcacherw",
 		"GOPRIVATE": "github.com/hasplock/*", "GONOSUMDB": "*", "GOMODCACHE": filepath.Join(t.TempDir(), "cache"),
-		"GOPROXY": "file://" + filepath.ToSlash(filepath.Join(cache, "cache", "download")),
+		"GOPROXY": "file://" + filepath.ToSlash(filepath.Join(cache, "cache", "download")) + "," + proxy,
 	} {
 		t.Setenv(key, value)
 	}
