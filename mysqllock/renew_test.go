@@ -89,9 +89,7 @@ func TestSilentConnection(t *testing.T) {
 	}
 	defer s.Close(context.Background())
 	silent := s.Ticket(request("silent-one", "silent-one"))
-	if v, err := silent.Enqueue(ctx(t)); err != nil || !v.Held {
-		t.Fatalf("%+v, %v", v, err)
-	}
+	testkit.Held(t, silent)
 	p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Drop})
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx(t), granted/6)
@@ -101,9 +99,7 @@ func TestSilentConnection(t *testing.T) {
 	}
 	p.Set(faultnet.Down, faultnet.Rule{}) // for new connections; the silent one has a hole
 	speaks := s.Ticket(request("speaks", "speaks"))
-	if v, err := speaks.Enqueue(ctx(t)); err != nil || !v.Held {
-		t.Fatalf("%+v, %v", v, err)
-	}
+	testkit.Held(t, speaks)
 	testkit.Eventually(t, "a renewal without the silent one", func() bool {
 		within, cancel := context.WithTimeout(ctx(t), granted/6)
 		defer cancel()

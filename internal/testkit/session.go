@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,21 @@ func Session(t testing.TB, b driver.Backend, ttl time.Duration, gone func(id str
 		_ = s.Close(ctx) // in many tests the store is dead by then
 	})
 	return s
+}
+
+// Held enters with a ticket that must hold at once. It asks again while the store does not answer:
+// a busy machine may take longer than the driver waits.
+func Held(t testing.TB, ticket driver.Ticket) driver.Verdict {
+	t.Helper()
+	ctx := Context(t)
+	v, err := ticket.Enqueue(ctx)
+	for err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrGone) {
+		v, err = ticket.Enqueue(ctx)
+	}
+	if err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return v
 }
 
 // Request is for a mutex, under a new ID.

@@ -90,9 +90,7 @@ func TestSleepersAreRemembered(t *testing.T) {
 				return session(t, testkit.Open(t, urlOf(nodes)), ttl, noGone).Ticket(testkit.Request("a"))
 			}
 			holder := take(endless)
-			if v, err := holder.Enqueue(t.Context()); err != nil || !v.Held {
-				t.Fatalf("%+v, %v", v, err)
-			}
+			testkit.Held(t, holder)
 			testkit.Eventually(t, "the key on all servers", everywhere(t, nodes, "a"))
 			var sleeper driver.Ticket
 			for i, ttl := range ttls {

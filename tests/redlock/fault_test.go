@@ -89,9 +89,7 @@ func TestRollingRestart(t *testing.T) {
 	told := make(chan string, 1)
 	s := session(t, testkit.Open(t, urlOf(nodes)), 2*testkit.Patience, func(id string, _ error) { told <- id })
 	r := testkit.Request("b")
-	if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
-		t.Fatalf("%+v, %v", v, err)
-	}
+	testkit.Held(t, s.Ticket(r))
 	testkit.Eventually(t, "the key on all servers", func() bool { return len(at(t, nodes, "b", r.ID)) == 5 })
 	each(t, nodes[:3], restart)
 	testkit.Eventually(t, "the loss is reported", func() bool {

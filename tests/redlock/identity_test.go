@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -24,6 +25,9 @@ func identity(t *testing.T, storeURL string) (string, error) {
 func identityOf(t *testing.T, storeURL string) string {
 	t.Helper()
 	text, err := identity(t, storeURL)
+	for end := time.Now().Add(testkit.Patience); err != nil && time.Now().Before(end); { // a busy machine may not connect in time
+		text, err = identity(t, storeURL)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

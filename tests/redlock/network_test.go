@@ -224,9 +224,7 @@ func TestAttemptBesideRenewal(t *testing.T) {
 	b := testkit.Open(t, n.URL()+"?node_timeout=10s")
 	s := session(t, b, ttl, noGone)
 	first := s.Ticket(testkit.Request("warm"))
-	if v, err := first.Enqueue(t.Context()); err != nil || !v.Held {
-		t.Fatalf("%+v, %v", v, err)
-	}
+	testkit.Held(t, first)
 	testkit.Eventually(t, "all servers have been reached", everywhere(t, n.nodes, "warm"))
 	if err := first.Leave(t.Context()); err != nil {
 		t.Fatal(err)

@@ -24,9 +24,7 @@ func TestRenewalGoesOn(t *testing.T) {
 	gone := make(chan string, n)
 	s := session(t, testkit.Open(t, net.URL()+"?node_timeout=10s"), ttl, func(id string, _ error) { gone <- id }) // a busy machine takes its turns
 	for i := range n {
-		if v, err := s.Ticket(testkit.Request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		testkit.Held(t, s.Ticket(testkit.Request(fmt.Sprint("n", i))))
 	}
 	all := time.Now() // each must be renewed after this moment
 	for _, p := range net.proxies[:3] {
@@ -74,9 +72,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 	take := func(name string) string {
 		t.Helper()
 		r := testkit.Request(name)
-		if v, err := s.Ticket(r).Enqueue(t.Context()); err != nil || !v.Held {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		testkit.Held(t, s.Ticket(r))
 		return r.ID
 	}
 	take("first")
