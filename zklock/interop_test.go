@@ -78,7 +78,7 @@ func TestLibraryLockRace(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				counter++ // the race detector is the judge as well
+				counter++ // the race detector checks it as well
 				if err := l.Release(t.Context()); err != nil {
 					t.Error(err)
 				}

@@ -19,7 +19,7 @@ const module = "github.com/hasplock/hasp"
 // fails the build until it stands here, so that somebody has to say what it is for:
 // each becomes part of what a user must trust, update and explain.
 var reasons = map[string]string{
-	"github.com/anishathalye/porcupine":   "judges recorded histories for linearizability; tests only",
+	"github.com/anishathalye/porcupine":   "checks recorded histories for linearizability; tests only",
 	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
 	"github.com/go-redsync/redsync/v4":    "the same; tests only",
 	"github.com/go-co-op/gocron/v2":       "gocronhasp: the scheduler whose jobs it locks",

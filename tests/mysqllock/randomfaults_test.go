@@ -120,7 +120,7 @@ func TestKilledConnections(t *testing.T) {
 			defer cancel()
 			db := admin(t, m)
 			db.SetMaxOpenConns(1)
-			crew := workers(t, all, rec, param(base, "strategy="+strategy), "chaos", 6)
+			crew := workers(t, all, rec, param(base, "strategy="+strategy), "faults", 6)
 			killed := killer(all, db, crew.granted.Load, func(killed int) bool {
 				return killed >= 200 && crew.granted.Load() >= 100
 			})
@@ -172,9 +172,9 @@ func naiveTurn(ctx context.Context, rec *history.Recorder, db *sql.DB, who strin
 		return
 	}
 	defer c.Close()
-	a := rec.Acquire(who, "chaos", history.Exclusive())
+	a := rec.Acquire(who, "faults", history.Exclusive())
 	var got sql.NullInt64
-	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK('chaos', 2)").Scan(&got); err != nil || got.Int64 != 1 {
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK('faults', 2)").Scan(&got); err != nil || got.Int64 != 1 {
 		a.Failed(err)
 		return
 	}
@@ -183,7 +183,7 @@ func naiveTurn(ctx context.Context, rec *history.Recorder, db *sql.DB, who strin
 	time.Sleep(20 * time.Millisecond)
 	stop()
 	a.Releasing()
-	_, _ = c.ExecContext(context.Background(), "DO RELEASE_LOCK('chaos')") // the result is not looked at either
+	_, _ = c.ExecContext(context.Background(), "DO RELEASE_LOCK('faults')") // the result is not looked at either
 	a.Released()
 }
 
@@ -202,7 +202,7 @@ func TestRestart(t *testing.T) {
 			before, beforeHeld := naiveHolder(t, control, m, "before")
 			all, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			crew := workers(t, all, rec, base, "chaos", 6)
+			crew := workers(t, all, rec, base, "faults", 6)
 			for _, end := range []func() error{m.Kill, m.Stop} {
 				time.Sleep(500 * time.Millisecond)
 				if err := end(); err != nil {
@@ -235,8 +235,8 @@ func TestRestart(t *testing.T) {
 
 // naiveHolder takes a lock and believes in it until stop.
 func naiveHolder(t *testing.T, rec *history.Recorder, m *backends.MariaDB, who string) (a *history.Attempt, stop func()) {
-	a = rec.Acquire(who, "chaos", history.Exclusive())
-	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "chaos")
+	a = rec.Acquire(who, "faults", history.Exclusive())
+	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "faults")
 	a.Granted(0, 0)
 	watched := a.Watch(func() bool { return true }, nil, time.Millisecond)
 	return a, func() { watched(); a.Releasing() }

@@ -25,7 +25,7 @@ import (
 func TestAnswersOfOthers(t *testing.T) {
 	t.Parallel()
 	server := backends.SharedPostgres(t)
-	m := muddle(t, server.Addr)
+	m := newForeignAnswers(t, server.Addr)
 	through := func(params ...string) string {
 		return strings.Replace(storeURL(t, params...), server.Addr, m.addr, 1)
 	}
@@ -68,7 +68,7 @@ func TestAnswersOfOthers(t *testing.T) {
 func TestGrantOfOthers(t *testing.T) {
 	t.Parallel()
 	server := backends.SharedPostgres(t)
-	m := muddle(t, server.Addr)
+	m := newForeignAnswers(t, server.Addr)
 	for _, strategy := range []string{"table", "advisory"} {
 		through := strings.Replace(storeURL(t, "strategy="+strategy, "connections=1"), server.Addr, m.addr, 1)
 		taken := testkit.Lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken by one")
@@ -104,8 +104,8 @@ func answers(t *testing.T, conn *pgx.Conn, n int) []int {
 	return got
 }
 
-// muddler is a proxy that lets the end of another client's answer through to its clients.
-type muddler struct {
+// foreignAnswers is a proxy that lets the end of another client's answer through to its clients.
+type foreignAnswers struct {
 	addr string
 	next atomic.Int32 // so many connections begin with it
 
@@ -117,13 +117,13 @@ type muddler struct {
 // foreignAnswer is the end of it.
 var foreignAnswer = []byte("C\x00\x00\x00\x10DISCARD ALL\x00Z\x00\x00\x00\x05I")
 
-func muddle(t *testing.T, server string) *muddler {
+func newForeignAnswers(t *testing.T, server string) *foreignAnswers {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	m := &muddler{addr: listener.Addr().String()}
+	m := &foreignAnswers{addr: listener.Addr().String()}
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -137,10 +137,10 @@ func muddle(t *testing.T, server string) *muddler {
 }
 
 // now lets it through to all that are connected.
-func (m *muddler) now() { m.tell(foreignAnswer) }
+func (m *foreignAnswers) now() { m.tell(foreignAnswer) }
 
 // again lets the last grant through to all.
-func (m *muddler) again(t *testing.T) {
+func (m *foreignAnswers) again(t *testing.T) {
 	m.mu.Lock()
 	grant := m.grant
 	m.grant = nil
@@ -151,7 +151,7 @@ func (m *muddler) again(t *testing.T) {
 	m.tell(grant)
 }
 
-func (m *muddler) tell(answer []byte) {
+func (m *foreignAnswers) tell(answer []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.clients {
@@ -161,7 +161,7 @@ func (m *muddler) tell(answer []byte) {
 
 // Write notes a grant that passes: the answer to a prepared statement, "2", and a row of three
 // columns or more. A release has two.
-func (m *muddler) Write(answer []byte) (int, error) {
+func (m *foreignAnswers) Write(answer []byte) (int, error) {
 	if len(answer) > 12 && bytes.HasPrefix(answer, []byte("2\x00\x00\x00\x04D")) && binary.BigEndian.Uint16(answer[10:]) >= 3 {
 		m.mu.Lock()
 		m.grant = bytes.Clone(answer)
@@ -170,7 +170,7 @@ func (m *muddler) Write(answer []byte) (int, error) {
 	return len(answer), nil
 }
 
-func (m *muddler) pass(client net.Conn, addr string) {
+func (m *foreignAnswers) pass(client net.Conn, addr string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", addr)
 	if err != nil {
