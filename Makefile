@@ -17,7 +17,7 @@ FUZZTIME ?= 10s
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod)))
 # What make test runs: all but those whose tests make test-long and make interop run.
 TESTED  := $(filter-out bench interop examples examples/% internal/%,$(MODULES))
-PKGS    ?= $(TESTED:%=./%/...)
+PKGS    ?= ./... $(patsubst %,./%/...,$(filter-out .,$(TESTED)))
 
 .PHONY: help
 help: ## list the targets

@@ -120,7 +120,7 @@ func Run(t *testing.T, h Harness) {
 	})
 	t.Run("Programs", func(t *testing.T) {
 		if h.Programs == nil {
-			t.Skip("Harness.Programs is nil")
+			t.Skip("Harness.Programs is nil: random programs are in the module drivertest/programs")
 		}
 		quiet.RLock()
 		defer quiet.RUnlock()

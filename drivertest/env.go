@@ -172,17 +172,22 @@ func (e *env) calm() time.Duration {
 	return max(e.h.TTL, calm)
 }
 
-// must acquires a free lock. An unknown outcome means that the session expired meanwhile: on a busy
-// machine a client with a short TTL may lose it, also after the test has made it lose one.
+// must acquires a free lock. On a busy machine a client with a short TTL may lose its session
+// meanwhile, also after the test has made it lose one.
 func (e *env) must(l *hasp.Lease, err error) *hasp.Lease {
 	e.Helper()
 	if err != nil {
-		if errors.Is(err, hasp.ErrUnknown) && e.trial != nil {
+		if sessionEnded(err) && e.trial != nil {
 			e.trial.starve()
 		}
 		e.Fatalf("not acquired: %v", err)
 	}
 	return l
+}
+
+// sessionEnded reports whether a call has no known outcome because its session has ended under it.
+func sessionEnded(err error) bool {
+	return errors.Is(err, hasp.ErrUnknown) && errors.Is(err, driver.ErrGone)
 }
 
 func (e *env) release(l *hasp.Lease) {

@@ -62,14 +62,14 @@ type report struct {
 	Token uint64    `json:",omitempty"`
 	Error string    `json:",omitempty"`
 	Lost  bool      `json:",omitempty"` // Error wraps ErrLost
-	Doubt bool      `json:",omitempty"` // Error wraps ErrUnknown
+	Ended bool      `json:",omitempty"` // its session has ended under it, without an outcome
 	Held  bool      `json:",omitempty"`
 	Last  time.Time `json:",omitzero"` // just before the last call of Held that said yes
 }
 
 // with adds an error.
 func (r report) with(err error) report {
-	r.Error, r.Lost, r.Doubt = err.Error(), errors.Is(err, hasp.ErrLost), errors.Is(err, hasp.ErrUnknown)
+	r.Error, r.Lost, r.Ended = err.Error(), errors.Is(err, hasp.ErrLost), sessionEnded(err)
 	return r
 }
 

@@ -119,7 +119,7 @@ func (p *process) quiet(event, why string) {
 
 // starved records it if a child reports that its session has expired under it.
 func (p *process) starved(r report) {
-	if (r.Lost || r.Doubt) && p.env.trial != nil {
+	if (r.Lost || r.Ended) && p.env.trial != nil {
 		p.env.trial.starve()
 	}
 }

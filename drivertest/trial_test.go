@@ -26,16 +26,16 @@ func TestTrials(t *testing.T) {
 				r.Fatal("wrong")
 			}
 		}, 2, false},
-		{"in doubt once", func(r *trial, n int) {
+		{"session ended once", func(r *trial, n int) {
 			if n == 1 {
-				(&env{TB: r, trial: r}).must(nil, fmt.Errorf("trial_test.go: %w", hasp.ErrUnknown))
+				(&env{TB: r, trial: r}).must(nil, fmt.Errorf("trial_test.go: %w: %w", hasp.ErrUnknown, driver.ErrGone))
 			}
 		}, 2, false},
-		{"busy always", func(r *trial, _ int) { (&env{TB: r, trial: r}).must(nil, hasp.ErrBusy) }, 1, true},
-		{"a child in doubt once", func(r *trial, n int) {
+		{"unanswered", func(r *trial, _ int) { (&env{TB: r, trial: r}).must(nil, hasp.ErrUnknown) }, 1, true},
+		{"a child's session ended once", func(r *trial, n int) {
 			if n == 1 {
 				p := &process{env: &env{TB: r, trial: r}, heard: make(chan report, 1)}
-				p.heard <- report{Event: "done"}.with(hasp.ErrUnknown)
+				p.heard <- report{Event: "done"}.with(fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
 				p.quiet("done", "it was to count for ever")
 			}
 		}, 2, false},

@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // The counts are of the test's own connections: the server's would be of all its clients, of those
@@ -52,8 +53,8 @@ type counter struct {
 // counted is a network to the server, and the URL that leads through it.
 func counted(t testing.TB, m *backends.MariaDB) (*counter, string) {
 	t.Helper()
-	p, through := testkit.Behind(t, storeURL(t, m))
-	c := &counter{Proxy: p, db: admin(t, m), texts: map[string]int{}}
+	p, through := testkit.Behind(t, sqlkit.MariaDBStore(t, m))
+	c := &counter{Proxy: p, db: sqlkit.MariaDBAdmin(t, m), texts: map[string]int{}}
 	p.Lose(faultnet.Up, 1, func(chunk []byte) bool { // it never accepts, and so sees all
 		// A packet is its length in three bytes, its number, and the command: a query, or to
 		// prepare one, or to execute what was prepared.
@@ -100,7 +101,7 @@ func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 		params string
 		each   int64
 	}{{"strategy=table", 2}, {"strategy=getlock", 2}, {"strategy=getlock&fence=off", 2}, {"strategy=row", 3}} {
-		c := client(t, param(base, x.params), hasp.WithTTL(time.Hour))
+		c := client(t, sqlkit.With(base, x.params), hasp.WithTTL(time.Hour))
 		locks := map[string]func(context.Context) (*hasp.Lease, error){"Lock": c.Mutex("a").Lock, "TryLock": c.Mutex("a").TryLock}
 		if x.params == "strategy=table" {
 			s := c.Semaphore("s", 5)
@@ -150,7 +151,7 @@ func refusedTryCosts(t *testing.T, m *backends.MariaDB) {
 // for as long as it takes.
 func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 	count, base := counted(t, m)
-	base = param(base, "connections=1")
+	base = sqlkit.With(base, "connections=1")
 	clients := make([]*hasp.Client, n)
 	for i := range clients { // each has its connections
 		clients[i] = client(t, base, hasp.WithTTL(time.Hour))
@@ -191,7 +192,7 @@ const listenMost = 5 * time.Second
 // the next, and the listening that tells of it.
 func queueCosts(t *testing.T, m *backends.MariaDB, n int) {
 	count, base := counted(t, m)
-	b := testkit.Open(t, param(base, "connections=1"))
+	b := testkit.Open(t, sqlkit.With(base, "connections=1"))
 	defer b.Close()
 	// Below the core, whose local queue would let one of a client's waiters into the queue.
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
@@ -233,9 +234,9 @@ func queueCosts(t *testing.T, m *backends.MariaDB, n int) {
 // one that listens; and while nothing happens it asks once in five seconds.
 func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	count, base := counted(t, m)
-	base = param(base, "connections=4")
+	base = sqlkit.With(base, "connections=4")
 	holder, c := client(t, base, hasp.WithTTL(time.Hour)), client(t, base, hasp.WithTTL(time.Hour))
-	db := admin(t, m)
+	db := sqlkit.MariaDBAdmin(t, m)
 	db.SetMaxOpenConns(1)
 	const n = 200
 	var wg sync.WaitGroup
@@ -266,14 +267,14 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 func TestMismatchReadsLittle(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	b := testkit.Open(t, param(storeURL(t, m), "prefix=mismatch_"))
+	b := testkit.Open(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=mismatch_"))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	db.SetMaxOpenConns(1) // the counts are the connection's
 	reads := func() (n int64) {
 		rows, err := db.Query("SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -291,7 +292,7 @@ func TestMismatchReadsLittle(t *testing.T) {
 		return n
 	}
 	session := fmt.Sprintf("x'%x'", "mismatch")
-	exec(t, db, "INSERT INTO mismatch_sessions (id, expires) VALUES ("+session+", '2100-01-01')")
+	sqlkit.Exec(t, db, "INSERT INTO mismatch_sessions (id, expires) VALUES ("+session+", '2100-01-01')")
 	refusal := func() int64 {
 		before := reads()
 		for _, mode := range []int{0, 1} {

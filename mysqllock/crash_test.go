@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // S7: the request to release is lost; the server crashes, and does not remember the lock, since
@@ -31,11 +32,11 @@ func TestForgottenByCrash(t *testing.T) {
 func forgottenByCrash(t *testing.T) bool {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_flush_log_at_trx_commit=0", "innodb_flush_log_at_timeout=2700"}})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	p := testkit.Proxy(t, m.Addr)
 	c := client(t, through(base, p.Addr()), hasp.WithTTL(4*slack)) // no renewal finds it out first
 	testkit.Release(t, testkit.Lock(t, c, "forgotten"))
-	exec(t, admin(t, m), "FLUSH ENGINE LOGS")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "FLUSH ENGINE LOGS")
 
 	for _, dir := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
 		l := testkit.Lock(t, c, "forgotten")
@@ -45,10 +46,10 @@ func forgottenByCrash(t *testing.T) bool {
 		}
 		<-cut
 	}
-	exec(t, admin(t, m), "FLUSH ENGINE LOGS")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "FLUSH ENGINE LOGS")
 	// A server's runs are told apart by the second in which they began.
 	testkit.Eventually(t, "the second after the server's start", func() bool {
-		return number(t, admin(t, m), "SELECT UNIX_TIMESTAMP() > ((UUID_SHORT() DIV 16777216) & 0xffffffff)") == 1
+		return number(t, sqlkit.MariaDBAdmin(t, m), "SELECT UNIX_TIMESTAMP() > ((UUID_SHORT() DIV 16777216) & 0xffffffff)") == 1
 	})
 
 	l, lost := testkit.Lock(t, c, "forgotten"), p.Stats().Up.Lost
@@ -69,7 +70,7 @@ func forgottenByCrash(t *testing.T) bool {
 	if err := m.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, admin(t, m), "SELECT COUNT(*) FROM locks.hasp_entries"); n != 0 {
+	if n := number(t, sqlkit.MariaDBAdmin(t, m), "SELECT COUNT(*) FROM locks.hasp_entries"); n != 0 {
 		_ = p.Accept()
 		<-released
 		return false // InnoDB writes its log at other occasions, too: when it writes a page, say

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/mysqllock"
 )
@@ -55,15 +56,15 @@ func TestDoctorFinds(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_flush_log_at_trx_commit=2", "wait_timeout=30", "max_connections=10", "log-bin=b", "binlog_format=STATEMENT", "idle_transaction_timeout=9"}})
-	base := storeURL(t, m)
-	db := admin(t, m)
-	exec(t, db, "SET GLOBAL binlog_format = ROW")
+	base := sqlkit.MariaDBStore(t, m)
+	db := sqlkit.MariaDBAdmin(t, m)
+	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = ROW")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
-	exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
-	exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX id")
-	exec(t, db, "DROP TABLE locks.hasp_rows")
-	exec(t, db, "SET GLOBAL read_only = 1")
-	all := findings(t, param(base, "strategy=row"))
+	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
+	sqlkit.Exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX id")
+	sqlkit.Exec(t, db, "DROP TABLE locks.hasp_rows")
+	sqlkit.Exec(t, db, "SET GLOBAL read_only = 1")
+	all := findings(t, sqlkit.With(base, "strategy=row"))
 	for _, f := range []driver.Finding{
 		{Level: driver.Warn, Subject: "durability", Text: "is 2"},
 		{Level: driver.Warn, Subject: "wait_timeout", Text: "is 30 s"},
@@ -92,24 +93,24 @@ func TestGalera(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"wsrep_on=ON", "wsrep_provider=" + provider, "wsrep_cluster_address=gcomm://", "binlog_format=ROW",
 		"innodb_autoinc_lock_mode=2", "wsrep_provider_options=gmcast.listen_addr=tcp://127.0.0.1:0", "wsrep_node_address=127.0.0.1"}})
-	ready := admin(t, m)
+	ready := sqlkit.MariaDBAdmin(t, m)
 	testkit.Eventually(t, "the node is a cluster", func() bool {
 		var value string
 		err := ready.QueryRow("SHOW GLOBAL STATUS LIKE 'wsrep_ready'").Scan(new(string), &value)
 		return err == nil && value == "ON"
 	})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	if !told(findings(t, base), driver.Warn, "galera", "undo each other") {
 		t.Error("the doctor does not warn of Galera")
 	}
-	if !told(findings(t, param(base, "strategy="+string(mysqllock.StrategyGetLock))), driver.Bad, "galera", "two clients can hold") {
+	if !told(findings(t, sqlkit.With(base, "strategy="+string(mysqllock.StrategyGetLock))), driver.Bad, "galera", "two clients can hold") {
 		t.Error("the doctor does not warn of GET_LOCK on Galera")
 	}
-	if _, err := client(t, param(base, "strategy="+string(mysqllock.StrategyGetLock))).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrUnsupported) {
+	if _, err := client(t, sqlkit.With(base, "strategy="+string(mysqllock.StrategyGetLock))).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("GET_LOCK on Galera: %v", err)
 	}
-	alone := param(storeURL(t, backends.SharedMariaDB(t)), "strategy="+string(mysqllock.StrategyGetLock))
+	alone := sqlkit.With(sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)), "strategy="+string(mysqllock.StrategyGetLock))
 	testkit.Release(t, testkit.Lock(t, client(t, alone), "galera"))
 	if told(findings(t, alone), driver.Bad, "galera", "") {
 		t.Error("the doctor takes every server for a node")

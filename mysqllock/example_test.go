@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -121,7 +122,7 @@ func ExampleOpen_schema() {
 // Examples cannot be skipped where no server can be had, tests can; hence no "Output:" there.
 func TestExamples(t *testing.T) {
 	m := backends.SharedMariaDB(t)
-	exampleURL = storeURL(t, m)
+	exampleURL = sqlkit.MariaDBStore(t, m)
 	exampleDSN = fmt.Sprintf("%s:%s@tcp(%s)/locks", m.User, m.Password, m.Addr)
 	testkit.Prints(t, "this is the only one\nreleased: <nil>", Example)
 	testkit.Prints(t, "two of three permits: true\n<nil>", ExampleOpen)

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -22,7 +23,7 @@ func proxied(t *testing.T) (*faultnet.Proxy, string) {
 	t.Helper()
 	m := backends.SharedMariaDB(t)
 	p := testkit.Proxy(t, m.Addr)
-	return p, through(storeURL(t, m), p.Addr())
+	return p, through(sqlkit.MariaDBStore(t, m), p.Addr())
 }
 
 // Closing a client is no failure because its idle connections have broken: they are closed.
@@ -30,7 +31,7 @@ func TestCloseAfterReset(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"table", "getlock", "row"} {
 		p, base := proxied(t)
-		c := client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm))
+		c := client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm))
 		testkit.Release(t, testkit.Lock(t, c, "reset-"+strategy))
 		p.Reset()
 		if err := c.Close(); err != nil {
@@ -45,8 +46,8 @@ func TestCloseAfterReset(t *testing.T) {
 func TestKillIsNoticed(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	base := storeURL(t, m)
-	db := admin(t, m)
+	base := sqlkit.MariaDBStore(t, m)
+	db := sqlkit.MariaDBAdmin(t, m)
 	kill := func(c *hasp.Client, name string) *hasp.Lease {
 		l := testkit.Lock(t, c, name)
 		q, err := c.Inspect(ctx(t), name)
@@ -54,17 +55,17 @@ func TestKillIsNoticed(t *testing.T) {
 			t.Fatalf("inspected: %+v, %v", q, err)
 		}
 		id := number(t, db, fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s'", name))
-		exec(t, db, fmt.Sprint("KILL CONNECTION ", id))
+		sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", id))
 		return l
 	}
 	for _, strategy := range []string{"getlock", "row"} {
-		l := kill(client(t, param(base, "strategy="+strategy), hasp.WithTTL(time.Hour)), "kill-"+strategy)
+		l := kill(client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(time.Hour)), "kill-"+strategy)
 		select {
 		case <-l.Lost():
 		case <-time.After(slack):
 			t.Errorf("%s: the holder was never told", strategy)
 		}
-		b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
+		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestKillIsNoticed(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	c, direct := client(t, u), client(t, storeURL(t, backends.SharedMariaDB(t)))
+	c, direct := client(t, u), client(t, sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)))
 	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
 	lose := func(what string) {
 		cut := p.Lose(faultnet.Down, 1, faultnet.Contains(what))
@@ -148,14 +149,14 @@ func request(name, id string) driver.Request {
 func TestLateEnqueue(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := testkit.Open(t, param(u, "prefix=late_"))
+	b := testkit.Open(t, sqlkit.With(u, "prefix=late_"))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: 4 * slack, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())
-	db := admin(t, backends.SharedMariaDB(t))
+	db := sqlkit.MariaDBAdmin(t, backends.SharedMariaDB(t))
 	ticket := s.Ticket(request("late", "late-1"))
 	p.Lose(faultnet.Up, 1, faultnet.Contains("enter_1"))
 	if _, err := ticket.Enqueue(ctx(t)); err == nil {
@@ -165,7 +166,7 @@ func TestLateEnqueue(t *testing.T) {
 		t.Fatalf("leave: %v", err)
 	}
 	// The network had kept this.
-	exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
+	sqlkit.Exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
 	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
 	}
@@ -182,10 +183,10 @@ func TestLateEnqueue(t *testing.T) {
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	c, other := client(t, u, hasp.WithTTL(T)), client(t, storeURL(t, backends.SharedMariaDB(t)))
+	c, other := client(t, u, hasp.WithTTL(T)), client(t, sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)))
 	l := testkit.Lock(t, c, "cut-off")
 	next := testkit.Locking(t, other, "cut-off")
-	naive := byHand(t, poolAt(t, p.Addr(), "locks"), "cut-off")
+	naive := byHand(t, sqlkit.MariaDBAt(t, p.Addr(), "locks"), "cut-off")
 	p.Partition()
 	got := <-next
 	if got == nil {
@@ -194,7 +195,7 @@ func TestPartition(t *testing.T) {
 	if l.Held() {
 		t.Error("held, and another holds too")
 	}
-	if byHand(t, poolAt(t, backends.SharedMariaDB(t).Addr, "locks"), "cut-off"); !naive.Held() {
+	if byHand(t, sqlkit.MariaDBAt(t, backends.SharedMariaDB(t).Addr, "locks"), "cut-off"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
 	p.Heal()
@@ -214,15 +215,15 @@ func TestPartition(t *testing.T) {
 func TestTableDropped(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	exec(t, admin(t, m), "CREATE DATABASE IF NOT EXISTS dropped")
-	naive := byHand(t, poolAt(t, m.Addr, "dropped"), "a")
-	exec(t, admin(t, m), "DROP TABLE dropped.by_hand")
-	base := param(storeURL(t, m), "prefix=dropped_")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "CREATE DATABASE IF NOT EXISTS dropped")
+	naive := byHand(t, sqlkit.MariaDBAt(t, m.Addr, "dropped"), "a")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "DROP TABLE dropped.by_hand")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=dropped_")
 	for _, tables := range []string{"dropped_entries", "dropped_entries, locks.dropped_sessions, locks.dropped_names"} {
 		c := client(t, base, hasp.WithTTL(calm))
 		l := testkit.Lock(t, c, "a")
-		db := admin(t, m)
-		exec(t, db, "DROP TABLE locks."+tables)
+		db := sqlkit.MariaDBAdmin(t, m)
+		sqlkit.Exec(t, db, "DROP TABLE locks."+tables)
 		select {
 		case <-l.Lost():
 		case <-time.After(slack):
@@ -239,7 +240,7 @@ func TestTableDropped(t *testing.T) {
 		testkit.Release(t, next)
 	}
 	// By now it has renewed without success, as often as those above.
-	if byHand(t, poolAt(t, m.Addr, "dropped"), "a"); !naive.Held() {
+	if byHand(t, sqlkit.MariaDBAt(t, m.Addr, "dropped"), "a"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
 }
@@ -248,10 +249,10 @@ func TestTableDropped(t *testing.T) {
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	c := client(t, base, hasp.WithTTL(lasting))
 	l := testkit.Lock(t, c, "held")
-	hog := pool(t, m.Addr, m.User, m.Password, "locks")
+	hog := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	hog.SetMaxIdleConns(100)
 	for range 30 {
 		conn, err := hog.Conn(context.Background())
@@ -276,8 +277,8 @@ func TestMaxConnections(t *testing.T) {
 func TestPoolExhausted(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	base := storeURL(t, m)
-	db := poolAt(t, m.Addr, "locks")
+	base := sqlkit.MariaDBStore(t, m)
+	db := sqlkit.MariaDBAt(t, m.Addr, "locks")
 	db.SetMaxOpenConns(3)
 	b, err := mysqllock.New(db, nil)
 	if err != nil {
@@ -303,7 +304,7 @@ func TestPoolExhausted(t *testing.T) {
 	if _, err := c.Mutex("other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("locked with no connection left: %v: this has tested nothing", err)
 	}
-	if byHand(t, poolAt(t, m.Addr, "locks"), "exhausted"); !naive.Held() {
+	if byHand(t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "exhausted"); !naive.Held() {
 		t.Error("the control knew of its loss: this has tested nothing")
 	}
 	time.Sleep(lasting) // after which only a renewal can have kept it
@@ -321,29 +322,29 @@ func TestPoolExhausted(t *testing.T) {
 func TestLowWaitTimeout(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"wait_timeout=1"}})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	held := map[string]*hasp.Lease{}
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		held[strategy] = testkit.Lock(t, client(t, param(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
+		held[strategy] = testkit.Lock(t, client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
 	}
-	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent")
+	sqlkit.NaiveGetLock(ctx(t), t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "silent")
 	time.Sleep(calm / 2)
 	for strategy, l := range held {
-		if _, err := client(t, param(base, "strategy="+strategy)).Mutex("silent").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
+		if _, err := client(t, sqlkit.With(base, "strategy="+strategy)).Mutex("silent").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
 			t.Errorf("%s: held %t (%v), and another's try: %v", strategy, l.Held(), l.Err(), err)
 		}
 		testkit.Release(t, l)
 	}
-	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
+	sqlkit.NaiveGetLock(ctx(t), t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "silent") // the first still believes that it is its own
 }
 
 // ownTables makes tables with a prefix, for a client and for what a test does to them.
 func ownTables(t *testing.T, prefix string) (*hasp.Client, *sql.DB) {
 	t.Helper()
 	m := backends.SharedMariaDB(t)
-	c := client(t, param(storeURL(t, m), "prefix="+prefix))
+	c := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix="+prefix))
 	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
-	return c, pool(t, m.Addr, m.User, m.Password, "locks")
+	return c, sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 }
 
 // L4: dead sessions keep no client out, however many they are. A request removes some of them, and
@@ -354,11 +355,11 @@ func TestTryPassesManyDead(t *testing.T) {
 	c, db := ownTables(t, "many_")
 	die := func(most int) {
 		for i := range most {
-			exec(t, db, fmt.Sprintf("INSERT INTO many_sessions (id, expires) VALUES ('s%d', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", i))
-			exec(t, db, fmt.Sprintf("CALL many_enter_1(0, 'name-%[1]d', 'id-%[1]d', 's%[1]d', %[2]d, %[2]d, 0, '', '')", i, driver.Whole))
+			sqlkit.Exec(t, db, fmt.Sprintf("INSERT INTO many_sessions (id, expires) VALUES ('s%d', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", i))
+			sqlkit.Exec(t, db, fmt.Sprintf("CALL many_enter_1(0, 'name-%[1]d', 'id-%[1]d', 's%[1]d', %[2]d, %[2]d, 0, '', '')", i, driver.Whole))
 		}
 		// The last one died last.
-		exec(t, db, fmt.Sprintf("UPDATE many_sessions SET expires = UTC_TIMESTAMP(6) - INTERVAL %d - CAST(SUBSTRING(id, 2) AS SIGNED) SECOND WHERE id LIKE 's%%' AND LENGTH(id) < 5", most))
+		sqlkit.Exec(t, db, fmt.Sprintf("UPDATE many_sessions SET expires = UTC_TIMESTAMP(6) - INTERVAL %d - CAST(SUBSTRING(id, 2) AS SIGNED) SECOND WHERE id LIKE 's%%' AND LENGTH(id) < 5", most))
 	}
 	const most = 60
 	die(most)
@@ -384,9 +385,9 @@ func TestTryBesideRemoval(t *testing.T) {
 	t.Parallel()
 	c, db := ownTables(t, "removal_")
 	die := func(name string) {
-		exec(t, db, fmt.Sprintf("INSERT INTO removal_sessions (id, expires) VALUES ('%s', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", name))
-		exec(t, db, fmt.Sprintf("CALL removal_enter_1(0, '%[1]s', 'id-%[1]s', '%[1]s', %[2]d, %[2]d, 0, '', '')", name, driver.Whole))
-		exec(t, db, fmt.Sprintf("UPDATE removal_sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = '%s'", name))
+		sqlkit.Exec(t, db, fmt.Sprintf("INSERT INTO removal_sessions (id, expires) VALUES ('%s', UTC_TIMESTAMP(6) + INTERVAL 1 DAY)", name))
+		sqlkit.Exec(t, db, fmt.Sprintf("CALL removal_enter_1(0, '%[1]s', 'id-%[1]s', '%[1]s', %[2]d, %[2]d, 0, '', '')", name, driver.Whole))
+		sqlkit.Exec(t, db, fmt.Sprintf("UPDATE removal_sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = '%s'", name))
 	}
 	die("mutex")
 	l, err := c.Mutex("mutex").TryLock(ctx(t))

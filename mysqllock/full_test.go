@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // The disk is full, which is here a table space that may not grow: new names are refused and
@@ -17,9 +18,9 @@ func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"innodb_data_file_path=ibdata1:12M", "innodb_file_per_table=0"}})
-	base := storeURL(t, m)
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
-	exec(t, db, "CREATE TABLE ballast (n INT AUTO_INCREMENT PRIMARY KEY, b VARBINARY(8000))")
+	base := sqlkit.MariaDBStore(t, m)
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	sqlkit.Exec(t, db, "CREATE TABLE ballast (n INT AUTO_INCREMENT PRIMARY KEY, b VARBINARY(8000))")
 	c := client(t, base)
 	held := testkit.Lock(t, c, "held")
 	for size := 7000; size > 10; size /= 2 {
@@ -53,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 	if err := held.Release(context.Background()); err != nil {
 		t.Errorf("release with a full disk: %v", err)
 	}
-	exec(t, db, "DELETE FROM ballast LIMIT 200")
+	sqlkit.Exec(t, db, "DELETE FROM ballast LIMIT 200")
 	testkit.Eventually(t, "locks when there is room", func() bool {
 		var l *hasp.Lease
 		l, err := c.Mutex("after").TryLock(ctx(t))

@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // What a role can do that owns another database on the server, and nothing of ours: it has
@@ -19,19 +20,19 @@ import (
 func TestHostileRole(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base, db := storeURL(t, m), admin(t, m)
-	exec(t, db, "CREATE DATABASE stranger")
-	exec(t, db, "CREATE USER stranger@'%' IDENTIFIED BY 's'")
-	exec(t, db, "GRANT ALL ON stranger.* TO stranger@'%'")
+	base, db := sqlkit.MariaDBStore(t, m), sqlkit.MariaDBAdmin(t, m)
+	sqlkit.Exec(t, db, "CREATE DATABASE stranger")
+	sqlkit.Exec(t, db, "CREATE USER stranger@'%' IDENTIFIED BY 's'")
+	sqlkit.Exec(t, db, "GRANT ALL ON stranger.* TO stranger@'%'")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "warm-up"))
 
-	own := pool(t, m.Addr, "stranger", "s", "stranger")
-	exec(t, own, "CREATE TABLE called (who VARCHAR(64))")
+	own := sqlkit.MySQL(t, m.Addr, "stranger", "s", "stranger")
+	sqlkit.Exec(t, own, "CREATE TABLE called (who VARCHAR(64))")
 	for _, table := range []string{"names", "sessions", "entries", "bound", "rows", "evictions", "store", "schema"} {
-		exec(t, own, "CREATE TABLE hasp_"+table+" (name VARBINARY(512), id VARBINARY(40))")
+		sqlkit.Exec(t, own, "CREATE TABLE hasp_"+table+" (name VARBINARY(512), id VARBINARY(40))")
 	}
 	for _, name := range []string{"hasp_grant_1", "hasp_enter_1", "hasp_leave_1", "hasp_draw_1", "hasp_sweep_1"} {
-		exec(t, own, "CREATE PROCEDURE "+name+"(a VARBINARY(512)) INSERT INTO stranger.called VALUES ('"+name+"')")
+		sqlkit.Exec(t, own, "CREATE PROCEDURE "+name+"(a VARBINARY(512)) INSERT INTO stranger.called VALUES ('"+name+"')")
 	}
 	for _, name := range []string{"greatest", "coalesce", "utc_timestamp", "last_insert_id", "timestampdiff", "uuid_short", "bit_xor"} {
 		if _, err := own.Exec("CREATE FUNCTION stranger.`" + name + "`(a BIGINT, b BIGINT) RETURNS BIGINT BEGIN INSERT INTO stranger.called VALUES ('" + name + "'); RETURN 0; END"); err != nil {
@@ -62,7 +63,7 @@ func TestHostileRole(t *testing.T) {
 		t.Error(err)
 	}
 	for _, strategy := range []string{"getlock", "row"} {
-		testkit.Release(t, testkit.Lock(t, client(t, param(base, "strategy="+strategy)), "a"))
+		testkit.Release(t, testkit.Lock(t, client(t, sqlkit.With(base, "strategy="+strategy)), "a"))
 	}
 	if n := number(t, db, "SELECT COUNT(*) FROM stranger.called"); n != 0 {
 		t.Errorf("the other role's code ran %d times", n)
@@ -78,7 +79,7 @@ func TestHostileRole(t *testing.T) {
 	refused("CREATE PROCEDURE locks.more() SELECT 1")
 	refused("CREATE TRIGGER locks.t BEFORE INSERT ON locks.hasp_entries FOR EACH ROW SET NEW.units = 0")
 	refused("CALL locks.hasp_leave_1('a', 'x')")
-	exec(t, db, "GRANT EXECUTE ON locks.* TO stranger@'%'")
+	sqlkit.Exec(t, db, "GRANT EXECUTE ON locks.* TO stranger@'%'")
 	refused("CALL locks.hasp_leave_1('a', 'x')")
 	refused("CALL locks.hasp_sweep_1(1)")
 }

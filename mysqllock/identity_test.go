@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -18,37 +19,37 @@ import (
 // database, a second server.
 func TestIdentity(t *testing.T) {
 	m, second := backends.SharedMariaDB(t), backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base, db := storeURL(t, m), admin(t, m)
-	exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_a")
-	exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_b")
-	exec(t, db, "CREATE USER IF NOT EXISTS plain_user@'%' IDENTIFIED BY 'p'")
-	exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON identity_a.* TO plain_user@'%'")
+	base, db := sqlkit.MariaDBStore(t, m), sqlkit.MariaDBAdmin(t, m)
+	sqlkit.Exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_a")
+	sqlkit.Exec(t, db, "CREATE DATABASE IF NOT EXISTS identity_b")
+	sqlkit.Exec(t, db, "CREATE USER IF NOT EXISTS plain_user@'%' IDENTIFIED BY 'p'")
+	sqlkit.Exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON identity_a.* TO plain_user@'%'")
 	a, b := strings.TrimSuffix(base, "locks")+"identity_a", strings.TrimSuffix(base, "locks")+"identity_b"
-	elsewhere := storeURL(t, second)
-	exec(t, admin(t, second), "CREATE DATABASE identity_a")
+	elsewhere := sqlkit.MariaDBStore(t, second)
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, second), "CREATE DATABASE identity_a")
 
 	// A database is made from the dump of another, with its tables of locks.
 	testkit.Release(t, testkit.Lock(t, client(t, a), "warm-up"))
 	testkit.Release(t, testkit.Lock(t, client(t, b), "warm-up"))
-	exec(t, db, "UPDATE identity_b.hasp_store SET id = (SELECT id FROM identity_a.hasp_store)")
+	sqlkit.Exec(t, db, "UPDATE identity_b.hasp_store SET id = (SELECT id FROM identity_a.hasp_store)")
 
 	stores := map[string]driver.Backend{}
 	for what, u := range map[string]string{
 		"table": a, "table, another host": strings.Replace(a, "127.0.0.1", "localhost", 1),
-		"table, another scheme": strings.Replace(a, "mysql:", "mariadb:", 1), "table, options": param(a, "connections=2&retention=2h"),
+		"table, another scheme": strings.Replace(a, "mysql:", "mariadb:", 1), "table, options": sqlkit.With(a, "connections=2&retention=2h"),
 		"table, an ordinary user": strings.Replace(a, m.User+":"+m.Password+"@", "plain_user:p@", 1),
-		"table, prefix":           param(a, "prefix=other_"), "table, the dump": b, "table, another database": base,
+		"table, prefix":           sqlkit.With(a, "prefix=other_"), "table, the dump": b, "table, another database": base,
 		"table, another server": strings.TrimSuffix(elsewhere, "locks") + "identity_a",
-		"getlock":               param(a, "strategy=getlock"), "getlock, no tokens": param(a, "strategy=getlock&fence=off"),
-		"getlock, prefix": param(a, "strategy=getlock&prefix=other_"), "getlock, another database": param(b, "strategy=getlock"),
-		"getlock, another server": param(strings.TrimSuffix(elsewhere, "locks")+"identity_a", "strategy=getlock"),
-		"plain names":             param(a, "strategy=getlock&names=plain"), "plain names, no tokens": param(a, "strategy=getlock&names=plain&fence=off"),
-		"plain names, another database": param(b, "strategy=getlock&names=plain"), "plain names, prefix": param(a, "strategy=getlock&names=plain&prefix=other_"),
-		"row": param(a, "strategy=row"), "row, prefix": param(a, "strategy=row&prefix=other_"), "row, the dump": param(b, "strategy=row"),
+		"getlock":               sqlkit.With(a, "strategy=getlock"), "getlock, no tokens": sqlkit.With(a, "strategy=getlock&fence=off"),
+		"getlock, prefix": sqlkit.With(a, "strategy=getlock&prefix=other_"), "getlock, another database": sqlkit.With(b, "strategy=getlock"),
+		"getlock, another server": sqlkit.With(strings.TrimSuffix(elsewhere, "locks")+"identity_a", "strategy=getlock"),
+		"plain names":             sqlkit.With(a, "strategy=getlock&names=plain"), "plain names, no tokens": sqlkit.With(a, "strategy=getlock&names=plain&fence=off"),
+		"plain names, another database": sqlkit.With(b, "strategy=getlock&names=plain"), "plain names, prefix": sqlkit.With(a, "strategy=getlock&names=plain&prefix=other_"),
+		"row": sqlkit.With(a, "strategy=row"), "row, prefix": sqlkit.With(a, "strategy=row&prefix=other_"), "row, the dump": sqlkit.With(b, "strategy=row"),
 	} {
 		stores[what] = testkit.Open(t, u)
 	}
-	pooled, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "identity_a"), nil)
+	pooled, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "identity_a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +89,11 @@ func TestIdentity(t *testing.T) {
 func TestIdentityAfterRestart(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	ids := func() string {
 		all := ""
 		for _, strategy := range []string{"table", "getlock", "row"} {
-			b := testkit.Open(t, param(base, "strategy="+strategy))
+			b := testkit.Open(t, sqlkit.With(base, "strategy="+strategy))
 			all += fmt.Sprintln(testkit.Identity(t, b))
 			b.Close()
 		}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // The first entries of a queue are what a longer list begins with, those that hold before those
 // that wait; and who leads is asked of the server as one row.
 func TestListLimit(t *testing.T) {
 	t.Parallel()
-	b := testkit.Open(t, param(serverURL(t), "prefix=limits_"))
+	b := testkit.Open(t, sqlkit.With(serverURL(t), "prefix=limits_"))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Hour, Gone: func(string, error) {}})
 	if err != nil {

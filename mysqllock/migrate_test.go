@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -25,10 +26,10 @@ const (
 func TestInterruptedMigration(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	base := param(storeURL(t, m), "prefix=interrupted_")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=interrupted_")
 	c := client(t, base)
 	held := testkit.Lock(t, c, "held")
-	db := admin(t, m)
+	db := sqlkit.MariaDBAdmin(t, m)
 	version := func() int64 { return number(t, db, "SELECT MAX(version) FROM locks.interrupted_schema") }
 	migrate := func(step string) (from, to int, err error) {
 		b := testkit.Open(t, base)
@@ -51,7 +52,7 @@ func TestInterruptedMigration(t *testing.T) {
 		t.Errorf("a client of the version before: %v", err)
 	}
 	for _, migrate := range []string{"true", "false"} {
-		_, err := client(t, param(base, "migrate="+migrate)).Mutex("a").Lock(ctx(t))
+		_, err := client(t, sqlkit.With(base, "migrate="+migrate)).Mutex("a").Lock(ctx(t))
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "use a newer one") {
 			t.Errorf("a program of the version before, migrate=%s: %v", migrate, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -20,7 +21,7 @@ import (
 // replaced: a driver that is wrong in one way.
 func broken(t *testing.T, m *backends.MariaDB, prefix, passage, instead string) {
 	t.Helper()
-	b, err := mysqllock.New(pool(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Prefix: prefix})
+	b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func shell(t *testing.T, m *backends.MariaDB, text string) {
 // then the request must draw one that is greater.
 func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
-	b := testkit.Open(t, param(storeURL(t, m), "prefix="+prefix))
+	b := testkit.Open(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix="+prefix))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -61,12 +62,12 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	if err := first.Leave(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, tx, "SELECT seq FROM "+prefix+"names WHERE name = 'order' FOR UPDATE")
+	sqlkit.Exec(t, tx, "SELECT seq FROM "+prefix+"names WHERE name = 'order' FOR UPDATE")
 	answer := make(chan driver.Verdict, 1)
 	go func() {
 		v, err := s.Ticket(request("order", prefix+"2")).Enqueue(ctx(t))
@@ -76,7 +77,7 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 		answer <- v
 	}()
 	testkit.Eventually(t, "the request waits for the row", func() bool { return waitsForLock(t, db, prefix) })
-	exec(t, tx, "UPDATE "+prefix+"names SET seq = seq + 1000000000000 WHERE name = 'order'")
+	sqlkit.Exec(t, tx, "UPDATE "+prefix+"names SET seq = seq + 1000000000000 WHERE name = 'order'")
 	moved := number(t, db, "SELECT seq FROM "+prefix+"names WHERE name = 'order'") + 1000000000000
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func drawnUnderLock(t *testing.T, m *backends.MariaDB, prefix string) bool {
 func TestSeqIsDrawnUnderLock(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	storeURL(t, m)
+	sqlkit.MariaDBStore(t, m)
 	if !drawnUnderLock(t, m, "order_") {
 		t.Error("Seq was drawn before the row was locked")
 	}
@@ -105,7 +106,7 @@ func TestSeqIsDrawnUnderLock(t *testing.T) {
 // name's row, and without counting a grant, which has waiters look.
 func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 	t.Helper()
-	b := testkit.Open(t, param(storeURL(t, m), "prefix="+prefix))
+	b := testkit.Open(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix="+prefix))
 	defer b.Close()
 	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
@@ -117,7 +118,7 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 			t.Fatal(err)
 		}
 	}
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	grants := func() int64 { return number(t, db, "SELECT SUM(grants) FROM "+prefix+"sessions") }
 	before := grants()
 	tx, err := db.Begin()
@@ -125,7 +126,7 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	exec(t, tx, "SELECT COUNT(*) FROM (SELECT seq FROM "+prefix+"names FOR UPDATE) n")
+	sqlkit.Exec(t, tx, "SELECT COUNT(*) FROM (SELECT seq FROM "+prefix+"names FOR UPDATE) n")
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
 	_, err = s.KeepAlive(short)
@@ -136,7 +137,7 @@ func renewedApart(t *testing.T, m *backends.MariaDB, prefix string) bool {
 func TestRenewalStandsApart(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	storeURL(t, m)
+	sqlkit.MariaDBStore(t, m)
 	if !renewedApart(t, m, "apart_") {
 		t.Error("a renewal waited for a name, or woke a waiter")
 	}
@@ -156,32 +157,32 @@ func TestRenewalStandsApart(t *testing.T) {
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	a, b := client(t, base), client(t, base)
 	held := testkit.Lock(t, a, "dead")
 	next := testkit.Locking(t, b, "dead")
-	db := pool(t, m.Addr, m.User, m.Password, "locks")
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	testkit.Eventually(t, "a waiter", func() bool { return number(t, db, "SELECT COUNT(*) FROM hasp_entries") == 2 })
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// InnoDB undoes the transaction that has changed less.
-	exec(t, db, "CREATE TABLE ballast (n INT)")
-	exec(t, tx, "INSERT INTO ballast SELECT seq FROM seq_1_to_1000")
-	exec(t, tx, "SELECT grants FROM hasp_sessions WHERE id = (SELECT session FROM hasp_entries WHERE granted IS NULL) FOR UPDATE")
-	before := status(t, db, "Innodb_deadlocks")
+	sqlkit.Exec(t, db, "CREATE TABLE ballast (n INT)")
+	sqlkit.Exec(t, tx, "INSERT INTO ballast SELECT seq FROM seq_1_to_1000")
+	sqlkit.Exec(t, tx, "SELECT grants FROM hasp_sessions WHERE id = (SELECT session FROM hasp_entries WHERE granted IS NULL) FOR UPDATE")
+	before := sqlkit.MySQLStatus(t, db, "Innodb_deadlocks")
 	done := make(chan error, 1)
 	go func() { done <- held.Release(ctx(t)) }()
 	testkit.Eventually(t, "the release waits for the waiter's session", func() bool { return waitsForLock(t, db, "hasp_") })
-	exec(t, tx, "SELECT seq FROM hasp_names WHERE name = 'dead' FOR UPDATE")
+	sqlkit.Exec(t, tx, "SELECT seq FROM hasp_names WHERE name = 'dead' FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Errorf("release: %v", err)
 	}
-	if status(t, db, "Innodb_deadlocks") == before {
+	if sqlkit.MySQLStatus(t, db, "Innodb_deadlocks") == before {
 		t.Error("there was no deadlock: this has tested nothing")
 	}
 	if l := <-next; l == nil || !l.Held() {
@@ -194,14 +195,14 @@ func TestDeadlock(t *testing.T) {
 // work.
 func TestRoleWithoutCreate(t *testing.T) {
 	m := backends.SharedMariaDB(t)
-	base := param(storeURL(t, m), "prefix=role_")
-	db := admin(t, m)
-	exec(t, db, "CREATE USER worker@'%' IDENTIFIED BY 'secret-of-the-worker'")
-	exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO worker@'%'")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=role_")
+	db := sqlkit.MariaDBAdmin(t, m)
+	sqlkit.Exec(t, db, "CREATE USER worker@'%' IDENTIFIED BY 'secret-of-the-worker'")
+	sqlkit.Exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO worker@'%'")
 	t.Setenv("MYSQL_PWD", "secret-of-the-worker")
 	u := strings.Replace(base, m.User+":"+m.Password+"@", "worker@", 1)
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		u := param(u, "strategy="+strategy)
+		u := sqlkit.With(u, "strategy="+strategy)
 		c := client(t, u)
 		_, err := c.Mutex("a").Lock(ctx(t))
 		if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "hasp migrate --print") {
@@ -216,7 +217,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 	shell(t, m, b.(driver.Migrator).Schema())
 	shell(t, m, b.(driver.Migrator).Schema()) // twice does no harm
 	works := func(strategy string) error {
-		return client(t, param(u, "strategy="+strategy+"&migrate=false")).Do(ctx(t), "a", func(context.Context) error { return nil })
+		return client(t, sqlkit.With(u, "strategy="+strategy+"&migrate=false")).Do(ctx(t), "a", func(context.Context) error { return nil })
 	}
 	for _, strategy := range []string{"table", "getlock", "row"} {
 		if err := works(strategy); err != nil {
@@ -224,7 +225,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 		}
 	}
 	testkit.Release(t, testkit.Lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
-	exec(t, db, "DROP PROCEDURE locks.role_draw_1")
+	sqlkit.Exec(t, db, "DROP PROCEDURE locks.role_draw_1")
 	if err := works("row"); err == nil {
 		t.Error("worked without the procedure that draws tokens: this has tested nothing")
 	}
@@ -233,7 +234,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 // Several processes migrate at once: one does it, and all find it done.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	base := param(serverURL(t), "prefix=atonce_")
+	base := sqlkit.With(serverURL(t), "prefix=atonce_")
 	type result struct {
 		from, to int
 		err      error
@@ -266,9 +267,9 @@ func TestMigrateAtOnce(t *testing.T) {
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
-	base := param(storeURL(t, m), "prefix=newer_")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=newer_")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
-	exec(t, admin(t, m), "INSERT INTO locks.newer_schema VALUES (99)")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "INSERT INTO locks.newer_schema VALUES (99)")
 	if _, err := client(t, base).Mutex("a").Lock(ctx(t)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("locked in tables of version 99: %v", err)
 	}

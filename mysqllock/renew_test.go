@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // A renewal's time is over before it has asked every connection, as it happens with many
@@ -20,7 +21,7 @@ import (
 func TestRenewalCutShort(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := testkit.Open(t, param(u, "connections=200&strategy=getlock&fence=off"))
+	b := testkit.Open(t, sqlkit.With(u, "connections=200&strategy=getlock&fence=off"))
 	defer b.Close()
 	var lost atomic.Int64
 	s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) { lost.Add(1) }})
@@ -35,7 +36,7 @@ func TestRenewalCutShort(t *testing.T) {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
-	naive, err := poolAt(t, p.Addr(), "locks").Conn(ctx(t))
+	naive, err := sqlkit.MariaDBAt(t, p.Addr(), "locks").Conn(ctx(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestRenewalCutShort(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
-	b := testkit.Open(t, param(u, "strategy=getlock"))
+	b := testkit.Open(t, sqlkit.With(u, "strategy=getlock"))
 	defer b.Close()
 	gone := make(chan string, 10)
 	s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: time.Second, Gone: func(id string, _ error) { gone <- id }})

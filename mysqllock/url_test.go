@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -56,7 +57,7 @@ func TestBadOptions(t *testing.T) {
 	if _, err := mysqllock.New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no pool: %v", err)
 	}
-	db := pool(t, "127.0.0.1:1", "u", "p", "d")
+	db := sqlkit.MySQL(t, "127.0.0.1:1", "u", "p", "d")
 	for _, o := range []mysqllock.Options{{Strategy: "none"}, {Prefix: "A"}, {Connections: -1}, {Retention: 1}, {NoFence: true}, {PlainNames: true}} {
 		if _, err := mysqllock.New(db, &o); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
@@ -68,13 +69,13 @@ func TestBadOptions(t *testing.T) {
 // is in no message.
 func TestPasswords(t *testing.T) {
 	m := backends.SharedMariaDB(t)
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	nameless := strings.Replace(base, m.User+":"+m.Password+"@", m.User+"@", 1)
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte(m.Password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Release(t, testkit.Lock(t, client(t, param(nameless, "password_file="+file)), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, sqlkit.With(nameless, "password_file="+file)), "a"))
 	t.Setenv("MYSQL_PWD", m.Password)
 	testkit.Release(t, testkit.Lock(t, client(t, nameless), "a"))
 	t.Setenv("MYSQL_PWD", "hunter2")

@@ -9,13 +9,14 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // A watch that waits for longer and longer between its looks still tells of what happens, of
 // expiry too, which is not reported to it; and it ends with its context.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	base := param(storeURL(t, backends.SharedMariaDB(t)), "prefix=watch_")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)), "prefix=watch_")
 	b := testkit.Open(t, base)
 	defer b.Close()
 	all, cancel := context.WithCancel(ctx(t))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // L2: who waits for a row under one prefix does not stand in the way of those who wait for the row
@@ -14,9 +15,9 @@ import (
 func TestLinesOfTwoPrefixes(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), makeKeeper)
+	sqlkit.Postgres(t, server.URL(), sqlkit.MakeKeeper)
 	store := func(prefix string) *hasp.Client {
-		return client(t, with(server.URL(), "strategy=row", "schema=locks", "prefix="+prefix), hasp.WithTTL(calm))
+		return client(t, sqlkit.With(server.URL(), "strategy=row", "schema=locks", "prefix="+prefix), hasp.WithTTL(calm))
 	}
 	here, there := store("here_"), store("there_")
 	held, elsewhere := testkit.Lock(t, here, "apart"), testkit.Lock(t, there, "apart")

@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -39,7 +40,7 @@ func TestTerminatedHolder(t *testing.T) {
 // terminated has the server end a holder's connection and returns after how long the holder was told.
 func terminated(t *testing.T, server *backends.Postgres, strategy string) time.Duration {
 	t.Helper()
-	storeURL := with(server.URL(), "strategy="+strategy)
+	storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 	held := testkit.Lock(t, client(t, storeURL), "a")
 	next := queued(t, storeURL, "a")
 	var holder hasp.Entry
@@ -50,7 +51,7 @@ func terminated(t *testing.T, server *backends.Postgres, strategy string) time.D
 		t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
 	}
 	began := time.Now()
-	do(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
+	sqlkit.Postgres(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM "+map[string]string{
 		"advisory": "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1", // 2 are slots, of the waiters
 		"row":      "hasp_holders WHERE name = 'a'",
 	}[strategy])
@@ -72,7 +73,7 @@ func TestHalfOpen(t *testing.T) {
 	for _, strategy := range boundStrategies {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
-			direct := with(server.URL(), "strategy="+strategy)
+			direct := sqlkit.With(server.URL(), "strategy="+strategy)
 			net, cutOff := testkit.Behind(t, direct)
 			held := testkit.Lock(t, client(t, cutOff), strategy)
 			next := queued(t, direct, strategy)
@@ -94,7 +95,7 @@ func TestBoundRestart(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, strategy := range boundStrategies {
-		storeURL := with(server.URL(), "strategy="+strategy)
+		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 		c := client(t, storeURL)
 		held := testkit.Lock(t, c, "a")
 		if err := server.Kill(); err != nil {
@@ -121,7 +122,7 @@ func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, strategy := range boundStrategies {
-		storeURL := with(server.URL(), "strategy="+strategy)
+		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 		held := testkit.Lock(t, client(t, storeURL), "a")
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		_, err := client(t, storeURL).Mutex("a").Lock(ctx)
@@ -157,7 +158,7 @@ func TestSharedKeys(t *testing.T) {
 		// and of "public\x00schema_migrations\x00/app", where it was given a URL
 		{"migrate", "/app/public/schema_migrations", "1726534663"},
 	} {
-		c := client(t, storeURL(t, "strategy=advisory", "fence=off", "key="+x.rule))
+		c := client(t, sqlkit.PostgresStore(t, "strategy=advisory", "fence=off", "key="+x.rule))
 		if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+x.key+")"); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestSharedKeys(t *testing.T) {
 		}
 		testkit.Release(t, l)
 	}
-	c := client(t, storeURL(t, "strategy=advisory", "fence=off", "key=integer"))
+	c := client(t, sqlkit.PostgresStore(t, "strategy=advisory", "fence=off", "key=integer"))
 	for _, name := range []string{"orders", "007", "9223372036854775808"} {
 		if _, err := c.Mutex(name).TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrUnsupported) {
 			t.Errorf("%q as a number: %v", name, err)
@@ -194,7 +195,7 @@ func TestTransactionPoolerRefused(t *testing.T) {
 	t.Parallel()
 	pool := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
 	for _, strategy := range boundStrategies {
-		_, err := hasp.Open(t.Context(), with(pool.URL(), "strategy="+strategy))
+		_, err := hasp.Open(t.Context(), sqlkit.With(pool.URL(), "strategy="+strategy))
 		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "for the time of a transaction") {
 			t.Errorf("%s: %v", strategy, err)
 		}
@@ -216,8 +217,8 @@ func TestTransactionPoolerRefused(t *testing.T) {
 func TestRowOfAnyName(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, "CREATE ROLE escapes LOGIN SUPERUSER; ALTER ROLE escapes SET standard_conforming_strings = off")
-	c := client(t, with(as(serverURL, "escapes"), "strategy=row", "prefix=any_name_"))
+	sqlkit.Postgres(t, serverURL, "CREATE ROLE escapes LOGIN SUPERUSER; ALTER ROLE escapes SET standard_conforming_strings = off")
+	c := client(t, sqlkit.With(as(serverURL, "escapes"), "strategy=row", "prefix=any_name_"))
 	for _, name := range []string{"of hasp_names", `of "hasp_names"`, "it's", `\'; SELECT 1/0; --`} {
 		testkit.Release(t, testkit.Lock(t, c, name))
 		if ask[int](t, serverURL, "SELECT count(*) FROM any_name_rows WHERE name = $1", name) != 1 {

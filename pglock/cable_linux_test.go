@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -29,13 +30,13 @@ func TestCableCut(t *testing.T) {
 	t.Parallel()
 	far := newMachine(t)
 	server := private(t, "listen_addresses = '*'")
-	do(t, server.URL(), "COPY (SELECT 'host all all "+far.own+"/32 trust') TO PROGRAM 'cat >> pg_hba.conf'; SELECT pg_reload_conf()")
+	sqlkit.Postgres(t, server.URL(), "COPY (SELECT 'host all all "+far.own+"/32 trust') TO PROGRAM 'cat >> pg_hba.conf'; SELECT pg_reload_conf()")
 	_, port, err := net.SplitHostPort(server.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, strategy := range boundStrategies {
-		params := with(server.URL(), "strategy="+strategy)
+		params := sqlkit.With(server.URL(), "strategy="+strategy)
 		far.holds(t, replaceHost(t, params, far.server), strategy)
 		pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", strategy)
 		next := queued(t, params, strategy)

@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // A renewal that was delayed takes nothing back: not one that asks for less, not one that comes
@@ -21,19 +22,19 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	expires := func() int64 {
 		return ask[int64](t, serverURL, "SELECT expires FROM locks.renewal_sessions WHERE id = 's'")
 	}
-	do(t, serverURL, "SELECT locks.renewal_begin('s', 60000000); SELECT locks.renewal_renew('s', 600000000)")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_begin('s', 60000000); SELECT locks.renewal_renew('s', 600000000)")
 	far := expires()
-	do(t, serverURL, "SELECT locks.renewal_renew('s', 1000000)")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 1000000)")
 	if got := expires(); got < far {
 		t.Errorf("a renewal for less took back %d µs", far-got)
 	}
 	now := ask[string](t, serverURL, "SELECT pg_get_functiondef('locks.renewal_now'::regproc)")
-	do(t, serverURL, "CREATE OR REPLACE FUNCTION locks.renewal_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
-	do(t, serverURL, "SELECT locks.renewal_renew('s', 600000000)")
+	sqlkit.Postgres(t, serverURL, "CREATE OR REPLACE FUNCTION locks.renewal_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 600000000)")
 	if got := expires(); got < far {
 		t.Errorf("a renewal by a clock set back took back %d µs", far-got)
 	}
-	do(t, serverURL, now)
+	sqlkit.Postgres(t, serverURL, now)
 
 	conn, err := pgx.Connect(t.Context(), serverURL)
 	if err != nil {
@@ -45,7 +46,7 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	}
 	renewed := make(chan bool)
 	go func() {
-		do(t, serverURL, "SELECT locks.renewal_renew('s', 900000000)")
+		sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 900000000)")
 		close(renewed)
 	}()
 	testkit.Eventually(t, "a renewal that waits", func() bool {
@@ -69,7 +70,7 @@ func TestLateRenewals(t *testing.T) {
 	serverURL := backends.SharedPostgres(t).URL()
 	for _, table := range []string{"sessions", "entries", "names"} {
 		prefix := "frozen_" + table + "_"
-		storeURL := storeURL(t, "prefix="+prefix)
+		storeURL := sqlkit.PostgresStore(t, "prefix="+prefix)
 		other := client(t, storeURL)
 		held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(T)), "a")
 		conn, err := pgx.Connect(t.Context(), serverURL)

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -21,7 +22,7 @@ import (
 func counted(t testing.TB) *backends.Postgres {
 	t.Helper()
 	server := private(t, "shared_preload_libraries = 'pg_stat_statements'", "pg_stat_statements.max = 10000", "track_functions = pl")
-	do(t, server.URL(), "CREATE EXTENSION pg_stat_statements")
+	sqlkit.Postgres(t, server.URL(), "CREATE EXTENSION pg_stat_statements")
 	return server
 }
 
@@ -58,7 +59,7 @@ func TestUncontendedCosts(t *testing.T) {
 		{"strategy=advisory", "", "%pg\\_advisory\\_unlock($1%"},
 		{"strategy=advisory&fence=off", "%pg\\_try\\_advisory\\_lock%", "%pg\\_advisory\\_unlock($1%"},
 	} {
-		c := client(t, with(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
+		c := client(t, sqlkit.With(server.URL(), x.params), hasp.WithTTL(hasp.DefaultTTL))
 		testkit.Release(t, testkit.Lock(t, c, "warm"))
 		before, enter, leave := statements(t, server, "%"), statements(t, server, x.enter), statements(t, server, x.leave)
 		const n = 50
@@ -164,7 +165,7 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 	var wg sync.WaitGroup
 	var waited atomic.Int64
 	for range clients {
-		c := client(t, with(server.URL(), "strategy=advisory"), hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
+		c := client(t, sqlkit.With(server.URL(), "strategy=advisory"), hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
 			if e.Kind == hasp.EventWaiting {
 				waited.Add(1)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -24,7 +25,7 @@ func TestCrowdsMakeShortQueues(t *testing.T) {
 	server := private(t, "max_connections = 1000")
 	for _, strategy := range boundStrategies {
 		t.Run(strategy, func(t *testing.T) {
-			storeURL := with(server.URL(), "strategy="+strategy)
+			storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 			held := testkit.Lock(t, client(t, storeURL), "popular")
 			served := crowd(t, locks(t, storeURL))
 			testkit.Eventually(t, "a crowd that waits", func() bool { return ask[int](t, server.URL(), waiting) == many })

@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -24,7 +25,7 @@ func findings(t *testing.T, storeURL string) map[string]driver.Finding {
 func TestDoctorHealthy(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		storeURL := storeURL(t, "strategy="+strategy)
+		storeURL := sqlkit.PostgresStore(t, "strategy="+strategy)
 		testkit.Release(t, testkit.Lock(t, client(t, storeURL), "doctor"))
 		m := findings(t, storeURL)
 		for subject, f := range m {
@@ -42,7 +43,7 @@ func TestDoctorFindings(t *testing.T) {
 	server := private(t, "max_connections = 12", "fsync = off", "synchronous_commit = off", "default_transaction_isolation = 'serializable'")
 	testkit.WantFinding(t, findings(t, server.URL()), "tables", driver.Warn, "version 0")
 	testkit.Release(t, testkit.Lock(t, client(t, server.URL()), "doctor"))
-	do(t, server.URL(), "ALTER TABLE hasp_entries DROP CONSTRAINT hasp_entries_session_id_key")
+	sqlkit.Postgres(t, server.URL(), "ALTER TABLE hasp_entries DROP CONSTRAINT hasp_entries_session_id_key")
 	for range 6 { // beside those of the client and of the doctor
 		conn, err := pgx.Connect(t.Context(), server.URL())
 		if err != nil {
@@ -71,6 +72,6 @@ func TestDoctorPooler(t *testing.T) {
 func TestDoctorReadOnly(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), "CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on")
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on")
 	testkit.WantFinding(t, findings(t, as(server.URL(), "reader")), "role", driver.Bad, "read-only")
 }

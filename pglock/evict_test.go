@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // An operator ends the connection of a holder after listing it. Meanwhile the holder has given
@@ -17,7 +18,7 @@ func TestEvictionMeetsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
-		storeURL := with(server.URL(), params)
+		storeURL := sqlkit.With(server.URL(), params)
 		c := client(t, storeURL)
 		held := testkit.Lock(t, c, "a")
 		late, slow := behindLate(t, storeURL, "pg_terminate_backend")

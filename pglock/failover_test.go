@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -129,9 +130,9 @@ func TestTokensAfterCrash(t *testing.T) {
 // machine it has the time to, for its reasons.
 func tokensAfterCrash(t *testing.T, server *backends.Postgres, strategy string) bool {
 	t.Helper()
-	c := client(t, with(server.URL(), "strategy="+strategy))
+	c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
 	testkit.Release(t, testkit.Lock(t, c, strategy))
-	do(t, server.URL(), "CHECKPOINT")
+	sqlkit.Postgres(t, server.URL(), "CHECKPOINT")
 	testkit.Release(t, testkit.Lock(t, c, strategy))
 	held := testkit.Lock(t, c, strategy) // row's release would wait for the disk
 	last := held.Token()
@@ -143,15 +144,15 @@ func tokensAfterCrash(t *testing.T, server *backends.Postgres, strategy string) 
 	}
 	forgotten := uint64(ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy)) < last
 	testkit.Lost(t, held, hasp.ReasonDenied)
-	do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
+	sqlkit.Postgres(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
 	for range 3 {
-		l := testkit.Lock(t, client(t, with(server.URL(), "strategy="+strategy)), strategy)
+		l := testkit.Lock(t, client(t, sqlkit.With(server.URL(), "strategy="+strategy)), strategy)
 		if l.Token() <= last {
 			t.Errorf("%s: token %d after %d", strategy, l.Token(), last)
 		}
 		last = l.Token()
 		testkit.Release(t, l)
 	}
-	do(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+	sqlkit.Postgres(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 	return forgotten
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/naivelock"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -25,7 +26,7 @@ import (
 // without knowing itself, and stands in its own way.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
-	net, storeURL := testkit.Behind(t, storeURL(t))
+	net, storeURL := testkit.Behind(t, sqlkit.PostgresStore(t))
 	c := client(t, storeURL)
 	other := client(t, storeURL)
 	testkit.Release(t, testkit.Lock(t, c, "lost answer")) // prepares the statements
@@ -63,7 +64,7 @@ func TestAnswerLost(t *testing.T) {
 // control does not look at its deadline.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	direct := storeURL(t)
+	direct := sqlkit.PostgresStore(t)
 	net, cutOff := testkit.Behind(t, direct)
 	l := testkit.Lock(t, client(t, cutOff, hasp.WithTTL(T)), "partition")
 	next := queued(t, direct, "partition")
@@ -89,7 +90,7 @@ func TestPartition(t *testing.T) {
 // renewal finds that out, since it uses the same connection; no waiter sleeps for ever.
 func TestSilentListener(t *testing.T) {
 	t.Parallel()
-	direct := storeURL(t)
+	direct := sqlkit.PostgresStore(t)
 	net, silent := testkit.Behind(t, direct)
 	held := testkit.Lock(t, client(t, direct), "silent")
 	next := queued(t, silent, "silent", hasp.WithTTL(T))
@@ -150,7 +151,7 @@ func TestPoolExhausted(t *testing.T) {
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	server := private(t, "max_connections = 20")
-	do(t, server.URL(), "CREATE ROLE crowd LOGIN")
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE crowd LOGIN")
 	c := client(t, server.URL(), hasp.WithTTL(lasting))
 	l := testkit.Lock(t, c, "crowded")
 	var last error
@@ -176,7 +177,7 @@ func TestMaxConnections(t *testing.T) {
 func TestLowTimeouts(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), "CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '1s'; ALTER ROLE hasty SET idle_session_timeout = '1s'; ALTER ROLE hasty SET lock_timeout = '1s'; ALTER ROLE hasty SET idle_in_transaction_session_timeout = '1s'")
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '1s'; ALTER ROLE hasty SET idle_session_timeout = '1s'; ALTER ROLE hasty SET lock_timeout = '1s'; ALTER ROLE hasty SET idle_in_transaction_session_timeout = '1s'")
 	// The control: they do work.
 	conn, err := pgx.Connect(t.Context(), as(server.URL(), "hasty"))
 	if err != nil {
@@ -187,7 +188,7 @@ func TestLowTimeouts(t *testing.T) {
 	}
 	conn.Close(context.Background())
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		storeURL := with(as(server.URL(), "hasty"), "strategy="+strategy)
+		storeURL := sqlkit.With(as(server.URL(), "hasty"), "strategy="+strategy)
 		held := testkit.Lock(t, client(t, storeURL), strategy)
 		next := queued(t, storeURL, strategy)
 		time.Sleep(1500 * time.Millisecond) // longer than all of them
@@ -205,7 +206,7 @@ func TestLowTimeouts(t *testing.T) {
 func TestSerializable(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'")
+	sqlkit.Postgres(t, server.URL(), "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'")
 	const workers, times = 4, 10
 	counter, done := 0, make(chan error, workers)
 	for range workers {
@@ -263,12 +264,12 @@ func TestDiskFull(t *testing.T) {
 	if out, err := exec.Command("install", "-d", "-o", "postgres", ts).CombinedOutput(); err != nil {
 		t.Skipf("no account postgres: %s", out)
 	}
-	do(t, server.URL(), "CREATE TABLESPACE small LOCATION '"+ts+"'")
-	do(t, server.URL(), "CREATE SCHEMA full_disk; ALTER DATABASE postgres SET default_tablespace = small")
-	storeURL := with(server.URL(), "schema=full_disk")
+	sqlkit.Postgres(t, server.URL(), "CREATE TABLESPACE small LOCATION '"+ts+"'")
+	sqlkit.Postgres(t, server.URL(), "CREATE SCHEMA full_disk; ALTER DATABASE postgres SET default_tablespace = small")
+	storeURL := sqlkit.With(server.URL(), "schema=full_disk")
 	c := client(t, storeURL, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "kept")
-	do(t, server.URL(), "CREATE TABLE filler (text text)")
+	sqlkit.Postgres(t, server.URL(), "CREATE TABLE filler (text text)")
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
 		t.Fatal(err)

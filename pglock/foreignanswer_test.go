@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // A pooler gives a client the answer to another. From then on each answer is that of the request
@@ -27,7 +28,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	server := backends.SharedPostgres(t)
 	m := newForeignAnswers(t, server.Addr)
 	through := func(params ...string) string {
-		return strings.Replace(storeURL(t, params...), server.Addr, m.addr, 1)
+		return strings.Replace(sqlkit.PostgresStore(t, params...), server.Addr, m.addr, 1)
 	}
 	m.next.Store(1)
 	conn, err := pgx.Connect(t.Context(), strings.Replace(server.URL(), server.Addr, m.addr, 1))
@@ -41,7 +42,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		taken := testkit.Lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken")
+		taken := testkit.Lock(t, client(t, sqlkit.PostgresStore(t, "strategy="+strategy)), "taken")
 		m.next.Store(2) // the first two connections look at the server
 		c := client(t, through("strategy="+strategy, "connections=1"))
 		if m.next.Load() != 0 {
@@ -70,8 +71,8 @@ func TestGrantOfOthers(t *testing.T) {
 	server := backends.SharedPostgres(t)
 	m := newForeignAnswers(t, server.Addr)
 	for _, strategy := range []string{"table", "advisory"} {
-		through := strings.Replace(storeURL(t, "strategy="+strategy, "connections=1"), server.Addr, m.addr, 1)
-		taken := testkit.Lock(t, client(t, storeURL(t, "strategy="+strategy)), "taken by one")
+		through := strings.Replace(sqlkit.PostgresStore(t, "strategy="+strategy, "connections=1"), server.Addr, m.addr, 1)
+		taken := testkit.Lock(t, client(t, sqlkit.PostgresStore(t, "strategy="+strategy)), "taken by one")
 		victim, other := client(t, through), client(t, through)
 		for _, c := range []*hasp.Client{victim, other} {
 			for range 2 { // the first time there is more in the answer

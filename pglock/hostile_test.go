@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -54,15 +55,15 @@ const namesakes = `DO $$
 func TestHostileRole(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
-	do(t, as(server.URL(), "mallory"), mallory)
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
+	sqlkit.Postgres(t, as(server.URL(), "mallory"), mallory)
 
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		everything(t, testkit.Open(t, with(server.URL(), "strategy="+strategy)))
+		everything(t, testkit.Open(t, sqlkit.With(server.URL(), "strategy="+strategy)))
 	}
-	do(t, as(server.URL(), "mallory"), namesakes)
+	sqlkit.Postgres(t, as(server.URL(), "mallory"), namesakes)
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		everything(t, testkit.Open(t, with(server.URL(), "strategy="+strategy)))
+		everything(t, testkit.Open(t, sqlkit.With(server.URL(), "strategy="+strategy)))
 		pool, err := pgxpool.New(t.Context(), server.URL())
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +75,7 @@ func TestHostileRole(t *testing.T) {
 		}
 		everything(t, b)
 	}
-	everything(t, testkit.Open(t, with(server.URL(), "strategy=advisory", "fence=off")))
+	everything(t, testkit.Open(t, sqlkit.With(server.URL(), "strategy=advisory", "fence=off")))
 	everything(t, testkit.Open(t, backends.StartPgBouncer(t, server, "transaction").URL()))
 	b, err := pglock.NewDB(t.Context(), stdlib.OpenDB(*pgxConfig(t, server.URL())), nil)
 	if err != nil {
@@ -173,15 +174,15 @@ func TestEveryFunctionHasItsPath(t *testing.T) {
 func TestForeignTables(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	do(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
-	do(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0, used bigint DEFAULT 0)`)
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")
+	sqlkit.Postgres(t, as(server.URL(), "mallory"), `CREATE TABLE hasp_names (name text COLLATE "C" PRIMARY KEY, seq bigint, watched bigint DEFAULT 0, used bigint DEFAULT 0)`)
 	b := testkit.Open(t, server.URL())
 	defer b.Close()
 	m := b.(driver.Migrator)
 	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "hasp_names") || !strings.Contains(err.Error(), "mallory") {
 		t.Errorf("over another role's table: %v", err)
 	}
-	do(t, server.URL(), "ALTER TABLE hasp_names OWNER TO postgres")
+	sqlkit.Postgres(t, server.URL(), "ALTER TABLE hasp_names OWNER TO postgres")
 	if _, _, err := m.Migrate(t.Context()); err != nil {
 		t.Error(err)
 	}

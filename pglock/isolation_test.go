@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -63,8 +64,8 @@ func TestIsolationOfPools(t *testing.T) {
 		for how, pool := range pools {
 			t.Run(how+" "+level, func(t *testing.T) {
 				b := pool()
-				do(t, server.URL(), "ALTER DATABASE postgres SET default_transaction_isolation = '"+level+"'")
-				defer do(t, server.URL(), "ALTER DATABASE postgres RESET default_transaction_isolation")
+				sqlkit.Postgres(t, server.URL(), "ALTER DATABASE postgres SET default_transaction_isolation = '"+level+"'")
+				defer sqlkit.Postgres(t, server.URL(), "ALTER DATABASE postgres RESET default_transaction_isolation")
 				leaveAtOnce(t, server, b)
 			})
 		}

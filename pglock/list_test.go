@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestListLimit(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	storeURL := storeURL(t, "prefix=limit_")
+	storeURL := sqlkit.PostgresStore(t, "prefix=limit_")
 	b := testkit.Open(t, storeURL)
 	t.Cleanup(func() { b.Close() })
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 10 * slack, Gone: func(string, error) {}})
@@ -35,14 +36,14 @@ func TestListLimit(t *testing.T) {
 	}
 	// One who has died stands in front, and is not listed.
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, "INSERT INTO locks.limit_sessions VALUES ('dead', 1); INSERT INTO locks.limit_entries VALUES ('q', 1, 'dead', 'x', 1, 1, '', 0, '')")
+	sqlkit.Postgres(t, serverURL, "INSERT INTO locks.limit_sessions VALUES ('dead', 1); INSERT INTO locks.limit_entries VALUES ('q', 1, 'dead', 'x', 1, 1, '', 0, '')")
 	for limit, want := range map[int]int{0: 5, 1: 1, 3: 3, 9: 5} {
 		list, err := b.List(t.Context(), "q", limit)
 		if err != nil || len(list) != want || list[0].ID != ids[0] || list[want-1].ID != ids[want-1] {
 			t.Errorf("the first %d: %+v, %v", limit, list, err)
 		}
 	}
-	do(t, serverURL, `INSERT INTO locks.limit_entries SELECT 'q', seq + i, session, 'copy-' || i, units, capacity, owner, since, value
+	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.limit_entries SELECT 'q', seq + i, session, 'copy-' || i, units, capacity, owner, since, value
 		FROM locks.limit_entries, generate_series(1, 20000) i WHERE seq = (SELECT max(seq) FROM locks.limit_entries); ANALYZE locks.limit_entries`)
 	read := ask[string](t, serverURL, `WITH x AS MATERIALIZED (SELECT count(*) FROM locks.limit_list('q', 1))
 		SELECT (SELECT * FROM x) || ' ' || pg_stat_get_xact_tuples_fetched('locks.limit_entries'::regclass) + pg_stat_get_xact_tuples_returned('locks.limit_entries'::regclass)`)
@@ -58,7 +59,7 @@ func TestIdentity(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, stmt := range []string{"CREATE ROLE humble LOGIN", "CREATE DATABASE other", "CREATE DATABASE copy TEMPLATE other"} {
-		do(t, server.URL(), stmt)
+		sqlkit.Postgres(t, server.URL(), stmt)
 	}
 	_, through := testkit.Behind(t, server.URL())
 	id := func(b driver.Backend) string {
@@ -75,7 +76,7 @@ func TestIdentity(t *testing.T) {
 	for _, database := range []string{"postgres", "other", "copy"} {
 		for _, kind := range kinds {
 			at := func(serverURL string) string {
-				return replaceDatabase(t, with(serverURL, kind), database)
+				return replaceDatabase(t, sqlkit.With(serverURL, kind), database)
 			}
 			text := id(testkit.Open(t, at(server.URL())))
 			if before := seen[text]; before != "" {
@@ -107,7 +108,7 @@ func TestIdentity(t *testing.T) {
 		"strategy=row&fence=off":      "strategy=row",
 		"connections=3":               "retention=2h",
 	} {
-		if x, y := id(testkit.Open(t, with(server.URL(), a))), id(testkit.Open(t, with(server.URL(), b))); x != y {
+		if x, y := id(testkit.Open(t, sqlkit.With(server.URL(), a))), id(testkit.Open(t, sqlkit.With(server.URL(), b))); x != y {
 			t.Errorf("%s is %s, and %s is %s", a, x, b, y)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -31,7 +32,7 @@ func TestSeqsFollowCommits(t *testing.T) {
 		}
 	}
 	noTurns(t, "disorder_")
-	do(t, backends.SharedPostgres(t).URL(), `CREATE SEQUENCE locks.disorder_numbers START 4000000000000000; GRANT ALL ON locks.disorder_numbers TO keeper;
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), `CREATE SEQUENCE locks.disorder_numbers START 4000000000000000; GRANT ALL ON locks.disorder_numbers TO keeper;
 		CREATE FUNCTION locks.disorder_number() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 		DECLARE
 			n bigint := nextval('locks.disorder_numbers');
@@ -60,7 +61,7 @@ func TestSeqsFollowCommits(t *testing.T) {
 func noTurns(t *testing.T, prefix string) {
 	t.Helper()
 	migrated(t, prefix)
-	do(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(`
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(`
 		CREATE OR REPLACE FUNCTION locks.PREFIX_turn(p_name text, p_slots int) RETURNS text LANGUAGE plpgsql AS $$
 		BEGIN RETURN p_name; END $$`, "PREFIX_", prefix))
 }
@@ -68,7 +69,7 @@ func noTurns(t *testing.T, prefix string) {
 // migrated creates the tables of a prefix.
 func migrated(t *testing.T, prefix string) {
 	t.Helper()
-	b := testkit.Open(t, storeURL(t, "prefix="+prefix))
+	b := testkit.Open(t, sqlkit.PostgresStore(t, "prefix="+prefix))
 	defer b.Close()
 	if _, _, err := b.(driver.Migrator).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func overtaken(t *testing.T, prefix string) int {
 	var wg sync.WaitGroup
 	var last driver.Backend
 	for range clients {
-		b := testkit.Open(t, storeURL(t, "prefix="+prefix))
+		b := testkit.Open(t, sqlkit.PostgresStore(t, "prefix="+prefix))
 		t.Cleanup(func() { b.Close() })
 		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: 2 * slack, Gone: func(string, error) {}})
 		if err != nil {
@@ -144,7 +145,7 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 		t.Errorf("%d notifications by renewals, and %d by a release with three waiters; want 0 and 1", renewals, release)
 	}
 	migrated(t, "noisy_")
-	do(t, backends.SharedPostgres(t).URL(), `ALTER FUNCTION locks.noisy_renew RENAME TO noisy_renew_quietly;
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), `ALTER FUNCTION locks.noisy_renew RENAME TO noisy_renew_quietly;
 		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
 		BEGIN
 			SELECT * INTO o_alive, o_entries, o_places FROM locks.noisy_renew_quietly(p_session, p_ttl);
@@ -158,7 +159,7 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 // notifications counts what is sent to the sessions of a holder and three waiters while
 // nothing happens for a TTL, and then by a release.
 func notifications(t *testing.T, prefix string) (renewals, released int) {
-	storeURL := storeURL(t, "prefix="+prefix)
+	storeURL := sqlkit.PostgresStore(t, "prefix="+prefix)
 	held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(lasting)), "notified")
 	for range 3 {
 		queued(t, storeURL, "notified", hasp.WithTTL(lasting))
@@ -213,9 +214,9 @@ func TestRemovalDoesNotDeadlock(t *testing.T) {
 		{"waits", "2", true}, // longer than one of the two can be late, so that they meet
 	} {
 		variant := x.variant
-		storeURL := with(server.URL(), "prefix="+variant+"_")
+		storeURL := sqlkit.With(server.URL(), "prefix="+variant+"_")
 		testkit.Release(t, testkit.Lock(t, client(t, storeURL), "first use"))
-		do(t, server.URL(), strings.NewReplacer("VARIANT", variant, "TAKES", x.takes).Replace(`
+		sqlkit.Postgres(t, server.URL(), strings.NewReplacer("VARIANT", variant, "TAKES", x.takes).Replace(`
 			CREATE FUNCTION VARIANT_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(TAKES); RETURN OLD; END $$;
 			CREATE TRIGGER slow BEFORE DELETE ON VARIANT_sessions FOR EACH ROW EXECUTE FUNCTION VARIANT_slow();
 			INSERT INTO VARIANT_sessions VALUES ('a', 1), ('b', 1);
@@ -223,7 +224,7 @@ func TestRemovalDoesNotDeadlock(t *testing.T) {
 			INSERT INTO VARIANT_entries VALUES ('x', 1, 'a', '1', 9, 9, '', 0, ''), ('x', 2, 'b', '2', 9, 9, '', 0, ''),
 				('y', 1, 'b', '3', 9, 9, '', 0, ''), ('y', 2, 'a', '4', 9, 9, '', 0, '')`))
 		if variant == "waits" {
-			do(t, server.URL(), `DO $$ DECLARE body text := pg_get_functiondef('waits_walk'::regproc); BEGIN
+			sqlkit.Postgres(t, server.URL(), `DO $$ DECLARE body text := pg_get_functiondef('waits_walk'::regproc); BEGIN
 				IF strpos(body, ' SKIP LOCKED') = 0 THEN RAISE EXCEPTION 'walk removes in another way: %', body; END IF;
 				EXECUTE replace(body, ' SKIP LOCKED', ''); END $$`)
 		}
@@ -256,9 +257,9 @@ const deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = curren
 // the second is refused instead of being a second name of the same lock.
 func TestKeyCollision(t *testing.T) {
 	t.Parallel()
-	first := client(t, storeURL(t, "strategy=advisory"))
+	first := client(t, sqlkit.PostgresStore(t, "strategy=advisory"))
 	testkit.Release(t, testkit.Lock(t, first, "collides"))
-	do(t, backends.SharedPostgres(t).URL(), fmt.Sprintf("UPDATE locks.hasp_holders SET key = %d WHERE name = 'collides'", keyOfOther))
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), fmt.Sprintf("UPDATE locks.hasp_holders SET key = %d WHERE name = 'collides'", keyOfOther))
 	_, err := first.Mutex("other").Lock(testkit.Context(t))
 	if !errors.Is(err, hasp.ErrMismatch) {
 		t.Errorf("a second name with the same number: %v", err)
@@ -275,7 +276,7 @@ func TestTryBesideRemoval(t *testing.T) {
 	server := private(t)
 	c := client(t, server.URL())
 	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
-	do(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
+	sqlkit.Postgres(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
 		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '');
 		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
 	exec := executor(t, server.URL())

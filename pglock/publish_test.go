@@ -10,16 +10,17 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // A value is published, and gets no answer: the network has the request. Another is published
 // after it and confirmed. When the network delivers the first, the second stays.
 func TestLatePublish(t *testing.T) {
 	t.Parallel()
-	storeURL := storeURL(t)
+	storeURL := sqlkit.PostgresStore(t)
 	serverURL := backends.SharedPostgres(t).URL()
 	late, slow := behindLate(t, storeURL, "the first value")
-	b := testkit.Open(t, with(slow, "application_name=late"))
+	b := testkit.Open(t, sqlkit.With(slow, "application_name=late"))
 	t.Cleanup(func() { b.Close() })
 	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {

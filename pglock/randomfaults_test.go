@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -93,7 +94,7 @@ func countedUnderKills(t *testing.T, server *backends.Postgres, locker func() fu
 // advisoryByHand locks with one statement and unlocks with another, and believes what it was
 // told first.
 func advisoryByHand(t *testing.T, server *backends.Postgres) func(context.Context, func()) error {
-	pool, err := pgxpool.New(t.Context(), with(server.URL(), "application_name=hasp"))
+	pool, err := pgxpool.New(t.Context(), sqlkit.With(server.URL(), "application_name=hasp"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +120,9 @@ func advisoryByHand(t *testing.T, server *backends.Postgres) func(context.Contex
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	control := with(server.URL(), "prefix=unlogged_")
+	control := sqlkit.With(server.URL(), "prefix=unlogged_")
 	testkit.Release(t, testkit.Lock(t, client(t, control), "first use"))
-	do(t, server.URL(), "ALTER TABLE unlogged_entries SET UNLOGGED; ALTER TABLE unlogged_sessions SET UNLOGGED")
+	sqlkit.Postgres(t, server.URL(), "ALTER TABLE unlogged_entries SET UNLOGGED; ALTER TABLE unlogged_sessions SET UNLOGGED")
 	restarts := hasp.WithTTL(10 * time.Minute) // as long as it takes
 	forgotten := testkit.Lock(t, client(t, control, restarts), "crash")
 	for how, end := range map[string]func() error{"crash": server.Kill, "clean": server.Stop} {

@@ -13,6 +13,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -20,7 +21,7 @@ import (
 // and all of them work.
 func TestConcurrentFirstUse(t *testing.T) {
 	t.Parallel()
-	storeURL := storeURL(t, "prefix=first_use_")
+	storeURL := sqlkit.PostgresStore(t, "prefix=first_use_")
 	var wg sync.WaitGroup
 	for range 8 {
 		c := client(t, storeURL)
@@ -38,31 +39,31 @@ func TestConcurrentFirstUse(t *testing.T) {
 func TestRoleWithoutCreate(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, "CREATE ROLE humble LOGIN")
-	storeURL := with(as(serverURL, "humble"), "schema=humble_locks")
+	sqlkit.Postgres(t, serverURL, "CREATE ROLE humble LOGIN")
+	storeURL := sqlkit.With(as(serverURL, "humble"), "schema=humble_locks")
 	_, err := client(t, storeURL).Mutex("a").Lock(testkit.Context(t))
 	if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "hasp migrate --print") {
 		t.Fatalf("a role without CREATE: %v", err)
 	}
-	if _, err := client(t, with(storeURL, "migrate=false")).Mutex("a").Lock(testkit.Context(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "version 0") {
+	if _, err := client(t, sqlkit.With(storeURL, "migrate=false")).Mutex("a").Lock(testkit.Context(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "version 0") {
 		t.Errorf("with migrate=false: %v", err)
 	}
 	b := testkit.Open(t, storeURL)
 	defer b.Close()
 	script := b.(driver.Migrator).Schema()
-	do(t, serverURL, script)
-	do(t, serverURL, script) // harmless
+	sqlkit.Postgres(t, serverURL, script)
+	sqlkit.Postgres(t, serverURL, script) // harmless
 	if _, err := client(t, storeURL).Mutex("a").Lock(testkit.Context(t)); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "grants") {
 		t.Errorf("without the grants: %v", err)
 	}
 	_, grants, _ := strings.Cut(script, "-- For each role")
 	for line := range strings.Lines(grants) {
 		if g, ok := strings.CutPrefix(line, "-- GRANT"); ok {
-			do(t, serverURL, strings.Replace("GRANT"+g, "APP", "humble", 1))
+			sqlkit.Postgres(t, serverURL, strings.Replace("GRANT"+g, "APP", "humble", 1))
 		}
 	}
 	for _, strategy := range []string{"table", "advisory", "row"} {
-		c := client(t, with(storeURL, "migrate=false", "strategy="+strategy))
+		c := client(t, sqlkit.With(storeURL, "migrate=false", "strategy="+strategy))
 		testkit.Release(t, testkit.Lock(t, c, "a"))
 	}
 }
@@ -70,7 +71,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 // Migrate says what it did, and refuses tables that a newer program has made.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	b := testkit.Open(t, storeURL(t, "prefix=migrate_"))
+	b := testkit.Open(t, sqlkit.PostgresStore(t, "prefix=migrate_"))
 	defer b.Close()
 	m := b.(driver.Migrator)
 	if from, to, err := m.Migrate(t.Context()); from != 0 || to != pglock.Latest || err != nil {
@@ -79,7 +80,7 @@ func TestMigrate(t *testing.T) {
 	if from, to, err := m.Migrate(t.Context()); from != pglock.Latest || to != pglock.Latest || err != nil {
 		t.Errorf("the second migration: from %d to %d, %v", from, to, err)
 	}
-	do(t, backends.SharedPostgres(t).URL(), "INSERT INTO locks.migrate_schema VALUES (99)")
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "INSERT INTO locks.migrate_schema VALUES (99)")
 	if _, _, err := m.Migrate(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "99") {
 		t.Errorf("newer tables: %v", err)
 	}
@@ -89,9 +90,9 @@ func TestMigrate(t *testing.T) {
 // creates them again.
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=dropped_"), hasp.WithTTL(5*T)) // a renewal that is late must not be the first to tell
+	c := client(t, sqlkit.PostgresStore(t, "prefix=dropped_"), hasp.WithTTL(5*T)) // a renewal that is late must not be the first to tell
 	l := testkit.Lock(t, c, "a")
-	do(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
 	testkit.Lost(t, l, hasp.ReasonSessionGone)
 	next := testkit.Lock(t, c, "a")
 	if next.Token() <= l.Token() {
@@ -104,9 +105,9 @@ func TestTablesDropped(t *testing.T) {
 // beside it is the control.
 func TestEntryDeleted(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=deleted_"))
+	c := client(t, sqlkit.PostgresStore(t, "prefix=deleted_"))
 	gone, stays := testkit.Lock(t, c, "gone"), testkit.Lock(t, c, "stays")
-	do(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
 	testkit.Lost(t, gone, hasp.ReasonDenied)
 	lasts(t, stays, T)
 	testkit.Release(t, stays)
@@ -117,10 +118,10 @@ func TestEntryDeleted(t *testing.T) {
 // does know stays: that is the control.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
-	c := client(t, storeURL(t, "prefix=orphan_"))
+	c := client(t, sqlkit.PostgresStore(t, "prefix=orphan_"))
 	known := testkit.Lock(t, c, "known")
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, `INSERT INTO locks.orphan_entries SELECT 'orphan', 1, session, 'late', units, capacity, owner, since, value
+	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.orphan_entries SELECT 'orphan', 1, session, 'late', units, capacity, owner, since, value
 		FROM locks.orphan_entries WHERE name = 'known'`)
 	testkit.Eventually(t, "the orphan removed", func() bool {
 		return ask[int](t, serverURL, "SELECT count(*) FROM locks.orphan_entries WHERE name = 'orphan'") == 0
@@ -184,6 +185,6 @@ func TestTLSAndPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := writeFile(t, "127.0.0.1:*:*:postgres:"+cfg.Password+"\n")
-	storeURL := with(strings.Replace(server.URL(), ":hunter2@", "@", 1), "passfile="+file)
+	storeURL := sqlkit.With(strings.Replace(server.URL(), ":hunter2@", "@", 1), "passfile="+file)
 	testkit.Release(t, testkit.Lock(t, client(t, storeURL), "a"))
 }

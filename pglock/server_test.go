@@ -3,8 +3,6 @@ package pglock_test
 import (
 	"context"
 	"os"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,19 +15,6 @@ import (
 func TestMain(m *testing.M) {
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	os.Exit(m.Run())
-}
-
-// do runs statements as superuser.
-func do(t testing.TB, serverURL, statements string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), serverURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), statements); err != nil {
-		t.Fatalf("%s: %v", statements, err)
-	}
 }
 
 // executor runs statements as superuser, all on one connection: in a transaction, if they begin one.
@@ -60,24 +45,6 @@ func ask[V any](t testing.TB, serverURL, question string, args ...any) (v V) {
 		t.Fatalf("%s: %v", question, err)
 	}
 	return v
-}
-
-// keeper is an ordinary role, which may create things in its schema and nothing else.
-var keeper sync.Once
-
-const makeKeeper = "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper"
-
-// storeURL is the shared server's, for keeper, with further parameters.
-func storeURL(t testing.TB, params ...string) string {
-	t.Helper()
-	serverURL := backends.SharedPostgres(t).URL()
-	keeper.Do(func() { do(t, serverURL, makeKeeper) })
-	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
-}
-
-// with adds parameters to a URL.
-func with(storeURL string, params ...string) string {
-	return strings.Join(append([]string{storeURL}, params...), "&")
 }
 
 // storeURLOfPgx is the shared server's for pgx alone, as superuser.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
 // L2: a slice that ends at the moment at which the server grants the lock leaves no unknown lock
@@ -20,7 +21,7 @@ func TestSliceEndsAsItsTurnComes(t *testing.T) {
 	server := private(t)
 	for _, params := range []string{"strategy=advisory&fence=off", "strategy=advisory"} {
 		t.Run(params, func(t *testing.T) {
-			storeURL := with(server.URL(), params)
+			storeURL := sqlkit.With(server.URL(), params)
 			testkit.Release(t, testkit.Lock(t, client(t, storeURL), params)) // the tables are made
 			// The test ends when no client has got the lock for so long: with slices as short as
 			// these, a turn may take a busy machine a tenth of a second.

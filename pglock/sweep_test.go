@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -17,7 +18,7 @@ import (
 // anybody cleaned up.
 func due(t testing.TB, prefix string) {
 	t.Helper()
-	do(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), strings.ReplaceAll(
 		"UPDATE locks.P_names SET used = used - 48; UPDATE locks.P_holders SET used = used - 48; UPDATE locks.P_queues SET used = used - 48; UPDATE locks.P_schema SET swept = 0", "P_", prefix))
 }
 
@@ -34,7 +35,7 @@ func sweep(t testing.TB, storeURL string) {
 // tokens grow all the same.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	storeURL := storeURL(t, "prefix=sweep_")
+	storeURL := sqlkit.PostgresStore(t, "prefix=sweep_")
 	c := client(t, storeURL)
 	first := testkit.Lock(t, c, "idle")
 	testkit.Release(t, first)
@@ -52,7 +53,7 @@ func TestSweep(t *testing.T) {
 	}()
 	<-seen
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
+	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
 		INSERT INTO locks.sweep_names VALUES ('orphaned', 2);
 		INSERT INTO locks.sweep_entries VALUES ('orphaned', 2, 'dead', 'x', 1, 1, '', 0, '')`)
 	due(t, "sweep_")
@@ -75,7 +76,7 @@ func TestSweepOfBound(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
 	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=off": "swept_n_"} {
-		storeURL := storeURL(t, "prefix="+prefix, "strategy="+strategy)
+		storeURL := sqlkit.PostgresStore(t, "prefix="+prefix, "strategy="+strategy)
 		c := client(t, storeURL)
 		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
 		held := testkit.Lock(t, c, prefix+"held")
@@ -94,7 +95,7 @@ func TestSweepOfBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		// By the name of its program: other tests have waiters at this server, too.
-		next := testkit.Locking(t, client(t, with(storeURL, "application_name="+prefix+"waiter")), prefix+"waited")
+		next := testkit.Locking(t, client(t, sqlkit.With(storeURL, "application_name="+prefix+"waiter")), prefix+"waited")
 		testkit.Eventually(t, "a waiter", func() bool {
 			return ask[int](t, serverURL, waiting+" AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1)", prefix+"waiter") > 0
 		})
@@ -117,14 +118,14 @@ func TestSweepOfBound(t *testing.T) {
 // names for it. The control is a minute later.
 func TestSweepIsCheap(t *testing.T) {
 	t.Parallel()
-	storeURL := storeURL(t, "prefix=cheap_")
+	storeURL := sqlkit.PostgresStore(t, "prefix=cheap_")
 	c := client(t, storeURL)
 	held := testkit.Lock(t, c, "a")
 	serverURL := backends.SharedPostgres(t).URL()
-	do(t, serverURL, `INSERT INTO locks.cheap_names SELECT 'n' || i, 0 FROM generate_series(1, 20000) i;
+	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.cheap_names SELECT 'n' || i, 0 FROM generate_series(1, 20000) i;
 		INSERT INTO locks.cheap_entries SELECT 'n' || i, 1, session, 'copy-' || i, units, capacity, owner, since, value FROM locks.cheap_entries, generate_series(1, 5000) i;
 		ANALYZE locks.cheap_names; ANALYZE locks.cheap_entries`)
-	do(t, serverURL, "UPDATE locks.cheap_schema SET swept = 0")
+	sqlkit.Postgres(t, serverURL, "UPDATE locks.cheap_schema SET swept = 0")
 	conn, err := pgx.Connect(t.Context(), serverURL)
 	if err != nil {
 		t.Fatal(err)
@@ -153,12 +154,12 @@ func TestSweepIsCheap(t *testing.T) {
 		t.Errorf("%d of 25,000 rows were read to find nothing to clean up", n)
 	}
 	idle := "SELECT count(*)::int FROM locks.cheap_names WHERE name = 'idle'"
-	do(t, serverURL, "INSERT INTO locks.cheap_names (name, seq, used) VALUES ('idle', 1, 0)")
+	sqlkit.Postgres(t, serverURL, "INSERT INTO locks.cheap_names (name, seq, used) VALUES ('idle', 1, 0)")
 	sweep(t, storeURL)
 	if ask[int](t, serverURL, idle) == 0 {
 		t.Error("a client cleaned up a second time within a minute")
 	}
-	do(t, serverURL, "UPDATE locks.cheap_schema SET swept = swept - 61000000")
+	sqlkit.Postgres(t, serverURL, "UPDATE locks.cheap_schema SET swept = swept - 61000000")
 	sweep(t, storeURL)
 	if ask[int](t, serverURL, idle) != 0 {
 		t.Error("no client cleaned up a minute later")

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -48,10 +49,10 @@ func newerClient(t *testing.T, storeURL string) *hasp.Client {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	base := storeURL(t, "prefix=upgrade_")
+	base := sqlkit.PostgresStore(t, "prefix=upgrade_")
 	held := testkit.Lock(t, client(t, base), "held")
 	// A client that only reads creates nothing.
-	if q := testkit.Entries(t, newerClient(t, storeURL(t, "prefix=none_")), "held"); len(q) != 0 {
+	if q := testkit.Entries(t, newerClient(t, sqlkit.PostgresStore(t, "prefix=none_")), "held"); len(q) != 0 {
 		t.Error(q)
 	}
 	if ask[bool](t, serverURL, "SELECT to_regclass('locks.none_schema') IS NOT NULL") {
@@ -99,7 +100,7 @@ func TestUpgrade(t *testing.T) {
 	workers.Wait()
 	testkit.Release(t, held)
 	for _, migrate := range []string{"true", "false"} {
-		_, err := client(t, with(base, "migrate="+migrate)).Mutex("a").Lock(testkit.Context(t))
+		_, err := client(t, sqlkit.With(base, "migrate="+migrate)).Mutex("a").Lock(testkit.Context(t))
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "newer than this program") {
 			t.Errorf("a program of the earlier version, migrate=%s: %v", migrate, err)
 		}
@@ -111,7 +112,7 @@ func TestUpgrade(t *testing.T) {
 func TestUpgradeFails(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	base := storeURL(t, "prefix=unfinished_")
+	base := sqlkit.PostgresStore(t, "prefix=unfinished_")
 	c := client(t, base)
 	testkit.Release(t, testkit.Lock(t, c, "a"))
 	b := testkit.Open(t, base)
@@ -134,7 +135,7 @@ func TestUpgradeFails(t *testing.T) {
 func TestUpgradeGivesUp(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	base := storeURL(t, "prefix=dumped_")
+	base := sqlkit.PostgresStore(t, "prefix=dumped_")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	dump := executor(t, backends.SharedPostgres(t).URL())
 	dump("BEGIN; SELECT FROM locks.dumped_entries")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -38,7 +39,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
-		storeURL := with(server.URL(), params)
+		storeURL := sqlkit.With(server.URL(), params)
 		// Long enough that a second behind it waits for the place of the first.
 		const slice = 300 * time.Millisecond
 		name := params
@@ -60,7 +61,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 			at := begun()
 			testkit.Eventually(t, params+": views that go on", func() bool { return begun() > at })
 		} else {
-			do(t, server.URL(), "SELECT pg_current_xact_id()")
+			sqlkit.Postgres(t, server.URL(), "SELECT pg_current_xact_id()")
 			testkit.Eventually(t, params+": views that go on", func() bool { return oldest() > seen })
 		}
 		testkit.Release(t, held)
@@ -74,8 +75,8 @@ func TestWaitersAreNoBurden(t *testing.T) {
 		}
 	}
 
-	do(t, server.URL(), "CREATE TABLE control (n int)")
-	held := testkit.Lock(t, client(t, with(server.URL(), "strategy=advisory&key=integer")), "7")
+	sqlkit.Postgres(t, server.URL(), "CREATE TABLE control (n int)")
+	held := testkit.Lock(t, client(t, sqlkit.With(server.URL(), "strategy=advisory&key=integer")), "7")
 	control := make(chan error, 1)
 	db := sqlPool(t, server.Addr)
 	go func() {
@@ -85,7 +86,7 @@ func TestWaitersAreNoBurden(t *testing.T) {
 	testkit.Eventually(t, "the control that waits", func() bool { return ask[int](t, server.URL(), waiting) == 1 })
 	xmin := "SELECT backend_xmin::text::bigint FROM pg_stat_activity WHERE query = 'SELECT pg_advisory_lock(7)'"
 	before := ask[int64](t, server.URL(), xmin)
-	do(t, server.URL(), "SELECT pg_current_xact_id()")
+	sqlkit.Postgres(t, server.URL(), "SELECT pg_current_xact_id()")
 	time.Sleep(time.Second)
 	if after := ask[int64](t, server.URL(), xmin); after != before {
 		t.Errorf("the view of a statement that waits has gone on from %d to %d: this test sees nothing", before, after)
@@ -110,7 +111,7 @@ func TestPositionsAreKept(t *testing.T) {
 
 // order has eight wait, one after the other, two of whom give up, and returns who was served.
 func order(t *testing.T, serverURL, params, name string) string {
-	storeURL := with(serverURL, params)
+	storeURL := sqlkit.With(serverURL, params)
 	held := testkit.Lock(t, client(t, storeURL), name)
 	served := make(chan int, 8)
 	var done sync.WaitGroup
@@ -168,10 +169,10 @@ func TestManyGaveUp(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	for _, strategy := range boundStrategies {
-		storeURL := with(server.URL(), "strategy="+strategy)
+		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 		held := testkit.Lock(t, client(t, storeURL), strategy)
 		c := client(t, storeURL)
-		do(t, server.URL(), "INSERT INTO hasp_queues VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
+		sqlkit.Postgres(t, server.URL(), "INSERT INTO hasp_queues VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
 		tail := func() int {
 			return ask[int](t, server.URL(), "SELECT coalesce(max(tail - 3000000000), 0)::int FROM hasp_queues WHERE name = $1", strategy)
 		}
@@ -204,9 +205,9 @@ func TestManyGaveUp(t *testing.T) {
 func TestPositionsAreCountedInTurn(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	storeURL := with(server.URL(), "strategy=advisory")
+	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
 	held := testkit.Lock(t, client(t, storeURL), "a")
-	do(t, server.URL(), "INSERT INTO hasp_queues VALUES ('a', 9, 0)") // nine have drawn, and none waits
+	sqlkit.Postgres(t, server.URL(), "INSERT INTO hasp_queues VALUES ('a', 9, 0)") // nine have drawn, and none waits
 	exec := executor(t, server.URL())
 	exec("BEGIN") // as in hasp_draw, between its two steps
 	exec("SELECT hasp_turn('queue of a', 16)")

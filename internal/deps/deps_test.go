@@ -122,6 +122,7 @@ var mayImport = map[string][]string{
 	"./tests/internal/history":      {"github.com/anishathalye/porcupine"},
 	"./internal/broken":             {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":            {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testkit/sqlkit":     {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
 	"./internal/testtier":           {},                                       // imported by every package's tests, the root's too
 	"./tests/internal/recordedhold": {".", "./tests/internal/history"},        // its own, so that history knows no lock
 }

@@ -20,12 +20,14 @@ import (
 
 const root = "github.com/hasplock/hasp"
 
-// published are the directories of the modules that programs import, each after those that it
-// requires, and the command last.
+// published are the directories of the modules that programs import, and the command last.
 var published = []string{
 	".", "etcdlock", "mysqllock", "pglock", "redislock", "redislock/goredis", "zklock",
 	"gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
 }
+
+// unpublished are those of the modules that no program imports.
+var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "tests"}
 
 const usage = "usage: modules weigh | release VERSION"
 

@@ -19,12 +19,16 @@ func release(version string) (err error) {
 	if !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$`).MatchString(version) {
 		return fmt.Errorf("%q is not a version such as v1.2.3", version)
 	}
-	if changed, err := run(".", "git", "status", "--porcelain"); err != nil || changed != "" {
-		return errors.Join(err, fmt.Errorf("commit or remove first what has changed:\n%s", changed))
-	}
-	branch, err := run(".", "git", "rev-parse", "--abbrev-ref", "HEAD")
-	if err != nil {
+	changed, err1 := run(".", "git", "status", "--porcelain")
+	tagged, err2 := run(".", "git", "tag", "--list", version, "*/"+version)
+	branch, err3 := run(".", "git", "symbolic-ref", "--short", "HEAD")
+	switch err := errors.Join(err1, err2, err3); {
+	case err != nil:
 		return err
+	case changed != "":
+		return fmt.Errorf("commit or remove first what has changed:\n%s", changed)
+	case tagged != "":
+		return fmt.Errorf("there are tags of %s:\n%s", version, tagged)
 	}
 	if _, err := run(".", "git", "checkout", "-q", "--detach"); err != nil {
 		return err

@@ -29,13 +29,20 @@ func weigh(out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\n", strings.TrimPrefix(importPath(dir), "github.com/hasplock/"), strings.Count(sums, "\n"), strings.Join(linked, " "))
-		for _, m := range testsOnly {
-			if strings.Contains(sums, m+" ") && dir != "drivertest/programs" {
-				wrong = append(wrong, fmt.Errorf("a program that imports %s has %s in go.sum, which only tests link", importPath(dir), m))
-			}
-		}
+		wrong = append(wrong, intruders(dir, sums))
 	}
 	return errors.Join(append(wrong, w.Flush())...)
+}
+
+// intruders returns an error if a go.sum file has modules that only tests link.
+func intruders(dir, sums string) error {
+	var wrong []error
+	for _, m := range testsOnly {
+		if strings.Contains("\n"+sums, "\n"+m+" ") && dir != "drivertest/programs" {
+			wrong = append(wrong, fmt.Errorf("a program that imports %s has %s in go.sum, which only tests link", importPath(dir), m))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // user makes the program. It returns its go.sum, and the modules that it links beside ours.
@@ -85,9 +92,9 @@ func user(dir string) (sums string, linked []string, err error) {
 		}
 	}
 	slices.Sort(linked)
-	text2, err := os.ReadFile(filepath.Join(at, "go.sum"))
+	goSum, err := os.ReadFile(filepath.Join(at, "go.sum"))
 	if errors.Is(err, os.ErrNotExist) {
-		err = nil
+		err = nil // it needs none
 	}
-	return string(text2), slices.Compact(linked), err
+	return string(goSum), slices.Compact(linked), err
 }

@@ -6,7 +6,7 @@
 //	runtests long    what "test" leaves out: tests that call testtier.Long
 //	runtests all     test and long in one run
 //
-// Arguments after the tier are go test's: flags first, then packages ("./...").
+// Arguments after the tier are go test's: flags first, then packages.
 //
 // It runs go test and adds two reports: which tests of a tier were skipped for which reason, over
 // all packages; and which packages are running while nothing is printed.
@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: runtests quick|test|long|all [flags of go test] [packages]"
+const usage = "usage: runtests quick|test|long|all [flags of go test] packages"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -43,7 +43,7 @@ func run(args []string) error {
 		return errors.New("a flag after the packages; of a flag with a value write -flag=value\n" + usage)
 	}
 	if len(patterns) == 0 {
-		patterns = []string{"./..."}
+		return errors.New("name the packages: ./... is one module of several (make test names all)\n" + usage)
 	}
 	pkgs, err := list(patterns)
 	if err != nil {

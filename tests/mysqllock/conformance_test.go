@@ -8,6 +8,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
@@ -21,7 +22,7 @@ func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
 	base := conformanceServer(t)
 	for name, params := range map[string]string{"GetLock": "strategy=getlock", "Row": "strategy=row"} {
-		t.Run(name, func(t *testing.T) { conform(t, param(base, params+"&connections=1500"), 250) })
+		t.Run(name, func(t *testing.T) { conform(t, sqlkit.With(base, params+"&connections=1500"), 250) })
 	}
 }
 
@@ -29,10 +30,10 @@ func TestConformanceOthers(t *testing.T) {
 // disk would be most of the time; what it remembers of a crash is the matter of TestRestart, on
 // a server with the defaults.
 func conformanceServer(t *testing.T) string {
-	if base := otherServer(); base != "" {
+	if base := sqlkit.OtherMySQL(); base != "" {
 		return base
 	}
-	return storeURL(t, backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
+	return sqlkit.MariaDBStore(t, backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
 		"max_connections=5000", "innodb_flush_log_at_trx_commit=2"}}))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/tests/internal/history"
 )
@@ -112,15 +113,15 @@ func TestKilledConnections(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	base := storeURL(t, m)
+	base := sqlkit.MariaDBStore(t, m)
 	for _, strategy := range []string{"table", "getlock", "row"} {
 		t.Run(strategy, func(t *testing.T) {
 			rec := history.New()
 			all, cancel := context.WithTimeout(context.Background(), slack)
 			defer cancel()
-			db := admin(t, m)
+			db := sqlkit.MariaDBAdmin(t, m)
 			db.SetMaxOpenConns(1)
-			crew := workers(t, all, rec, param(base, "strategy="+strategy), "faults", 6)
+			crew := workers(t, all, rec, sqlkit.With(base, "strategy="+strategy), "faults", 6)
 			killed := killer(all, db, crew.granted.Load, func(killed int) bool {
 				return killed >= 200 && crew.granted.Load() >= 100
 			})
@@ -145,7 +146,7 @@ func killedConnectionsControl(t *testing.T, m *backends.MariaDB) {
 	var wg sync.WaitGroup
 	var turns atomic.Int64
 	for i := range 6 {
-		db := pool(t, m.Addr, m.User, m.Password, "locks")
+		db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 		wg.Go(func() {
 			for all.Err() == nil {
 				naiveTurn(all, rec, db, fmt.Sprint("client-", i))
@@ -153,7 +154,7 @@ func killedConnectionsControl(t *testing.T, m *backends.MariaDB) {
 			}
 		})
 	}
-	db := admin(t, m)
+	db := sqlkit.MariaDBAdmin(t, m)
 	db.SetMaxOpenConns(1)
 	caught := func() bool {
 		return len(history.Exclusion(recorded(t, rec))) > 0
@@ -196,7 +197,7 @@ func TestRestart(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-			base := param(storeURL(t, m), "strategy="+strategy)
+			base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy="+strategy)
 			kept := testkit.Lock(t, client(t, base, hasp.WithTTL(4*slack)), "kept")
 			rec, control := history.New(), history.New()
 			before, beforeHeld := naiveHolder(t, control, m, "before")
@@ -236,7 +237,7 @@ func TestRestart(t *testing.T) {
 // naiveHolder takes a lock and believes in it until stop.
 func naiveHolder(t *testing.T, rec *history.Recorder, m *backends.MariaDB, who string) (a *history.Attempt, stop func()) {
 	a = rec.Acquire(who, "faults", history.Exclusive())
-	naiveGetLock(t, poolAt(t, m.Addr, "locks"), "faults")
+	sqlkit.NaiveGetLock(ctx(t), t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "faults")
 	a.Granted(0, 0)
 	watched := a.Watch(func() bool { return true }, nil, time.Millisecond)
 	return a, func() { watched(); a.Releasing() }

@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/tests/internal/history"
 )
 
@@ -22,9 +23,9 @@ func TestSweepsAmongLocks(t *testing.T) {
 	for _, strategy := range []string{"table", "getlock", "row"} {
 		t.Run(strategy, func(t *testing.T) {
 			prefix := "among" + strategy + "_"
-			base := param(storeURL(t, m), "retention=1h&prefix="+prefix+"&strategy="+strategy)
+			base := sqlkit.With(sqlkit.MariaDBStore(t, m), "retention=1h&prefix="+prefix+"&strategy="+strategy)
 			testkit.Release(t, testkit.Lock(t, client(t, base), "warm-up"))
-			db := pool(t, m.Addr, m.User, m.Password, "locks")
+			db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 			tokens := map[bool]string{true: "names", false: "bound"}[strategy == "table"]
 			rec := history.New()
 			all, cancel := context.WithCancel(ctx(t))
@@ -46,19 +47,19 @@ func TestSweepsAmongLocks(t *testing.T) {
 					}
 				})
 			}
-			before, swept := status(t, db, "Handler_delete"), 0
+			before, swept := sqlkit.MySQLStatus(t, db, "Handler_delete"), 0
 			for ; crew.granted.Load() < 300 && all.Err() == nil; swept++ {
 				ageing.Lock()
-				exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
+				sqlkit.Exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
 				ageing.Unlock()
-				exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
-				exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
-				exec(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
+				sqlkit.Exec(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
+				sqlkit.Exec(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
+				sqlkit.Exec(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
 			}
 			cancel()
 			crew.Wait()
 			check(t, recorded(t, rec), strategy)
-			if deleted := status(t, db, "Handler_delete") - before; swept < 10 || deleted < 10 {
+			if deleted := sqlkit.MySQLStatus(t, db, "Handler_delete") - before; swept < 10 || deleted < 10 {
 				t.Errorf("%d sweeps, %d deletions: this has tested little", swept, deleted)
 			}
 			if n := crew.granted.Load(); n < 300 {

@@ -1,11 +1,9 @@
 package pglock_test
 
 import (
-	"context"
 	"database/sql"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
@@ -23,37 +22,6 @@ import (
 func TestMain(m *testing.M) {
 	os.Setenv("PGUSER", "postgres") // for URLs without a user, also in processes of the suite
 	drivertest.Main(m)
-}
-
-// do runs statements as superuser.
-func do(t testing.TB, serverURL, statements string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), serverURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), statements); err != nil {
-		t.Fatalf("%s: %v", statements, err)
-	}
-}
-
-// keeper is an ordinary role, which may create things in its schema and nothing else.
-var keeper sync.Once
-
-const makeKeeper = "CREATE ROLE keeper LOGIN; CREATE SCHEMA locks AUTHORIZATION keeper"
-
-// storeURL is the shared server's, for keeper, with further parameters.
-func storeURL(t testing.TB, params ...string) string {
-	t.Helper()
-	serverURL := backends.SharedPostgres(t).URL()
-	keeper.Do(func() { do(t, serverURL, makeKeeper) })
-	return with(strings.Replace(serverURL, "postgres@", "keeper@", 1), append(params, "schema=locks")...)
-}
-
-// with adds parameters to a URL.
-func with(storeURL string, params ...string) string {
-	return strings.Join(append([]string{storeURL}, params...), "&")
 }
 
 func conform(t *testing.T, storeURL string) {
@@ -99,20 +67,20 @@ func private(t testing.TB, config ...string) *backends.Postgres {
 // tables: these are in the schema locks.
 func conformanceServer(t *testing.T) (server *backends.Postgres, storeURL string) {
 	server = private(t, "fsync = off")
-	do(t, server.URL(), makeKeeper)
-	return server, with(strings.Replace(server.URL(), "postgres@", "keeper@", 1), "schema=locks")
+	sqlkit.Postgres(t, server.URL(), sqlkit.MakeKeeper)
+	return server, sqlkit.AsKeeper(server.URL())
 }
 
 // One after the other: a lock is a connection here. A thousand of them, each a process of the
 // server's, are more than a busy machine with two cores can attend to in time.
 func TestConformanceAdvisory(t *testing.T) {
 	testtier.Long(t)
-	conformBound(t, storeURL(t, "strategy=advisory"))
+	conformBound(t, sqlkit.PostgresStore(t, "strategy=advisory"))
 }
 
 func TestConformanceRow(t *testing.T) {
 	testtier.Long(t)
-	conformBound(t, storeURL(t, "strategy=row"))
+	conformBound(t, sqlkit.PostgresStore(t, "strategy=row"))
 }
 
 func conformBound(t *testing.T, storeURL string) {
@@ -129,15 +97,15 @@ func conformBound(t *testing.T, storeURL string) {
 func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "transaction")
 	t.Parallel()
-	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
+	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
 }
 
 func conformSessionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "session")
 	// Each of the suite's many connections keeps one of the pool's.
-	do(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
+	sqlkit.Postgres(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
 	t.Parallel()
-	conform(t, with(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
+	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
 }
 
 func conformDB(t *testing.T, server *backends.Postgres) {
