@@ -120,8 +120,8 @@ sizes: ## report files over 350 lines and functions over 60
 
 # What is measured as a whole goes into the documentation; a part is only printed.
 .PHONY: bench
-bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RUNS=3; LONG=1: growth to its end); without STORE and SCENARIO all, into docs/
-	cd bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ../docs)
+bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RUNS=3; LONG=1: growth to its end); without STORE and SCENARIO all, into docs/PERFORMANCE.md and bench/RESULTS.md
+	cd bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ..)
 
 .PHONY: microbench
 microbench: ## run the packages' own benchmarks (BENCH=regexp)

@@ -44,10 +44,11 @@ type contestant struct {
 	name  string
 	role  role
 	floor string // the name of its floor, for a store that has several; "" is the first
-	// told: it excludes nobody who waits. Where there is contention the turn is passed to
+	// told: it does not exclude other waiters. Where there is contention the turn is passed to
 	// it within the process, and it then releases and acquires one after the other.
 	told  bool
 	sends string // the commands it sends, where the server counts by name
+	plain string // the name under which people use it as a lock, though it is a floor here
 	only  string // scenarios that it is measured in, "" for all: a run has half an hour
 	url   string // of hasp's store
 	open  func(ctx context.Context) (client, error)
@@ -60,7 +61,7 @@ const essentials = "S1 S2 S3-64 S4 S6"
 // throughout are all scenarios but those that show a strategy of ours by itself.
 const throughout = essentials + " S1n S3-8 S3-512"
 
-// client is one with a connection of its own, or a pool, as its kind has it.
+// client has one connection or a pool, as its library does by default.
 type client struct {
 	lock  func(ctx context.Context, name string) (unlock func() error, err error)
 	close func()

@@ -20,9 +20,9 @@ type turn struct {
 	Left  int64 `json:"l"` // when its release began
 }
 
-// crowdOf is a scenario of n contenders, each with a client of its own, spread over worker
+// crowdOf is a scenario of n contenders, each with its own client, spread over worker
 // processes. The gap is from the beginning of a release to the return of the next
-// acquisition, whoever's it is. Contestants that are told their turns are in one process, as
+// acquisition, by any contender. Contestants that are told their turns are in one process, as
 // they are told there; that flatters the floor.
 func crowdOf(n int) func(ctx context.Context, m *match) figures {
 	return func(ctx context.Context, m *match) figures {
@@ -58,7 +58,7 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 			return fig, err
 		}
 	}
-	// Everybody has had a chance to enter the queue before counting begins, or where turns are
+	// Each contender has had a chance to enter the queue before counting begins, or where turns are
 	// told, to use its connection. Of 8 and 64 each gets several turns; of 512, on a slow store, one.
 	each := 6 * time.Millisecond
 	if m.who.told || m.store.quick {
@@ -91,15 +91,15 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 		}
 		all, cpu = append(all, r.Turns...), cpu+r.CPU
 	}
-	return judge(all, n, began, ended, counted.Commands, cpu), nil
+	return evaluate(all, n, began, ended, counted.Commands, cpu), nil
 }
 
-// patience is by how much somebody may have asked earlier and not be before us yet: entries
+// orderSlack is by how much a contender may have asked earlier without being out of order: requests
 // travel, and processes are scheduled.
-const patience = int64(10 * time.Millisecond)
+const orderSlack = int64(10 * time.Millisecond)
 
-// judge makes figures of the turns that began in the time that was measured.
-func judge(all []turn, n int, began, ended int64, commands float64, cpu time.Duration) (fig figures) {
+// evaluate makes figures of the turns that began in the time that was measured.
+func evaluate(all []turn, n int, began, ended int64, commands float64, cpu time.Duration) (fig figures) {
 	slices.SortFunc(all, func(a, b turn) int { return int(a.Got - b.Got) })
 	var gaps []time.Duration
 	each := make([]int, n)
@@ -113,14 +113,14 @@ func judge(all []turn, n int, began, ended int64, commands float64, cpu time.Dur
 			gaps = append(gaps, time.Duration(t.Got-all[i-1].Left))
 		}
 		for _, later := range all[i+1:] {
-			if later.Asked < t.Asked-patience {
+			if later.Asked < t.Asked-orderSlack {
 				fig.Inversions++
 				break
 			}
 		}
 	}
 	if fig.Acquisitions == 0 {
-		return figures{Error: "nobody acquired anything"}
+		return figures{Error: "nothing was acquired"}
 	}
 	fig.timings(gaps)
 	fig.shares(each)
@@ -157,8 +157,8 @@ func startWorker(ctx context.Context, m *match, j job) (*worker, error) {
 	return &worker{cmd, json.NewEncoder(in), lines}, cmd.Start()
 }
 
-// hear reads one line of the worker's.
-func (w *worker) hear(v any) error {
+// receive reads one line of the worker.
+func (w *worker) receive(v any) error {
 	if !w.out.Scan() {
 		return fmt.Errorf("a worker has ended: %v", w.out.Err())
 	}
@@ -167,7 +167,7 @@ func (w *worker) hear(v any) error {
 
 func (w *worker) ready() error {
 	var r result
-	if err := w.hear(&r); err != nil {
+	if err := w.receive(&r); err != nil {
 		return err
 	}
 	if r.Error != "" {
@@ -179,7 +179,7 @@ func (w *worker) ready() error {
 func (w *worker) begin(from, until int64) error { return w.in.Encode([2]int64{from, until}) }
 
 func (w *worker) result() (r result, err error) {
-	err = w.hear(&r)
+	err = w.receive(&r)
 	if err == nil && r.Error != "" {
 		err = fmt.Errorf("%s", r.Error)
 	}
@@ -187,6 +187,6 @@ func (w *worker) result() (r result, err error) {
 }
 
 func (w *worker) end() {
-	_ = w.cmd.Process.Kill() // it may still wait for a lock that nobody will give it
+	_ = w.cmd.Process.Kill() // it may still wait for a lock that is never released
 	_ = w.cmd.Wait()
 }

@@ -15,7 +15,7 @@ import (
 	_ "github.com/hasplock/hasp/zklock"
 )
 
-// ttl is what every lock of a contestant that has a TTL is taken for.
+// ttl is the TTL of every contestant that has one.
 const ttl = 10 * time.Second
 
 // haspOn is hasp, as its README says, at a store's URL.
@@ -38,7 +38,7 @@ func haspOn(name, storeURL string, opts ...hasp.LockOption) contestant {
 	}}
 }
 
-// batching is hasp with local batching, for the one scenario that it is made for.
+// batching is hasp with local hand-over, in the one scenario that it is made for.
 func batching(storeURL string) contestant {
 	c := haspOn("hasp, local hand-over", storeURL, hasp.LocalHandOver(1000, 100*time.Millisecond))
 	c.only = "S4"

@@ -23,7 +23,7 @@ func holding(ctx context.Context, m *match) (fig figures) {
 		return figures{Error: err.Error()}
 	}
 	defer c.close()
-	// As many as will take locks at once: whoever has a pool of connections has filled it then.
+	// As many as will take locks at once: a pool of connections is full then.
 	if err := inParallel(64, func(i int) error { return c.cycle(ctx, m.name("s5-warm", i)) }); err != nil {
 		return figures{Error: err.Error()}
 	}
@@ -35,7 +35,7 @@ func holding(ctx context.Context, m *match) (fig figures) {
 	}); err != nil {
 		return figures{Error: err.Error()}
 	}
-	time.Sleep(2 * time.Second) // whatever the taking leads to is over
+	time.Sleep(2 * time.Second) // what the acquisitions have caused is over
 	fig = m.measure(func() (int, error) {
 		time.Sleep(span)
 		return n, nil

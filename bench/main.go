@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 )
 
 func main() {
@@ -26,8 +22,8 @@ func command(args []string) error {
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
 	long := f.Bool("long", false, "growth goes to its end on slow stores, too: a million names take minutes")
-	dir := f.String("out", "", "directory for PERFORMANCE.md, and below it bench/ for figures and charts; the tables go to standard output anyway")
-	figures := f.String("figures", "", "bench.json of an earlier run, whose page is written anew: what is measured now takes its place there; with -runs=0 nothing is")
+	dir := f.String("out", "", "the repository whose docs/PERFORMANCE.md and bench/RESULTS.md are written; the tables go to standard output anyway")
+	figures := f.String("figures", "", "results.json of an earlier run: its pages are written again, with the new tables in place of the old; -runs=0 measures nothing")
 	workerJob := f.String("worker", "", "for bench itself")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -74,81 +70,11 @@ func command(args []string) error {
 	return r.give(*dir)
 }
 
-// give prints the page, and leaves it in a directory if there is one to be.
+// give prints the tables, and writes the pages if a repository is named.
 func (r *report) give(dir string) error {
-	r.markdown(os.Stdout, nil)
+	r.results(os.Stdout)
 	if dir == "" {
 		return nil
 	}
 	return r.write(dir)
-}
-
-// earlier reads the figures of an earlier run, if there is to be one.
-func earlier(file string) (*report, error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	r := &report{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return r, nil
-}
-
-// replace puts tables that were measured again in the place of those of the run.
-func (r *report) replace(tables []table) {
-	for _, t := range tables {
-		t.Again = today()
-		at := len(r.Tables)
-		for i, old := range r.Tables {
-			if old.Store == t.Store {
-				at = i + 1 // a store's tables stand together
-			}
-		}
-		if i := slices.IndexFunc(r.Tables, func(old table) bool { return old.Store == t.Store && old.Scenario == t.Scenario }); i >= 0 {
-			r.Tables[i] = t
-		} else {
-			r.Tables = slices.Insert(r.Tables, at, t)
-		}
-	}
-}
-
-// write leaves the page, and in bench/ the figures and a chart for each store.
-func (r *report) write(dir string) error {
-	if err := os.MkdirAll(filepath.Join(dir, "bench"), 0o755); err != nil {
-		return err
-	}
-	var charts []string
-	for i := 0; i < len(r.Tables); {
-		j, timed := i, []table(nil)
-		for ; j < len(r.Tables) && r.Tables[j].Store == r.Tables[i].Store; j++ {
-			if t := r.Tables[j]; !t.Rates && !ofOursAlone(t.Scenario) {
-				timed = append(timed, t)
-			}
-		}
-		if len(timed) > 0 {
-			var b bytes.Buffer
-			name := filepath.Join("bench", r.Tables[i].Store+".svg")
-			chart(&b, r.Tables[i].Store, timed)
-			if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
-				return err
-			}
-			charts = append(charts, name)
-		}
-		i = j
-	}
-	text, err := json.MarshalIndent(r, "", "\t")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bench", "bench.json"), text, 0o644); err != nil {
-		return err
-	}
-	var page bytes.Buffer
-	r.markdown(&page, charts)
-	return os.WriteFile(filepath.Join(dir, "PERFORMANCE.md"), page.Bytes(), 0o644)
 }

@@ -30,7 +30,7 @@ var mysqlStore = store{
 			{name: "floor (row)", role: floor, told: true, open: insertFloor(e.URL)},
 			haspOn("hasp table", table),
 			batching(table),
-			{name: "floor (GET_LOCK)", role: floor, open: getLockFloor(e.URL)},
+			{name: "floor (GET_LOCK)", plain: "GET_LOCK by hand", role: floor, open: getLockFloor(e.URL)},
 			getlock("hasp getlock", throughout, ""),
 			getlock("hasp getlock, no token", essentials, "&fence=off"),
 		}
@@ -92,7 +92,7 @@ func insertFloor(storeURL string) func(context.Context) (client, error) {
 	}
 }
 
-// getLockFloor is what people do by hand, and the peer as well: it waits in the server.
+// getLockFloor is the lock that people write by hand, thus the peer as well. It waits in the server.
 func getLockFloor(storeURL string) func(context.Context) (client, error) {
 	return func(context.Context) (client, error) {
 		db, err := openMySQL(storeURL)

@@ -28,7 +28,7 @@ var postgresStore = store{
 			{name: "floor (row)", role: floor, told: true, open: rowFloor(e.URL)},
 			haspOn("hasp table", table),
 			batching(table),
-			{name: "floor (advisory)", role: floor, open: advisoryFloor(e.URL)},
+			{name: "floor (advisory)", plain: "pg_advisory_lock by hand", role: floor, open: advisoryFloor(e.URL)},
 			advisory("hasp advisory", throughout, ""),
 			advisory("hasp advisory, no token", essentials, "&fence=off"),
 		}
@@ -84,7 +84,7 @@ func rowFloor(storeURL string) func(context.Context) (client, error) {
 	}
 }
 
-// advisoryFloor is what people do with pgx, and the peer as well: it waits in the server.
+// advisoryFloor is the lock that people write with pgx, thus the peer as well. It waits in the server.
 func advisoryFloor(storeURL string) func(context.Context) (client, error) {
 	return func(ctx context.Context) (client, error) {
 		pool, err := poolOf(ctx, storeURL)

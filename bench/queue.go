@@ -149,7 +149,7 @@ func (q *queue) complete(ctx context.Context) error {
 	return nil
 }
 
-// wait gets the lock, hands it to whoever measures, and queues again.
+// wait gets the lock, hands it to the measurement, and queues again.
 func (q *queue) wait(ctx context.Context) {
 	for ctx.Err() == nil {
 		unlock, err := q.client.lock(ctx, q.name)
@@ -186,7 +186,7 @@ func (q *queue) pass(ctx context.Context, unlock func() error) (time.Duration, f
 }
 
 // session is a client whose locks are entries of one session of the driver: as the core has
-// them, but for what it does in the client. entered is called by whoever stands in the queue,
+// them, but for what it does in the client. entered is called by the goroutine that stands in the queue,
 // or has the lock at once.
 func (c contestant) session(ctx context.Context, entered func()) (client, error) {
 	u, err := url.Parse(c.url)

@@ -5,38 +5,56 @@ import (
 	"io"
 )
 
-// reasons say why a contestant does not reach what was set, as far as it is known. They are
-// printed where a target was missed, so that what is known need not be found again.
+// rivalReasons say on the users' page why another library, or the store's own lock used by hand, is
+// faster somewhere. The key is the store and the contestant.
+var rivalReasons = map[string]string{
+	"redis/redsync": "It writes one key, and reads it again to delete it. hasp keeps a queue, an owner and a token in its script. redsync's waiters poll",
+	"redis/bsm/redislock": "It writes one key with a plain SET. hasp keeps a queue, an owner and a token in its script, which takes the server longer. " +
+		"With contention bsm/redislock polls: the client that releases usually takes the lock again without waiting",
+	"redlock/redsync": "A waiter of hasp first enters a queue on all servers: fifteen requests for each lock where ten suffice without a queue. " +
+		"redsync polls: the client that releases usually takes the lock again",
+	"zookeeper/go-zookeeper": "Both read the whole queue to find the waiter in front. hasp reads it again when it is woken, since that waiter may have given up",
+	"etcd/concurrency.Mutex": "hasp's values also carry the owner and a note, and its waiters look at the queue once more before they wait",
+	"postgres/floor (advisory)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
+		"hasp writes a row for each lock, so that tokens survive a crash of the server (`fence=off` does without), and with many waiters spreads them, so that PostgreSQL's search for deadlocks stays short",
+	"mysql/floor (GET_LOCK)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
+		"hasp writes a row for each lock, so that tokens survive a crash of the server (`fence=off` does without), and asks first whether it has to wait",
+	"file/gofrs/flock": "It makes one call of the kernel's and writes nothing: no token, no owner, no order of waiters. " +
+		"hasp writes an entry into the queue's file, and wakes the next process through a named pipe",
+}
+
+// reasons say why a contestant misses a target, as far as it is known. They are printed where a
+// target was missed, so that they need not be found again.
 var reasons = []struct{ store, who, text string }{
 	{"redis", "hasp queue", "Lock and unlock are two scripts of 12 µs each of the server's only thread, where the floor has a SET of 1 µs and one short script: " +
-		"the script reads the clock, keeps the queue and draws the token. At S2 the server and the clients share two cores, so what the server takes the clients lack. " +
+		"the script reads the clock, keeps the queue and draws the token. At S2 the server and the clients share two cores, so the server's time is missing to the clients. " +
 		"At S3 the floor is told its turn inside its process; here a message goes through the server to another process, which wakes up for it. " +
 		"At S5 each of 10,000 locks is extended every third of its TTL, 350 in a call."},
-	{"redis", "hasp setnx", "As the queue's, with 18 µs a script: to share the format it keeps the token's counter and the waiters at keys of their own. " +
-		"Who is woken has to ask for the lock: a third request for each contended acquisition."},
+	{"redis", "hasp setnx", "As the queue's, with 18 µs a script: to share the format it keeps the token's counter and the waiters in separate keys. " +
+		"A waiter that is woken has to ask for the lock: a third request for each contended acquisition."},
 	{"redlock", "hasp", "Five servers and their clients on two cores: a request more to each of them weighs here, and would travel in parallel elsewhere. " +
 		"An acquisition that waits is refused by five servers before it is granted by five: fifteen requests, where the floor, which is told its turn, has ten. " +
 		"Of 512 contenders most have asked and not been served yet when counting ends, and their requests are counted. " +
 		"At S5 each of five servers is asked for all locks, 256 in a call; a ticket notes what it may have at each of them, and which attempt that was."},
-	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and nobody to look for. A contended acquisition adds a watch and its event. " +
+	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and no queue. A contended acquisition adds a watch and its event. " +
 		"With 64 and more, the lists grow with the queue. " +
-		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712; the third packet is what it has more. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: the third packet. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
 		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; a sixth of the client's is hasp's own code, a quarter of that the value's JSON, and the rest gRPC, its encoding and the runtime. At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
-		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, whomever it is meant for: " +
-		"with 64 clients 2 ms for each hand-over on two cores, with 512 by that reckoning 18 ms: take few clients with many waiters each, which listen once. " +
+		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, also those without the waiter: " +
+		"with 64 clients 2 ms for each hand-over on two cores, with 512 clients thus 18 ms: use few clients with many waiters each, which listen once. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
 		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
-		"With 512 each waiter passes two queues of the server's, lest one becomes so long that its looking for deadlocks stops the server."},
+		"With 512 each waiter passes two queues of the server's, so that none becomes so long that the search for deadlocks stops the server."},
 	{"mysql", "hasp table", "A stored procedure with a transaction of several tables, where the floor inserts a row. MySQL cannot push: a statement of each client that waits looks at its own number " +
 		"in the server, 0.4 ms after the last look if it is next, and takes processor time from those who are served. 512 clients that ask at once queue up at the name's row, and the releases behind them."},
 	{"mysql", "hasp getlock", "As PostgreSQL's advisory locks: the token is a committed row. A contended acquisition looks first, so that the caller is told that it waits, and then waits: " +
 		"three statements for two."},
 	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +
-		"a hand-over between processes rings a bell (a named pipe), and its cost is the sleeping process's wake-up on a machine without a free core. " +
-		"At S2 nearly half of the time is in nine system calls; the two reads of the queue's page among them take a fifth of the time; mapped into memory they would cost nothing, but a file that somebody truncates would end the process. Who waits for a flock is woken by the kernel itself, in no order."},
+		"a hand-over between processes writes into a named pipe, and costs the wake-up of a process on a machine without a free core. " +
+		"At S2 nearly half of the time is in nine system calls; the two reads of the queue's page among them take a fifth of the time; mapped into memory they would cost nothing, but a file that somebody truncates would end the process. The kernel itself wakes a waiter of flock, in no order."},
 	{"file", "hasp, local hand-over", "A hand-over between two goroutines takes 3 µs of processor time: a lease that ends and one that begins, six allocations, two locks, and the " +
 		"scheduler's waking of the one and parking of the other. It asks the store nothing."},
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// deleteOwn deletes a key that is found to be one's own: every lock's release on Redis.
+// deleteOwn deletes a key that is found to be one's own: the release of every lock on Redis.
 const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 
-// setAndScripts are what those send who lock by a plain SET.
+// setAndScripts are what clients send that lock by a plain SET.
 const setAndScripts = "set|eval|evalsha"
 
 var redisStore = store{
@@ -161,7 +161,7 @@ func redsyncOn(addrs ...string) func(context.Context) (client, error) {
 		rs := redsync.New(pools...)
 		return client{
 			lock: func(ctx context.Context, name string) (func() error, error) {
-				// By default it gives up after 32 tries; whoever wants to wait asks for more.
+				// By default it gives up after 32 tries; a caller that wants to wait asks for more.
 				m := rs.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(1<<30))
 				if err := m.LockContext(ctx); err != nil {
 					return nil, err

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,182 +39,67 @@ func machine() string {
 	return fmt.Sprintf("%d cores (%s), %s, %s; servers and clients on this one machine, over loopback", runtime.NumCPU(), cpu, kernel, runtime.Version())
 }
 
-const preface = `# Performance
+// earlier reads the figures of an earlier run, if there is to be one.
+func earlier(file string) (*report, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
 
-This page is written by ` + "`make bench`" + `: do not edit it. %s, on %s, %d repetitions.
+// replace puts tables that were measured again in the place of those of the run.
+func (r *report) replace(tables []table) {
+	for _, t := range tables {
+		t.Again = today()
+		at := len(r.Tables)
+		for i, old := range r.Tables {
+			if old.Store == t.Store {
+				at = i + 1 // a store's tables stand together
+			}
+		}
+		if i := slices.IndexFunc(r.Tables, func(old table) bool { return old.Store == t.Store && old.Scenario == t.Scenario }); i >= 0 {
+			r.Tables[i] = t
+		} else {
+			r.Tables = slices.Insert(r.Tables, at, t)
+		}
+	}
+}
 
-Trust ratios and counts, not absolute times. The floor is the least that a lock on the same
-store can cost, in the same repetition: what the first column of each table says, without queue,
-renewal or token. Where there is contention, a floor that cannot wait is told its turn inside
-one process and then releases and acquires, one after the other; a hand-over inside the store
-can beat that. A ratio is the median over the repetitions, with the least and the greatest;
-where these are further than %.0f %% from it, none is given. Databases sync each commit to
-whatever disk this machine has. rueidislock is not here: its module is not to be had
-where this was written. The code is in bench/; ` + "`make bench STORE=redis SCENARIO=S6`" + ` runs a part.
-
-`
-
-// markdown writes the page.
-func (r *report) markdown(w io.Writer, charts []string) {
-	fmt.Fprintf(w, preface, r.When, r.Machine, r.Reps, 100*disagreement)
-	r.peersWin(w)
-	r.targets(w)
-	r.because(w)
+// write writes the users' page with its pictures, and the developers' results with all figures,
+// into the repository at dir.
+func (r *report) write(dir string) error {
+	files := map[string][]byte{}
+	var page, results bytes.Buffer
 	for _, c := range charts {
-		fmt.Fprintf(w, "![times of %s](%s)\n\n", strings.TrimSuffix(filepath.Base(c), ".svg"), filepath.ToSlash(c))
+		var b bytes.Buffer
+		c.svg(&b, r)
+		files["docs/img/"+c.file] = b.Bytes()
 	}
-	last := ""
-	for _, t := range r.Tables {
-		if t.Store != last {
-			fmt.Fprintf(w, "## %s\n\n", t.Store)
-			last = t.Store
+	r.page(&page)
+	r.results(&results)
+	figures, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	files["docs/PERFORMANCE.md"], files["bench/RESULTS.md"], files["bench/results.json"] = page.Bytes(), results.Bytes(), figures
+	for name, text := range files {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
 		}
-		t.markdown(w)
-	}
-}
-
-// peersWin says where one should rather take something else.
-func (r *report) peersWin(w io.Writer) {
-	fmt.Fprint(w, "## Where a peer wins\n\n")
-	any := false
-	for _, t := range r.Tables {
-		for _, o := range t.Outcomes {
-			if o.ToPeer == nil || !o.ToPeer.agrees() {
-				continue
-			}
-			behind, what := o.ToPeer.Median > 1.05, "takes %s times as long as"
-			if t.Rates {
-				behind, what = o.ToPeer.Median < 0.95, "has %s times the rate of"
-			}
-			if behind {
-				any = true
-				fmt.Fprintf(w, "- %s, %s (%s): %s "+what+" %s.\n", t.Store, t.Scenario, t.Title, o.Who, number(o.ToPeer.Median), o.Peer)
-			}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return err
 		}
 	}
-	if !any {
-		fmt.Fprint(w, "In no scenario of this run.\n")
-	}
-	fmt.Fprint(w, "\nA peer that polls looks good in S3: who releases takes the lock again itself. Look at\nfairness there, and at S6.\n\n")
-}
-
-func (r *report) targets(w io.Writer) {
-	fmt.Fprint(w, "## Targets\n\n| store | contestant | scenario | target | figure | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, t := range targets() {
-		figure, verdict, measured := t.check(r.Tables)
-		if !measured {
-			continue
-		}
-		sign := "≤"
-		if t.least {
-			sign = "≥"
-		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s %s %s | %s | %s |\n", t.store, t.who, t.scenario, sign, number(t.bound), t.what.name, figure, verdict)
-	}
-	fmt.Fprintln(w)
-}
-
-// column is one figure of a table, left out if nobody has it.
-type column struct {
-	title string
-	text  func(o outcome) string
-}
-
-func figure(title string, of func(f figures) float64) column {
-	return column{title, func(o outcome) string {
-		if v := of(o.Median); v > 0 {
-			return number(v)
-		}
-		return ""
-	}}
-}
-
-func (t *table) columns() []column {
-	unit := t.Unit
-	return []column{
-		figure("p50 µs", func(f figures) float64 { return f.P50 }),
-		figure("p95 µs", func(f figures) float64 { return f.P95 }),
-		figure("p99 µs", func(f figures) float64 { return f.P99 }),
-		figure("per s", func(f figures) float64 { return f.Rate }),
-		figure(unit, func(f figures) float64 { return f.Commands }),
-		figure("client CPU µs", func(f figures) float64 { return f.CPU }),
-		figure("Jain", func(f figures) float64 { return f.Jain }),
-		{"least/most", func(o outcome) string {
-			if o.Median.Most == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%d/%d", o.Median.Least, o.Median.Most)
-		}},
-		{"out of order", func(o outcome) string {
-			if o.Median.Most == 0 {
-				return ""
-			}
-			return fmt.Sprint(o.Median.Inversions)
-		}},
-		figure("heap B each", func(f figures) float64 { return f.Heap }),
-		figure("goroutines each", func(f figures) float64 { return f.Goroutines }),
-		figure(unit+" per s", func(f figures) float64 { return f.PerSecond }),
-		figure("CPU s/30 s", func(f figures) float64 { return f.CPU30 }),
-		figure("lost", func(f figures) float64 { return float64(f.Lost) }),
-		{"p50 µs with so many", func(o outcome) string { return stepsText(o.Median.Steps) }},
-		figure("last x first", func(f figures) float64 { return f.Growth }),
-		{"x floor", func(o outcome) string { return ratioText(o.ToFloor, o.Floor) }},
-		{"x best peer", func(o outcome) string { return ratioText(o.ToPeer, o.Peer) }},
-	}
-}
-
-func stepsText(steps []step) string {
-	var all []string
-	for _, s := range steps {
-		all = append(all, fmt.Sprintf("%d: %s", s.N, number(s.P50)))
-	}
-	return strings.Join(all, ", ")
-}
-
-func ratioText(s *span, of string) string {
-	switch {
-	case s == nil:
-		return ""
-	case !s.agrees():
-		return "repetitions disagree"
-	}
-	return fmt.Sprintf("**%s** (%s–%s) of %s", number(s.Median), number(s.Min), number(s.Max), of)
-}
-
-func (t *table) markdown(w io.Writer) {
-	var shown []column
-	for _, c := range t.columns() {
-		for _, o := range t.Outcomes {
-			if c.text(o) != "" {
-				shown = append(shown, c)
-				break
-			}
-		}
-	}
-	if len(shown) == 0 {
-		shown = t.columns()[:1] // which says why there are none
-	}
-	fmt.Fprintf(w, "### %s: %s\n\n", t.Scenario, t.Title)
-	if t.Again != "" {
-		fmt.Fprintf(w, "Measured again on %s, after the rest.\n\n", t.Again)
-	}
-	fmt.Fprint(w, "| |")
-	for _, c := range shown {
-		fmt.Fprintf(w, " %s |", c.title)
-	}
-	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --- |", len(shown)))
-	for _, o := range t.Outcomes {
-		fmt.Fprintf(w, "| %s |", o.Who)
-		for i, c := range shown {
-			if i == 0 && o.Median.Error != "" {
-				fmt.Fprintf(w, " no figures: %s |", strings.ReplaceAll(o.Median.Error, "|", "/"))
-				continue
-			}
-			fmt.Fprintf(w, " %s |", c.text(o))
-		}
-		fmt.Fprintln(w)
-	}
-	fmt.Fprintln(w)
+	return nil
 }
 
 func today() string { return time.Now().UTC().Format("2006-01-02") }

@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// plan is what is to be measured.
+// plan says what to measure.
 type plan struct {
 	stores    []store
 	scenarios []scenario
@@ -22,10 +22,11 @@ type plan struct {
 	counters map[string]counter // by store and contestant
 }
 
-// outcome is one contestant's showing in one scenario.
+// outcome is one contestant in one scenario.
 type outcome struct {
 	Who     string    `json:"who"`
 	Role    role      `json:"role"`
+	Plain   string    `json:"plain,omitempty"` // contestant.plain
 	Reps    []figures `json:"repetitions"`
 	Median  figures   `json:"median"`
 	Floor   string    `json:"floor,omitempty"` // whom ToFloor compares with
@@ -95,7 +96,7 @@ func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (
 				return t, err
 			}
 			joined, counters = append(joined, c), append(counters, count)
-			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Floor: c.floor})
+			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Plain: c.plain, Floor: c.floor})
 		}
 	}
 	for rep := range reps {

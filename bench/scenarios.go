@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{name: "S1", title: "one goroutine, 16 warm names: lock + unlock", run: uncontended, times: 3},
 	{name: "S1n", title: "one goroutine, a name that was never used, each time", run: newNames, times: 2},
-	{name: "S2", title: "64 goroutines of one client, each with a name of its own", run: parallel, times: 2, rate: true},
+	{name: "S2", title: "64 goroutines of one client, each with its own name", run: parallel, times: 2, rate: true},
 	{name: "S3-8", title: "8 contenders in 4 processes on one name, held 1 ms", run: crowdOf(8)},
 	{name: "S3-64", title: "64 contenders in 8 processes on one name, held 1 ms", run: crowdOf(64)},
 	{name: "S3-512", title: "512 contenders in 8 processes on one name, held 1 ms", run: crowdOf(512)},
@@ -36,11 +35,6 @@ var scenarios = []scenario{
 	{name: "names", title: "lock + unlock after so many other names were used", run: manyNames, once: true},
 	{name: "waiters", title: "a hand-over with so many goroutines of one client behind it, of which one stands in the store's queue", run: manyWaiters, once: true},
 	{name: "queue", title: "a hand-over with so many entries of one session behind it in the store's queue", run: manyEntries, once: true},
-}
-
-// ofOursAlone reports whether a scenario compares nobody.
-func ofOursAlone(name string) bool {
-	return slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name && s.once })
 }
 
 // match is one repetition of one scenario by one contestant.
@@ -160,7 +154,7 @@ func together(ctx context.Context, m *match, name func(i int) string) figures {
 	}
 	defer c.close()
 	round := func(until time.Time) (int, error) {
-		// A contestant that starves some of its own would otherwise never end.
+		// A contestant that starves some of its goroutines would otherwise never end.
 		limited, cancel := context.WithDeadline(ctx, until.Add(5*time.Second))
 		defer cancel()
 		var n atomic.Int64

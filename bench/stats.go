@@ -66,7 +66,7 @@ func (f *figures) shares(each []int) {
 	f.Least, f.Most = slices.Min(each), slices.Max(each)
 }
 
-// processorTime is what this process has used so far.
+// processorTime is the processor time of this process so far.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// target is what we have set ourselves, as a ratio to the floor unless it says otherwise.
+// target is a goal of the project, as a ratio to the floor unless it says otherwise.
 type target struct {
 	store, who, scenario string
 	what                 metric

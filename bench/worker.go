@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// job is what a worker process does.
+// job is the task of a worker process.
 type job struct {
 	Store      string   `json:"store"`
 	Who        string   `json:"who"`
@@ -41,7 +41,7 @@ func now() int64 {
 // work is a worker's main: open clients, say so, wait to be told when, contend, tell.
 func work(text string) error {
 	out := json.NewEncoder(os.Stdout)
-	w, err := employ(text)
+	w, err := openContenders(text)
 	if err != nil {
 		return out.Encode(result{Error: err.Error()})
 	}
@@ -62,15 +62,15 @@ func work(text string) error {
 	return out.Encode(r)
 }
 
-// crew are the contenders of a worker.
-type crew struct {
+// contenders are those of one worker.
+type contenders struct {
 	job
 	told    bool
 	clients []client
 }
 
-func employ(text string) (*crew, error) {
-	w := &crew{}
+func openContenders(text string) (*contenders, error) {
+	w := &contenders{}
 	if err := json.Unmarshal([]byte(text), &w.job); err != nil {
 		return nil, err
 	}
@@ -100,9 +100,9 @@ func employ(text string) (*crew, error) {
 	return nil, fmt.Errorf("%s has no contestant %q", w.Store, w.Who)
 }
 
-// contend has all contenders lock, hold and unlock until the time is over. Who waits then is
-// not waited for: with some contestants, that might be for ever.
-func (w *crew) contend(until int64) (all []turn, err error) {
+// contend has all contenders lock, hold and unlock until the time is over. A contender that still
+// waits then is left: with some contestants it might wait for ever.
+func (w *contenders) contend(until int64) (all []turn, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(until-now()))
 	defer cancel()
 	var mu, pass sync.Mutex

@@ -105,7 +105,7 @@ func zkLock(addr string) func(context.Context) (client, error) {
 	}
 }
 
-// packets is what the server says of itself, by its four-letter word.
+// packets is the server's count of received packets, by a four-letter word.
 func packets(addr string) (int64, error) {
 	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
 	if err != nil {

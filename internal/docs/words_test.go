@@ -17,14 +17,6 @@ var avoided = []string{
 	"of its own", "of their own", "reckon", "reckoned", "reckons", "whatever", "whoever",
 }
 
-// notYet are the directories, with all below them, and the single files that still have such
-// phrases, sorted, each with the reason. Every other Go file and page is checked. An entry leaves
-// the list when it is clean.
-var notYet = []struct{ path, reason string }{
-	{"bench", "its texts are the ones of docs/PERFORMANCE.md, which is made by a run on a quiet machine"},
-	{"docs/PERFORMANCE.md", "bench writes it"},
-}
-
 // exceptions are lines in which a phrase is right: the file, a part of the line, and the reason.
 var exceptions = []struct{ file, line, reason string }{}
 
@@ -36,11 +28,10 @@ func TestPlainWords(t *testing.T) {
 			return err
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, filepath.FromSlash("../../")))
-		skip := slices.ContainsFunc(notYet, func(e struct{ path, reason string }) bool { return e.path == name })
 		switch {
-		case d.IsDir() && (skip || name == ".git"):
+		case d.IsDir() && name == ".git":
 			return filepath.SkipDir
-		case d.IsDir(), skip, filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md":
+		case d.IsDir(), filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md":
 			return nil
 		case name == "internal/docs/words_test.go": // it has the list
 			return nil
@@ -71,18 +62,6 @@ func TestPlainWords(t *testing.T) {
 	for i, e := range exceptions {
 		if !used[i] {
 			t.Errorf("the exception for %q in %s (%s) is not needed", e.line, e.file, e.reason)
-		}
-	}
-}
-
-// An entry of notYet that does not exist would hide a typing error.
-func TestNotYetWordsExist(t *testing.T) {
-	for i, e := range notYet {
-		if i > 0 && notYet[i-1].path >= e.path {
-			t.Errorf("%s is not in order", e.path)
-		}
-		if _, err := os.Stat(filepath.Join("../..", e.path)); err != nil {
-			t.Error(err)
 		}
 	}
 }

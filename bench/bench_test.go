@@ -1,9 +1,11 @@
 package main
 
 import (
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +22,8 @@ func round(who ...int) (all []turn) {
 	return all
 }
 
-func TestJudge(t *testing.T) {
-	fair := judge(round(0, 1, 2, 3, 0, 1, 2, 3), 4, 0, 1e18, 16, 8*time.Millisecond)
+func TestEvaluate(t *testing.T) {
+	fair := evaluate(round(0, 1, 2, 3, 0, 1, 2, 3), 4, 0, 1e18, 16, 8*time.Millisecond)
 	if fair.Acquisitions != 8 || fair.Inversions != 0 || fair.Least != 2 || fair.Most != 2 || math.Abs(fair.Jain-1) > 1e-9 {
 		t.Errorf("of a fair round: %+v", fair)
 	}
@@ -29,21 +31,21 @@ func TestJudge(t *testing.T) {
 		t.Errorf("gap %.0f µs, %.1f commands, %.0f µs of CPU; want 200, 2 and 1000", fair.P50, fair.Commands, fair.CPU)
 	}
 
-	unfair := judge(round(0, 0, 0, 0), 4, 0, 1e18, 8, 0)
+	unfair := evaluate(round(0, 0, 0, 0), 4, 0, 1e18, 8, 0)
 	if unfair.Least != 0 || unfair.Most != 4 || math.Abs(unfair.Jain-0.25) > 1e-9 {
-		t.Errorf("one contender has had it all, and is judged %+v", unfair)
+		t.Errorf("one contender has had it all, and gives %+v", unfair)
 	}
 
 	late := round(0, 1, 2)
 	late[2].Asked = -1000 * ms // waited for a second, while two who came later were served
-	if f := judge(late, 3, 0, 1e18, 0, 0); f.Inversions != 2 {
+	if f := evaluate(late, 3, 0, 1e18, 0, 0); f.Inversions != 2 {
 		t.Errorf("%d inversions, want 2", f.Inversions)
 	}
 
-	if f := judge(round(0, 1, 2, 3), 4, 1002*ms, 1e18, 0, 0); f.Acquisitions != 2 {
+	if f := evaluate(round(0, 1, 2, 3), 4, 1002*ms, 1e18, 0, 0); f.Acquisitions != 2 {
 		t.Errorf("%d acquisitions counted, two were before the time", f.Acquisitions)
 	}
-	if f := judge(nil, 4, 0, 1e18, 0, 0); f.Error == "" {
+	if f := evaluate(nil, 4, 0, 1e18, 0, 0); f.Error == "" {
 		t.Error("figures of nothing")
 	}
 }
@@ -132,7 +134,7 @@ func TestTargetsExist(t *testing.T) {
 }
 
 // A target is met, missed or, where the repetitions disagree, unknown; and what was not
-// measured is not judged.
+// measured has no verdict.
 func TestTargets(t *testing.T) {
 	warm := table{Store: "s", Scenario: "S1", Outcomes: []outcome{
 		outcomeOf("floor", floor, 100, 100, 100), outcomeOf("ours", ours, 110, 110, 110),
@@ -163,17 +165,20 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// The page of a run can be written anew from its figures.
+// The pages of a run can be written again from its figures, and say where a rival is better.
 func TestPageFromFigures(t *testing.T) {
 	fast := func(who string, r role, rate float64) outcome {
 		return outcome{Who: who, Role: r, Reps: []figures{{Rate: rate}, {Rate: rate}, {Rate: rate}}}
 	}
 	tables := []table{
-		{Store: "s", Scenario: "S2", Title: "title", Rates: true, Outcomes: []outcome{
-			fast("floor", floor, 100), fast("hasp", ours, 50), fast("quick", peer, 80),
+		{Store: "etcd", Scenario: "S2", Title: "title", Rates: true, Outcomes: []outcome{
+			fast("floor", floor, 100), fast("hasp", ours, 5000), fast("concurrency.Mutex", peer, 8000),
 		}},
-		{Store: "s", Scenario: "S1", Title: "title", Outcomes: []outcome{
-			outcomeOf("floor", floor, 100, 100, 100), outcomeOf("hasp", ours, 110, 120, 110), outcomeOf("slow", peer, 300, 200, 900),
+		{Store: "etcd", Scenario: "S1", Title: "title", Outcomes: []outcome{
+			outcomeOf("floor", floor, 100, 100, 100), outcomeOf("hasp", ours, 110, 120, 110), outcomeOf("concurrency.Mutex", peer, 300, 200, 900),
+		}},
+		{Store: "etcd", Scenario: "S6", Title: "title", Outcomes: []outcome{
+			outcomeOf("hasp", ours, 500, 500, 500), outcomeOf("concurrency.Mutex", peer, 151_200, 151_200, 151_200),
 		}},
 	}
 	for i := range tables {
@@ -183,23 +188,65 @@ func TestPageFromFigures(t *testing.T) {
 	if err := (&report{Machine: "a machine", When: "today", Reps: 3, Tables: tables}).write(dirs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "bench.json"), "-runs", "0", "-out", dirs[1]}); err != nil {
+	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "results.json"), "-runs", "0", "-out", dirs[1]}); err != nil {
 		t.Fatal(err)
 	}
-	var pages [2]string
-	for i, dir := range dirs {
-		page, err := os.ReadFile(filepath.Join(dir, "PERFORMANCE.md"))
-		if err != nil {
-			t.Fatal(err)
+	for file, wants := range map[string][]string{
+		"docs/PERFORMANCE.md": {
+			"| concurrency.Mutex | 300 µs | 8,000/s | 151 ms | - | - |",
+			"- **concurrency.Mutex** (etcd): 64 names at once 8,000/s where hasp has 5,000/s. hasp's values",
+		},
+		"bench/RESULTS.md":           {"| etcd | hasp | S1 | ≤ 1.03 x floor | 1.10 | missed |", "- **etcd, hasp.**"},
+		"docs/img/perf-handover.svg": {">151 ms</text>", ">concurrency.Mutex</text>"},
+	} {
+		var texts [2]string
+		for i, dir := range dirs {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[i] = string(text)
 		}
-		pages[i] = string(page)
-	}
-	if pages[0] != pages[1] || !strings.Contains(pages[0], "has 0.62 times the rate of quick") {
-		t.Errorf("written by the run:\n%s\nand from its figures:\n%s", pages[0], pages[1])
+		if texts[0] != texts[1] {
+			t.Errorf("%s of the run:\n%s\nand from its figures:\n%s", file, texts[0], texts[1])
+		}
+		for _, want := range wants {
+			if !strings.Contains(texts[0], want) {
+				t.Errorf("%s has no %q:\n%s", file, want, texts[0])
+			}
+		}
 	}
 }
 
-// Reasons are given for somebody who is measured, and only where a target was missed.
+// Every rival has a reason, and every reason a rival.
+func TestRivalReasons(t *testing.T) {
+	e := endpoint{URL: "redis://h:1?x=y", Addrs: []string{"h:1"}}
+	var want []string
+	for _, s := range stores {
+		if storeTitles[s.name] == "" {
+			t.Errorf("%s has no title", s.name)
+		}
+		for _, c := range s.contestants(e) {
+			if c.role == peer || c.plain != "" {
+				want = append(want, s.name+"/"+c.name)
+			}
+		}
+	}
+	slices.Sort(want)
+	if have := slices.Sorted(maps.Keys(rivalReasons)); !slices.Equal(have, want) {
+		t.Errorf("reasons are for %q, rivals are %q", have, want)
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for us, want := range map[float64]string{0: "-", 2.34: "2.3 µs", 168: "168 µs", 1204: "1.2 ms", 151_200: "151 ms", 1_530_000: "1.5 s"} {
+		if have := duration(us); have != want {
+			t.Errorf("%v µs are %q, want %q", us, have, want)
+		}
+	}
+}
+
+// Reasons are given for a contestant that is measured, and only where a target was missed.
 func TestReasons(t *testing.T) {
 	for _, reason := range reasons {
 		found := false

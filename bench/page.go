@@ -1,0 +1,243 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// pageText is docs/PERFORMANCE.md around its table and its list.
+const pageText = `# Performance
+
+hasp beside other ways to lock, on the same servers and in the same run: %s, %d repetitions, on
+%s. ` + "`make bench`" + ` writes this page: do not edit it.
+
+Compare the figures of one store with each other. The times depend on this machine, on which servers and
+clients share the cores; the ratios and the fairness hardly do.
+
+## The next holder
+
+![time from a release to the next acquisition](img/perf-handover.svg)
+
+Two clients hold one lock in turns, for 10 ms each. The time is from the call of Release to the other client's
+having the lock. On most stores hasp's waiters are told by the store; a library that polls waits for its next look.
+
+## 512 clients, one lock
+
+![locks per second, and fairness, with 512 clients](img/perf-contention.svg)
+
+512 clients in 8 processes want one lock and hold it for 1 ms, so that 1,000 per second is the limit. Fairness is Jain's
+index over the number of locks that each client got: 1 if all got the same, 1/512 if one got all. A library
+that polls lets the client that releases take the lock again: that looks quick, and the others starve.
+
+## 10,000 locks held
+
+![requests, processor time and memory for 10,000 held locks](img/perf-holding.svg)
+
+One client holds 10,000 locks with a TTL of 10 s and nothing else happens. Renewing each lock with a request every third of its TTL
+would be 3,000 requests per second: hasp renews many in one, and on stores with sessions it renews the session.
+
+## Side by side
+
+`
+
+const pageAfterTable = `
+"-": not measured. Each time is a median. "Alone" is one goroutine that locks and unlocks names without contention.
+
+## Where another library is faster, and why
+
+`
+
+const pageEnd = `
+## Run it
+
+` + "```" + `
+make backends                           # installs the servers
+make bench STORE=redis SCENARIO=S1,S6   # a part, to standard output
+make bench                              # everything, about half an hour; writes this page
+` + "```" + `
+
+The machine should be quiet. The scenarios, the least that a lock on each store can cost, the project's targets and all
+figures are in [bench/RESULTS.md](../bench/RESULTS.md).
+`
+
+// storeTitles are the stores in the words of their makers.
+var storeTitles = map[string]string{
+	"redis": "Redis", "redlock": "Redlock, 5 Redis", "zookeeper": "ZooKeeper", "etcd": "etcd",
+	"postgres": "PostgreSQL", "mysql": "MariaDB", "file": "local files",
+}
+
+// page writes the users' page.
+func (r *report) page(w io.Writer) {
+	fmt.Fprintf(w, pageText, r.When, r.Reps, r.Machine)
+	fmt.Fprint(w, "| | alone: lock + unlock | 64 names at once | next holder | 512 clients | fairness |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, store := range r.stores() {
+		fmt.Fprintf(w, "| **%s** | | | | | |\n", storeTitles[store])
+		for _, who := range r.shown(store) {
+			at := func(scenario string) figures {
+				o, _ := find(r.Tables, store, scenario, who.Who)
+				return o.Median
+			}
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", who.title(),
+				duration(at("S1").P50), perSecondText(at("S2").Rate), duration(at("S6").P50),
+				perSecondText(at("S3-512").Rate), fairnessText(at("S3-512").Jain))
+		}
+	}
+	fmt.Fprint(w, pageAfterTable)
+	r.rivalsWin(w)
+	fmt.Fprint(w, pageEnd)
+}
+
+// stores are those that were measured, in the order of the run.
+func (r *report) stores() (all []string) {
+	for _, t := range r.Tables {
+		if len(all) == 0 || all[len(all)-1] != t.Store {
+			all = append(all, t.Store)
+		}
+	}
+	return all
+}
+
+// shown are the contestants of a store that users can choose: strategies of hasp, other
+// libraries, and the store's own lock used by hand. The first strategy is the default one.
+func (r *report) shown(store string) (all []outcome) {
+	for _, wanted := range []func(outcome) bool{
+		func(o outcome) bool { return o.Role == ours },
+		outcome.rival,
+	} {
+		for _, t := range r.Tables {
+			if t.Store != store || t.Scenario != "S1" {
+				continue
+			}
+			for _, o := range t.Outcomes {
+				if wanted(o) {
+					all = append(all, o)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// rival reports whether a user could take this instead of hasp.
+func (o outcome) rival() bool { return o.Role == peer || o.Plain != "" }
+
+// title is the contestant's name on the users' page.
+func (o outcome) title() string {
+	if o.Plain != "" {
+		return o.Plain
+	}
+	return o.Who
+}
+
+// comparisons are the scenarios of the users' page, with what it calls a rival that is better there.
+var comparisons = []struct{ scenario, better string }{
+	{"S1", "lock and unlock alone"},
+	{"S2", "64 names at once"},
+	{"S6", "the next holder"},
+	{"S3-512", "512 clients"},
+}
+
+// rivalsWin lists where a rival beats the default strategy, or the strategy of the same floor, by
+// more than 5 % in all repetitions alike, with the reason.
+func (r *report) rivalsWin(w io.Writer) {
+	found := false
+	for _, store := range r.stores() {
+		all := r.shown(store)
+		for _, rival := range all {
+			if !rival.rival() {
+				continue
+			}
+			wins := r.wins(store, rival, counterpart(all, rival))
+			if len(wins) == 0 {
+				continue
+			}
+			found = true
+			fmt.Fprintf(w, "- **%s** (%s): %s. %s.\n", rival.title(), storeTitles[store], strings.Join(wins, "; "), rivalReasons[store+"/"+rival.Who])
+		}
+	}
+	if !found {
+		fmt.Fprint(w, "Nowhere in this run.\n")
+	}
+}
+
+// counterpart is the strategy of hasp that a rival is compared with: the one that is built on the same
+// thing, or else the default.
+func counterpart(all []outcome, rival outcome) outcome {
+	for _, o := range all {
+		if o.Role == ours && rival.Plain != "" && o.Floor == rival.Who {
+			return o
+		}
+	}
+	return all[0]
+}
+
+// wins are the comparisons in which the rival is better.
+func (r *report) wins(store string, rival, our outcome) (all []string) {
+	for _, c := range comparisons {
+		mine, found := find(r.Tables, store, c.scenario, our.Who)
+		theirs, alsoFound := find(r.Tables, store, c.scenario, rival.Who)
+		if !found || !alsoFound {
+			continue
+		}
+		value, unit := func(f figures) float64 { return f.P50 }, duration
+		better := func(s span) bool { return s.Median > 1.05 }
+		if c.scenario == "S2" || c.scenario == "S3-512" {
+			value, unit = func(f figures) float64 { return f.Rate }, perSecondText
+			better = func(s span) bool { return s.Median < 0.95 }
+		}
+		if s := ratio(mine, theirs, value); s != nil && s.agrees() && better(*s) {
+			text := fmt.Sprintf("%s %s where %s has %s", c.better, unit(value(theirs.Median)), our.Who, unit(value(mine.Median)))
+			if theirs.Median.Jain > 0 {
+				text += fmt.Sprintf(" (fairness %s and %s)", fairnessText(theirs.Median.Jain), fairnessText(mine.Median.Jain))
+			}
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// duration prints microseconds as people say them.
+func duration(us float64) string {
+	d := time.Duration(us * 1e3)
+	switch {
+	case us == 0:
+		return "-"
+	case d < 10*time.Microsecond:
+		return fmt.Sprintf("%.1f µs", us)
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.0f µs", us)
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", us/1e3)
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", us/1e3)
+	}
+	return fmt.Sprintf("%.1f s", us/1e6)
+}
+
+// perSecondText prints a rate with commas.
+func perSecondText(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	if v < 10 {
+		return fmt.Sprintf("%.1f/s", v)
+	}
+	return thousands(v) + "/s"
+}
+
+func thousands(v float64) string {
+	digits := fmt.Sprintf("%.0f", v)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func fairnessText(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
