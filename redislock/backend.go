@@ -25,15 +25,15 @@ func lua(name string) string {
 }
 
 var (
-	enterScript     = redisconn.NewScript(lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
-	leaveScript     = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
-	renewScript     = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
-	publishScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
-	downgradeScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
-	adoptScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
+	enterScript     = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
+	leaveScript     = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
+	renewScript     = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
+	publishScript   = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
+	downgradeScript = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
+	adoptScript     = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
 	listScript      = redisconn.NewScript(lua("queue/list"))
 	frontScript     = redisconn.NewScript(lua("queue/front"))
-	watchScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
+	watchScript     = redisconn.NewGrantScript(lua("queue/mark"), lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
 
 // queue is strategy=queue.
@@ -106,7 +106,7 @@ func (q *queue) fullName(name string) string {
 func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
 
 func (q *queue) leaveCall(key, id string) redisconn.Call {
-	return redisconn.Call{Keys: []string{key}, Args: []string{id, ""}}
+	return redisconn.Call{Keys: q.keys(key), Args: []string{id, ""}}
 }
 
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
@@ -141,6 +141,9 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry}, false, nil
 	case "busy":
 		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseEntryDetails(text(1)).owner}, number(2) == 1, nil
+	case "closed":
+		left := time.Duration(number(1)) * time.Microsecond
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: closedText(left)}, false, nil
 	case "gone":
 		return pushqueue.Answer{State: pushqueue.Gone}, false, nil
 	case "mismatch":

@@ -39,6 +39,10 @@ type Options struct {
 	// lock by a failover unlikely, not impossible. Default: 0, an acquisition waits for none.
 	Replicas int
 
+	// NoQuarantine grants locks at a server that may have forgotten earlier grants. Default: such a
+	// server grants nothing until the longest TTL that was used there is over.
+	NoQuarantine bool
+
 	// Retention is how long an unused name is remembered, for its next token. Default: a
 	// day.
 	Retention time.Duration

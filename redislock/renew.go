@@ -113,6 +113,10 @@ func (s *session) batches(slice []*ticket) []*batch {
 	defer s.Unlock()
 	oneName := s.queue.conn.Topology() == redisconn.Cluster
 	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return !s.Has(t) })
+	marked := ""
+	if !s.queue.opts.NoQuarantine {
+		marked = "marked"
+	}
 	var all []*batch
 	for i := 0; i < len(slice); {
 		of := i + 1 // the name of the first
@@ -120,10 +124,15 @@ func (s *session) batches(slice []*ticket) []*batch {
 			of++
 		}
 		if len(all) == 0 || oneName {
-			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep}}})
+			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep, marked}}})
 		}
 		all[len(all)-1].add(slice[i:of])
 		i = of
+	}
+	if marked != "" {
+		for _, b := range all {
+			b.call.Keys = append(b.call.Keys, s.queue.mark(b.call.Keys[0]))
+		}
 	}
 	return all
 }

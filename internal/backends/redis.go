@@ -178,7 +178,23 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 		ready: func() error { return r.expect("PONG", "PING") },
 	})
 	r.busPort = ports[1]
+	if err == nil && role == "redis" {
+		err = r.sayNew()
+	}
 	return r, err
+}
+
+// sayNew says that this process has no locks to remember, as an operator may: redislock would wait
+// for those that it may have forgotten before its start. A server that is started again says nothing.
+func (r *Redis) sayNew() error {
+	info, err := r.Do("INFO", "server")
+	if err != nil {
+		return err
+	}
+	_, after, _ := strings.Cut(info, "run_id:")
+	id, _, _ := strings.Cut(after, "\r")
+	_, err = r.Do("SET", "hasp:new", id)
+	return err
 }
 
 func (r *Redis) config(dir string, port int) ([]string, error) {
