@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -193,9 +194,13 @@ func (r *Redis) sayNew() error {
 	}
 	_, after, _ := strings.Cut(info, "run_id:")
 	id, _, _ := strings.Cut(after, "\r")
-	_, err = r.Do("SET", "hasp:new", id)
+	if _, err = r.Do("SET", "hasp:new", id); err != nil && refusesWrites.MatchString(err.Error()) {
+		return nil // a replica, or a cluster's node that is not ready
+	}
 	return err
 }
+
+var refusesWrites = regexp.MustCompile("READONLY|CLUSTERDOWN|MOVED|NOREPLICAS")
 
 func (r *Redis) config(dir string, port int) ([]string, error) {
 	o := r.options

@@ -10,7 +10,8 @@ local RUN = nil
 --
 -- RUN is this process's run id, in a text that only this process has: see redisconn/process.go.
 --
--- The key hasp:new with this process's run id is an operator's word that it has nothing to remember.
+-- The key hasp:new with this process's run id is an operator's word that it has nothing to remember;
+-- in a cluster hasp:new:{TAG}, for the slot of the tag.
 local function marked(name)
   local text = redis.pcall('INFO', name)
   return type(text) == 'string' and text or '' -- a user without the right to INFO has no run id
@@ -41,7 +42,7 @@ local function closedUntil(key, now, ttl)
   longest, till = tonumber(longest or 0), tonumber(till or 0)
   if there == run and longest >= ttl then return math.min(till, now + longest) end -- a clock set back
   longest = math.max(longest, ttl)
-  if there ~= run and not (not text and redis.pcall('GET', 'hasp:new') == run) then
+  if there ~= run and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
     till = math.max(till, (text and now or started(now)) + longest)
   end
   -- A server with full memory refuses the mark, and must let holders leave all the same. The next

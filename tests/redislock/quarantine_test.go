@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,5 +95,45 @@ func TestQuarantineOfANewServer(t *testing.T) {
 	long := client(t, server.URL()+"?prefix=third:", hasp.WithTTL(10*time.Minute))
 	if _, err := long.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("a lease of ten minutes may be forgotten: %v", err)
+	}
+}
+
+// The quarantine costs an acquisition one read in its script: a script that only this process of the
+// server has does not ask for the process. Redis before 7 gives loaded scripts to replicas and files,
+// and is asked each time.
+func TestQuarantineCosts(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL())
+	calls := func(command string) int {
+		for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
+			if after, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+				count, _, _ := strings.Cut(after, ",")
+				n, err := strconv.Atoi(count)
+				must(t, err)
+				return n
+			}
+		}
+		return 0
+	}
+	const pairs = 100
+	lockAndRelease := func() (infos, gets int) {
+		infos, gets = calls("info"), calls("get")
+		for range pairs {
+			testkit.Release(t, testkit.Lock(t, c, "a"))
+		}
+		return calls("info") - infos - 2, calls("get") - gets // two are the first counts'
+	}
+	asked, read := lockAndRelease()
+	if backends.RedisVersion() != "6.2" {
+		testkit.Eventually(t, "scripts that know their process", func() bool {
+			asked, read = lockAndRelease()
+			return asked == 0
+		})
+	} else if asked < pairs {
+		t.Errorf("%d acquisitions asked %d times which process it is", pairs, asked)
+	}
+	if read != pairs {
+		t.Errorf("%d acquisitions read %d keys", pairs, read)
 	}
 }

@@ -48,28 +48,29 @@ type process struct {
 	scripts []*Script // as grantScripts
 }
 
-// processes knows the process behind a connection to one server, or to a Sentinel set's master.
+// processes knows the process behind a connection to one server, or to a Sentinel set's master. It
+// uses the connection of the subscriptions: each client has one.
 type processes struct {
-	dedicate func() (rueidis.DedicatedClient, func())
-	now      atomic.Pointer[process] // nil: unknown
+	now atomic.Pointer[process] // nil: unknown
 
-	mu     sync.Mutex
-	asking bool
-	next   time.Time // ask not before
+	mu      sync.Mutex
+	conn    rueidis.DedicatedClient // nil: none yet
+	loading bool
+	next    time.Time // load not before
 }
 
 func newProcesses(client rueidis.Client) *processes {
 	if topologyOf(client) == Cluster {
 		return nil
 	}
-	return &processes{dedicate: client.Dedicate}
+	return &processes{}
 }
 
-// askPause bounds how often an unknown process is asked for: a server older than 7, or one that
-// refuses INFO or SCRIPT, is asked again for ever.
+// loadPause bounds how often the scripts are loaded into a process that forgets them or refuses
+// them. loadBound is for a server that does not answer.
 const (
-	askPause = time.Minute
-	askBound = 5 * time.Second
+	loadPause = 10 * time.Second
+	loadBound = 5 * time.Second
 )
 
 // variant is the script's text for the process that was seen last; nil if there is none.
@@ -79,60 +80,77 @@ func (p *processes) variant(s *Script) (*process, *Script) {
 	}
 	now := p.now.Load()
 	if now == nil {
-		p.ask()
 		return nil, nil
 	}
 	return now, now.scripts[s.grants-1]
 }
 
+// connected says that there is a new connection.
+func (p *processes) connected(conn rueidis.DedicatedClient) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn, p.next = conn, time.Time{}
+	p.loadLocked()
+}
+
 // gone says that the process did not know its script: it is another one, or has forgotten it.
 func (p *processes) gone(was *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.now.CompareAndSwap(was, nil) {
-		p.mu.Lock()
-		p.next = time.Time{}
-		p.mu.Unlock()
+		p.loadLocked()
 	}
 }
 
-// ask asks in the background.
-func (p *processes) ask() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asking || time.Now().Before(p.next) {
+// loadLocked loads the scripts in the background.
+func (p *processes) loadLocked() {
+	if p.loading || p.conn == nil || time.Now().Before(p.next) {
 		return
 	}
-	p.asking, p.next = true, time.Now().Add(askPause)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	p.loading, p.next = true, time.Now().Add(loadPause)
+	go func(conn rueidis.DedicatedClient) {
+		ctx, cancel := context.WithTimeout(context.Background(), loadBound)
 		defer cancel()
-		found := p.load(ctx)
+		found := load(withoutDeadline{ctx}, conn)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.asking = false
-		if found != nil {
+		p.loading = false
+		switch {
+		case p.conn != conn: // another one meanwhile
+			p.next = time.Time{}
+			p.loadLocked()
+		case found != nil:
 			p.now.Store(found)
 		}
-	}()
+	}(p.conn)
 }
 
 var runID = regexp.MustCompile(`(?m)^run_id:([0-9a-f]+)\r?$`)
 
-// load asks the process for its run id, and loads its scripts over the same connection.
-func (p *processes) load(ctx context.Context) *process {
-	d, release := p.dedicate()
-	defer release()
-	info, _ := reply(d.Do(ctx, d.B().Info().Section("server").Build())).Value.(string)
+// load asks a process for its run id, and loads its scripts over the same connection.
+func load(ctx context.Context, conn rueidis.DedicatedClient) *process {
+	info, _ := reply(conn.Do(ctx, conn.B().Info().Section("server").Build())).Value.(string)
 	id := runID.FindStringSubmatch(info)
 	if id == nil || majorVersion(info) < 7 {
 		return nil
 	}
 	found := &process{}
+	var hashes []string
 	for _, s := range grantScripts {
 		v := NewScript("local RUN = '" + id[1] + "'" + strings.TrimPrefix(s.Text, unknownProcess))
-		if r := reply(d.Do(ctx, d.B().ScriptLoad().Script(v.Text).Build())); r.Err != nil {
+		found.scripts, hashes = append(found.scripts, v), append(hashes, v.SHA1)
+	}
+	there, _ := reply(conn.Do(ctx, conn.B().ScriptExists().Sha1(hashes...).Build())).Value.([]any)
+	for i, v := range found.scripts {
+		if i < len(there) && there[i] == int64(1) {
+			continue
+		}
+		if r := reply(conn.Do(ctx, conn.B().ScriptLoad().Script(v.Text).Build())); r.Err != nil {
 			return nil
 		}
-		found.scripts = append(found.scripts, v)
 	}
 	return found
 }

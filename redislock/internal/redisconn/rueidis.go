@@ -41,8 +41,8 @@ const (
 // default rueidis repeats read-only commands alone, and scripts are none.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
-	c := &rueidisConn{client: client, pubsub: newPubsub(client), topology: topologyOf(client)}
-	c.processes = newProcesses(client)
+	c := &rueidisConn{client: client, topology: topologyOf(client), processes: newProcesses(client)}
+	c.pubsub = newPubsub(client, c.processes.connected)
 	if len(nodes) > 0 {
 		c.label = "redis://" + nodes[0]
 	}
@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 		if c.idle != nil {
 			c.idle.processes = c.processes
 		}
-		c.pubsub = newPubsub(o.client)
+		c.pubsub = newPubsub(o.client, c.processes.connected)
 		return c, nil
 	case <-ctx.Done():
 		go func() {
