@@ -188,16 +188,22 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 // sayNew says that this process has no locks to remember, as an operator may: redislock would wait
 // for those that it may have forgotten before its start. A server that is started again says nothing.
 func (r *Redis) sayNew() error {
-	info, err := r.Do("INFO", "server")
+	id, err := r.runID()
 	if err != nil {
 		return err
 	}
-	_, after, _ := strings.Cut(info, "run_id:")
-	id, _, _ := strings.Cut(after, "\r")
 	if _, err = r.Do("SET", "hasp:new", id); err != nil && refusesWrites.MatchString(err.Error()) {
 		return nil // a replica, or a cluster's node that is not ready
 	}
 	return err
+}
+
+// runID identifies the server's process.
+func (r *Redis) runID() (string, error) {
+	info, err := r.Do("INFO", "server")
+	_, after, _ := strings.Cut(info, "run_id:")
+	id, _, _ := strings.Cut(after, "\r")
+	return id, err
 }
 
 var refusesWrites = regexp.MustCompile("READONLY|CLUSTERDOWN|MOVED|NOREPLICAS")
