@@ -86,7 +86,7 @@ func TestFailoverKeeps(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
-		c := client(t, r.with("wait=1"), hasp.WithTTL(3*slack))
+		c := client(t, r.with("wait=1"), hasp.WithTTL(slack)) // as long as the next client waits
 		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
@@ -101,8 +101,8 @@ func TestFailoverKeeps(t *testing.T) {
 	})
 }
 
-// A grant that the promoted replica does not have: another client holds, and the first learns of
-// its loss by its next renewal. The documentation names this window; tokens order the holds.
+// A grant that the promoted replica does not have: the replica grants nothing until that lease is
+// over, and the first client learns of its loss before.
 func TestFailoverForgets(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -114,6 +114,9 @@ func TestFailoverForgets(t *testing.T) {
 		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
 		next := testkit.LockDespiteErrors(t, other, "a")
+		if l.Held() {
+			t.Error("two believe that they hold")
+		}
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
