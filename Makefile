@@ -108,7 +108,7 @@ modules: ## say what each module adds to its user's go.sum; fail if it is more t
 	go run ./internal/modules weigh
 
 .PHONY: words
-words: ## fail if a clean directory has a phrase that plain English does without
+words: ## fail if a file has a phrase that plain English does without
 	go test -run 'Words|Phrases' ./internal/docs
 
 .PHONY: sizes

@@ -214,13 +214,35 @@ func cmdSig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(find(ts, args[0]).cmd.Process.Signal(unix.SignalNum("SIG" + args[1])))
 }
 
-// type NAME TEXT: writes to its input; \n, \x03 and the like as in Go.
+// type NAME TEXT [REGEXP]: writes to its input; \n, \x03 and the like as in Go. With REGEXP it writes
+// again every two seconds until NAME.out matches: a shell that is signalled just before it reads runs
+// the trap after the read.
 func cmdType(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, !neg && len(args) == 2, "type NAME TEXT")
+	need(ts, !neg && (len(args) == 2 || len(args) == 3), "type NAME TEXT [REGEXP]")
 	text, err := strconv.Unquote(`"` + args[1] + `"`)
 	ts.Check(err)
-	_, err = io.WriteString(find(ts, args[0]).input, text)
+	var typed time.Time
+	write := func() {
+		_, err := io.WriteString(find(ts, args[0]).input, text)
+		ts.Check(err)
+		typed = time.Now()
+	}
+	write()
+	if len(args) == 2 {
+		return
+	}
+	re, err := regexp.Compile("(?m)" + args[2])
 	ts.Check(err)
+	eventually(ts, func() error {
+		out := args[0] + ".out"
+		if b, _ := os.ReadFile(ts.MkAbs(out)); !re.Match(b) {
+			if time.Since(typed) > 2*time.Second {
+				write()
+			}
+			return fmt.Errorf("%s does not match %s:\n%s", out, args[2], b)
+		}
+		return nil
+	})
 }
 
 // close NAME: ends its input.
