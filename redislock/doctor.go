@@ -12,15 +12,15 @@ import (
 
 // Diagnose checks every master for settings that weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, q.conn, q.opts, q.foreignClients)
+	return diagnose(ctx, q.conn, q.opts, q.foreignClients, q.examineMark)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
 func (a *oneKey) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, a.conn, a.opts, a.foreignClients)
+	return diagnose(ctx, a.conn, a.opts, a.foreignClients, nil)
 }
 
-func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
+func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClients func(context.Context) ([]driver.Finding, error), mark func(context.Context, redisconn.Node, *redisconn.Examination)) ([]driver.Finding, error) {
 	all := []driver.Finding{{
 		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),
 	}}
@@ -35,6 +35,9 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClient
 		x.Persistence(forgets)
 		x.Clock()
 		examineCluster(ctx, n, x)
+		if mark != nil {
+			mark(ctx, n, x)
+		}
 		all = append(all, x.Found...)
 		return nil
 	})

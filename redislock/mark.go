@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,6 +46,39 @@ func errClosed(answer []any) error {
 	}
 	return fmt.Errorf("%w: the server may have forgotten locks, and grants none for another %s",
 		driver.ErrRefused, (time.Duration(left) * time.Microsecond).Round(time.Millisecond))
+}
+
+// examineMark tells people what the mark says.
+func (q *queue) examineMark(ctx context.Context, n redisconn.Node, x *redisconn.Examination) {
+	const subject = "quarantine"
+	switch {
+	case q.opts.NoQuarantine:
+		x.Add(driver.Bad, subject, "off: a server that has forgotten its locks grants them again at once", "leave out quarantine=off")
+		return
+	case q.conn.Topology() == redisconn.Cluster:
+		x.Add(driver.Info, subject, "on, separately for each slot", "")
+		return
+	}
+	text, _ := n.Do(ctx, "GET", q.opts.Prefix+"mark").Value.(string)
+	var run string
+	var longest, until, seconds, micro int64
+	if _, err := fmt.Sscan(text, &run, &longest, &until); err != nil {
+		x.Add(driver.Info, subject, "on; no lock was ever taken here", "")
+		return
+	}
+	if now, _ := n.Do(ctx, "TIME").Value.([]any); len(now) == 2 {
+		_, _ = fmt.Sscan(fmt.Sprint(now...), &seconds, &micro)
+	}
+	left := time.Duration(until-seconds*1e6-micro) * time.Microsecond
+	lease := time.Duration(longest) * time.Microsecond
+	switch {
+	case run != x.Fields["run_id"]:
+		x.Add(driver.Warn, subject, fmt.Sprintf("the server was started again, or promoted, since the last lock: from the next request on it grants none for %s", lease), "")
+	case left > 0:
+		x.Add(driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none for another %s", left.Round(time.Second)), "wait, or write its run id to hasp:new if you know better")
+	default:
+		x.Add(driver.Info, subject, fmt.Sprintf("on; after a restart the server grants nothing for %s, the longest TTL in use", lease), "")
+	}
 }
 
 // slotOf is the slot of a key whose hash tag is all that is between its first braces.
