@@ -40,13 +40,17 @@ local function closedUntil(key, now, ttl)
   local text = redis.call('GET', key)
   local there, longest, till = string.match(text or '', '^(%x+) (%d+) (%d+)$')
   longest, till = tonumber(longest or 0), tonumber(till or 0)
-  if there == run and longest >= ttl then return math.min(till, now + longest) end -- a clock set back
+  if there == run and longest >= ttl then return till end
   longest = math.max(longest, ttl)
+  local known = longest
   if there ~= run and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
     till = math.max(till, (text and now or started(now)) + longest)
+    -- From here on the longest is found again: each holder renews, and says its TTL, before its lease
+    -- is over. So a TTL that was once used by mistake does not close the server for ever.
+    known = ttl
   end
   -- A server with full memory refuses the mark, and must let holders leave all the same. The next
   -- script tries again; until one succeeds this one grants nothing.
-  local set = redis.pcall('SET', key, run .. ' ' .. string.format('%.0f', longest) .. ' ' .. string.format('%.0f', till))
+  local set = redis.pcall('SET', key, run .. ' ' .. string.format('%.0f', known) .. ' ' .. string.format('%.0f', till))
   return set.err and math.max(till, now + longest) or till
 end
