@@ -33,7 +33,7 @@ local function started(now)
 end
 
 -- closedUntil is when grants begin: a moment in the past if the server is not closed. ttl is the
--- caller's: no grant may be longer than what the mark knows of.
+-- caller's, which no lease may exceed that the mark knows of; 0 if the script has none.
 local function closedUntil(key, now, ttl)
   if not key then return 0 end
   local run = RUN or string.match(marked('server'), 'run_id:(%x+)') or '0'
@@ -41,6 +41,7 @@ local function closedUntil(key, now, ttl)
   local there, longest, till = string.match(text or '', '^(%x+) (%d+) (%d+)$')
   longest, till = tonumber(longest or 0), tonumber(till or 0)
   if there == run and longest >= ttl then return till end
+  if ttl == 0 then return now + 1000000 end -- it does not know what may be forgotten: the next renewal or request does
   longest = math.max(longest, ttl)
   local known = longest
   if there ~= run and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
