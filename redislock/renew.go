@@ -96,8 +96,12 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 		calls[i] = b.call
 	}
 	sent := time.Now()
-	var failed error
-	for i, r := range s.queue.conn.EvalAll(ctx, renewScript, calls) {
+	replies := s.queue.conn.EvalAll(ctx, renewScript, calls)
+	failed := s.confirmReplicated(ctx, calls[len(calls)-1])
+	if failed != nil {
+		sent = time.Time{} // nothing is known to be extended; what the answers report is true all the same
+	}
+	for i, r := range replies {
 		if r.Err == nil {
 			r.Err = s.apply(batches[i], r.Value, sent)
 		}
@@ -106,6 +110,17 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 		}
 	}
 	return failed
+}
+
+// confirmReplicated waits until the replicas have the renewals before it, if locks are replicated: a
+// master that is cut off from them may have been replaced, and its holders must end. It repeats the
+// last call, which changes nothing that the first one has not: a server replicates in the order of its
+// writes, so what confirms the last confirms all. The news of its answer come with the next renewal.
+func (s *session) confirmReplicated(ctx context.Context, last redisconn.Call) error {
+	if s.queue.opts.Replicas == 0 {
+		return nil
+	}
+	return s.queue.conn.Eval(ctx, renewScript, last, s.queue.opts.Replicas).Err
 }
 
 func (s *session) batches(slice []*ticket) []*batch {
