@@ -53,6 +53,9 @@ func TestSweep(t *testing.T) {
 	}()
 	<-seen
 	serverURL := backends.SharedPostgres(t).URL()
+	testkit.Eventually(t, "a watched name", func() bool { // the first event may come before
+		return ask[int](t, serverURL, "SELECT count(*)::int FROM locks.sweep_names WHERE watched > 0") > 0
+	})
 	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.sweep_sessions VALUES ('dead', 1);
 		INSERT INTO locks.sweep_names VALUES ('orphaned', 2);
 		INSERT INTO locks.sweep_entries VALUES ('orphaned', 2, 'dead', 'x', 1, 1, '', 0, '')`)
