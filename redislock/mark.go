@@ -35,7 +35,7 @@ func (q *queue) keys(key string) []string {
 
 // closedText stands in the place of the holder while the server grants nothing.
 func closedText(left time.Duration) string {
-	return fmt.Sprintf("nobody: the server may have forgotten locks, and grants none for another %s", left.Round(time.Millisecond))
+	return fmt.Sprintf("no client: the server may have forgotten locks, and grants none for another %s", left.Round(time.Millisecond))
 }
 
 // errClosed is for requests that cannot wait for the end of the quarantine in a queue.

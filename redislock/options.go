@@ -35,12 +35,13 @@ type Options struct {
 	// tokens. Default: tokens are drawn.
 	NoFence bool
 
-	// Replicas that must have an acquisition before it counts (WAIT). That makes the loss of a
-	// lock by a failover unlikely, not impossible. Default: 0, an acquisition waits for none.
+	// Replicas that must have an acquisition before it counts (WAIT), and with StrategyQueue each
+	// renewal: the locks of a master that has lost its replicas end. Default: 0, none.
 	Replicas int
 
-	// NoQuarantine grants locks at a server that may have forgotten earlier grants. Default: such a
-	// server grants nothing until the longest TTL that was used there is over.
+	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a
+	// server grants nothing until the longest TTL in use there is over, with StrategyQueue. The
+	// other strategies share their locks with libraries that would not wait, and do not wait either.
 	NoQuarantine bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
@@ -80,6 +81,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: the strategy must be queue, setnx or redisson", driver.ErrInvalid)
 	case r.Strategy == StrategyQueue && (r.NoFence || r.FencePrefix != defaultFencePrefix):
 		return r, fmt.Errorf("%w: fence is for the strategies setnx and redisson; a queue has its own tokens", driver.ErrInvalid)
+	case r.Strategy != StrategyQueue && r.NoQuarantine:
+		return r, fmt.Errorf("%w: quarantine is for the strategy queue; the others have none", driver.ErrInvalid)
 	case !validPrefix.MatchString(r.FencePrefix):
 		return r, fmt.Errorf("%w: the fence prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case r.Prefix != "" && !validPrefix.MatchString(r.Prefix):
