@@ -20,11 +20,11 @@ import (
 //     connection does not survive its process.
 //   - A server keeps loaded scripts in its memory alone: not in its files, and not at its replicas.
 //     That is so since Redis 7. Before, replicas and RDB files had them, so there each script asks.
-//   - No text of this kind is ever sent with EVAL, which would leave it in whatever process answers.
+//   - No text of this kind is ever sent with EVAL, which would leave it in the process that answers.
 //
 // So if the process is another one, it does not know the script (NOSCRIPT), and the text that asks
 // is sent instead. The alternative that the client checks the process when it connects fails: a
-// client library sends a request over whichever connection it has at that moment.
+// client library sends a request over the connection that it has at that moment.
 
 // unknownProcess is the line of a script's text that a process's variant replaces.
 const unknownProcess = "local RUN = nil"
