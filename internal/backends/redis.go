@@ -192,7 +192,8 @@ func (r *Redis) sayNew() error {
 	if err != nil {
 		return err
 	}
-	if _, err = r.Do("SET", "hasp:new", id); err != nil && refusesWrites.MatchString(err.Error()) {
+	const script = "for db = 0, 15 do redis.call('SELECT', db) redis.call('SET', 'hasp:new', ARGV[1]) end"
+	if _, err = r.Do("EVAL", script, "0", id); err != nil && refusesWrites.MatchString(err.Error()) {
 		return nil // a replica, or a cluster's node that is not ready
 	}
 	return err
@@ -206,7 +207,7 @@ func (r *Redis) runID() (string, error) {
 	return id, err
 }
 
-var refusesWrites = regexp.MustCompile("READONLY|CLUSTERDOWN|MOVED|NOREPLICAS")
+var refusesWrites = regexp.MustCompile("READONLY|read only|CLUSTERDOWN|MOVED|NOREPLICAS|not allowed in cluster|DB index")
 
 func (r *Redis) config(dir string, port int) ([]string, error) {
 	o := r.options

