@@ -218,6 +218,26 @@ func TestPageFromFigures(t *testing.T) {
 	}
 }
 
+// A repetition without figures is named on both pages: the median of the others would hide it.
+func TestFailedRepetitionsAreNamed(t *testing.T) {
+	tab := table{Store: "mysql", Scenario: "S1", Outcomes: []outcome{
+		{Who: "hasp table", Role: ours, Reps: []figures{{P50: 100}, {Error: "nothing was acquired"}, {Error: "other"}}},
+	}}
+	tab.compare()
+	r := &report{Tables: []table{tab}}
+	var page, results strings.Builder
+	r.page(&page)
+	r.results(&results)
+	for text, want := range map[string]string{
+		page.String():    "**hasp table** (MariaDB), lock and unlock alone: 2 of 3 repetitions have no figures: nothing was acquired.",
+		results.String(): "| hasp table (2 of 3 repetitions failed) | 100 |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 // Every rival has a reason, and every reason a rival.
 func TestRivalReasons(t *testing.T) {
 	e := endpoint{URL: "redis://h:1?x=y", Addrs: []string{"h:1"}}

@@ -13,8 +13,8 @@ const pageText = `# Performance
 hasp beside other ways to lock, on the same servers and in the same run: %s, %d repetitions, on
 %s. ` + "`make bench`" + ` writes this page: do not edit it.
 
-Compare the figures of one store with each other. The times depend on this machine, on which servers and
-clients share the cores; the ratios and the fairness hardly do.
+Compare the figures of one store with each other, in this run only. They depend on this machine, on which servers
+and clients share the cores: a quicker disk or processor moves some of them far more than others.
 
 ## The next holder
 
@@ -44,7 +44,9 @@ would be 3,000 requests per second: hasp renews many in one, and on stores with 
 
 const pageAfterTable = `
 "-": not measured. Each time is a median. "Alone" is one goroutine that locks and unlocks names without contention.
+`
 
+const pageRivals = `
 ## Where another library is faster, and why
 
 `
@@ -85,8 +87,36 @@ func (r *report) page(w io.Writer) {
 		}
 	}
 	fmt.Fprint(w, pageAfterTable)
+	r.failures(w)
+	fmt.Fprint(w, pageRivals)
 	r.rivalsWin(w)
 	fmt.Fprint(w, pageEnd)
+}
+
+// failures lists the repetitions without figures: the medians are of the others, and would hide them.
+func (r *report) failures(w io.Writer) {
+	for _, c := range comparisons {
+		for _, store := range r.stores() {
+			for _, who := range r.shown(store) {
+				o, _ := find(r.Tables, store, c.scenario, who.Who)
+				if failed, why := o.failed(); failed > 0 {
+					fmt.Fprintf(w, "\n**%s** (%s), %s: %d of %d repetitions have no figures: %s.\n", who.title(), storeTitles[store], c.words, failed, len(o.Reps), why)
+				}
+			}
+		}
+	}
+}
+
+// failed counts the repetitions without figures, and returns why the first one has none.
+func (o outcome) failed() (n int, why string) {
+	for _, f := range o.Reps {
+		if f.Error != "" {
+			if n++; n == 1 {
+				why = f.Error
+			}
+		}
+	}
+	return n, why
 }
 
 // stores are those that were measured, in the order of the run.
@@ -131,12 +161,16 @@ func (o outcome) title() string {
 	return o.Who
 }
 
-// comparisons are the scenarios of the users' page, with what it calls a rival that is better there.
-var comparisons = []struct{ scenario, better string }{
-	{"S1", "lock and unlock alone"},
-	{"S2", "64 names at once"},
-	{"S6", "the next holder"},
-	{"S3-512", "512 clients"},
+// comparisons are the scenarios of the users' page, in its words. Of times less is better, of rates
+// more.
+var comparisons = []struct {
+	scenario, words string
+	rate            bool
+}{
+	{"S1", "lock and unlock alone", false},
+	{"S2", "64 names at once", true},
+	{"S6", "the next holder", false},
+	{"S3-512", "512 clients", true},
 }
 
 // rivalsWin lists where a rival beats the default strategy, or the strategy of the same floor, by
@@ -183,12 +217,12 @@ func (r *report) wins(store string, rival, our outcome) (all []string) {
 		}
 		value, unit := func(f figures) float64 { return f.P50 }, duration
 		better := func(s span) bool { return s.Median > 1.05 }
-		if c.scenario == "S2" || c.scenario == "S3-512" {
+		if c.rate {
 			value, unit = func(f figures) float64 { return f.Rate }, perSecondText
 			better = func(s span) bool { return s.Median < 0.95 }
 		}
 		if s := ratio(mine, theirs, value); s != nil && s.agrees() && better(*s) {
-			text := fmt.Sprintf("%s %s where %s has %s", c.better, unit(value(theirs.Median)), our.Who, unit(value(mine.Median)))
+			text := fmt.Sprintf("%s %s where %s has %s", c.words, unit(value(theirs.Median)), our.Who, unit(value(mine.Median)))
 			if theirs.Median.Jain > 0 {
 				text += fmt.Sprintf(" (fairness %s and %s)", fairnessText(theirs.Median.Jain), fairnessText(mine.Median.Jain))
 			}

@@ -11,7 +11,7 @@ const resultsPreface = `# Results of the last full run
 ` + "`make bench`" + ` writes this file: do not edit it. It is for developers of hasp; the page for users is
 docs/PERFORMANCE.md. %s, on %s, %d repetitions.
 
-Trust ratios and counts, not absolute times. The floor is the least that a lock on the same
+Trust ratios and counts of one run, not absolute times, nor ratios of runs on different days. The floor is the least that a lock on the same
 store can cost, in the same repetition, without queue, renewal or token. Where there is contention,
 a floor that cannot wait is told its turn inside one process and then releases and acquires, one
 after the other; a hand-over inside the store can beat that. A ratio is the median over the
@@ -142,7 +142,11 @@ func (t *table) markdown(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --- |", len(shown)))
 	for _, o := range t.Outcomes {
-		fmt.Fprintf(w, "| %s |", o.Who)
+		who := o.Who
+		if failed, _ := o.failed(); failed > 0 && failed < len(o.Reps) {
+			who += fmt.Sprintf(" (%d of %d repetitions failed)", failed, len(o.Reps))
+		}
+		fmt.Fprintf(w, "| %s |", who)
 		for i, c := range shown {
 			if i == 0 && o.Median.Error != "" {
 				fmt.Fprintf(w, " no figures: %s |", strings.ReplaceAll(o.Median.Error, "|", "/"))
