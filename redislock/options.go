@@ -40,8 +40,8 @@ type Options struct {
 	Replicas int
 
 	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a
-	// server grants nothing until the longest TTL in use there is over, with StrategyQueue. The
-	// other strategies share their locks with libraries that would not wait, and do not wait either.
+	// server grants nothing until the longest TTL in use there is over. With StrategySetNX and
+	// StrategyRedisson that binds hasp's clients only: other libraries do not wait.
 	NoQuarantine bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
@@ -81,8 +81,6 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: the strategy must be queue, setnx or redisson", driver.ErrInvalid)
 	case r.Strategy == StrategyQueue && (r.NoFence || r.FencePrefix != defaultFencePrefix):
 		return r, fmt.Errorf("%w: fence is for the strategies setnx and redisson; a queue has its own tokens", driver.ErrInvalid)
-	case r.Strategy != StrategyQueue && r.NoQuarantine:
-		return r, fmt.Errorf("%w: quarantine is for the strategy queue; the others have none", driver.ErrInvalid)
 	case !validPrefix.MatchString(r.FencePrefix):
 		return r, fmt.Errorf("%w: the fence prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case r.Prefix != "" && !validPrefix.MatchString(r.Prefix):

@@ -146,7 +146,7 @@ func (s *session) batches(slice []*ticket) []*batch {
 	}
 	if marked != "" {
 		for _, b := range all {
-			b.call.Keys = append(b.call.Keys, s.queue.mark(b.call.Keys[0]))
+			b.call.Keys = append(b.call.Keys, s.queue.opts.mark(s.queue.conn, b.call.Keys[0]))
 		}
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -103,8 +104,8 @@ func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Scrip
 	if r.Err != nil {
 		return false, wrongType(t.Request.Name, r.Err)
 	}
-	if left, closed := r.Value.([]any); closed {
-		return false, errClosed(left)
+	if left, closed := r.Value.([]any); closed && len(left) == 1 {
+		return false, quarantine.Refusal(left[0])
 	}
 	return r.Value == int64(1), nil
 }

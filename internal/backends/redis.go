@@ -207,7 +207,7 @@ func (r *Redis) runID() (string, error) {
 	return id, err
 }
 
-var refusesWrites = regexp.MustCompile("READONLY|read only|CLUSTERDOWN|MOVED|NOREPLICAS|not allowed in cluster|DB index")
+var refusesWrites = regexp.MustCompile("READONLY|read only|CLUSTERDOWN|MOVED|NOREPLICAS|in cluster|in a cluster|DB index")
 
 func (r *Redis) config(dir string, port int) ([]string, error) {
 	o := r.options

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -32,48 +33,67 @@ var forgetting = []struct {
 // A server that has forgotten a grant grants nothing until the forgotten lease is over: the next
 // holder comes when the first does not believe any more. Without the quarantine it comes at once.
 func TestQuarantine(t *testing.T) {
-	for _, f := range forgetting {
-		for _, quarantine := range []string{"on", "off"} {
-			t.Run(f.name+"/"+quarantine, func(t *testing.T) {
-				t.Parallel()
-				server := backends.StartRedis(t, backends.RedisOptions{})
-				storeURL := server.URL() + "?quarantine=" + quarantine
-				first, second := client(t, storeURL), client(t, storeURL)
-				must(t, testkit.Lock(t, second, "a").Release(t.Context()))
-				if strings.Contains(f.name, "old file") {
-					do(t, server, "SAVE")
-				}
-				held := testkit.Lock(t, first, "a")
-				f.how(t, server)
-				next := testkit.LockDespiteErrors(t, second, "a")
-				switch believed := held.Held(); {
-				case quarantine == "on" && believed:
-					t.Error("two believe that they hold")
-				case quarantine == "off" && !believed:
-					t.Log("INCONCLUSIVE: the first has learned of its loss before the second was granted")
-				}
-				if next.Token() <= held.Token() {
-					t.Errorf("token %d after %d", next.Token(), held.Token())
-				}
-				if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) && !errors.Is(err, hasp.ErrUnknown) { // S7
-					t.Errorf("release of a forgotten lock: %v", err)
-				}
-			})
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		for _, f := range forgetting {
+			for _, quarantine := range []string{"on", "off"} {
+				testQuarantine(t, strategy, f.name, quarantine, f.how)
+			}
 		}
 	}
+}
+
+func testQuarantine(t *testing.T, strategy, how, quarantine string, forget func(*testing.T, *backends.Redis)) {
+	t.Run(strategy+"/"+how+"/"+quarantine, func(t *testing.T) {
+		t.Parallel()
+		server := backends.StartRedis(t, backends.RedisOptions{})
+		storeURL := server.URL() + "?strategy=" + strategy + "&quarantine=" + quarantine
+		first, second := client(t, storeURL), client(t, storeURL)
+		must(t, testkit.Lock(t, second, "a").Release(t.Context()))
+		if strings.Contains(how, "old file") {
+			do(t, server, "SAVE")
+		}
+		held := testkit.Lock(t, first, "a")
+		forget(t, server)
+		next := testkit.LockDespiteErrors(t, second, "a")
+		switch believed := held.Held(); {
+		case quarantine == "on" && believed:
+			t.Error("two believe that they hold")
+		case quarantine == "off" && !believed:
+			t.Log("INCONCLUSIVE: the first has learned of its loss before the second was granted")
+		}
+		if next.Token() <= held.Token() {
+			t.Errorf("token %d after %d", next.Token(), held.Token())
+		}
+		if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) && !errors.Is(err, hasp.ErrUnknown) { // S7
+			t.Errorf("release of a forgotten lock: %v", err)
+		}
+	})
 }
 
 // A try says why it is refused, and for how long.
 func TestQuarantineIsTold(t *testing.T) {
 	t.Parallel()
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) { testQuarantineIsTold(t, strategy) })
+	}
+}
+
+func testQuarantineIsTold(t *testing.T, strategy string) {
+	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	c := client(t, server.URL())
+	c := client(t, server.URL()+"?strategy="+strategy)
 	must(t, testkit.Lock(t, c, "a").Release(t.Context()))
 	do(t, server, "FLUSHALL")
 	_, err := c.Mutex("a").TryLock(t.Context())
-	if !errors.Is(err, hasp.ErrBusy) || !strings.Contains(err.Error(), "may have forgotten locks") {
+	if busy := (*hasp.BusyError)(nil); !errors.As(err, &busy) || busy.Quarantine <= 0 || !strings.Contains(err.Error(), "may have forgotten locks") {
 		t.Errorf("%v", err)
 	}
+	q, err := c.Inspect(t.Context(), "a")
+	must(t, err)
+	if q.Quarantine <= 0 {
+		t.Errorf("%+v", q)
+	}
+	testkit.WantFinding(t, findings(t, server.URL()+"?strategy="+strategy), "quarantine", driver.Warn, "may have forgotten locks")
 }
 
 // A server that is new to hasp waits for what it may have forgotten before its start, and no longer;

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A script that grants has to know which process of the server runs it (see queue/mark.lua). It can
+// A script that grants has to know which process of the server runs it (see quarantine/mark.lua). It can
 // ask, which costs the server 4 µs each time. Or it can be told by its own text: a text with the run
 // id of a process is loaded only into that process, and so no other one ever runs it:
 //

@@ -32,8 +32,9 @@ local function started(now)
   return math.min(now, now - (uptime - 1) * 1000000)
 end
 
--- closedUntil is when grants begin: a moment in the past if the server is not closed. ttl is the
--- caller's, which no lease may exceed that the mark knows of; 0 if the script has none.
+-- closedUntil is when grants begin: a moment in the past if the server is not closed. key is the
+-- mark's; without one the quarantine is off. ttl is the caller's in microseconds, which no lease may
+-- exceed that the mark knows of; 0 if the script has none.
 local function closedUntil(key, now, ttl)
   if not key then return 0 end
   local run = RUN or string.match(marked('server'), 'run_id:(%x+)') or '0'
