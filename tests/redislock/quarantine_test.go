@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,5 +156,60 @@ func TestQuarantineCosts(t *testing.T) {
 	}
 	if read != pairs {
 		t.Errorf("%d acquisitions read %d keys", pairs, read)
+	}
+}
+
+// A server that has its file keeps the order of its waiters over a restart, one that has forgotten
+// them has them queue up again. Neither hands over while it is closed, not even at a release.
+func TestQuarantineKeepsOrder(t *testing.T) {
+	for _, remembers := range []bool{true, false} {
+		t.Run(fmt.Sprintf("remembers=%t", remembers), func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{AppendOnly: remembers, AppendFsync: "always"})
+			first := client(t, server.URL())
+			must(t, testkit.Lock(t, first, "before").Release(t.Context()))
+			held := testkit.Lock(t, first, "a")
+			var waiters []<-chan *hasp.Lease
+			for range 3 {
+				waiters = append(waiters, testkit.Waiting(t, "a", func(o hasp.Option) *hasp.Client { return client(t, server.URL(), o) }))
+			}
+			must(t, server.Kill())
+			must(t, server.Restart())
+			restarted := time.Now()
+			testkit.Eventually(t, "the connection", func() bool {
+				_, err := first.Inspect(t.Context(), "a")
+				return err == nil
+			})
+			if err := held.Release(t.Context()); remembers && err != nil || !remembers && err == nil {
+				t.Errorf("release: %v", err)
+			}
+			if !remembers {
+				for range waiters { // in any order
+					select {
+					case l := <-waiters[0]:
+						testkit.Release(t, l)
+					case l := <-waiters[1]:
+						testkit.Release(t, l)
+					case l := <-waiters[2]:
+						testkit.Release(t, l)
+					case <-time.After(testkit.Patience):
+						t.Fatal("no waiter is granted")
+					}
+				}
+				return
+			}
+			for i, w := range waiters {
+				l := testkit.Granted(t, w)
+				if since := time.Since(restarted); i == 0 && since < calm-time.Second {
+					t.Errorf("granted %s after the restart", since)
+				}
+				for _, later := range waiters[i+1:] {
+					if len(later) > 0 {
+						t.Error("a later waiter is granted as well")
+					}
+				}
+				testkit.Release(t, l)
+			}
+		})
 	}
 }
