@@ -170,7 +170,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 	}
 	if err == nil && !v.Held {
 		s.remove(e)
-		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner}
+		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner, Quarantine: v.Quarantine}
 	}
 	if err == nil {
 		var l *Lease

@@ -59,13 +59,24 @@ type BusyError struct {
 	// Holder is in the way. It is the zero Owner where the store did not name it in the
 	// same answer; [Client.Inspect] asks.
 	Holder Owner
+
+	// Quarantine is for how long the store grants nothing, because it may have forgotten
+	// locks (see docs/GUARANTEES.md); 0 if another client is in the way.
+	Quarantine time.Duration
 }
 
 func (e *BusyError) Error() string {
+	if e.Quarantine > 0 {
+		return "busy: " + quarantineText(e.Quarantine)
+	}
 	if e.Holder == (Owner{}) {
 		return "busy: held by another"
 	}
 	return "busy: held by " + e.Holder.String()
+}
+
+func quarantineText(left time.Duration) string {
+	return fmt.Sprintf("the store may have forgotten locks, and grants none for another %s", left.Round(time.Millisecond))
 }
 
 // Unwrap returns ErrBusy.

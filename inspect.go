@@ -14,6 +14,10 @@ type Queue struct {
 	Name    string  `json:"name"`
 	Holders []Entry `json:"holders"` // oldest first
 	Waiters []Entry `json:"waiters"` // in the order in which they will be served
+
+	// Quarantine is for how long the store grants nothing, because it may have forgotten locks:
+	// on Redis after a restart. It is asked for where there is no holder.
+	Quarantine time.Duration `json:"quarantine_ns,omitempty"`
 }
 
 // Entry is one place in a Queue.
@@ -39,7 +43,13 @@ func (e Entry) Whole() bool { return e.Units == e.Capacity && e.Capacity == driv
 // Inspect reads who holds a lock and who waits. It is a view of one moment, for people
 // and programs that report: never base exclusion on it.
 func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
-	return c.inspect(ctx, name, 0)
+	q, err := c.inspect(ctx, name, 0)
+	if b, ok := c.backend.(driver.Quarantiner); ok && err == nil && len(q.Holders) == 0 {
+		if q.Quarantine, err = b.Quarantine(ctx, name); err != nil {
+			err = c.wrap("inspect", name, err)
+		}
+	}
+	return q, err
 }
 
 // inspect reads the first entries of a queue: at most limit, or all if that is 0.

@@ -52,6 +52,10 @@ type Verdict struct {
 	// Holder is the Owner of an entry in the way, where the answer happened to carry
 	// it. It saves the caller of a try a second request; "" is always allowed.
 	Holder string
+
+	// Quarantine is for how long the store grants nothing, because it may have forgotten
+	// grants, if a try is refused for that.
+	Quarantine time.Duration
 }
 
 // Liveness says what keeps an entry in the store, and so how it can be lost.
@@ -272,6 +276,14 @@ type Namer interface {
 type Evicter interface {
 	// Evict removes the entry with this ID, or returns ErrGone if there is none.
 	Evict(ctx context.Context, name, id string) error
+}
+
+// Quarantiner is a Backend of a store that can forget grants, and then grants nothing until the
+// forgotten leases are over.
+type Quarantiner interface {
+	// Quarantine returns for how long the store grants nothing on a name; 0 if it does. It is
+	// for people: a store that has not noticed yet that it may have forgotten grants returns 0.
+	Quarantine(ctx context.Context, name string) (time.Duration, error)
 }
 
 // Recorder is an Evicter that keeps with a name who evicted last and why, which the core

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -25,15 +26,15 @@ func lua(name string) string {
 }
 
 var (
-	enterScript     = redisconn.NewScript(lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
-	leaveScript     = redisconn.NewScript(lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
-	renewScript     = redisconn.NewScript(lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
-	publishScript   = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
-	downgradeScript = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
-	adoptScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
+	enterScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
+	leaveScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
+	renewScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
+	publishScript   = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
+	downgradeScript = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
+	adoptScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
 	listScript      = redisconn.NewScript(lua("queue/list"))
 	frontScript     = redisconn.NewScript(lua("queue/front"))
-	watchScript     = redisconn.NewScript(lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
+	watchScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
 )
 
 // queue is strategy=queue.
@@ -57,6 +58,14 @@ func (q *queue) Traits() driver.Traits {
 		FIFO: true, Shared: true, Counting: true, Fencing: true, Values: true, Push: true,
 		Forgets: true, Liveness: driver.Leased, MinTTL: minTTL,
 	}
+}
+
+// keys are the KEYS of a script on one name that may grant.
+func (q *queue) keys(key string) []string { return q.opts.withMark(q.conn, key) }
+
+// Quarantine asks the server of the name.
+func (q *queue) Quarantine(ctx context.Context, name string) (time.Duration, error) {
+	return q.opts.quarantine(ctx, q.conn, q.key(name))
 }
 
 // Open subscribes to the session's channel: one subscription for all names. Each entry has its
@@ -106,7 +115,7 @@ func (q *queue) fullName(name string) string {
 func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
 
 func (q *queue) leaveCall(key, id string) redisconn.Call {
-	return redisconn.Call{Keys: []string{key}, Args: []string{id, ""}}
+	return redisconn.Call{Keys: q.keys(key), Args: []string{id, ""}}
 }
 
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
@@ -141,6 +150,9 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry}, false, nil
 	case "busy":
 		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseEntryDetails(text(1)).owner}, number(2) == 1, nil
+	case "closed":
+		left := time.Duration(number(1)) * time.Microsecond
+		return pushqueue.Answer{State: pushqueue.Busy, Quarantine: left}, false, nil
 	case "gone":
 		return pushqueue.Answer{State: pushqueue.Gone}, false, nil
 	case "mismatch":

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -53,11 +54,11 @@ var (
 		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
 	}
 	redisson = &dialect{
-		take:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/take")),
+		take:   redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/take")),
 		give:   redisconn.NewScript(setnx.Common, lua("redisson/give")),
-		extend: redisconn.NewScript(lua("redisson/extend")),
+		extend: redisconn.NewGrantScript(quarantine.Mark, setnx.Renewal, lua("redisson/extend")),
 		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
-		adopt:  redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
+		adopt:  redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
 		// Redisson's own form: the client's UUID and a thread's number.
 		me:         func(t *oneKeyTicket) string { return t.session.uuid + ":" + t.number },
 		takeArgs:   holderArgs,

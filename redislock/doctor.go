@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -32,9 +33,10 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClient
 		x.Version()
 		examineRole(x, o)
 		x.Memory()
-		x.Persistence(forgets)
+		x.Persistence(forgets(o))
 		x.Clock()
 		examineCluster(ctx, n, x)
+		quarantine.Examine(ctx, n, x, conn, o.markPrefix(), o.NoQuarantine)
 		all = append(all, x.Found...)
 		return nil
 	})
@@ -46,17 +48,39 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClient
 		return all, redisconn.Refusal(err)
 	}
 	if conn.Topology() != redisconn.Single {
-		all = append(all, driver.Finding{
-			Level: driver.Warn, Subject: "failover",
-			Text: "replication is asynchronous: a failover can forget the newest grants, and two may hold",
-			Cure: "let the resource check fencing tokens; wait=1 makes it rarer; redlock:// or another store does not depend on it",
-		})
+		all = append(all, failover(o))
 	}
 	return all, nil
 }
 
 // forgets is the consequence of a server without persistence.
-const forgets = "a server that restarts has forgotten its locks; their holders learn it at the next renewal, and others may hold before"
+func forgets(o Options) string {
+	if o.NoQuarantine {
+		return "a server that restarts has forgotten its locks; their holders learn it at the next renewal, and others may hold before"
+	}
+	return "a server that restarts has forgotten its locks; it then grants none for the longest TTL in use"
+}
+
+func failover(o Options) driver.Finding {
+	f := driver.Finding{
+		Level: driver.Warn, Subject: "failover",
+		Text: "replication is asynchronous: a failover can forget the newest grants, and two may hold",
+		Cure: "let the resource check fencing tokens; leave out quarantine=off; redlock:// or another store does not depend on it",
+	}
+	switch {
+	case o.NoQuarantine:
+	case o.Replicas == 0:
+		f.Text = "a master that is cut off and replaced goes on with the clients on its side, and two may hold"
+		f.Cure = "wait=1 ends their locks; or let the resource check fencing tokens"
+	case o.Strategy != StrategyQueue:
+		f.Text = "a master that is cut off and replaced goes on renewing the locks on its side, and two may hold"
+		f.Cure = "strategy=queue ends them; or let the resource check fencing tokens"
+	default:
+		f.Level, f.Cure = driver.Info, ""
+		f.Text = "after a failover the new master grants nothing for the longest TTL in use, and the old one's locks have ended by then"
+	}
+	return f
+}
 
 func examineRole(x *redisconn.Examination, o Options) {
 	replicas, _ := strconv.Atoi(x.Fields["connected_slaves"])

@@ -17,7 +17,7 @@ func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
 
 func (q *queue) evict(ctx context.Context, name, id string, note ...string) error {
 	args := append([]string{id, "1"}, note...)
-	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: args})
+	there, err := q.leave(ctx, redisconn.Call{Keys: q.keys(q.key(name)), Args: args})
 	if err == nil && !there {
 		err = driver.ErrGone
 	}

@@ -51,6 +51,15 @@ func (a *oneKey) keys(name string) ([]string, error) {
 	return []string{key, a.opts.FencePrefix + braced, setnx.WaitersPrefix + braced}, nil
 }
 
+// Quarantine asks the server of the name.
+func (a *oneKey) Quarantine(ctx context.Context, name string) (time.Duration, error) {
+	keys, err := a.keys(name)
+	if err != nil {
+		return 0, err
+	}
+	return a.opts.quarantine(ctx, a.conn, keys[0])
+}
+
 // wakeArgs bounds how many waiters give.lua tries to wake, one after the other, while none
 // seems to listen. A node of a cluster counts its own listeners only.
 func (a *oneKey) wakeArgs(member string) []string {

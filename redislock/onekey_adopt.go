@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -33,9 +34,14 @@ func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver
 		return driver.Verdict{}, err
 	}
 	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, holderArgs(t)...)
-	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: keys, Args: args}, o.Replicas)
+	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: o.withMark(s.store.conn, keys...), Args: args}, o.Replicas)
 	if reply.Err != nil {
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, keys[0], wrongType(r.Name, reply.Err))
+	}
+	if left, closed := reply.Value.([]any); closed && len(left) == 1 {
+		err := quarantine.Refusal(left[0])
+		t.noteFailure(err)
+		return driver.Verdict{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

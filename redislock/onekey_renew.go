@@ -85,6 +85,9 @@ func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) e
 	}
 	sent := time.Now()
 	var failed error
+	for i := range calls {
+		calls[i].Keys = s.store.opts.withMark(s.store.conn, calls[i].Keys...)
+	}
 	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.extend, calls) {
 		if r.Err == nil {
 			s.applyRenewal(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)

@@ -139,14 +139,15 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	d := s.store.dialect
 	args := append([]string{d.me(t), millis(s.opts.TTL), s.counter}, d.takeArgs(t)...)
-	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
+	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: s.store.opts.withMark(s.store.conn, t.keys...), Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
 		err := wrongType(t.request.Name, r.Err)
 		t.noteFailure(err)
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
 	}
 	parts, _ := r.Value.([]any)
-	if len(parts) >= 3 && d.notALock(parts[2]) {
+	closed := len(parts) == 5
+	if len(parts) >= 3 && !closed && d.notALock(parts[2]) {
 		err := errForeign(t.request.Name)
 		t.noteFailure(err)
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
@@ -170,7 +171,11 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 		if t.request.NoWait {
 			delete(s.tickets, t.request.ID)
 		}
-		return t.refused(holder, time.Duration(number(1))*time.Millisecond), nil
+		left := time.Duration(number(1)) * time.Millisecond
+		if closed {
+			return driver.Verdict{Quarantine: left, Retry: withJitter(left)}, nil
+		}
+		return t.refused(holder, left), nil
 	}
 	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
 }
@@ -206,8 +211,11 @@ func (t *oneKeyTicket) refused(holder string, left time.Duration) driver.Verdict
 	} else if _, rest, ok := strings.Cut(holder, " "); ok {
 		_, owner, _ = strings.Cut(rest, " ")
 	}
-	return driver.Verdict{Holder: owner, Retry: left + rand.N(left/8+10*time.Millisecond)}
+	return driver.Verdict{Holder: owner, Retry: withJitter(left)}
 }
+
+// withJitter lets waiters that wait for the same moment try one after the other.
+func withJitter(left time.Duration) time.Duration { return left + rand.N(left/8+10*time.Millisecond) }
 
 // Wait tries again when it is woken.
 func (t *oneKeyTicket) Wait(ctx context.Context) (driver.Verdict, error) {

@@ -50,12 +50,13 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy:    driver.OneOf(p, "strategy", StrategyQueue, StrategySetNX, StrategyRedisson),
-		Prefix:      p.String("prefix", ""),
-		FencePrefix: p.String("fence_prefix", ""),
-		NoFence:     driver.OneOf(p, "fence", "on", "off") == "off",
-		Replicas:    p.Int("wait", 0, 0, 100),
-		Retention:   p.Duration("retention", defaultRetention),
+		Strategy:     driver.OneOf(p, "strategy", StrategyQueue, StrategySetNX, StrategyRedisson),
+		Prefix:       p.String("prefix", ""),
+		FencePrefix:  p.String("fence_prefix", ""),
+		NoFence:      driver.OneOf(p, "fence", "on", "off") == "off",
+		NoQuarantine: driver.OneOf(p, "quarantine", "on", "off") == "off",
+		Replicas:     p.Int("wait", 0, 0, 100),
+		Retention:    p.Duration("retention", defaultRetention),
 	}
 	cfg, err := redisconn.Parse(u, p, redisconn.Schemes[u.Scheme])
 	if err == nil {

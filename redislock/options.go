@@ -35,9 +35,14 @@ type Options struct {
 	// tokens. Default: tokens are drawn.
 	NoFence bool
 
-	// Replicas that must have an acquisition before it counts (WAIT). That makes the loss of a
-	// lock by a failover unlikely, not impossible. Default: 0, an acquisition waits for none.
+	// Replicas that must have an acquisition before it counts (WAIT), and with StrategyQueue each
+	// renewal: the locks of a master that has lost its replicas end. Default: 0, none.
 	Replicas int
+
+	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a
+	// server grants nothing until the longest TTL in use there is over. With StrategySetNX and
+	// StrategyRedisson that binds hasp's clients only: other libraries do not wait.
+	NoQuarantine bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
 	// day.

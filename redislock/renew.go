@@ -96,8 +96,12 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 		calls[i] = b.call
 	}
 	sent := time.Now()
-	var failed error
-	for i, r := range s.queue.conn.EvalAll(ctx, renewScript, calls) {
+	replies := s.queue.conn.EvalAll(ctx, renewScript, calls)
+	failed := s.confirmReplicated(ctx, calls[len(calls)-1])
+	if failed != nil {
+		sent = time.Time{} // nothing is known to be extended; what the answers report is true all the same
+	}
+	for i, r := range replies {
 		if r.Err == nil {
 			r.Err = s.apply(batches[i], r.Value, sent)
 		}
@@ -108,11 +112,26 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 	return failed
 }
 
+// confirmReplicated waits until the replicas have the renewals before it, if locks are replicated: a
+// master that is cut off from them may have been replaced, and its holders must end. It repeats the
+// last call, which changes nothing that the first one has not: a server replicates in the order of its
+// writes, so what confirms the last confirms all. The news of its answer come with the next renewal.
+func (s *session) confirmReplicated(ctx context.Context, last redisconn.Call) error {
+	if s.queue.opts.Replicas == 0 {
+		return nil
+	}
+	return s.queue.conn.Eval(ctx, renewScript, last, s.queue.opts.Replicas).Err
+}
+
 func (s *session) batches(slice []*ticket) []*batch {
 	s.Lock()
 	defer s.Unlock()
 	oneName := s.queue.conn.Topology() == redisconn.Cluster
 	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return !s.Has(t) })
+	marked := ""
+	if !s.queue.opts.NoQuarantine {
+		marked = "marked"
+	}
 	var all []*batch
 	for i := 0; i < len(slice); {
 		of := i + 1 // the name of the first
@@ -120,10 +139,15 @@ func (s *session) batches(slice []*ticket) []*batch {
 			of++
 		}
 		if len(all) == 0 || oneName {
-			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep}}})
+			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep, marked}}})
 		}
 		all[len(all)-1].add(slice[i:of])
 		i = of
+	}
+	if marked != "" {
+		for _, b := range all {
+			b.call.Keys = append(b.call.Keys, s.queue.opts.mark(s.queue.conn, b.call.Keys[0]))
+		}
 	}
 	return all
 }

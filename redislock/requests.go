@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -50,7 +51,7 @@ func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	case r.NoWait:
 		how = "try"
 	}
-	return redisconn.Call{Keys: []string{t.Extra.key}, Args: []string{
+	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: []string{
 		how, r.ID, strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10), s.ttl, s.id,
 		ownerText(r), string(r.Value), s.queue.fullName(r.Name), s.keep,
 	}}
@@ -99,9 +100,12 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 
 // change runs a script that answers whether there was an entry to change.
 func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Script, replicas int, args ...string) (there bool, err error) {
-	r := s.queue.conn.Eval(ctx, script, redisconn.Call{Keys: []string{t.Extra.key}, Args: args}, replicas)
+	r := s.queue.conn.Eval(ctx, script, redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: args}, replicas)
 	if r.Err != nil {
 		return false, wrongType(t.Request.Name, r.Err)
+	}
+	if left, closed := r.Value.([]any); closed && len(left) == 1 {
+		return false, quarantine.Refusal(left[0])
 	}
 	return r.Value == int64(1), nil
 }

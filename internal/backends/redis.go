@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -178,8 +179,35 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 		ready: func() error { return r.expect("PONG", "PING") },
 	})
 	r.busPort = ports[1]
+	if err == nil && role == "redis" {
+		err = r.sayNew()
+	}
 	return r, err
 }
+
+// sayNew says that this process has no locks to remember, as an operator may: redislock would wait
+// for those that it may have forgotten before its start. A server that is started again says nothing.
+func (r *Redis) sayNew() error {
+	id, err := r.runID()
+	if err != nil {
+		return err
+	}
+	const script = "for db = 0, 15 do redis.call('SELECT', db) redis.call('SET', 'hasp:new', ARGV[1]) end"
+	if _, err = r.Do("EVAL", script, "0", id); err != nil && refusesWrites.MatchString(err.Error()) {
+		return nil // a replica, or a cluster's node that is not ready
+	}
+	return err
+}
+
+// runID identifies the server's process.
+func (r *Redis) runID() (string, error) {
+	info, err := r.Do("INFO", "server")
+	_, after, _ := strings.Cut(info, "run_id:")
+	id, _, _ := strings.Cut(after, "\r")
+	return id, err
+}
+
+var refusesWrites = regexp.MustCompile("READONLY|read only|CLUSTERDOWN|MOVED|NOREPLICAS|in cluster|in a cluster|DB index")
 
 func (r *Redis) config(dir string, port int) ([]string, error) {
 	o := r.options

@@ -58,14 +58,13 @@ func startRedisCluster() (*RedisCluster, error) {
 // join makes one cluster of the nodes: slots, acquaintance, then replicas, each once the
 // step before is known to all, because a node refuses to replicate one it does not know.
 func (c *RedisCluster) join(masters int) error {
-	const slots = 16384
 	for i, n := range c.Nodes {
 		// Different epochs, or the nodes would have to quarrel about them first.
 		if err := n.expect("OK", "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
 			return err
 		}
 		if i < masters {
-			first, last := slots*i/masters, slots*(i+1)/masters-1
+			first, last := clusterSlots*i/masters, clusterSlots*(i+1)/masters-1
 			add := []string{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with Redis 7
 			for slot := first; slot <= last; slot++ {
 				add = append(add, strconv.Itoa(slot))
@@ -91,7 +90,53 @@ func (c *RedisCluster) join(masters int) error {
 			return err
 		}
 	}
+	if err := c.sayNew(masters); err != nil {
+		return err
+	}
 	return eventually(func() error { return c.replicated(masters) })
+}
+
+// sayNew is Redis.sayNew for each slot: a script reads only keys of its slot.
+func (c *RedisCluster) sayNew(masters int) error {
+	tags := make([][]string, masters)
+	for i, found := 0, map[uint16]bool{}; len(found) < clusterSlots; i++ {
+		tag := strconv.Itoa(i)
+		if slot := crc16(tag) % clusterSlots; !found[slot] {
+			found[slot] = true
+			of := masters - 1
+			for clusterSlots*of/masters > int(slot) {
+				of--
+			}
+			tags[of] = append(tags[of], tag)
+		}
+	}
+	for i, n := range c.Nodes[:masters] {
+		id, err := n.runID()
+		if err != nil {
+			return err
+		}
+		const script = "for i = 2, #ARGV do redis.call('SET', 'hasp:new:{' .. ARGV[i] .. '}', ARGV[1]) end return 'OK'"
+		if err := n.expect("OK", append([]string{"EVAL", script, "0", id}, tags[i]...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const clusterSlots = 16384
+
+// crc16 is Redis Cluster's: XMODEM, polynomial 0x1021.
+func crc16(text string) (crc uint16) {
+	for _, b := range []byte(text) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			if crc <<= 1; carry {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc
 }
 
 // agree complains unless every node's CLUSTER INFO has all the lines.

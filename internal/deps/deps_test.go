@@ -76,8 +76,8 @@ var mayImport = map[string][]string{
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./internal/keepalive"},
-	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./internal/keepalive"},
+	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
+	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
 	"./pglock":            {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./mysqllock":         {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
@@ -87,10 +87,11 @@ var mayImport = map[string][]string{
 	"./internal/pushqueue": {"./driver", "./internal/signal"},
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis.
-	"./redislock/internal/redisconn": {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
-	"./internal/keepalive":           {"./driver"},                       // what a renewal says that has not reached every entry, for both
-	"./redislock/internal/setnx":     {"./redislock/internal/redisconn"}, // the scripts of redislock's strategy=setnx and of redlock
-	"./redislock/goredis":            {"./driver", "./redislock", "./redislock/internal/redisconn", "github.com/redis/go-redis/v9"},
+	"./redislock/internal/redisconn":  {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
+	"./internal/keepalive":            {"./driver"}, // what a renewal says that has not reached every entry, for both
+	"./redislock/internal/quarantine": {"./driver", "./redislock/internal/redisconn"},
+	"./redislock/internal/setnx":      {"./redislock/internal/redisconn", "./redislock/internal/quarantine"}, // the scripts of redislock's strategy=setnx and of redlock
+	"./redislock/goredis":             {"./driver", "./redislock", "./redislock/internal/redisconn", "github.com/redis/go-redis/v9"},
 
 	// What users may add to a client, each with one library of theirs.
 	"./promhasp":   {".", "./internal/metering", "github.com/prometheus/client_golang"},

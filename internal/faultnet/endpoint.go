@@ -111,7 +111,7 @@ func (p *Proxy) open(rebuff bool) error {
 		return nil
 	}
 	if err := p.endpoint.listen(); err != nil {
-		return fmt.Errorf("faultnet: listen again for %s: %w", p.target, err)
+		return fmt.Errorf("faultnet: listen again at %s: %w", p.Addr(), err)
 	}
 	p.startAccepting()
 	return nil

@@ -53,7 +53,10 @@ func (l *link) run() {
 // connect delivers the opening: it dials the server and starts reading from it. A server
 // that cannot be reached answers with a reset, which travels like any answer.
 func (l *link) connect() {
-	conn, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", l.proxy.target)
+	l.proxy.mu.Lock()
+	target := l.proxy.target
+	l.proxy.mu.Unlock()
+	conn, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", target)
 	if err != nil {
 		l.pipes[Up].breakOff()
 		return

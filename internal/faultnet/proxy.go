@@ -11,7 +11,6 @@ import (
 // Proxy forwards TCP connections to one server. All methods may be called at once from
 // any goroutine.
 type Proxy struct {
-	target   string
 	endpoint *endpoint
 
 	wg sync.WaitGroup // the accepting loop and every connection
@@ -20,6 +19,7 @@ type Proxy struct {
 	// each other on all connections at once, and a test's traffic is small. No I/O and
 	// no wait is made while holding it.
 	mu      sync.Mutex
+	target  string
 	closed  bool
 	unhook  func() bool // from New's context
 	rebuff  bool
@@ -60,6 +60,18 @@ func checkLoopback(target string) error {
 	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.IsLoopback()) {
 		return fmt.Errorf("faultnet: target %q is not a loopback address", target)
 	}
+	return nil
+}
+
+// Redirect sends connections that are made from now on to another server, as an address does that
+// moves to the machine that takes over. Reset cuts those that exist.
+func (p *Proxy) Redirect(target string) error {
+	if err := checkLoopback(target); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
 	return nil
 }
 

@@ -105,7 +105,7 @@ func (t *Ticket[E]) apply(a Answer, err error) (driver.Verdict, error) {
 		return driver.Verdict{}, fmt.Errorf("%w: no such entry", driver.ErrGone)
 	case Busy:
 		s.dropLocked(t)
-		return driver.Verdict{Holder: a.Holder}, nil
+		return driver.Verdict{Holder: a.Holder, Quarantine: a.Quarantine}, nil
 	}
 	t.confirmed, t.uncertain, t.seq, t.poll = true, false, a.Seq, a.Poll
 	t.held = t.held || a.State == Held || t.granted == a.Seq

@@ -14,6 +14,7 @@ end
 local s, units, expiry, place = parse(redis.call('HGET', K, 'e:' .. old))
 if s ~= ARGV[3] or expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then return 0 end
 if units ~= tonumber(ARGV[4]) or cap ~= tonumber(ARGV[5]) then return 0 end
+if closed > now then return { closed - now } end -- its exporter may have released it, and this server has forgotten that
 local value = redis.call('HGET', K, 'b:' .. old)
 local ends = now + tonumber(ARGV[6])
 extendKey(ARGV[7])

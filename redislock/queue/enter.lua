@@ -2,7 +2,7 @@
 --
 -- Mode "enter" makes the entry unless it exists, "try" makes it only if it holds at once, and
 -- "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
--- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | gone |
+-- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | closed left | gone |
 -- mismatch capacity | other | foreign
 --
 -- again is 1 if expired holders may still block: of very many holders one call examines only
@@ -62,17 +62,18 @@ if head <= tail or held + units > cap then
   purge()
   promote()
 end
-if plain and n == 0 and head > tail and watched <= now then
+if plain and n == 0 and head > tail and watched <= now and closed <= now then
   redis.call('HDEL', K, 'queue', 'sweep', 'watch')
   putAlone(new)
   keepName()
   return new
 end
-local fits = head > tail and held + units <= cap
+local fits = head > tail and held + units <= cap and closed <= now
 if ARGV[1] == 'try' and not fits then
   if dirty then save() end
   local holder = redis.call('HGET', K, 'h:1')
   local _, _, _, _, rest = parse(holder and redis.call('HGET', K, 'e:' .. holder))
+  if closed > now then return { 'closed', closed - now } end
   return { 'busy', rest or '', nextExpiry == inSweep and 1 or 0 }
 end
 

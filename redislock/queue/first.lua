@@ -1,4 +1,4 @@
--- first: ARGV mode id units capacity ttl session owner value name keep
+-- first: KEYS name [mark], ARGV mode id units capacity ttl session owner value name keep
 --
 -- The start of "enter", and all of it for a free name: a request that meets no queue does not
 -- pay for the functions of queue.lua. The answers are those of enter.lua.
@@ -7,6 +7,7 @@ local t = redis.call('TIME')
 local K, now = KEYS[1], t[1] * 1000000 + t[2]
 local m = redis.call('HMGET', K, 'hasp1', 'one')
 local left = redis.call('PTTL', K) -- -2: there is no such key
+local closed = closedUntil(KEYS[2], now, ttl)
 
 -- putAlone writes the only entry of a name: see queue.lua.
 local function putAlone(seq)
@@ -37,7 +38,7 @@ end
 -- nil if the Seq ends with '+', or if the key holds something that hasp did not write.
 local last = tonumber(m[1] or left == -2 and 0)
 local plain = ARGV[8] == '' and ARGV[9] == ''
-if last and not m[2] and plain and ARGV[1] ~= 'ask' then
+if last and not m[2] and plain and ARGV[1] ~= 'ask' and closed <= now then
   local seq = following(last)
   if not seq then return exhausted() end
   putAlone(seq)

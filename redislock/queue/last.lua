@@ -1,4 +1,4 @@
--- last: ARGV id evict note
+-- last: KEYS name [mark], ARGV id evict note
 --
 -- The start of "leave", and all of it for a holder without other entries. The answers are
 -- those of leave.lua.
@@ -9,4 +9,6 @@ if one and ARGV[2] == '' then
   redis.call('HDEL', K, 'one')
   return 1
 end
-local now
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local closed = closedUntil(KEYS[2], now, 0)

@@ -1,2 +1,5 @@
--- names: the start of the script on many names.
-local K, id, now
+-- names: the start of the script on many names; the last of KEYS is the mark if ARGV[3] is "marked".
+local t = redis.call('TIME')
+local K, id, now = nil, nil, t[1] * 1000000 + t[2]
+local names = ARGV[3] == 'marked' and #KEYS - 1 or #KEYS
+local closed = closedUntil(KEYS[names + 1], now, tonumber(ARGV[1]))

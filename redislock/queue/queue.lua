@@ -14,8 +14,8 @@
 -- until the year 2255, so they are exact in Lua's doubles. number() formats them, because Lua's
 -- tostring keeps 14 of their 16 digits.
 --
--- The script in front sets K, now (or leaves it nil) and id (or leaves it nil if it asks for
--- no single entry).
+-- The script in front sets K, now (or leaves it nil), id (or leaves it nil if it asks for
+-- no single entry) and closed: until when the server grants nothing, see mark.lua.
 local dirty = false
 local seq, cap, held, n, nextExpiry, head, tail
 local watched -- until when
@@ -192,7 +192,7 @@ local function promote()
       local s, units, expiry, _, rest = parse(redis.call('HGET', K, 'e:' .. id))
       if expiry <= clock() then
         deleteEntry(id, 'w:' .. head)
-      elseif held + units > cap then
+      elseif held + units > cap or closed > clock() then
         return
       else
         dirty = true
@@ -226,5 +226,5 @@ end
 local function retry(place)
   local ahead = tonumber(string.sub(place, 2)) - head
   if ahead > 3 then return 0 end
-  return math.max(nextExpiry - clock(), 0) + 1000 * (1 + ahead)
+  return math.max(nextExpiry - clock(), closed - clock(), 0) + 1000 * (1 + ahead)
 end

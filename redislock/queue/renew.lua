@@ -1,4 +1,4 @@
--- renew: KEYS of names, ARGV ttl keep, then for each name: the number of its ids, and the ids
+-- renew: KEYS of names [mark], ARGV ttl keep marked, then for each name: the number of its ids, and the ids
 -- with an "h" in front if their owner knows that they hold and a "w" if not.
 --
 -- Extends the entries that exist and creates none. The answer has the changes only, as pairs:
@@ -8,8 +8,7 @@
 -- Waiters are renewed like holders, and each renewal examines the front of its queue. So a
 -- lost message delays a grant by at most the time between two renewals.
 local ttl, keep = tonumber(ARGV[1]), ARGV[2]
-local news, count, at = {}, 0, 3
-clock()
+local news, count, at = {}, 0, 4
 
 local function report(what)
   news[#news + 1] = count
@@ -53,7 +52,7 @@ local function advance(waiting)
   count = all
 end
 
-for k = 1, #KEYS do
+for k = 1, names do
   K = KEYS[k]
   local waiting, last = {}, at + tonumber(ARGV[at])
   extended, clockBack = false, false

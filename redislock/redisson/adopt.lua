@@ -6,6 +6,8 @@ local me, ttl = ARGV[1], ARGV[2]
 if redis.call('HEXISTS', lock, me) == 0 then
   local last = ARGV[5] ~= '0' and redis.call('GET', counter)
   if not mine(who(), ARGV[3] .. ' ') or last and last ~= ARGV[4] then return 0 end
+  local closed = closedFor(ttl)
+  if closed > 0 then return { closed * 1000 } end
   local old = redis.call('HKEYS', lock)[1]
   redis.call('HINCRBY', lock, me, 1)
   redis.call('HDEL', lock, old)

@@ -1,6 +1,7 @@
 -- extend: as setnx/extend.lua.
 local lost = {}
-for i = 1, #KEYS do
+noteTTL()
+for i = 1, #ARGV - 1 do
   if redis.pcall('HEXISTS', KEYS[i], ARGV[i + 1]) == 1 then
     redis.call('PEXPIRE', KEYS[i], ARGV[1])
   else

@@ -98,13 +98,13 @@ func (t *ticket) askLocked(me string) *votes {
 // and gets back the moment that it has answered before: by the clients' clocks, a client with a
 // slow clock would be first each time, and all others would wait for ever.
 func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
-	return redisconn.Call{Keys: t.keys, Args: []string{
+	return redisconn.Call{Keys: append(t.keys[:len(t.keys):len(t.keys)], t.session.store.mark()...), Args: []string{
 		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.version, t.value), yield,
 	}}
 }
 
 // claimOf is the claim that follows from a vote.
-var claimOf = [...]claim{none: free, denied: free, granted: mine, unclear: maybe}
+var claimOf = [...]claim{none: free, denied: free, abstains: free, granted: mine, unclear: maybe}
 
 // answered notes a vote and reports that it comes too late: the attempt is over, or the ticket has
 // left, and a grant must be released. So must the waiter's place that came with a refusal, if the
@@ -116,7 +116,7 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	if b.since != "" {
 		t.since[b.node] = b.since
 	}
-	listed := t.left && t.waiterAt[b.node] && b.vote == denied
+	listed := t.left && t.waiterAt[b.node] && (b.vote == denied || b.vote == abstains)
 	if b.vote == granted || listed {
 		t.waiterAt[b.node] = false
 	}
@@ -182,7 +182,8 @@ type votes struct {
 type count struct {
 	granted int
 	denied  []ballot
-	own     int // of those denied, by keys of an earlier attempt of ours
+	own     int      // of those denied, by keys of an earlier attempt of ours
+	closed  []ballot // servers that abstain
 	errs    []ballot
 	open    int // asked, and not answered
 }
@@ -206,6 +207,8 @@ func (s *session) collect(ctx context.Context, v *votes, id string) count {
 					b.holder = ""
 				}
 				c.denied = append(c.denied, b)
+			case abstains:
+				c.closed = append(c.closed, b)
 			default:
 				c.errs = append(c.errs, b)
 			}
@@ -251,8 +254,11 @@ func (t *ticket) verdictLocked(c count, took time.Duration) (_ driver.Verdict, e
 		return driver.Verdict{}, false, fmt.Errorf("%w: most servers have something else than a lock at the key of %q; choose a prefix or remove it",
 			driver.ErrMismatch, t.request.Name)
 	}
-	if c.granted+len(c.denied) < s.store.quorum {
+	if c.granted+len(c.denied)+len(c.closed) < s.store.quorum {
 		return driver.Verdict{}, false, s.tooFewAnswers(c)
+	}
+	if left := c.quarantine(len(s.store.nodes) - s.store.quorum); left > 0 {
+		return driver.Verdict{Quarantine: left, Retry: withJitter(left)}, true, nil
 	}
 	value, most := c.leader()
 	if most >= s.store.quorum {

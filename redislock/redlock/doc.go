@@ -18,9 +18,9 @@
 //
 // # Assumptions
 //
-// Exclusion depends on two conditions that no program can check. The servers' clocks run at nearly
-// the same rate and are not stepped. A server that crashed either remembers its locks (appendonly
-// yes, appendfsync always) or stays away for the longest TTL in use. One
-// server that breaks them can matter only while others are down or cut off, two can matter
-// at any time. docs/backends/redlock.md has the details and the options.
+// Exclusion depends on a condition that no program can check: the servers' clocks run at nearly
+// the same rate and are not stepped. A server that was started again, or emptied, has no vote until
+// each lease that it may have forgotten is over. That binds hasp's clients: for other libraries a
+// server that crashed must remember its locks (appendonly yes, appendfsync always) or stay away for
+// the longest TTL in use. docs/backends/redlock.md has the details and the options.
 package redlock

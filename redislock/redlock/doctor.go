@@ -7,7 +7,9 @@ import (
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // Diagnose checks every server for settings that weaken or break the promises of a lock. It
@@ -20,7 +22,7 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, readBound)
 			defer cancel()
-			each[i], errs[i] = n.examine(ctx)
+			each[i], errs[i] = b.examine(ctx, n)
 		})
 	}
 	wg.Wait()
@@ -47,6 +49,14 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return all, nil
 }
 
+// forgets is the consequence of a server without persistence.
+func (b *store) forgets() string {
+	if b.opts.NoQuarantine {
+		return "a server that restarts has forgotten its votes, and a lock that depended on them can be had twice"
+	}
+	return "a server that restarts has forgotten its votes, and has none for the longest TTL in use; other libraries do not wait"
+}
+
 // majority says how many failures the servers still tolerate.
 func (b *store) majority(errs []error) driver.Finding {
 	good := 0
@@ -66,7 +76,7 @@ func (b *store) majority(errs []error) driver.Finding {
 	return f
 }
 
-func (n *node) examine(ctx context.Context) (x *redisconn.Examination, err error) {
+func (b *store) examine(ctx context.Context, n *node) (x *redisconn.Examination, err error) {
 	if err := redisconn.Connect(ctx, n.conn); err != nil {
 		return nil, err
 	}
@@ -82,11 +92,12 @@ func (n *node) examine(ctx context.Context) (x *redisconn.Examination, err error
 			x.Add(driver.Bad, "role", "this is a replica: it refuses writes, or forgets them", "name its master")
 		case replicas > 0:
 			x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas: one that takes over may lack the newest votes", replicas),
-				"have no failover for servers of a redlock, or one that waits for the longest TTL")
+				"have no failover for servers of a redlock")
 		}
 		x.Memory()
-		x.Persistence("a server that restarts has forgotten its votes, and a lock that depended on them can be had twice")
+		x.Persistence(b.forgets())
 		x.Clock()
+		quarantine.Examine(ctx, s, x, n.conn, setnx.CompanionPrefix, b.opts.NoQuarantine)
 		return nil
 	})
 	if err == nil && x == nil {

@@ -102,10 +102,11 @@ func (n *node) meet(ctx context.Context) (runID string, err error) {
 type vote int
 
 const (
-	none    vote = iota // nothing has been sent, or nothing can have been done
-	granted             // the key is ours
-	denied              // the key is another client's, or reserved for a waiter
-	unclear             // the answer is lost: the key may be ours
+	none     vote = iota // nothing has been sent, or nothing can have been done
+	granted              // the key is ours
+	denied               // the key is another client's, or reserved for a waiter
+	abstains             // the server may have forgotten grants, and grants nothing
+	unclear              // the answer is lost: the key may be ours
 )
 
 // ballot is a vote and its details.
@@ -115,7 +116,7 @@ type ballot struct {
 	value  string        // at the key; "" if it is reserved for a waiter
 	holder string        // the part of value that identifies the holder
 	id     string        // of the holder
-	left   time.Duration // until the key expires; negative: never
+	left   time.Duration // until the key expires, negative: never; or until the server grants again
 	since  string        // of a refusal: when the server has first refused us
 	err    error
 }
@@ -135,6 +136,10 @@ func readBallot(i int, r redisconn.Reply) ballot {
 		b.value, _ = parts[2].(string)
 		if len(parts) > 3 {
 			b.since, _ = parts[3].(string)
+		}
+		if len(parts) > 4 {
+			b.vote = abstains
+			return b
 		}
 		h, _ := parse("", b.value)
 		b.holder, b.id = h.me, h.entry.ID

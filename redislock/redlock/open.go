@@ -33,6 +33,10 @@ type Options struct {
 	// Prefix begins every key. Default: nothing, since keys are shared with other libraries.
 	Prefix string
 
+	// NoQuarantine grants locks also at servers that may have forgotten earlier ones. Default: such a
+	// server has no vote until the longest TTL in use there is over.
+	NoQuarantine bool
+
 	// NodeTimeout is how long an attempt waits for servers that do not answer, when it
 	// depends on them. At most a quarter of the TTL. Default: a tenth of the TTL, from
 	// 50 ms to 2 s.
@@ -94,7 +98,11 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
-	o := Options{Prefix: p.String("prefix", ""), NodeTimeout: p.Duration("node_timeout", 0)}
+	o := Options{
+		Prefix:       p.String("prefix", ""),
+		NoQuarantine: driver.OneOf(p, "quarantine", "on", "off") == "off",
+		NodeTimeout:  p.Duration("node_timeout", 0),
+	}
 	cfg, err := redisconn.Parse(u, p, schemes[u.Scheme])
 	if err == nil {
 		err = p.Err()

@@ -97,7 +97,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		}
 		if established || n == tries {
 			t.forget()
-			return driver.Verdict{Holder: v.Holder}, nil
+			return driver.Verdict{Holder: v.Holder, Quarantine: v.Quarantine}, nil
 		}
 		timer := time.NewTimer(v.Retry)
 		select {

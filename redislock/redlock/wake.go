@@ -123,7 +123,7 @@ const (
 // free, with some jitter, so that not all waiters try together.
 func (c *count) untilFree(quorum int, ours bool) time.Duration {
 	var left []time.Duration
-	for _, b := range c.denied {
+	for _, b := range slices.Concat(c.denied, c.closed) {
 		if b.left < 0 {
 			b.left = noExpiry
 		}
@@ -134,8 +134,11 @@ func (c *count) untilFree(quorum int, ours bool) time.Duration {
 	if !ours {
 		until = min(until, foreignPoll)
 	}
-	return until + rand.N(until/8+10*time.Millisecond)
+	return withJitter(until)
 }
+
+// withJitter lets waiters that wait for the same moment try one after the other.
+func withJitter(left time.Duration) time.Duration { return left + rand.N(left/8+10*time.Millisecond) }
 
 // pause is for attempts after which no holder is known. If the lock was left to the waiters, we
 // are one of them now, and are woken in turn. Otherwise attempts have collided and all failed, or

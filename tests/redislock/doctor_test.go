@@ -77,7 +77,7 @@ func TestDoctorCluster(t *testing.T) {
 	t.Parallel()
 	all := findings(t, "redis://"+strings.Join(backends.SharedRedisCluster(t).Addrs(), ","))
 	testkit.WantFinding(t, all, "cluster", driver.Info, "ok")
-	testkit.WantFinding(t, all, "failover", driver.Warn, "asynchronous")
+	testkit.WantFinding(t, all, "failover", driver.Warn, "cut off")
 }
 
 // Acquisitions wait for the replica when asked to, and say what is wrong if there is none.

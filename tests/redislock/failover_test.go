@@ -12,6 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/tests/internal/history"
+	"github.com/hasplock/hasp/tests/internal/recordedhold"
 )
 
 // replicated is a store in which a master can be replaced by its replica.
@@ -21,11 +23,13 @@ type replicated struct {
 }
 
 // with returns the URL with a further parameter.
-func (r replicated) with(parameter string) string {
-	if strings.Contains(r.url, "?") {
-		return r.url + "&" + parameter
+func (r replicated) with(parameter string) string { return with(r.url, parameter) }
+
+func with(storeURL, parameter string) string {
+	if strings.Contains(storeURL, "?") {
+		return storeURL + "&" + parameter
 	}
-	return r.url + "?" + parameter
+	return storeURL + "?" + parameter
 }
 
 // loseReplica cuts the replica off, so that it knows nothing of what the master does from
@@ -33,6 +37,7 @@ func (r replicated) with(parameter string) string {
 // be in its socket, hence the master closes that.
 func (r replicated) loseReplica(t *testing.T) {
 	t.Helper()
+	linked(t, r.replica)
 	if err := r.replica.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,29 +61,34 @@ func (r replicated) failOver(t *testing.T) {
 func failovers(t *testing.T, test func(t *testing.T, r replicated)) {
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
-		set := backends.StartRedisSentinel(t)
-		var sentinels []string
-		for _, s := range set.Sentinels {
-			sentinels = append(sentinels, s.Addr)
-		}
-		test(t, replicated{
-			url:    "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName,
-			master: set.Master, replica: set.Replica,
-		})
+		test(t, sentinelSet(backends.StartRedisSentinel(t)))
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		cluster := backends.StartRedisCluster(t)
-		slot, err := strconv.Atoi(do(t, cluster.Nodes[0], "CLUSTER", "KEYSLOT", "hasp:{a}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := slot * 3 / 16384
-		test(t, replicated{
-			url:    "redis://" + strings.Join(cluster.Addrs(), ","),
-			master: cluster.Nodes[i], replica: cluster.Nodes[3+i],
-		})
+		test(t, clusterShard(t, backends.StartRedisCluster(t)))
 	})
+}
+
+func sentinelSet(set *backends.RedisSentinel) replicated {
+	var sentinels []string
+	for _, s := range set.Sentinels {
+		sentinels = append(sentinels, s.Addr)
+	}
+	return replicated{
+		url:    "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName,
+		master: set.Master, replica: set.Replica,
+	}
+}
+
+// clusterShard is the shard of the name "a".
+func clusterShard(t *testing.T, cluster *backends.RedisCluster) replicated {
+	slot, err := strconv.Atoi(do(t, cluster.Nodes[0], "CLUSTER", "KEYSLOT", "hasp:{a}"))
+	must(t, err)
+	i := slot * 3 / 16384
+	return replicated{
+		url:    "redis://" + strings.Join(cluster.Addrs(), ","),
+		master: cluster.Nodes[i], replica: cluster.Nodes[3+i],
+	}
 }
 
 // What the replica has confirmed survives the failover.
@@ -86,7 +96,7 @@ func TestFailoverKeeps(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	failovers(t, func(t *testing.T, r replicated) {
-		c := client(t, r.with("wait=1"), hasp.WithTTL(3*slack))
+		c := client(t, r.with("wait=1"), hasp.WithTTL(slack)) // as long as the next client waits
 		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*slack)
@@ -101,8 +111,8 @@ func TestFailoverKeeps(t *testing.T) {
 	})
 }
 
-// A grant that the promoted replica does not have: another client holds, and the first learns of
-// its loss by its next renewal. The documentation names this window; tokens order the holds.
+// A grant that the promoted replica does not have: the replica grants nothing until that lease is
+// over, and the first client learns of its loss before.
 func TestFailoverForgets(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -114,6 +124,9 @@ func TestFailoverForgets(t *testing.T) {
 		l := testkit.Lock(t, c, "a")
 		r.failOver(t)
 		next := testkit.LockDespiteErrors(t, other, "a")
+		if l.Held() {
+			t.Error("two believe that they hold")
+		}
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
@@ -149,6 +162,47 @@ func TestFailoverUnconfirmed(t *testing.T) {
 		}
 		testkit.LockDespiteErrors(t, c, "a") // the replica is back
 	})
+}
+
+// A master that is cut off from its replica, and not from some of its clients, goes on while the
+// replica is promoted. With wait=1 its clients' locks end before the new master grants any; that test
+// and the one with wait=0 are each other's control.
+func TestPartitionedMaster(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	for _, wait := range []string{"wait=1", "wait=0"} {
+		t.Run(wait, func(t *testing.T) {
+			t.Parallel()
+			master, replica, third := newReplica(t), newReplica(t), newReplica(t)
+			link, address := testkit.Proxy(t, master.Addr), testkit.Proxy(t, master.Addr)
+			host, port, _ := strings.Cut(link.Addr(), ":")
+			do(t, replica, "REPLICAOF", host, port)
+			linked(t, replica)
+			follow(t, third, replica) // the new master's replica
+			w := recordedhold.Workload{Names: []string{"a", "b"}, TTL: T, Rec: history.New()}
+			for _, addr := range []string{master.Addr, master.Addr, address.Addr(), address.Addr()} {
+				w.Clients = append(w.Clients, client(t, "redis://"+addr+"?"+wait, hasp.WithTTL(T)))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			workers := w.Run(ctx)
+			time.Sleep(2 * T)
+			link.Partition()
+			do(t, replica, "REPLICAOF", "NO", "ONE")
+			must(t, address.Redirect(replica.Addr))
+			address.Reset()
+			time.Sleep(4 * T)
+			cancel()
+			workers.Wait()
+			h, err := w.Rec.History()
+			must(t, err)
+			switch found := history.Exclusion(h); {
+			case wait == "wait=1":
+				history.Require(t, h, history.Options{Fencing: true})
+			case len(found) == 0:
+				t.Error("the old master's locks and the new one's have passed the check")
+			}
+		})
+	}
 }
 
 // A node that hangs keeps no client from the names of the others, although a session listens at

@@ -101,42 +101,6 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// The documented hazard: if a lock is on three servers of five, and one of them restarts without
-// its data while the other two come back, a second client can take it. The first one is told by its
-// next renewal. The control is a server that remembers (appendonly,
-// fsync always): the second client is refused, and nothing is lost.
-func TestRestartedEmpty(t *testing.T) {
-	for _, remembers := range []bool{false, true} {
-		t.Run(fmt.Sprintf("remembers=%t", remembers), func(t *testing.T) {
-			t.Parallel()
-			nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{AppendOnly: remembers, AppendFsync: "always"})
-			const ttl = 15 * time.Second // a renewal would repair what is missing
-			c := client(t, urlOf(nodes), hasp.WithTTL(ttl))
-			each(t, nodes[3:], kill)
-			l := testkit.Lock(t, c, "a")
-			each(t, nodes[2:], restart)
-			second, err := client(t, urlOf(nodes)).Mutex("a").TryLock(t.Context())
-			if remembers {
-				if !errors.Is(err, hasp.ErrBusy) {
-					t.Errorf("second client: %v", err)
-				}
-				time.Sleep(ttl / 2)
-				if !l.Held() {
-					t.Error(l.Err())
-				}
-				return
-			}
-			if err != nil {
-				t.Fatalf("the hazard did not come about: %v", err)
-			}
-			testkit.Lost(t, l, hasp.ReasonDenied)
-			if !second.Held() {
-				t.Error(second.Err())
-			}
-		})
-	}
-}
-
 // A clock that jumps ahead expires keys early: at a minority that is repaired by the next
 // renewal, at a majority it is the loss that the documentation warns of, which is reported.
 // PEXPIRE has the effect of the jump on a key.

@@ -18,6 +18,8 @@ import (
 type Script struct {
 	Text string
 	SHA1 string
+
+	grants int // its place in grantScripts, from 1; 0: not there
 }
 
 // NewScript prepares a script.

@@ -91,7 +91,7 @@ func (x *Examination) Persistence(forgets string) {
 	fsync, known := x.config("appendfsync")
 	switch {
 	case x.Fields["aof_enabled"] != "1":
-		x.Add(driver.Warn, "persistence", "no append-only file: "+forgets, "set appendonly yes and appendfsync always, or have restarts wait a TTL")
+		x.Add(driver.Warn, "persistence", "no append-only file: "+forgets, "set appendonly yes and appendfsync always")
 	case known && fsync != "always":
 		x.Add(driver.Warn, "persistence", "appendfsync "+fsync+": after a power loss the last grants are forgotten", "set appendfsync always where that matters")
 	case !known:

@@ -20,6 +20,8 @@ type idleConn struct {
 	mu     sync.Mutex // held during a request
 	client rueidis.Client
 	dialer *dialer
+
+	processes *processes // of the shared connection: it is the same server
 }
 
 // openIdleConn connects to a single server. The error of the first connection is ignored: the
@@ -52,12 +54,12 @@ func (s *idleConn) eval(ctx context.Context, script *Script, call Call) Reply {
 			}
 		}()
 	}
-	r := evalOnce(context.Background(), s.client, script, call)
+	r := evalOnce(context.Background(), s.client, s.processes, script, call)
 	if errors.Is(r.Err, errClosedByUs) && ctx.Err() == nil {
 		// The request before was cancelled just when it had its answer, or Redial has closed
 		// all connections: rueidis learns that from this request, which was not sent. (At most
 		// a part of the command was, with which a server does nothing.)
-		r = evalOnce(context.Background(), s.client, script, call)
+		r = evalOnce(context.Background(), s.client, s.processes, script, call)
 	}
 	if r.Err != nil && Answered(r.Err) == "" && ctx.Err() != nil {
 		r.Err = ctx.Err()

@@ -13,7 +13,8 @@ import (
 // rueidis calls a hook on the goroutine that has read the message, and Receive's callback on a
 // second goroutine. The hook saves that hand-over, and only dedicated connections have hooks.
 type pubsub struct {
-	client rueidis.Client
+	client    rueidis.Client
+	connected func(rueidis.DedicatedClient) // is told of each new connection
 
 	// retries is how many more nodes are tried when one does not answer. In a cluster every node
 	// forwards the messages that are published at another, and a node that hangs must not keep
@@ -28,8 +29,8 @@ type pubsub struct {
 	conn *pubsubConn // nil: no listeners. Guarded by lock
 }
 
-func newPubsub(client rueidis.Client) *pubsub {
-	p := &pubsub{client: client, lock: make(chan struct{}, 1)}
+func newPubsub(client rueidis.Client, connected func(rueidis.DedicatedClient)) *pubsub {
+	p := &pubsub{client: client, connected: connected, lock: make(chan struct{}, 1)}
 	if topologyOf(client) == Cluster {
 		p.retries = 5
 	}
@@ -110,6 +111,7 @@ func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
 	go func() { made <- dialPubsub(p.client) }()
 	select {
 	case p.conn = <-made:
+		p.connected(p.conn.conn)
 		return p.conn, nil
 	case <-ctx.Done():
 		go func() { (<-made).conn.Close() }()

@@ -21,7 +21,8 @@ type rueidisConn struct {
 	dialer    *dialer   // nil if the client is the user's
 	label     string
 	topology  Topology
-	slotNodes slotNodes // the nodes of a cluster's slots
+	slotNodes slotNodes  // the nodes of a cluster's slots
+	processes *processes // nil in a cluster, which has several
 
 	// healthy says that the last event of the shared connection was an answer, and inFlight how
 	// many requests are on it. See run.
@@ -40,7 +41,8 @@ const (
 // default rueidis repeats read-only commands alone, and scripts are none.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
-	c := &rueidisConn{client: client, pubsub: newPubsub(client), topology: topologyOf(client)}
+	c := &rueidisConn{client: client, topology: topologyOf(client), processes: newProcesses(client)}
+	c.pubsub = newPubsub(client, c.processes.connected)
 	if len(nodes) > 0 {
 		c.label = "redis://" + nodes[0]
 	}
@@ -72,7 +74,11 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 			return nil, fmt.Errorf("%s: %w", cfg.Label, convertError(o.err))
 		}
 		c.client, c.idle, c.topology = o.client, o.idle, topologyOf(o.client)
-		c.pubsub = newPubsub(o.client)
+		c.processes = newProcesses(o.client)
+		if c.idle != nil {
+			c.idle.processes = c.processes
+		}
+		c.pubsub = newPubsub(o.client, c.processes.connected)
 		return c, nil
 	case <-ctx.Done():
 		go func() {
@@ -154,12 +160,19 @@ func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas i
 		if replicas > 0 {
 			return c.evalReplicated(ctx, s, call, replicas)
 		}
-		return evalOnce(ctx, c.client, s, call)
+		return evalOnce(ctx, c.client, c.processes, s, call)
 	})
 }
 
-// evalOnce sends the hash, and the text if that was refused as unknown.
-func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call Call) Reply {
+// evalOnce sends the hash, and the text if that was refused as unknown. p may be nil.
+func evalOnce(ctx context.Context, client rueidis.CommandClient, p *processes, s *Script, call Call) Reply {
+	if now, v := p.variant(s); v != nil {
+		r := reply(client.Do(ctx, evalsha(client, v, call)))
+		if Answered(r.Err) != "NOSCRIPT" {
+			return r
+		}
+		p.gone(now)
+	}
 	r := reply(client.Do(ctx, evalsha(client, s, call)))
 	if Answered(r.Err) == "NOSCRIPT" {
 		r = reply(client.Do(ctx, eval(client, s, call)))
@@ -172,7 +185,7 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
 	d, release := c.client.Dedicate()
 	defer release()
-	r := evalOnce(ctx, d, s, call)
+	r := evalOnce(ctx, d, c.processes, s, call)
 	if r.Err != nil {
 		return r
 	}

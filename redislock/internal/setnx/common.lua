@@ -1,9 +1,18 @@
--- KEYS: the lock, its counter, its waiters (setnx) or its holders (redisson).
+-- KEYS: the lock, its counter, its waiters (setnx) or its holders (redisson), and in scripts that
+-- grant the mark of the quarantine, unless that is off.
 local lock, counter, waiters = KEYS[1], KEYS[2], KEYS[3]
 
 local function micros()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
+end
+
+-- closedFor is for how many milliseconds the server still grants nothing (see mark.lua); ttl is the
+-- caller's.
+local function closedFor(ttl)
+  if not KEYS[4] then return 0 end
+  local now = micros()
+  return math.max(0, math.ceil((closedUntil(KEYS[4], now, ttl * 1000) - now) / 1000))
 end
 
 -- longer is ms, or what the key has left if that is more: clients with different settings share

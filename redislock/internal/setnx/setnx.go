@@ -10,6 +10,7 @@ import (
 	"embed"
 	"strings"
 
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -27,14 +28,17 @@ func text(name string) string {
 // Common is the common beginning of scripts on the same three keys.
 var Common = text("common")
 
+// Renewal is the beginning of the scripts that extend many locks.
+var Renewal = text("renewal")
+
 // The scripts. The comment of each file has its arguments and answers.
 var (
-	Take    = redisconn.NewScript(Common, text("take"))
+	Take    = redisconn.NewGrantScript(quarantine.Mark, Common, text("take"))
 	Give    = redisconn.NewScript(Common, text("give"))
-	Adopt   = redisconn.NewScript(Common, text("adopt"))
+	Adopt   = redisconn.NewGrantScript(quarantine.Mark, Common, text("adopt"))
 	Publish = redisconn.NewScript(Common, text("publish"))
 	Peek    = redisconn.NewScript(Common, text("peek"))
-	Extend  = redisconn.NewScript(text("extend"))
+	Extend  = redisconn.NewGrantScript(quarantine.Mark, Renewal, text("extend"))
 
 	// Identity and Member have other keys.
 	Identity = redisconn.NewScript(text("identity"))

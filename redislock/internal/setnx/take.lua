@@ -1,13 +1,15 @@
 -- take: ARGV me ttl keep waiter since [rest] [yield]
 --
 -- Takes the lock if it is free, as SET NX PX does, or finds that it is ours already.
--- Answers: 1 token | 0 milliseconds-left holder since. waiter, if not empty, is added to the
+-- Answers: 1 token | 0 milliseconds-left holder since [closed]. waiter, if not empty, is added to the
 -- waiters to wake, ordered by since, which the answer returns for the next attempt. rest is
--- written behind me. With yield a free lock is left to the waiters, and holder is ''.
+-- written behind me. With yield a free lock is left to the waiters, and holder is ''. With closed
+-- the server grants nothing for so long: see mark.lua.
 local me, ttl, waiter = ARGV[1], ARGV[2], ARGV[4]
 local holder = redis.call('GET', lock)
+local closed = closedFor(ttl)
 local yielded = not holder and ARGV[7] == 'yield' and redis.call('EXISTS', waiters) == 1
-if yielded or holder and not mine(holder, me) then
+if yielded or holder and not mine(holder, me) or not holder and closed > 0 then
   local since = ARGV[5]
   if waiter ~= '' then
     if since == '' then since = string.format('%.0f', micros()) end
@@ -17,6 +19,7 @@ if yielded or holder and not mine(holder, me) then
     -- twice. Ten seconds are for keys without expiry.
     redis.call('PEXPIRE', waiters, longer(waiters, math.max(2 * ttl, 2 * redis.call('PTTL', lock), 10000)))
   end
+  if not holder and closed > 0 then return { 0, closed, '', since, 'closed' } end
   return { 0, redis.call('PTTL', lock), holder or '', since }
 end
 local number = token(holder, ARGV[3])

@@ -40,6 +40,7 @@ func TestBusyMessage(t *testing.T) {
 		},
 		{hasp.Queue{Name: "p", Waiters: []hasp.Entry{waiter}}, `"p" is about to pass to bo@web-1 pid 7, 1 waiting`},
 		{hasp.Queue{Name: "p"}, `"p" just became free`},
+		{hasp.Queue{Name: "p", Quarantine: 2500 * time.Millisecond}, `"p" is free, but the store may have forgotten locks, and grants none for another 2.5s`},
 		{
 			hasp.Queue{Name: "e\x1b[2J", Holders: []hasp.Entry{{Owner: hasp.Owner{Note: "x\x1b]0;title\a\ny"}}}},
 			`"e?[2J" held by (x?]0;title??y)`,

@@ -142,6 +142,9 @@ func (a *app) who(name string, f *storeFlags) error {
 		if f.json {
 			return a.printJSON(queueLine{q, c.Backend().String()})
 		}
+		if q.Quarantine > 0 {
+			a.tell(fmt.Sprintf("the store may have forgotten locks, and grants none for another %s%s", brief(q.Quarantine), at(c)))
+		}
 		if len(q.Holders)+len(q.Waiters) == 0 {
 			a.tell(fmt.Sprintf("%q is free%s", clean(name), at(c)))
 		} else if err := a.print("%s", whoTable(q, time.Now())); err != nil {

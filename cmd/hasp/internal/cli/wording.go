@@ -21,6 +21,9 @@ import (
 func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 	waiting := slices.DeleteFunc(slices.Clone(q.Waiters), me)
 	if len(q.Holders) == 0 {
+		if q.Quarantine > 0 {
+			return fmt.Sprintf("%q is free, but the store may have forgotten locks, and grants none for another %s", clean(q.Name), brief(q.Quarantine))
+		}
 		if len(waiting) == 0 {
 			return fmt.Sprintf("%q just became free", clean(q.Name))
 		}

@@ -1,0 +1,98 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
+)
+
+// If a lock is on three servers of five, and one of them restarts without its data while the other
+// two come back, a second client could take it. It is refused until the first lease is over, because
+// the three have no vote. Without the quarantine it is granted, and the first client is told only by
+// its next renewal. If the server remembers, the first one keeps the lock.
+func TestRestartedEmpty(t *testing.T) {
+	for _, c := range []struct {
+		remembers  bool
+		quarantine string
+	}{{false, "on"}, {false, "off"}, {true, "on"}, {true, "off"}} {
+		t.Run(fmt.Sprintf("remembers=%t/quarantine=%s", c.remembers, c.quarantine), func(t *testing.T) {
+			t.Parallel()
+			nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{AppendOnly: c.remembers, AppendFsync: "always"})
+			storeURL := urlOf(nodes) + "?node_timeout=500ms&quarantine=" + c.quarantine
+			const ttl = 15 * time.Second // a renewal would repair what is missing
+			first, second := client(t, storeURL, hasp.WithTTL(ttl)), client(t, storeURL)
+			each(t, nodes[3:], kill)
+			l := testkit.Lock(t, first, "a")
+			each(t, nodes[2:], restart)
+			other, err := second.Mutex("a").TryLock(t.Context())
+			busy := (*hasp.BusyError)(nil)
+			switch quarantined := errors.As(err, &busy) && busy.Quarantine > 0; {
+			case !c.remembers && c.quarantine == "off":
+				if err != nil {
+					t.Fatalf("the hazard did not come about: %v", err)
+				}
+				testkit.Lost(t, l, hasp.ReasonDenied)
+				if !other.Held() {
+					t.Error(other.Err())
+				}
+				return
+			case !errors.Is(err, hasp.ErrBusy) || !c.remembers && !quarantined:
+				t.Errorf("second client: %v", err)
+			}
+			if c.remembers {
+				time.Sleep(ttl / 2)
+				if !l.Held() {
+					t.Error(l.Err())
+				}
+				return
+			}
+			next := testkit.LockDespiteErrors(t, second, "a")
+			if l.Held() {
+				t.Error("two believe that they hold")
+			}
+			if !next.Held() {
+				t.Error(next.Err())
+			}
+		})
+	}
+}
+
+// Two servers of five forget, and then two others: the lock is held throughout, other clients are
+// refused, and other names can be locked. Three that forget grant nothing until the lease is over.
+func TestServersForget(t *testing.T) {
+	testtier.Long(t) // each step waits for a quarantine
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
+	c, other := client(t, urlOf(nodes)), client(t, urlOf(nodes))
+	l := testkit.Lock(t, c, "a")
+	testkit.Eventually(t, "the key on all servers", func() bool { return len(at(t, nodes, "a", l.ID())) == 5 })
+	for _, pair := range [][]*backends.Redis{nodes[:2], nodes[2:4]} {
+		each(t, pair, restart)
+		began := time.Now()
+		testkit.Release(t, testkit.LockDespiteErrors(t, other, "b"))
+		if took := time.Since(began); took > calm/2 {
+			t.Errorf("another name took %s", took)
+		}
+		testkit.Eventually(t, "the keys on the servers that have forgotten them", func() bool {
+			if _, err := other.Mutex("a").TryLock(t.Context()); err == nil {
+				t.Fatal("two hold")
+			}
+			return len(at(t, pair, "a", l.ID())) == 2
+		})
+		if !l.Held() {
+			t.Fatal(l.Err())
+		}
+	}
+	each(t, nodes[1:4], restart)
+	next := testkit.LockDespiteErrors(t, other, "a")
+	if l.Held() {
+		t.Error("two believe that they hold")
+	}
+	testkit.Release(t, next)
+}
