@@ -7,7 +7,7 @@ local t = redis.call('TIME')
 local K, now = KEYS[1], t[1] * 1000000 + t[2]
 local m = redis.call('HMGET', K, 'hasp1', 'one')
 local left = redis.call('PTTL', K) -- -2: there is no such key
-local closed = closedUntil(KEYS[2], now, ttl)
+local closed = closedUntil(KEYS[2], now, ARGV[5])
 
 -- putAlone writes the only entry of a name: see queue.lua.
 local function putAlone(seq)

@@ -11,4 +11,4 @@ if one and ARGV[2] == '' then
 end
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local closed = closedUntil(KEYS[2], now, 0)
+local closed = closedUntil(KEYS[2], now)

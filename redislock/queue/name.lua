@@ -2,4 +2,4 @@
 -- KEYS nothing depends on closed.
 local t = redis.call('TIME')
 local K, id, now = KEYS[1], ARGV[1], t[1] * 1000000 + t[2]
-local closed = closedUntil(KEYS[2], now, 0)
+local closed = closedUntil(KEYS[2], now)

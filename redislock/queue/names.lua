@@ -2,4 +2,4 @@
 local t = redis.call('TIME')
 local K, id, now = nil, nil, t[1] * 1000000 + t[2]
 local names = ARGV[3] == 'marked' and #KEYS - 1 or #KEYS
-local closed = closedUntil(KEYS[names + 1], now, tonumber(ARGV[1]))
+local closed = closedUntil(KEYS[names + 1], now, ARGV[1])

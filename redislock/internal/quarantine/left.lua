@@ -3,7 +3,7 @@
 -- next request has found that.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local run, longest, till = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
+local run, till, longest = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
 if not run then return 0 end
 if run ~= (RUN or string.match(marked('server'), 'run_id:(%x+)') or '0') then return tonumber(longest) end
 return math.max(0, till - now)

@@ -1,8 +1,8 @@
 local RUN = nil
 -- mark: knows whether this server may have forgotten grants.
 --
--- The key 'mark' has "RUN LONGEST UNTIL": the run id of the server process that wrote it, the longest
--- TTL that was ever used here, and the server's time before which nothing is granted. A process that
+-- The key 'mark' has "RUN UNTIL LONGEST": the run id of the server process that wrote it, the server's
+-- time before which nothing is granted (0: it is over), and the longest TTL that is used here. A process that
 -- was started again, a promoted replica and an emptied server have another run id than their mark,
 -- or no mark: they may have forgotten grants. The first script that finds this closes the server
 -- until each lease that may be forgotten is over, in the same script and before it grants anything.
@@ -32,27 +32,40 @@ local function started(now)
   return math.min(now, now - (uptime - 1) * 1000000)
 end
 
--- closedUntil is when grants begin: a moment in the past if the server is not closed. key is the
--- mark's; without one the quarantine is off. ttl is the caller's in microseconds, which no lease may
--- exceed that the mark knows of; 0 if the script has none.
-local function closedUntil(key, now, ttl)
-  if not key then return 0 end
+-- examine finds out whether the server may have forgotten grants, and writes the mark if so. It is
+-- closedUntil without the short cut.
+local function examine(key, text, now, ttl)
   local run = RUN or string.match(marked('server'), 'run_id:(%x+)') or '0'
-  local text = redis.call('GET', key)
-  local there, longest, till = string.match(text or '', '^(%x+) (%d+) (%d+)$')
-  longest, till = tonumber(longest or 0), tonumber(till or 0)
-  if there == run and longest >= ttl then return till end
-  if ttl == 0 then return now + 1000000 end -- it does not know what may be forgotten: the next renewal or request does
+  local there, till, longest = string.match(text or '', '^(%x+) (%d+) (%d+)$')
+  till, longest = tonumber(till or 0), tonumber(longest or 0)
+  local known = there == run
+  local covered = known and (not ttl or longest >= ttl)
+  if covered and (till == 0 or till > now) then return till end
+  if not ttl then return known and till or now + 1000000 end -- the next renewal or request finds out
   longest = math.max(longest, ttl)
-  local known = longest
-  if there ~= run and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
+  local kept = longest
+  if not known and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
     till = math.max(till, (text and now or started(now)) + longest)
     -- From here on the longest is found again: each holder renews, and says its TTL, before its lease
     -- is over. So a TTL that was once used by mistake does not close the server for ever.
-    known = ttl
+    kept = ttl
   end
+  if till <= now then till = 0 end
   -- A server with full memory refuses the mark, and must let holders leave all the same. The next
   -- script tries again; until one succeeds this one grants nothing.
-  local set = redis.pcall('SET', key, run .. ' ' .. string.format('%.0f', known) .. ' ' .. string.format('%.0f', till))
-  return set.err and math.max(till, now + longest) or till
+  local set = redis.pcall('SET', key, run .. ' ' .. string.format('%.0f', till) .. ' ' .. string.format('%.0f', kept))
+  return set.err and not covered and math.max(till, now + longest) or till
+end
+
+-- closedUntil is when grants begin: a moment in the past if the server is not closed. key is the
+-- mark's; without one the quarantine is off. ttl is the caller's, a text in microseconds, which no
+-- lease may exceed that the mark knows of; nil if the script has none.
+--
+-- A script pays for it each time, so the usual case is one comparison: the server is open, and the
+-- longest TTL is the caller's.
+local function closedUntil(key, now, ttl)
+  if not key then return 0 end
+  local text = redis.call('GET', key)
+  if RUN and text and (text == RUN .. ' 0 ' .. (ttl or '') or not ttl and string.find(text, RUN .. ' 0 ', 1, true)) then return 0 end
+  return examine(key, text, now, ttl and tonumber(ttl))
 end

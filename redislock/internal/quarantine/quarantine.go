@@ -65,7 +65,7 @@ func Examine(ctx context.Context, n redisconn.Node, x *redisconn.Examination, co
 	text, _ := n.Do(ctx, "GET", prefix+"mark").Value.(string)
 	var run string
 	var longest, until, seconds, micro int64
-	if _, err := fmt.Sscan(text, &run, &longest, &until); err != nil {
+	if _, err := fmt.Sscan(text, &run, &until, &longest); err != nil {
 		x.Add(driver.Info, subject, "on; no lock was ever taken here", "")
 		return
 	}

@@ -12,7 +12,7 @@ end
 local function closedFor(ttl)
   if not KEYS[4] then return 0 end
   local now = micros()
-  return math.max(0, math.ceil((closedUntil(KEYS[4], now, ttl * 1000) - now) / 1000))
+  return math.max(0, math.ceil((closedUntil(KEYS[4], now, ttl .. '000') - now) / 1000))
 end
 
 -- longer is ms, or what the key has left if that is more: clients with different settings share

@@ -4,5 +4,5 @@ local function noteTTL()
   local mark = KEYS[#ARGV]
   if not mark then return end
   local t = redis.call('TIME')
-  closedUntil(mark, t[1] * 1000000 + t[2], tonumber(ARGV[1]) * 1000)
+  closedUntil(mark, t[1] * 1000000 + t[2], ARGV[1] .. '000')
 end
