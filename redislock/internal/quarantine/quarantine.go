@@ -70,7 +70,7 @@ func Examine(ctx context.Context, n redisconn.Node, x *redisconn.Examination, co
 		return
 	}
 	if now, _ := n.Do(ctx, "TIME").Value.([]any); len(now) == 2 {
-		_, _ = fmt.Sscan(fmt.Sprint(now...), &seconds, &micro)
+		_, _ = fmt.Sscan(fmt.Sprint(now[0], " ", now[1]), &seconds, &micro)
 	}
 	left := time.Duration(until-seconds*1e6-micro) * time.Microsecond
 	lease := time.Duration(longest) * time.Microsecond
