@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,7 +65,26 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 	c.acquirer = c.chain()
 	c.open, c.closing = context.WithCancel(context.Background())
 	c.background, c.giveUp = context.WithCancel(context.Background())
+	if w, ok := b.(driver.Warner); ok && len(cfg.observe) > 0 {
+		c.inBackground(func() { c.warn(w) })
+	}
 	return c, nil
+}
+
+// warnBound is how long the store has to tell its settings.
+const warnBound = 5 * time.Second
+
+// warn tells the observers of settings that break a promise. A store that does not answer, or does not
+// tell, has no warning: that is for requests that matter.
+func (c *Client) warn(w driver.Warner) {
+	ctx, cancel := context.WithTimeout(c.open, warnBound)
+	defer cancel()
+	findings, err := w.Warnings(ctx)
+	for _, f := range findings {
+		if err == nil && f.Level == driver.Bad {
+			c.event(Event{Kind: EventWarning, Err: fmt.Errorf("%s: %s; %s", f.Subject, f.Text, f.Cure)})
+		}
+	}
 }
 
 // Backend returns the driver's backend, for its own methods (doctor, statistics).

@@ -20,6 +20,7 @@ const (
 	EventRequeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
 	EventRenewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
 	EventRenewFailed EventKind = "renew failed" // of the session; Margin, Took and Err
+	EventWarning     EventKind = "warning"      // of the client, once: Err says which of the store's settings breaks a promise
 )
 
 // Event is told to an Observer.
@@ -64,7 +65,7 @@ func (o slogObserver) Observe(e Event) {
 	switch e.Kind {
 	case EventLost:
 		level = slog.LevelError
-	case EventRenewFailed, EventFailed, EventRequeued:
+	case EventRenewFailed, EventFailed, EventRequeued, EventWarning:
 		level = slog.LevelWarn
 	}
 	ctx := e.Context

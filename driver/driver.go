@@ -320,3 +320,10 @@ const (
 type Diagnoser interface {
 	Diagnose(ctx context.Context) ([]Finding, error)
 }
+
+// Warner is a Backend that can find out at the price of a request or two whether the store's
+// settings break a promise. The core asks when a client begins, in the background, and tells the
+// client's observers.
+type Warner interface {
+	Warnings(ctx context.Context) ([]Finding, error)
+}

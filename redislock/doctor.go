@@ -21,6 +21,16 @@ func (a *oneKey) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return diagnose(ctx, a.conn, a.opts, a.foreignClients)
 }
 
+// Warnings says whether the servers may evict held locks.
+func (q *queue) Warnings(ctx context.Context) ([]driver.Finding, error) {
+	return redisconn.Eviction(ctx, q.conn)
+}
+
+// Warnings is the same for the strategies that share keys with other libraries.
+func (a *oneKey) Warnings(ctx context.Context) ([]driver.Finding, error) {
+	return redisconn.Eviction(ctx, a.conn)
+}
+
 func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
 	all := []driver.Finding{{
 		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),

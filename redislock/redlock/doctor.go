@@ -49,6 +49,17 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return all, nil
 }
 
+// Warnings says whether a server may evict held locks. Servers that do not answer are left out.
+func (b *store) Warnings(ctx context.Context) (all []driver.Finding, err error) {
+	for _, n := range b.nodes {
+		if !n.silent(readBound) {
+			found, _ := redisconn.Eviction(ctx, n.conn)
+			all = append(all, found...)
+		}
+	}
+	return all, ctx.Err()
+}
+
 // forgets is the consequence of a server without persistence.
 func (b *store) forgets() string {
 	if b.opts.NoQuarantine {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -46,6 +47,39 @@ func TestDoctor(t *testing.T) {
 	testkit.WantFinding(t, findings(t, server.URL()), "eviction", driver.Bad, "volatile-ttl")
 	do(t, server, "CONFIG", "SET", "appendonly", "no")
 	testkit.WantFinding(t, findings(t, server.URL()), "persistence", driver.Warn, "no append-only file")
+}
+
+// A client's observers are told that the server may evict held locks, and of nothing where it does not.
+func TestEvictionIsWarned(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	for _, strategy := range []string{"queue", "setnx"} {
+		for _, policy := range []string{"noeviction", "allkeys-lru"} {
+			do(t, server, "CONFIG", "SET", "maxmemory-policy", policy)
+			do(t, server, "CONFIG", "SET", "maxmemory", "100mb")
+			warned := make(chan error, 10)
+			c := client(t, server.URL()+"?strategy="+strategy, hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
+				if e.Kind == hasp.EventWarning {
+					warned <- e.Err
+				}
+			})))
+			if policy == "noeviction" {
+				must(t, c.Close()) // waits for what it does in the background
+				if len(warned) > 0 {
+					t.Errorf("%s: %v", strategy, <-warned)
+				}
+				continue
+			}
+			select {
+			case err := <-warned:
+				if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
+					t.Errorf("%s: %v", strategy, err)
+				}
+			case <-time.After(slack):
+				t.Errorf("%s: no warning", strategy)
+			}
+		}
+	}
 }
 
 func TestDoctorReplication(t *testing.T) {

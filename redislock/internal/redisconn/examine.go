@@ -85,6 +85,19 @@ func (x *Examination) Memory() {
 	}
 }
 
+// Eviction checks the masters for it alone.
+func Eviction(ctx context.Context, conn Conn) (found []driver.Finding, err error) {
+	err = conn.Each(ctx, func(n Node) error {
+		x, err := Examine(ctx, n)
+		if err == nil {
+			x.Memory()
+			found = append(found, x.Found...)
+		}
+		return err
+	})
+	return found, err
+}
+
 // Persistence checks that the server does not forget its locks when it restarts. forgets is the
 // consequence.
 func (x *Examination) Persistence(forgets string) {

@@ -163,6 +163,8 @@ func (r *reporter) Observe(e hasp.Event) {
 		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), e.Err)
 	case hasp.EventRenewed:
 		r.detail("renewed %q", r.name)
+	case hasp.EventWarning:
+		r.say("warning: %v", e.Err)
 	case hasp.EventRequeued:
 		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, e.Err)
 	}
