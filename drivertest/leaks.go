@@ -71,7 +71,8 @@ func begun() map[string]int {
 }
 
 // L6: in whichever way acquisitions end, nothing accumulates: no goroutine, no descriptor, no
-// entry.
+// entry. If there is more than before, the same is done once more: a leak grows again, and what a
+// client library begins late on a connection that it has (rueidis: two goroutines) does not.
 func testLeaks(e *env) {
 	cycles := 150
 	if s := os.Getenv(CyclesEnv); s != "" {
@@ -89,21 +90,25 @@ func testLeaks(e *env) {
 	}
 	e.empty(b, name)
 	e.settle()
-	before, starters := used(), begun()
-	for range cycles {
-		e.cycle(c, other, name)
+	var before, after usage
+	var starters map[string]int
+	for range 2 {
+		before, starters = used(), begun()
+		for range cycles {
+			e.cycle(c, other, name)
+		}
+		e.empty(b, name)
+		if e.comes(func() bool {
+			after = used()
+			return after.goroutines <= before.goroutines+slack && len(after.descriptors) <= len(before.descriptors)+slack
+		}) {
+			return
+		}
 	}
-	e.empty(b, name)
-	var after usage
-	if !e.comes(func() bool {
-		after = used()
-		return after.goroutines <= before.goroutines+slack && len(after.descriptors) <= len(before.descriptors)+slack
-	}) {
-		e.Errorf("after %d cycles %s", cycles, after.beyond(before))
-		for starter, n := range begun() {
-			if n > starters[starter] {
-				e.Errorf("%d goroutines begun by %s, before %d", n, starter, starters[starter])
-			}
+	e.Errorf("after %d cycles %s", cycles, after.beyond(before))
+	for starter, n := range begun() {
+		if n > starters[starter] {
+			e.Errorf("%d goroutines begun by %s, before %d", n, starter, starters[starter])
 		}
 	}
 }
