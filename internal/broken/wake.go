@@ -110,7 +110,7 @@ var wakeControls = []Control{
 	{
 		Name: "leaves a goroutine behind for every wait",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
-			go time.Sleep(30 * time.Minute) // longer than the suite looks
+			go time.Sleep(45 * time.Minute) // longer than the suite looks, twice
 			return t.fullTicket.Wait(ctx)
 		}),
 		Seen: []string{"Leaks/Cycles"},
