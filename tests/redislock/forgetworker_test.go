@@ -158,22 +158,24 @@ func startForgetRun(t *testing.T, storeURL string, ttl time.Duration) *forgetRun
 	r := &forgetRun{dir: t.TempDir()}
 	var all []*exec.Cmd
 	var ends []io.Closer
+	var texts []*strings.Builder
 	for range forgetProcesses {
 		p := exec.Command(os.Args[0], "-test.run=^TestForgetWorker$")
 		p.Env = append(os.Environ(), forgetDirEnv+"="+r.dir, forgetURLEnv+"="+storeURL, forgetTTLEnv+"="+ttl.String())
-		p.Stderr = os.Stderr
+		out := new(strings.Builder)
+		p.Stdout, p.Stderr = out, os.Stderr
 		stdin, err := p.StdinPipe()
 		must(t, err)
 		must(t, p.Start())
-		all, ends = append(all, p), append(ends, stdin)
+		all, ends, texts = append(all, p), append(ends, stdin), append(texts, out)
 	}
 	r.end = sync.OnceFunc(func() {
 		for _, e := range ends {
 			_ = e.Close()
 		}
-		for _, p := range all {
+		for i, p := range all {
 			if err := p.Wait(); err != nil {
-				t.Errorf("process: %v", err)
+				t.Errorf("process: %v: %s", err, texts[i])
 			}
 		}
 	})
