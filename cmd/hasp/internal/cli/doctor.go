@@ -84,6 +84,25 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	traits := client.Traits()
 	d.Promises = promises(traits)
+	err := d.tryLock(ctx, client)
+	if busy := (*hasp.BusyError)(nil); errors.As(err, &busy) && busy.Quarantine > 0 {
+		d.TTL, err = "not tried: the store grants nothing at the moment", nil
+	}
+	if err != nil {
+		return err
+	}
+	if x, ok := client.Backend().(driver.Diagnoser); ok {
+		found, err := x.Diagnose(ctx)
+		if err != nil && !errors.Is(err, driver.ErrUnsupported) {
+			return fmt.Errorf("examine %s: %w", d.Store, err)
+		}
+		d.Findings = append(d.Findings, found...)
+	}
+	return nil
+}
+
+// tryLock takes a lock and releases it.
+func (d *diagnosis) tryLock(ctx context.Context, client *hasp.Client) error {
 	began := time.Now()
 	// A name that no other client can have: a diagnosis must not block any user of the store.
 	lease, err := client.Mutex("hasp-doctor-" + strings.ToLower(rand.Text())).TryLock(ctx)
@@ -98,13 +117,6 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 		return err
 	}
 	d.Round = millis(time.Since(began))
-	if x, ok := client.Backend().(driver.Diagnoser); ok {
-		found, err := x.Diagnose(ctx)
-		if err != nil && !errors.Is(err, driver.ErrUnsupported) {
-			return fmt.Errorf("examine %s: %w", d.Store, err)
-		}
-		d.Findings = append(d.Findings, found...)
-	}
 	return nil
 }
 
