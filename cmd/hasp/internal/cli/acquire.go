@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -15,32 +16,49 @@ type acquisition struct {
 	client *hasp.Client
 	flags  *lockFlags
 	until  time.Time // when the wait is over; zero: as long as it takes
-	name   string
+	names  []string
 	note   string
 	opts   []hasp.LockOption // besides
 	report *reporter
 }
 
-// lock chooses the primitive.
-func (q *acquisition) lock(ctx context.Context) (*hasp.Lease, error) {
+// lock takes the lock, or all of several, one after the other in an order that all clients share.
+func (q *acquisition) lock(ctx context.Context) (*grip, error) {
+	take, takeAll := hasp.Locker.Lock, hasp.LockAll
+	if q.flags.noWait {
+		take, takeAll = hasp.Locker.TryLock, hasp.TryLockAll
+	}
+	var locks []hasp.Locker
+	for _, name := range q.names {
+		locks = append(locks, q.locker(name))
+	}
+	if len(locks) == 1 {
+		l, err := take(locks[0], ctx)
+		if err != nil {
+			return nil, err
+		}
+		return gripOf(l), nil
+	}
+	m, err := takeAll(ctx, locks...)
+	if err != nil {
+		return nil, err
+	}
+	return gripOfAll(m, q.names), nil
+}
+
+// locker chooses the primitive.
+func (q *acquisition) locker(name string) hasp.Locker {
 	opts := append([]hasp.LockOption{hasp.Note(q.note)}, q.opts...)
 	for _, h := range heldAbove(q.app.getenv) {
 		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
 	}
-	try := q.flags.noWait
 	switch p := q.flags.permits; {
-	case p.n > 0 && try:
-		return q.client.Semaphore(q.name, p.n, opts...).TryAcquire(ctx, p.k)
 	case p.n > 0:
-		return q.client.Semaphore(q.name, p.n, opts...).Acquire(ctx, p.k)
-	case q.flags.shared && try:
-		return q.client.RWMutex(q.name, opts...).TryRLock(ctx)
+		return q.client.Semaphore(name, p.n, opts...).Locker(p.k)
 	case q.flags.shared:
-		return q.client.RWMutex(q.name, opts...).RLock(ctx)
-	case try:
-		return q.client.Mutex(q.name, opts...).TryLock(ctx)
+		return q.client.RWMutex(name, opts...).RLocker()
 	}
-	return q.client.Mutex(q.name, opts...).Lock(ctx)
+	return q.client.Mutex(name, opts...)
 }
 
 // exclusive reports whether waiting for the name while holding it is a deadlock.
@@ -51,22 +69,24 @@ func (f *lockFlags) exclusive() bool { return f.permits.n == 0 }
 var errWaitOver = errors.New("the wait is over")
 
 // run gets the lock, or returns a failure that says why not.
-func (q *acquisition) run(ctx context.Context) (*hasp.Lease, error) {
+func (q *acquisition) run(ctx context.Context) (*grip, error) {
 	wctx, cancel := q.bounded(ctx)
 	defer cancel()
 	if q.flags.exclusive() && !q.flags.noWait {
-		if err := q.app.checkNested(wctx, q.client, q.name); err != nil {
-			return nil, fail(interruption(ctx, err))
+		for _, name := range q.names {
+			if err := q.app.checkNested(wctx, q.client, name); err != nil {
+				return nil, fail(interruption(ctx, err))
+			}
 		}
 	}
 	// Stop it before anything else is printed, so that "waiting" never follows "acquired".
 	stopWatching := q.watch(wctx)
-	l, err := q.lock(wctx)
+	g, err := q.lock(wctx)
 	stopWatching()
 	switch {
 	case err == nil:
-		q.report.held(l)
-		return l, nil
+		q.report.held(g)
+		return g, nil
 	case errors.Is(err, hasp.ErrBusy), context.Cause(wctx) == errWaitOver:
 		return nil, q.busy(ctx, err)
 	}
@@ -89,11 +109,16 @@ func (q *acquisition) bounded(ctx context.Context) (context.Context, context.Can
 func (q *acquisition) busy(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	queue, ierr := q.client.Inspect(ctx, q.name)
+	name := q.names[0]
+	var which *hasp.LockError
+	if errors.As(err, &which) {
+		name = which.Name // of several
+	}
+	queue, ierr := q.client.Inspect(ctx, name)
 	if ierr != nil && !errors.Is(err, hasp.ErrBusy) {
 		return fail(interruption(ctx, ierr))
 	}
-	text := fmt.Sprintf("%q held by another", clean(q.name))
+	text := fmt.Sprintf("%q held by another", clean(name))
 	if ierr == nil {
 		text = heldBy(queue, isMe, time.Now())
 	}
@@ -121,7 +146,7 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 		defer close(stopped)
 		shown := ""
 		for delay := watchAfter; sleep(ctx, delay); delay = watchEvery {
-			queue, err := q.client.Inspect(ctx, q.name)
+			queue, err := q.current(ctx)
 			if err != nil {
 				continue // Lock itself tells about a store that does not answer
 			}
@@ -136,6 +161,17 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 		cancel()
 		<-stopped
 	}
+}
+
+// current is the queue in which we wait: of several locks, the first of those in which we do.
+func (q *acquisition) current(ctx context.Context) (queue hasp.Queue, err error) {
+	for _, name := range q.names {
+		queue, err = q.client.Inspect(ctx, name)
+		if err != nil || slices.ContainsFunc(queue.Waiters, isMe) {
+			break
+		}
+	}
+	return queue, err
 }
 
 // waitingText describes our place. key changes when there is something new to show; the passing

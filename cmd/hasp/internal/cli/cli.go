@@ -28,6 +28,7 @@ type app struct {
 	openStatus     func(fd int) (io.WriteCloser, error)
 	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
 	settings       map[string]bool // the variables of all verbs' flags
+	args           []string        // as given
 }
 
 // Main runs the command with this process's arguments and returns its exit code.
@@ -44,6 +45,7 @@ func Main() int {
 }
 
 func (a *app) run(args []string) int {
+	a.args = args
 	a.stderr = a.outlet(a.stderr, gapInWords)
 	defer a.farewell()
 	root := a.root()
@@ -95,6 +97,9 @@ you already have.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if mine := a.misplaced(cmd); mine != nil {
+			return mine
+		}
 		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
 	root.SetHelpCommandGroupID("")
@@ -142,27 +147,6 @@ func oneName(cmd *cobra.Command, args []string) (string, error) {
 		return "", usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())
 	}
 	return args[0], checkName(args[0])
-}
-
-// nameAndCommand splits NAME -- CMD ARGS.
-func nameAndCommand(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
-	dash := cmd.ArgsLenAtDash()
-	switch {
-	case dash < 0 && len(args) > 1:
-		err = usage("put -- before the command: %s", cmd.UseLine())
-	case dash < 0 || dash == len(args):
-		err = usage("no command to run: %s", cmd.UseLine())
-	case dash == 0:
-		err = usage("no lock name before --: %s", cmd.UseLine())
-	case dash > 1:
-		err = usage("more than the lock name before --: %s", cmd.UseLine())
-	case args[1] == "":
-		err = usage("the command is empty: %s", cmd.UseLine())
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	return args[0], args[1:], checkName(args[0])
 }
 
 func checkName(name string) error {

@@ -57,7 +57,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	if err := checkText("--note", f.note); err != nil {
 		return err
 	}
-	e, err := a.prepare(cmd, args, &f.storeFlags, &f.commandFlags)
+	e, err := a.prepare(cmd, args, nil, &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}
@@ -127,12 +127,13 @@ func (c *candidate) campaign() error {
 // lead runs the command for a term. again says that this candidate continues.
 func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again bool, err error) {
 	r := c.report
-	r.held(term.Lease)
+	held := gripOf(term.Lease)
+	r.held(held)
 	r.say("leading %q%s", r.name, tokenText(term.Token()))
 	t := &task{
 		path: c.path, argv: c.argv,
-		env:   c.app.commandEnv(term.Lease, c.client, &c.flags.store, c.flags.passCredentials, true),
-		lease: term.Lease, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
+		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true),
+		lease: held, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
 	}
 	end := t.run()
 	settle(&end, term.Lease, r)

@@ -63,7 +63,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
 // cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
 // margin) can stand in the store's URL, which is passed on.
-func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
+func (a *app) commandEnv(g *grip, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
 	own := map[string]string{}
 	for name := range a.settings {
 		own[name] = "" // removed
@@ -71,16 +71,30 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store *storeURL, passCre
 	for _, name := range told {
 		own[name] = "" // those of an outer lock are removed, even where this lock has no value
 	}
-	own["HASP_NAME"], own["HASP_HOLDER"], own[storeVariable] = l.Name(), l.ID(), store.String()
-	if l.Token() != 0 {
-		own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
+	env := a.environ()
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); isNumbered(name) {
+			own[name] = ""
+		}
 	}
-	if d := l.Deadline(); !d.IsZero() {
+	if g.numbered {
+		g.number(own)
+	}
+	own[storeVariable] = store.String()
+	if l := g.only(); l != nil { // which of several would it be?
+		own["HASP_NAME"], own["HASP_HOLDER"] = l.Name(), l.ID()
+		if l.Token() != 0 {
+			own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
+		}
+	}
+	if d := g.Deadline(); !d.IsZero() {
 		own["HASP_DEADLINE"] = d.Format(time.RFC3339Nano)
 	}
 	held := heldAbove(a.getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself
-		held = append(held, holding{c.Backend().String(), l.Name(), l.ID()})
+		for _, l := range g.leases {
+			held = append(held, holding{c.Backend().String(), l.Name(), l.ID()})
+		}
 	}
 	if b, err := json.Marshal(held); err == nil && held != nil {
 		own[heldVariable] = string(b)
@@ -91,7 +105,7 @@ func (a *app) commandEnv(l *hasp.Lease, c *hasp.Client, store *storeURL, passCre
 			own[v] = ""
 		}
 	}
-	return overlay(a.environ(), own)
+	return overlay(env, own)
 }
 
 // overlay replaces variables in env; those with an empty value are removed.

@@ -129,7 +129,7 @@ func (f *holdFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
 	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal ends that")
 	fs.VarP(&f.busyCode, "busy-code", "E", "the exit code when the lock is busy")
-	fs.BoolVar(&f.skipOK, "skip-ok", false, "being busy is a success (exit code 0), as for a cron job that still runs")
+	fs.BoolVar(&f.skipOK, "skip-ok", false, "do not wait (unless --wait says so), and being busy is a success (exit code 0), as for a cron job that still runs")
 }
 
 func (f *holdFlags) check(fs *pflag.FlagSet) error {
@@ -152,8 +152,11 @@ func envName(flag string) string {
 
 // settable reports whether a flag has a variable. The variables that hasp run sets for its command
 // (told) are not settings: a HASP_HOLDER that names the lock around this hasp must not choose the
-// entry that hasp release evicts.
-func settable(f *pflag.Flag) bool { return f.Name != "help" && !slices.Contains(told, envName(f.Name)) }
+// entry that hasp release evicts. Nor is --lock: a name from the environment is not to change what the
+// words of a command line mean.
+func settable(f *pflag.Flag) bool {
+	return f.Name != "help" && f.Name != "lock" && !slices.Contains(told, envName(f.Name))
+}
 
 // rivals are the flags that a flag cannot stand beside. Those on the command line also silence
 // it in the environment: the command line wins.

@@ -73,12 +73,13 @@ func (a *app) hold(name string, f *runFlags) error {
 	if note == "" {
 		note = "hasp hold"
 	}
-	client, lease, err := a.get(ctx, name, note, f, r)
+	client, held, err := a.get(ctx, []string{name}, note, f, r)
 	if err != nil {
 		return r.done(record{}, fail(err))
 	}
 	defer client.Close()
 
+	lease := held.only()
 	line := heldLine{Event: "held", Name: name, Store: r.store, Token: lease.Token(), Holder: lease.ID()}
 	if d := lease.Deadline(); !d.IsZero() {
 		line.Deadline = &d

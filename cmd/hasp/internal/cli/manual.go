@@ -93,11 +93,24 @@ REQUESTS
   error and --status-fd say who asks and why. By default hasp does not watch for
   requests: that costs a watch on the name.
 
+SEVERAL LOCKS
+  run and try take -l NAME -l NAME -- CMD: all the locks or none, in an order
+  that all clients share, so that two such runs never wait for each other in a
+  circle. With -l there is no other NAME. --shared and --permits are for all of
+  them; the loss of one is the loss of all.
+
+WITHOUT --
+  hasp run NAME CMD ARGS works where no argument behind NAME begins with '-', and
+  without -l: any other could be meant for hasp or for CMD, and is refused (64).
+
 ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
   HASP_TOKEN     the fencing token; absent where the store has none. hasp fence
                  writes under it
   HASP_HOLDER    the id of this run's entry, as hasp who shows it
+                 These three are absent with several locks. With -l each lock
+                 has HASP_NAME_1, HASP_TOKEN_1, HASP_HOLDER_1 and so on, by its
+                 place among the -l
   HASP_DEADLINE  the end of trust in the lock at the start (RFC 3339); each
                  renewal moves it; absent where nothing expires
   HASP_STORE     the store in use, without user name and password

@@ -19,6 +19,7 @@ type record struct {
 	Token    uint64     `json:"token,omitempty"`
 	Holder   string     `json:"holder,omitempty"`   // the id of our entry
 	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
+	Locks    []oneOf    `json:"locks,omitempty"`    // of acquired, if there are several
 	Waited   float64    `json:"waited_s,omitempty"`
 	Held     float64    `json:"held_s,omitempty"`
 
@@ -31,6 +32,13 @@ type record struct {
 	ChildExit   *int    `json:"child_exit,omitempty"`
 	ChildSignal string  `json:"child_signal,omitempty"`
 	Message     string  `json:"message,omitempty"`
+}
+
+// oneOf is one of several locks. Their record has no token and no holder, and all names as one text.
+type oneOf struct {
+	Name   string `json:"name"`
+	Token  uint64 `json:"token,omitempty"`
+	Holder string `json:"holder"`
 }
 
 // reporter reports what happens with one lock: for people as text on standard error, or as records
@@ -110,14 +118,23 @@ func (r *reporter) gapRecord(lines int) string {
 	return string(line) + "\n"
 }
 
-func (r *reporter) held(l *hasp.Lease) {
+func (r *reporter) held(g *grip) {
 	r.acquired = time.Now()
-	rec := record{Event: "acquired", Token: l.Token(), Holder: l.ID(), Waited: r.acquired.Sub(r.began).Seconds()}
-	if d := l.Deadline(); !d.IsZero() {
+	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds()}
+	if d := g.Deadline(); !d.IsZero() {
 		rec.Deadline = &d
 	}
+	token := ""
+	if l := g.only(); l != nil {
+		rec.Token, rec.Holder = l.Token(), l.ID()
+		token = tokenText(l.Token())
+	} else {
+		for _, l := range g.leases {
+			rec.Locks = append(rec.Locks, oneOf{l.Name(), l.Token(), l.ID()})
+		}
+	}
 	r.write(rec)
-	r.detail("acquired %q%s after %s", r.name, tokenText(l.Token()), brief(r.acquired.Sub(r.began)))
+	r.detail("acquired %q%s after %s", r.name, token, brief(r.acquired.Sub(r.began)))
 }
 
 // done reports the end, and returns the error by which Main exits.
@@ -158,7 +175,7 @@ func (r *reporter) Observe(e hasp.Event) {
 	switch e.Kind {
 	case hasp.EventWaiting:
 		r.write(record{Event: "waiting"})
-		r.detail("waiting for %q", r.name)
+		r.detail("waiting for %q", e.Name)
 	case hasp.EventRenewFailed:
 		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), e.Err)
 	case hasp.EventRenewed:
@@ -166,6 +183,6 @@ func (r *reporter) Observe(e hasp.Event) {
 	case hasp.EventWarning:
 		r.say("warning: %v", e.Err)
 	case hasp.EventRequeued:
-		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, e.Err)
+		r.say("the place in the queue of %q is gone, queueing again: %v", e.Name, e.Err)
 	}
 }

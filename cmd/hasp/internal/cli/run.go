@@ -17,6 +17,7 @@ type runFlags struct {
 	lockFlags
 	holdFlags
 	commandFlags
+	locks []string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -27,7 +28,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long:  "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + runManual,
 		Example: "  hasp run nightly-report -- ./report.sh\n" +
 			"  hasp run --wait 30s deploy -- make deploy\n" +
-			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron",
+			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron\n" +
+			"  hasp run -l accounts -l stock -- ./move.sh",
 	}
 	f.add(c)
 	f.lockFlags.addWaiting(c.Flags())
@@ -54,11 +56,12 @@ func (f *runFlags) add(c *cobra.Command) {
 	f.lockFlags.add(c.Flags())
 	f.holdFlags.add(c.Flags())
 	f.commandFlags.add(c.Flags())
+	addLocks(c.Flags(), &f.locks)
 }
 
 // errand holds what a verb that runs a command knows before it asks for the lock.
 type errand struct {
-	name   string
+	names  []string
 	argv   []string
 	path   string
 	report *reporter
@@ -66,12 +69,12 @@ type errand struct {
 
 // prepare checks what can be checked without the store. That includes finding the command: a
 // mistyped command is refused at once, not after an hour in the queue.
-func (a *app) prepare(cmd *cobra.Command, args []string, sf *storeFlags, cf *commandFlags) (*errand, error) {
-	name, argv, err := nameAndCommand(cmd, args)
+func (a *app) prepare(cmd *cobra.Command, args, locks []string, sf *storeFlags, cf *commandFlags) (*errand, error) {
+	names, argv, err := a.namesAndCommand(cmd, args, locks)
 	if err != nil {
 		return nil, err
 	}
-	r, err := a.report(name, sf, cf)
+	r, err := a.report(title(names), sf, cf)
 	if err != nil {
 		return nil, err
 	}
@@ -82,19 +85,22 @@ func (a *app) prepare(cmd *cobra.Command, args []string, sf *storeFlags, cf *com
 	if err != nil {
 		return nil, r.done(record{}, notRunnable(argv[0], err))
 	}
-	return &errand{name, argv, path, r}, nil
+	return &errand{names, argv, path, r}, nil
 }
 
 var errNoCommands = misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
 
 func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error {
+	if f.skipOK && !f.wait.set {
+		f.noWait = true // to queue up and then run it again is not to skip it
+	}
 	if err := f.lockFlags.check(); err != nil {
 		return err
 	}
 	if err := f.holdFlags.check(cmd.Flags()); err != nil {
 		return err
 	}
-	e, err := a.prepare(cmd, args, &f.storeFlags, &f.commandFlags)
+	e, err := a.prepare(cmd, args, f.locks, &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	defer sigs.close()
 	ctx, stopWaiting := sigs.until(context.Background())
 	requests, opts := f.heed()
-	client, lease, err := a.get(ctx, e.name, noteOr(f.note, e.argv), f, r, opts...)
+	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, opts...)
 	if in := stopWaiting(); in != nil && err == nil {
 		client.Close() // releases: nothing has begun under the lock
 		err = in
@@ -116,34 +122,35 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		return r.done(record{}, failed)
 	}
 	defer client.Close()
+	held.numbered = len(f.locks) > 0
 	t := &task{
 		path: e.path, argv: e.argv,
-		env:   a.commandEnv(lease, client, &f.store, f.passCredentials, f.exclusive()),
-		lease: lease, flags: &f.commandFlags, maxHold: f.maxHold.d,
+		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive()),
+		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d,
 		signals: sigs, requests: requests, report: r,
 	}
 	end := t.run()
 	// From here on the group is gone and nothing runs under the lock.
-	lingerUntil(r.acquired.Add(f.minHold.d), lease, sigs)
-	settle(&end, lease, r)
+	lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
+	settle(&end, held, r)
 	return r.done(end.record(), end.failure())
 }
 
 // get connects and acquires. On success the caller closes the client; on failure nothing is
 // left open, and what the library may have left in the store it removes while closing.
-func (a *app) get(ctx context.Context, name, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *hasp.Lease, error) {
+func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *grip, error) {
 	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.most(), append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, name: name, note: note, opts: opts, report: r}
-	lease, err := q.run(ctx)
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: opts, report: r}
+	held, err := q.run(ctx)
 	if err != nil {
 		client.Close()
 		return nil, nil, err
 	}
-	return client, lease, nil
+	return client, held, nil
 }
 
 func noteOr(note string, argv []string) string {
@@ -155,7 +162,7 @@ func noteOr(note string, argv []string) string {
 
 // lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
 // command has ended, and its exit code stands.
-func lingerUntil(t time.Time, l *hasp.Lease, sigs *signals) {
+func lingerUntil(t time.Time, l hold, sigs *signals) {
 	ctx, stop := sigs.until(l.Context())
 	if d := time.Until(t); d > 0 {
 		sleep(ctx, d)
@@ -170,7 +177,7 @@ const releaseBound = 5 * time.Second
 // settle releases the lock. A loss that only the release finds out counts as a loss during the run:
 // it is too late for the command, but the reader of the exit code must know. A release that is only
 // unconfirmed is no failure of the command; the TTL finishes it.
-func settle(end *ending, l *hasp.Lease, r *reporter) {
+func settle(end *ending, l hold, r *reporter) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
 	err := l.Release(ctx)

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/spf13/pflag"
+)
+
+// grip is the lock of a command: one lease, or those of several locks as one.
+type grip struct {
+	hold
+	leases   []*hasp.Lease // in the order in which the user named the locks
+	numbered bool          // the user named them by -l
+}
+
+// hold has the methods that a Lease and a MultiLease share.
+type hold interface {
+	Held() bool
+	Lost() <-chan struct{}
+	Err() error
+	Deadline() time.Time
+	Context() context.Context
+	Release(ctx context.Context) error
+}
+
+func gripOf(l *hasp.Lease) *grip { return &grip{hold: l, leases: []*hasp.Lease{l}} }
+
+// gripOfAll puts the leases into the order of the names: LockAll takes them in its own.
+func gripOfAll(m *hasp.MultiLease, names []string) *grip {
+	g := &grip{hold: m}
+	for _, name := range names {
+		for _, l := range m.Leases() {
+			if l.Name() == name {
+				g.leases = append(g.leases, l)
+			}
+		}
+	}
+	return g
+}
+
+// only is the lease if there is one, and nil if there are several.
+func (g *grip) only() *hasp.Lease {
+	if len(g.leases) == 1 {
+		return g.leases[0]
+	}
+	return nil
+}
+
+// title is how messages and records call several locks.
+func title(names []string) string { return strings.Join(names, ", ") }
+
+func addLocks(fs *pflag.FlagSet, locks *[]string) {
+	fs.StringArrayVarP(locks, "lock", "l", nil, "a lock's `NAME`, in place of the NAME before --; several times for several locks, all or none")
+}
+
+// numbered are the variables that tell a command about each of the locks that -l has named, by their
+// places on the command line. A single lock also has the ones without a number.
+var numbered = []string{"HASP_NAME_", "HASP_HOLDER_", "HASP_TOKEN_"}
+
+func isNumbered(variable string) bool {
+	for _, prefix := range numbered {
+		if n, ok := strings.CutPrefix(variable, prefix); ok {
+			_, err := strconv.Atoi(n)
+			return err == nil
+		}
+	}
+	return false
+}
+
+// number adds these variables.
+func (g *grip) number(own map[string]string) {
+	for i, l := range g.leases {
+		n := strconv.Itoa(i + 1)
+		own["HASP_NAME_"+n], own["HASP_HOLDER_"+n] = l.Name(), l.ID()
+		if l.Token() != 0 {
+			own["HASP_TOKEN_"+n] = strconv.FormatUint(l.Token(), 10)
+		}
+	}
+}
