@@ -29,15 +29,16 @@ type app struct {
 	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
 	settings       map[string]bool // the variables of all verbs' flags
 	args           []string        // as given
+	keeper         *keeper         // of a background holder
 }
 
 // Main runs the command with this process's arguments and returns its exit code.
 func Main() int {
-	args := takeArgs()
+	args, k := takeKeeping(takeArgs())
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty:    group.IsTerminal(os.Stderr),
-		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
+		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open, keeper: k,
 	}
 	group.KeepIgnored()
 	surviveClosedPipes()
@@ -56,6 +57,15 @@ func (a *app) run(args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	code := a.explain(err)
+	if exporting(args) && a.keeper == nil && code != exitOK {
+		noLock(a.stdout, code)
+	}
+	return code
+}
+
+// explain says why hasp fails, and returns the exit code.
+func (a *app) explain(err error) int {
 	var f *failure
 	if !errors.As(err, &f) {
 		// hasp's functions return only failures. Any other error comes from cobra, which has

@@ -145,6 +145,9 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
+// spoken are the flags that only the command line sets.
+var spoken = []string{"help", "lock", "export", "pid", "mine", "held", "once"}
+
 // envName is the variable of a flag.
 func envName(flag string) string {
 	return "HASP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -152,10 +155,10 @@ func envName(flag string) string {
 
 // settable reports whether a flag has a variable. The variables that hasp run sets for its command
 // (told) are not settings: a HASP_HOLDER that names the lock around this hasp must not choose the
-// entry that hasp release evicts. Nor is --lock: a name from the environment is not to change what the
-// words of a command line mean.
+// entry that hasp release evicts. Nor are those that change what
+// a command line means (spoken).
 func settable(f *pflag.Flag) bool {
-	return f.Name != "help" && f.Name != "lock" && !slices.Contains(told, envName(f.Name))
+	return !slices.Contains(spoken, f.Name) && !slices.Contains(told, envName(f.Name))
 }
 
 // rivals are the flags that a flag cannot stand beside. Those on the command line also silence

@@ -28,7 +28,7 @@ type lostLine struct {
 }
 
 func (a *app) holdCommand() *cobra.Command {
-	f := &runFlags{}
+	f, x := &runFlags{}, &exportFlags{}
 	c := &cobra.Command{
 		Use:   "hold [flags] NAME",
 		Short: "hold a lock without running a command",
@@ -37,12 +37,16 @@ standard input ends or INT, TERM, HUP or QUIT comes (exit code 0). If the lock i
 lost, print a line that says so and exit with 76. For programs that talk to hasp
 through a pipe: closing it, or dying, releases the lock.
 
-Under cron or as a service standard input ends at once; give it one that does not.`,
-		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]} line; ...; exec {COPROC[1]}>&-",
+Under cron or as a service standard input ends at once; give it one that does not.
+
+` + exportManual,
+		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]} line; ...; exec {COPROC[1]}>&-\n" +
+			"  eval \"$(hasp hold --export deploy)\"; ./build; ./upload; hasp release --mine",
 	}
 	f.storeFlags.add(c.Flags(), "tell failures as JSON on standard error, too; standard output is JSON in any case")
 	f.lockFlags.add(c.Flags())
 	f.lockFlags.addWaiting(c.Flags())
+	x.add(c.Flags())
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		name, err := oneName(cmd, args)
 		if err != nil {
@@ -50,6 +54,12 @@ Under cron or as a service standard input ends at once; give it one that does no
 		}
 		if err := f.lockFlags.check(); err != nil {
 			return err
+		}
+		if err := x.check(cmd.Flags(), a.args); err != nil {
+			return err
+		}
+		if x.export {
+			return a.export(name, f, x)
 		}
 		return a.hold(name, f)
 	})

@@ -34,6 +34,7 @@ since when (when that holder asked for it, by its own clock), and how many wait.
 
 func (a *app) whoCommand() *cobra.Command {
 	var f storeFlags
+	var mine bool
 	c := &cobra.Command{
 		Use:   "who [flags] NAME",
 		Short: "show the queue of a lock",
@@ -42,7 +43,11 @@ will be served. SINCE is when they asked for it, by their own clocks; TOKEN the
 fencing token of the grant, or of the one to come.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
+	addMine(c.Flags(), &mine, "ask for the lock that hasp hold --export holds for this shell; exit code 0 while it is held, 76 otherwise")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if mine {
+			return a.mineOf(cmd, args, wordState, f.json)
+		}
 		name, err := oneName(cmd, args)
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // releaseFlags are those of the verb release.
 type releaseFlags struct {
 	storeFlags
-	force          bool
+	force, mine    bool
 	holder, reason string
 	wait           span
 }
@@ -47,7 +47,9 @@ old holder learns of it as soon as its store can report it, at the latest at its
 next renewal; until then it believes that it holds the lock. So two may be at work
 for that long, unless the resource checks tokens: stop the old holder first if you
 can. The store keeps the reason where that is possible, and hasp who shows it. A
-store that cannot take a lock away says so (exit code 78).`,
+store that cannot take a lock away says so (exit code 78).
+
+With --mine, give back what hasp hold --export holds for this shell.`,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
   hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"`,
 	}
@@ -57,7 +59,11 @@ store that cannot take a lock away says so (exit code 78).`,
 	fs.StringVar(&f.holder, "holder", "", "the `ID` of the entry to remove")
 	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
 	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
+	addMine(fs, &f.mine, "give back the lock that hasp hold --export holds for this shell; that of NAME, or all without a NAME")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if f.mine {
+			return a.mineOf(cmd, args, wordRelease, f.json)
+		}
 		name, err := oneName(cmd, args)
 		if err == nil {
 			err = f.check()

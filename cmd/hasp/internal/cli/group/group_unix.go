@@ -15,6 +15,9 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 )
 
+// Executable is the path by which another process of this program is started.
+func Executable() (string, error) { return executable() }
+
 // Supported says whether commands can be run in groups.
 const Supported = true
 

@@ -1,0 +1,24 @@
+//go:build unix && !linux
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+func bindTo(pid int) (*bond, error) {
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return nil, fmt.Errorf("there is no process %d", pid)
+	}
+	return &bond{pid: pid}, nil
+}
+
+// bindToCaller takes the parent: a shell that forks for $(...) must be named with --pid $$.
+func bindToCaller() (*bond, error) { return bindTo(os.Getppid()) }
+
+func awaitExit(*os.File) bool { return false }
+
+func signalFile(*os.File, syscall.Signal) error { return syscall.ENOSYS }

@@ -1,0 +1,42 @@
+//go:build unix
+
+package cli
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A bond tells of the end of its process, with a pidfd and where there is none.
+func TestBondEnds(t *testing.T) {
+	for _, pidfd := range []bool{true, false} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := bindTo(c.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !pidfd {
+			b = &bond{pid: b.pid}
+		}
+		ended := b.ended()
+		select {
+		case <-ended:
+			t.Errorf("pidfd %v: the process lives", pidfd)
+		default:
+		}
+		if err := b.signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		_ = c.Wait() // by the signal
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Errorf("pidfd %v: no end is told", pidfd)
+		}
+	}
+}

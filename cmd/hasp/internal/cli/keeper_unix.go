@@ -1,0 +1,281 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"golang.org/x/sys/unix"
+)
+
+// keeper is a background holder: the process that has the lock of hold --export. It ends, and gives
+// the lock back, with the process that it is bound to, at --max-hold, on a signal that asks to end,
+// or when hasp release --mine asks for it. If it is killed, the store frees the lock as after any death.
+//
+// After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its state.
+type keeper struct {
+	app    *app
+	flags  *runFlags
+	export *exportFlags
+	bond   *bond // nil: bound to a time only
+	words  <-chan string
+	answer *os.File
+	lease  *hasp.Lease
+	report *reporter
+	asked  chan *request
+}
+
+// takeKeeping recognises the arguments of a background holder, and returns those of hasp hold.
+func takeKeeping(args []string) (rest []string, k *keeper) {
+	if len(args) < 2 || args[0] != keepVerb {
+		return args, nil
+	}
+	pid, err := strconv.Atoi(args[1])
+	if err != nil {
+		return args, nil
+	}
+	k = &keeper{answer: os.NewFile(answerFD, "answer"), asked: make(chan *request)}
+	words := make(chan string)
+	go func() { // ends with the hasp that has started us
+		defer close(words)
+		for in := bufio.NewScanner(os.NewFile(wordsFD, "words")); in.Scan(); {
+			words <- in.Text()
+		}
+	}()
+	k.words = words
+	if pid != 0 {
+		k.bond = &bond{pid: pid}
+		if _, err := unix.FcntlInt(bondFD, unix.F_GETFD, 0); err == nil {
+			k.bond.file = os.NewFile(bondFD, "pidfd")
+		}
+	}
+	return args[2:], k
+}
+
+// keep acquires the lock and holds it.
+func (k *keeper) keep(name, note string) error {
+	r, err := k.app.report(name, &k.flags.storeFlags, &k.flags.commandFlags)
+	if err != nil {
+		return err
+	}
+	k.report = r
+	sigs := catchSignals()
+	defer sigs.close()
+	client, held, err := k.acquire(sigs, name, note)
+	if err != nil {
+		return r.done(record{}, fail(err))
+	}
+	defer client.Close()
+	k.lease = held.only()
+	state, err := k.hold(sigs)
+	if err != nil {
+		return r.done(record{}, fail(err))
+	}
+	return r.done(record{}, &failure{code: state.Exit, err: errors.New(state.Message), told: true})
+}
+
+// acquire waits for the lock for as long as the hasp that has started us lives.
+func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *grip, error) {
+	ctx, stop := sigs.until(context.Background())
+	ctx, cancel := context.WithCancelCause(ctx)
+	acquired := make(chan struct{})
+	orphaned := make(chan bool, 1)
+	go func() {
+		select {
+		case <-k.words: // too early for any word: the pipe has ended
+			cancel(interrupted{syscall.SIGHUP})
+			orphaned <- true
+		case <-acquired:
+			orphaned <- false
+		}
+	}()
+	client, held, err := k.app.get(ctx, []string{name}, note, k.flags, k.report)
+	close(acquired)
+	in := stop()
+	switch {
+	case <-orphaned:
+		in = &failure{code: exitSignal + int(syscall.SIGHUP), outcome: outcomeInterrupted, err: interrupted{syscall.SIGHUP}, told: true}
+	case in == nil:
+		return client, held, err
+	}
+	if err == nil {
+		client.Close() // releases: no shell has been told of the lock
+	}
+	return nil, nil, in
+}
+
+// hold tells of the lock and keeps it. It returns the state in which it ends.
+func (k *keeper) hold(sigs *signals) (kept, error) {
+	socket, err := listenPrivately()
+	if err != nil {
+		return kept{}, misconfigured("no place for the socket of the background holder: %w", err)
+	}
+	defer socket.close()
+	state := stateOf(k.lease, k.report.store)
+	state.Socket = socket.path
+	if err := json.NewEncoder(k.answer).Encode(state); err != nil || <-k.words != wordKeep {
+		return k.release(), nil
+	}
+	k.answer.Close()
+	if k.export.given { // the job may be over long before us, and its reader waits for the last writer
+		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+			_ = unix.Dup2(int(null.Fd()), 2)
+		}
+	}
+	go socket.serve(k.asked)
+	return k.loop(sigs), nil
+}
+
+func (k *keeper) loop(sigs *signals) kept {
+	var unbound <-chan struct{}
+	if k.bond != nil {
+		unbound = k.bond.ended()
+	}
+	var overdue <-chan time.Time
+	if m := k.export.maxHold.d; m > 0 {
+		overdue = time.After(time.Until(k.report.acquired.Add(m)))
+	}
+	ctx, stop := sigs.until(context.Background())
+	defer func() { _ = stop() }()
+	lost := k.lease.Lost()
+	for {
+		select {
+		case word, more := <-k.words:
+			if word == wordDrop {
+				return k.release()
+			}
+			if !more {
+				k.words = nil
+			}
+		case <-unbound:
+			k.report.detail("process %d has ended; releasing %q", k.bond.pid, k.report.name)
+			return k.release()
+		case <-overdue:
+			k.report.say("%q is held for %s, the longest allowed; releasing it", k.report.name, brief(k.export.maxHold.d))
+			return k.release()
+		case <-ctx.Done():
+			return k.release()
+		case <-lost:
+			lost = nil
+			k.tellLoss()
+		case r := <-k.asked:
+			if r.word == wordRelease {
+				state := k.release()
+				r.reply(state)
+				return state
+			}
+			r.reply(stateOf(k.lease, k.report.store))
+		}
+	}
+}
+
+// tellLoss tells people, and the process as --on-lost says. That process is a shell, perhaps in the
+// middle of a command that does not get the signal: unlike hasp run, a background holder cannot end
+// all of the work before the store may hand the lock on.
+func (k *keeper) tellLoss() {
+	p, err := &k.export.onLost, k.lease.Err()
+	sig := p.signal
+	if p.ends() {
+		sig = syscall.SIGTERM
+	}
+	if k.bond == nil || sig == 0 {
+		k.report.say("%v", err)
+		return
+	}
+	if serr := k.bond.signal(sig); serr != nil {
+		k.report.say("%v; process %d could not be sent %s: %v", err, k.bond.pid, signalName(sig), serr)
+		return
+	}
+	k.report.say("%v; process %d was sent %s", err, k.bond.pid, signalName(sig))
+}
+
+// release gives the lock back and says how that went.
+func (k *keeper) release() kept {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
+	defer cancel()
+	state := stateOf(k.lease, k.report.store)
+	err := k.lease.Release(ctx)
+	switch {
+	case err == nil:
+		state.State = "released"
+	case errors.Is(err, hasp.ErrLost):
+		state.State, state.Message, state.Exit = "lost", err.Error(), exitLost
+	default: // the TTL finishes it
+		state.State, state.Message = "released", err.Error()
+	}
+	return state
+}
+
+// request is one question to a background holder.
+type request struct {
+	conn net.Conn
+	word string
+}
+
+// reply answers. A client that has gone needs no answer.
+func (r *request) reply(k kept) {
+	_ = json.NewEncoder(r.conn).Encode(k)
+	r.conn.Close()
+}
+
+// privateSocket is in a separate directory that no other user can enter.
+type privateSocket struct {
+	net.Listener
+	dir, path string
+}
+
+// listenPrivately puts the socket below the user's runtime directory, or a temporary one. The path of
+// a socket has at most about 100 bytes, and ':' separates paths in HASP_HOLD.
+func listenPrivately() (*privateSocket, error) {
+	var errs error
+	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
+		if parent == "" || parent[0] != '/' || len(parent) > 70 || strings.Contains(parent, ":") {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "hasp-hold-")
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		s := &privateSocket{dir: dir, path: dir + "/s"}
+		if s.Listener, err = net.Listen("unix", s.path); err == nil {
+			return s, nil
+		}
+		_ = os.RemoveAll(dir)
+		errs = errors.Join(errs, err)
+	}
+	return nil, errs
+}
+
+func (s *privateSocket) close() {
+	s.Close()
+	_ = os.RemoveAll(s.dir)
+}
+
+// serve passes on what clients ask, one after the other, until the socket is closed.
+func (s *privateSocket) serve(asked chan<- *request) {
+	for {
+		conn, err := s.Accept()
+		if err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(answerBound))
+		word, err := bufio.NewReader(io.LimitReader(conn, 64)).ReadString('\n')
+		if err != nil {
+			conn.Close()
+			continue
+		}
+		asked <- &request{conn, word[:len(word)-1]}
+	}
+}

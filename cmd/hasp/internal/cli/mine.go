@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The questions to a background holder.
+const (
+	wordState   = "state"
+	wordRelease = "release"
+)
+
+func addMine(fs *pflag.FlagSet, mine *bool, text string) {
+	fs.BoolVar(mine, "mine", false, text)
+}
+
+// mineOf is a verb with --mine: it talks to the holders and not to a store.
+func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool) error {
+	given := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "mine" && f.Name != "json" && slices.ContainsFunc(a.args, func(arg string) bool { return strings.HasPrefix(arg, "--"+f.Name) }) {
+			given = f.Name
+		}
+	})
+	switch {
+	case given != "":
+		return usage("--mine and --%s exclude each other", given)
+	case len(args) > 1:
+		return usage("--mine takes at most one lock name")
+	}
+	return a.mine(word, strings.Join(args, ""), asJSON)
+}
+
+// mine asks the background holders of this shell, the latest first: those of hold --export whose
+// variables it has evaluated. All of them, or that of a name.
+func (a *app) mine(word, name string, asJSON bool) error {
+	sockets := strings.FieldsFunc(a.getenv(holdVariable), func(r rune) bool { return r == ':' })
+	if len(sockets) == 0 {
+		return usage("%s is not set: this shell holds no lock; see: hasp hold --help", holdVariable)
+	}
+	found := false
+	var worst *failure
+	for _, socket := range sockets {
+		k, err := askKeeper(socket, wordState)
+		if err == nil && name != "" && k.Name != name {
+			continue
+		}
+		found = true
+		if err == nil && word != wordState {
+			k, err = askKeeper(socket, word)
+		}
+		if f := a.tellMine(k, err, asJSON); f != nil && worst == nil {
+			worst = f
+		}
+	}
+	switch {
+	case worst != nil:
+		return worst
+	case !found:
+		return usage("this shell holds no lock %q", clean(name))
+	}
+	return nil
+}
+
+// tellMine says what a background holder has answered. One that does not answer has died, and its
+// lock with it, or has given it back before.
+func (a *app) tellMine(k kept, err error, asJSON bool) *failure {
+	if err != nil {
+		return &failure{code: exitLost, outcome: outcomeLost, err: fmt.Errorf("the holder of this shell's lock is gone: the lock was released before, its time was over, or the holder was killed: %w", err)}
+	}
+	if asJSON {
+		if err := a.printJSON(k); err != nil {
+			return fail(err)
+		}
+	}
+	switch {
+	case k.Exit != 0:
+		return &failure{code: k.Exit, outcome: outcomeLost, err: errors.New(k.Message), told: asJSON}
+	case asJSON:
+	case k.State == "held":
+		a.tell(fmt.Sprintf("%q is held by this shell%s at %s", clean(k.Name), commaToken(k.Token), clean(k.Store)))
+	case k.Message != "":
+		a.tell(k.Message)
+	}
+	return nil
+}
+
+// askKeeper sends one question and returns the answer.
+func askKeeper(socket, word string) (k kept, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerBound)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return k, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerBound)); err != nil {
+		return k, err
+	}
+	if _, err := conn.Write([]byte(word + "\n")); err != nil {
+		return k, err
+	}
+	return k, json.NewDecoder(conn).Decode(&k)
+}
