@@ -28,13 +28,18 @@ type Entry struct {
 	Token    uint64    `json:"token,omitempty"` // where Traits().Fencing: of the grant, or of the one to come
 	Owner    Owner     `json:"owner"`
 	Since    time.Time `json:"since,omitzero"` // when it asked, by its owner's clock; zero if the store does not know
-	Value    []byte    `json:"value,omitempty"`
+	Value    []byte    `json:"-"`              // in JSON as value, if it is UTF-8, and else in base64 as value_base64
 	Session  string    `json:"session,omitempty"`
 
 	// Holds are the ids of entries, of any name, that this one's owner holds while it
 	// waits: those whose leases its context was made from. They make deadlocks certain (see
 	// Deadlock).
 	Holds []string `json:"holds,omitempty"`
+
+	// Expires is when the store removes the entry if it is not renewed, by this client's clock; zero
+	// where nothing expires, and where the store does not say it with a queue (see docs/DRIVERS.md).
+	// Each renewal moves it. It is not the end of the holder's trust, which is earlier.
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // Whole reports whether the entry takes the lock for itself: a mutex or a writer.
@@ -88,6 +93,9 @@ func (c *Client) entry(e driver.Entry) Entry {
 	}
 	if c.traits.Fencing {
 		v.Token = e.Seq
+	}
+	if e.Left > 0 {
+		v.Expires = time.Now().Add(e.Left)
 	}
 	return v
 }

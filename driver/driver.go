@@ -35,7 +35,12 @@ type Request struct {
 // Entry is a place in the queue as the store has it.
 type Entry struct {
 	Request
-	Seq     uint64 // order within the name; the token where Traits.Fencing
+	Seq uint64 // order within the name; the token where Traits.Fencing
+
+	// Left is for how long the store keeps the entry if its session is not renewed, at the moment of
+	// the answer; 0 where nothing expires, and where it would cost a request more. For people.
+	Left time.Duration
+
 	Session string // entries of one session share it; "" where the store cannot tell
 }
 

@@ -45,6 +45,11 @@ func testListLimit(e *env) {
 			if err != nil || !slices.Equal(ids(got), want) {
 				e.Errorf("List with the limit %d: %v, %v; want %v", limit, ids(got), err, want)
 			}
+			for _, entry := range got {
+				if entry.Left < 0 || entry.Left > e.calm() {
+					e.Errorf("%s is left %s of a TTL of %s", entry.ID, entry.Left, e.calm())
+				}
+			}
 		}
 	}
 }

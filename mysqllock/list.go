@@ -18,7 +18,8 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		return nil, err
 	}
 	var list []driver.Entry
-	text := t.named(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value
+	text := t.named(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value,
+		TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), s.expires)
 		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
 		WHERE e.name = ? AND s.expires > UTC_TIMESTAMP(6) ORDER BY e.seq`, name)
 	if limit > 0 {
@@ -26,9 +27,9 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	}
 	err := each(ctx, t.work, text, func(r *sql.Rows) error {
 		e := driver.Entry{Request: driver.Request{Name: name}}
-		var since int64
-		err := r.Scan(&e.Seq, &e.ID, &e.Session, &e.Units, &e.Capacity, &since, &e.Owner, &e.Value)
-		e.Since = time.UnixMicro(since)
+		var since, left int64
+		err := r.Scan(&e.Seq, &e.ID, &e.Session, &e.Units, &e.Capacity, &since, &e.Owner, &e.Value, &left)
+		e.Since, e.Left = time.UnixMicro(since), time.Duration(left)*time.Microsecond
 		list = append(list, e)
 		return err
 	})

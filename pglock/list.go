@@ -15,11 +15,14 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		return nil, err // it was never used
 	}
 	var list []driver.Entry
-	err := t.pool.each(ctx, t.naming.sql("SELECT e.* FROM hasp_list($1::pg_catalog.text, $2::bigint) e"), []any{name, int64(limit)}, anyNumber,
+	err := t.pool.each(ctx, t.naming.sql(`SELECT e.*, s.expires, hasp_now() FROM hasp_list($1::pg_catalog.text, $2::bigint) e
+		JOIN hasp_sessions s ON s.id OPERATOR(pg_catalog.=) e.o_session ORDER BY e.o_seq USING OPERATOR(pg_catalog.<)`),
+		[]any{name, int64(limit)}, anyNumber,
 		func(scan func(...any) error) error {
-			var seq, since int64
+			var seq, since, expires, now int64
 			e := driver.Entry{Request: driver.Request{Name: name}}
-			err := scan(&seq, &e.ID, &e.Session, &e.Units, &e.Capacity, &e.Owner, &since, &e.Value)
+			err := scan(&seq, &e.ID, &e.Session, &e.Units, &e.Capacity, &e.Owner, &since, &e.Value, &expires, &now)
+			e.Left = time.Duration(expires-now) * time.Microsecond
 			e.Seq, e.Since = uint64(seq), time.UnixMicro(since)
 			list = append(list, e)
 			return err

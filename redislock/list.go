@@ -120,6 +120,7 @@ func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	if _, err := fmt.Sscan(parts[0]+" "+parts[1]+" "+parts[2]+" "+now, &e.Seq, &e.Units, &expiry, &moment); err != nil {
 		return e, false, err
 	}
+	e.Left = time.Duration(expiry-moment) * time.Microsecond
 	p := parseEntryDetails(parts[4])
 	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
 	return e, expiry > moment, nil

@@ -15,6 +15,7 @@ type electFlags struct {
 	commandFlags
 	value   string
 	observe bool
+	once    bool
 }
 
 func (a *app) electCommand() *cobra.Command {
@@ -27,7 +28,8 @@ the end of the queue, when CMD ends or the lead is lost. A signal that asks to e
 (INT, TERM, HUP, QUIT) goes to CMD and ends the campaigning.
 
 With --observe NAME run nothing: print the present leader, and a line at every
-change, until a signal comes.
+change, until a signal comes. With --once print the present leader and end; exit
+code 1 if there is none.
 
 ` + runManual,
 		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
@@ -38,11 +40,18 @@ change, until a signal comes.
 	f.commandFlags.add(fs)
 	fs.StringVar(&f.value, "value", "", "what the leader publishes, its address say (`TEXT`, at most 1024 bytes)")
 	fs.BoolVar(&f.observe, "observe", false, "follow the leader instead of running")
+	fs.BoolVar(&f.once, "once", false, "with --observe: say who leads now, and end")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if f.once && !f.observe {
+			return usage("--once goes with --observe")
+		}
 		if f.observe {
 			name, err := oneName(cmd, args)
 			if err != nil {
 				return err
+			}
+			if f.once {
+				return a.observeOnce(name, &f.storeFlags)
 			}
 			return a.observe(name, &f.storeFlags)
 		}

@@ -16,6 +16,7 @@ import (
 // otherwise. exitHelp documents them.
 const (
 	exitOK            = 0
+	exitNo            = 1 // of the verbs that are asked a question
 	exitUsage         = 64
 	exitUnreachable   = 69
 	exitInternal      = 70
@@ -33,6 +34,7 @@ type outcome string
 
 const (
 	outcomeOK            outcome = "ok"       // nothing had to be run, and there was no error
+	outcomeNo            outcome = "no"       // the answer to a question
 	outcomeExited        outcome = "exited"   // the command, by itself; child_exit
 	outcomeSignaled      outcome = "signaled" // the command, by a signal; child_signal
 	outcomeOverdue       outcome = "overdue"  // the command, stopped after --max-hold

@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
@@ -34,16 +37,25 @@ since when (when that holder asked for it, by its own clock), and how many wait.
 
 func (a *app) whoCommand() *cobra.Command {
 	var f storeFlags
-	var mine bool
+	var mine, held bool
 	c := &cobra.Command{
 		Use:   "who [flags] NAME",
 		Short: "show the queue of a lock",
 		Long: `Show who holds the lock NAME and who waits for it, in the order in which they
-will be served. SINCE is when they asked for it, by their own clocks; TOKEN the
-fencing token of the grant, or of the one to come.`,
+will be served. SINCE is when they asked for it, by their own clocks; EXPIRES in
+how long the store removes the entry if it is not renewed, "-" where nothing
+expires and where the store does not say it (etcd, ZooKeeper, redlock, the
+formats of other libraries); TOKEN the fencing token of the grant, or of the one to
+come; VALUE the text that a leader publishes (hasp elect --value).
+
+With --held, the exit code says whether the lock is held: 0 if it is, 1 if not.
+
+With --json, a value is text where it is UTF-8; another one is in base64, as
+value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
 	addMine(c.Flags(), &mine, "ask for the lock that hasp hold --export holds for this shell; exit code 0 while it is held, 76 otherwise")
+	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if mine {
 			return a.mineOf(cmd, args, wordState, f.json)
@@ -52,7 +64,7 @@ fencing token of the grant, or of the one to come.`,
 		if err != nil {
 			return err
 		}
-		return a.who(name, &f)
+		return a.who(name, &f, held)
 	})
 }
 
@@ -138,14 +150,18 @@ func listRow(q hasp.Queue, now time.Time) []string {
 	return []string{clean(q.Name), holder, since, age, fmt.Sprint(len(q.Waiters))}
 }
 
-func (a *app) who(name string, f *storeFlags) error {
+func (a *app) who(name string, f *storeFlags, held bool) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
 		q, err := c.Inspect(ctx, name)
 		if err != nil {
 			return err
 		}
+		var no error
+		if held && len(q.Holders) == 0 {
+			no = &failure{code: exitNo, outcome: outcomeNo, err: fmt.Errorf("%q is not held", clean(name)), told: true}
+		}
 		if f.json {
-			return a.printJSON(queueLine{q, c.Backend().String()})
+			return cmp.Or(a.printJSON(queueLine{q, c.Backend().String()}), no)
 		}
 		if q.Quarantine > 0 {
 			a.tell(fmt.Sprintf("the store may have forgotten locks, and grants none for another %s%s", brief(q.Quarantine), at(c)))
@@ -155,7 +171,7 @@ func (a *app) who(name string, f *storeFlags) error {
 		} else if err := a.print("%s", whoTable(q, time.Now())); err != nil {
 			return err
 		}
-		return a.tellEviction(ctx, c, name)
+		return cmp.Or(a.tellEviction(ctx, c, name), no)
 	})
 }
 
@@ -173,7 +189,7 @@ func (a *app) tellEviction(ctx context.Context, c *hasp.Client, name string) err
 }
 
 func whoTable(q hasp.Queue, now time.Time) *table {
-	t := newTable("POS", "STATE", "OWNER", "NOTE", "SINCE", "AGE", "TOKEN", "ID")
+	t := newTable("POS", "STATE", "OWNER", "NOTE", "SINCE", "AGE", "EXPIRES", "TOKEN", "VALUE", "ID")
 	position := 0
 	add := func(state string, entries []hasp.Entry) {
 		for _, e := range entries {
@@ -189,7 +205,7 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 				token = fmt.Sprint(e.Token)
 			}
 			since, age := asked(e, now)
-			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, token, clean(e.ID))
+			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, expires(e, now), token, valueText(e.Value), clean(e.ID))
 		}
 	}
 	add("holds", q.Holders)
@@ -205,7 +221,26 @@ func units(e hasp.Entry) string {
 	case e.Capacity == driver.Whole:
 		return " shared"
 	}
-	return fmt.Sprintf(" %d/%d", e.Units, e.Capacity)
+	return fmt.Sprintf(" %d of %d permits", e.Units, e.Capacity)
+}
+
+// expires says in how long the store removes an entry that is not renewed.
+func expires(e hasp.Entry, now time.Time) string {
+	if e.Expires.IsZero() {
+		return "-"
+	}
+	return "in " + brief(e.Expires.Sub(now))
+}
+
+// valueText shows what an entry publishes.
+func valueText(value []byte) string {
+	switch {
+	case len(value) == 0:
+		return "-"
+	case !utf8.Valid(value):
+		return "base64:" + base64.StdEncoding.EncodeToString(value)
+	}
+	return clean(string(value))
 }
 
 // table is text in columns.

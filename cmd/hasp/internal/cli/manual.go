@@ -40,6 +40,7 @@ FLAGS BY ENVIRONMENT
 const exitHelp = `EXIT CODES
   0-255  the command's own
   128+n  the command was killed by signal n, or hasp was while it waited
+  1      the answer is no: who --held, elect --observe --once
   64     usage
   69     store unreachable, or it did not answer in time
   70     internal error

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
 )
@@ -17,7 +19,8 @@ type leaderLine struct {
 	Leads  bool        `json:"leads"` // there is a leader
 	Holder string      `json:"holder,omitempty"`
 	Token  uint64      `json:"token,omitempty"`
-	Value  string      `json:"value,omitempty"`
+	Value  string      `json:"value,omitempty"`        // if it is UTF-8
+	Base64 []byte      `json:"value_base64,omitempty"` // otherwise
 	Owner  *hasp.Owner `json:"owner,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 }
@@ -51,12 +54,32 @@ func (a *app) observe(name string, f *storeFlags) error {
 	return fail(interruption(ctx, context.Canceled))
 }
 
+// observeOnce tells who leads at this moment.
+func (a *app) observeOnce(name string, f *storeFlags) error {
+	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+		leader, err := c.Election(name).Leader(ctx)
+		var no error
+		if errors.Is(err, hasp.ErrNoLeader) {
+			no, err = &failure{code: exitNo, outcome: outcomeNo, err: err, told: true}, nil
+		}
+		if err != nil {
+			return err
+		}
+		return cmp.Or(a.printLeader(c, name, leader, f.json), no)
+	})
+}
+
 func (a *app) printLeader(c *hasp.Client, name string, l hasp.Leader, asJSON bool) error {
 	if asJSON {
 		line := leaderLine{Time: time.Now(), Name: name, Store: c.Backend().String()}
 		if l.ID != "" {
-			line.Leads, line.Holder, line.Token, line.Value = true, l.ID, l.Token, string(l.Value)
+			line.Leads, line.Holder, line.Token = true, l.ID, l.Token
 			line.Owner, line.Since = &l.Owner, l.Since
+			if utf8.Valid(l.Value) {
+				line.Value = string(l.Value)
+			} else {
+				line.Base64 = l.Value
+			}
 		}
 		return a.printJSON(line)
 	}
