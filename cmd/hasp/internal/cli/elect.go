@@ -143,9 +143,11 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 		path: c.path, argv: c.argv,
 		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true),
 		lease: held, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
+		explain: func(lost error) error { return explainLoss(c.client, held, lost) },
 	}
 	end := t.run()
 	settle(&end, term.Lease, r)
+	end.reason(t)
 	// A command that cannot even be started will fail the next time, too; but a lead that was lost
 	// before the command began is an ordinary loss.
 	if end.ended || end.notStarted != nil && !errors.Is(end.notStarted, hasp.ErrLost) {

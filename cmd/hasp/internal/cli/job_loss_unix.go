@@ -60,10 +60,16 @@ func (j *job) lost() {
 	switch {
 	case p.ends(): // the failure says it
 	case p.signal != 0:
-		j.report.say("%v; the command was sent %s", j.end.lost, signalName(p.signal))
+		j.sayLoss("the command was sent " + signalName(p.signal))
 	default:
-		j.report.say("%v; the command runs on", j.end.lost)
+		j.sayLoss("the command runs on")
 	}
+}
+
+// sayLoss does not keep the loop waiting for the store.
+func (j *job) sayLoss(so string) {
+	lost := j.end.lost
+	go func() { j.report.say("%v; %s", j.explain(lost), so) }()
 }
 
 // terminate asks the group to end and gives it --kill-after for that. It also sends CONT, since a

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type keeper struct {
 	words  <-chan string
 	answer *os.File
 	lease  *hasp.Lease
+	why    func() error // why the lock was lost
 	report *reporter
 	asked  chan *request
 }
@@ -78,6 +80,7 @@ func (k *keeper) keep(name, note string) error {
 	}
 	defer client.Close()
 	k.lease = held.only()
+	k.why = sync.OnceValue(func() error { return explainLoss(client, held, k.lease.Err()) })
 	state, err := k.hold(sigs)
 	if err != nil {
 		return r.done(record{}, fail(err))
@@ -175,7 +178,7 @@ func (k *keeper) loop(sigs *signals) kept {
 				r.reply(state)
 				return state
 			}
-			r.reply(stateOf(k.lease, k.report.store))
+			r.reply(k.state())
 		}
 	}
 }
@@ -184,33 +187,45 @@ func (k *keeper) loop(sigs *signals) kept {
 // middle of a command that does not get the signal: unlike hasp run, a background holder cannot end
 // all of the work before the store may hand the lock on.
 func (k *keeper) tellLoss() {
-	p, err := &k.export.onLost, k.lease.Err()
+	p := &k.export.onLost
 	sig := p.signal
 	if p.ends() {
 		sig = syscall.SIGTERM
 	}
 	if k.bond == nil || sig == 0 {
-		k.report.say("%v", err)
+		k.report.say("%v", k.why())
 		return
 	}
-	if serr := k.bond.signal(sig); serr != nil {
-		k.report.say("%v; process %d could not be sent %s: %v", err, k.bond.pid, signalName(sig), serr)
+	if err := k.bond.signal(sig); err != nil { // before the store is asked
+		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.bond.pid, signalName(sig), err)
 		return
 	}
-	k.report.say("%v; process %d was sent %s", err, k.bond.pid, signalName(sig))
+	k.report.say("%v; process %d was sent %s", k.why(), k.bond.pid, signalName(sig))
+}
+
+// state describes the lock. Of a lost one the message says why; tellLoss has asked for that.
+func (k *keeper) state() kept {
+	s := stateOf(k.lease, k.report.store)
+	if s.State == "lost" {
+		s.Message = k.why().Error()
+	}
+	return s
 }
 
 // release gives the lock back and says how that went.
 func (k *keeper) release() kept {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
-	state := stateOf(k.lease, k.report.store)
+	state := k.state()
 	err := k.lease.Release(ctx)
 	switch {
 	case err == nil:
 		state.State = "released"
 	case errors.Is(err, hasp.ErrLost):
-		state.State, state.Message, state.Exit = "lost", err.Error(), exitLost
+		state.State, state.Exit = "lost", exitLost
+		if state.Message == "" {
+			state.Message = err.Error() // only the release has found out
+		}
 	default: // the TTL finishes it
 		state.State, state.Message = "released", err.Error()
 	}

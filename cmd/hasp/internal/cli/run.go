@@ -128,11 +128,13 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive()),
 		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d,
 		signals: sigs, requests: requests, report: r,
+		explain: func(lost error) error { return explainLoss(client, held, lost) },
 	}
 	end := t.run()
 	// From here on the group is gone and nothing runs under the lock.
 	lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
 	settle(&end, held, r)
+	end.reason(t)
 	return r.done(end.record(), end.failure())
 }
 

@@ -16,7 +16,8 @@ type task struct {
 	flags     *commandFlags
 	maxHold   time.Duration // 0: no limit
 	signals   *signals
-	requests  <-chan hasp.Owner // see heed
+	explain   func(lost error) error // see explainLoss
+	requests  <-chan hasp.Owner      // see heed
 	report    *reporter
 }
 
@@ -43,6 +44,13 @@ func (e *ending) record() record {
 		rec.Outcome, rec.ChildExit = outcomeExited, &e.status.Code
 	}
 	return rec
+}
+
+// reason adds to a loss who caused it, now that nothing runs under the lock.
+func (e *ending) reason(t *task) {
+	if e.lost != nil && !e.ignoreLoss {
+		e.lost = t.explain(e.lost)
+	}
 }
 
 // failure is the exit code and its reason; nil for success.
