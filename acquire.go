@@ -85,7 +85,7 @@ func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
 
 func (c *Client) inLocalQueue(ctx context.Context, r *Request) (l *Lease, err error) {
 	if err := c.localQueues.enter(ctx, r); err != nil {
-		return nil, contextError(ctx)
+		return nil, c.overdue(ctx, r, contextError(ctx))
 	}
 	defer func() { c.localQueues.leave(r, l != nil) }()
 	return c.inQueue(ctx, r)
@@ -115,6 +115,8 @@ func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
 		switch {
 		case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, ErrDeadlock), final(err):
 			return nil, err
+		case ctx.Err() != nil && queued:
+			return nil, c.overdue(ctx, r, unconfirmed(ctx, err))
 		case ctx.Err() != nil:
 			return nil, unconfirmed(ctx, err)
 		case unreachable(err) && !queued:

@@ -25,6 +25,7 @@ type Client struct {
 	prefix      string // of every entry id; random, so that ids are unique for ever
 	nextID      atomic.Uint64
 	localQueues localQueues
+	looks       atomic.Int32 // see overdue
 	handOvers   localHandOvers
 
 	acquirer Acquirer // enter, behind the middleware
