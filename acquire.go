@@ -50,7 +50,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
 	c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
 	if r.revoked != nil {
-		go c.listen(l, r.revoked) // ends with the lease
+		go c.listen(l, r) // ends with the lease
 	}
 }
 

@@ -24,9 +24,9 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 	if !c.traits.FIFO && (h.cfg.asks != "" || h.cfg.revoked != nil || h.cfg.deadlock > 0) {
 		h.err = errors.Join(h.err, errHidden)
 	}
-	if h.cfg.note != nil || h.cfg.asks != "" {
+	if h.cfg.note != nil || h.cfg.asks != "" || h.cfg.revoked != nil {
 		o := c.cfg.owner
-		o.Asks = h.cfg.asks
+		o.Asks, o.Listens = h.cfg.asks, h.cfg.revoked != nil
 		if h.cfg.note != nil {
 			o.Note = *h.cfg.note
 		}

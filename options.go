@@ -148,12 +148,13 @@ type lockConfig struct {
 
 // requestOptions are the options that concern each acquisition, and travel with its Request.
 type requestOptions struct {
-	reentrant     bool
-	limits        limits
-	handOverLimit handOverLimit // see LocalHandOver
-	holds         []string      // see Holding
-	revoked       func(Owner)   // see Revocable
-	deadlock      time.Duration // see FailOnDeadlock
+	reentrant        bool
+	limits           limits
+	handOverLimit    handOverLimit // see LocalHandOver
+	holds            []string      // see Holding
+	revoked          func(Owner)   // see Revocable
+	revokedUnwatched bool          // see RevocableAtRenewal
+	deadlock         time.Duration // see FailOnDeadlock
 }
 
 // Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]

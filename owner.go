@@ -19,6 +19,9 @@ type Owner struct {
 	Note    string `json:"note,omitempty"` // see Note
 	Asks    string `json:"asks,omitempty"` // see AskHolder
 
+	// Listens: it is told of requests (see Revocable).
+	Listens bool `json:"listens,omitempty"`
+
 	// Raw is the text that another lock library wrote in the owner's place, if any.
 	Raw string `json:"raw,omitempty"`
 }

@@ -2,7 +2,7 @@ package hasp
 
 // AskHolder makes a request that asks the holder of the lock to give it up soon, and says
 // why (at most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked
-// ([Revocable]) is not told, and no holder is made to comply. Others see the reason in
+// ([Revocable]; its Owner.Listens says so) is not told, and no holder is made to comply. Others see the reason in
 // [Client.Inspect]. A store that does not show who waits refuses it with ErrUnsupported, and
 // Revocable as well.
 func AskHolder(why string) LockOption {
@@ -19,18 +19,36 @@ func Revocable(f func(by Owner)) LockOption {
 	return func(c *lockConfig) { c.revoked = f }
 }
 
+// RevocableAtRenewal is [Revocable] without a watch: it looks at the name's queue when a renewal is due,
+// each third of the TTL, also where the store needs no renewals. A request is told that much later,
+// and a lock that is held for less is not looked at.
+func RevocableAtRenewal(f func(by Owner)) LockOption {
+	return func(c *lockConfig) { c.revoked, c.revokedUnwatched = f, true }
+}
+
 // listen tells f who asks for the lock, for as long as the lease is held.
-func (c *Client) listen(l *Lease, f func(Owner)) {
+func (c *Client) listen(l *Lease, r *Request) {
 	told := map[string]bool{} // by id
-	for q, err := range c.Follow(l.Context(), l.Name()) {
-		if err != nil {
-			continue // it goes on when the store is back
-		}
+	tell := func(q Queue) {
 		for _, w := range q.Waiters {
 			if w.Owner.Asks != "" && !told[w.ID] && l.Held() {
 				told[w.ID] = true
-				f(w.Owner)
+				r.revoked(w.Owner)
 			}
+		}
+	}
+	ctx := l.Context()
+	if r.revokedUnwatched {
+		for sleep(ctx, c.cfg.ttl/3) {
+			if q, err := c.inspect(ctx, l.Name(), 0); err == nil { // else it looks again
+				tell(q)
+			}
+		}
+		return
+	}
+	for q, err := range c.Follow(ctx, l.Name()) {
+		if err == nil { // else it goes on when the store is back
+			tell(q)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestHoldOverSteps(t *testing.T) {
 			}
 			out, err = sh(`eval "$(hasp hold --export steps)"; trap 'hasp release --mine; echo lost $?; exit 3' TERM
 				hasp release --force steps --holder $HASP_HOLDER --reason 'out of my way'; while :; do sleep 0.1; done`)
-			if err == nil || !strings.Contains(out, "\nlost 76") || !strings.Contains(out, "was sent TERM") {
+			if err == nil || !strings.Contains(out, "\nlost 76") || !strings.Contains(out, "was sent TERM") || !strings.Contains(out, "took it away: out of my way") {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

@@ -8,9 +8,12 @@ import "github.com/hasplock/hasp"
 // end of --max-hold: the outcome depends on how the command reacts to TERM.
 func (j *job) requested(by hasp.Owner) {
 	p, does := &j.flags.onAsk, "stopping the command"
-	if p.ends() {
+	switch {
+	case p.ends():
 		j.terminate()
-	} else {
+	case p.says():
+		does = "the command runs on"
+	default:
 		j.send(p.signal)
 		does = "the command was sent " + signalName(p.signal)
 	}

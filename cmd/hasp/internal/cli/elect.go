@@ -112,7 +112,8 @@ func (c *candidate) campaign() error {
 	for terms := 0; ; terms++ {
 		r.began, r.acquired = time.Now(), time.Time{}
 		// A new channel for each term: a request for the last term must not end the next.
-		requests, opts := c.flags.heed()
+		requests := asks()
+		opts := c.flags.heed(c.client, requests)
 		election := c.client.Election(r.name, append(opts, hasp.Note(noteOr(c.flags.note, c.argv)))...)
 		term, err := c.win(election)
 		if err == nil {

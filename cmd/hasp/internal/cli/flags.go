@@ -106,7 +106,7 @@ type commandFlags struct {
 func (f *commandFlags) add(fs *pflag.FlagSet) {
 	f.killAfter = span{d: 10 * time.Second}
 	f.onLost = reaction{most: "kill", text: "kill"}
-	f.onAsk = reaction{most: "stop", text: "ignore"}
+	f.onAsk = reaction{most: "stop", words: wordSay, text: wordSay}
 	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
 	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
 	fs.Var(&f.onAsk, "on-ask", "what the command gets when another client asks for the lock (hasp release NAME)")

@@ -68,6 +68,7 @@ Under cron or as a service standard input ends at once; give it one that does no
 // hold releases in every case in which it returns, and if it is killed, the store does: the lock
 // cannot outlive the process at the other end of the caller's pipe.
 func (a *app) hold(name string, f *runFlags) error {
+	f.onAsk = reaction{text: "ignore"}
 	f.statusFD = -1 // the records are for a command's outcome; hold's own lines say all
 	r, err := a.report(name, &f.storeFlags, &f.commandFlags)
 	if err != nil {
@@ -83,7 +84,7 @@ func (a *app) hold(name string, f *runFlags) error {
 	if note == "" {
 		note = "hasp hold"
 	}
-	client, held, err := a.get(ctx, []string{name}, note, f, r)
+	client, held, err := a.get(ctx, []string{name}, note, f, r, nil)
 	if err != nil {
 		return r.done(record{}, fail(err))
 	}

@@ -157,7 +157,7 @@ func (a *app) export(name string, f *runFlags, x *exportFlags) error {
 	if a.keeper == nil {
 		return a.holdExported(x)
 	}
-	f.statusFD = -1
+	f.statusFD, f.onAsk = -1, reaction{words: wordSay, text: wordSay}
 	note := f.note
 	if note == "" {
 		note = "hasp hold"

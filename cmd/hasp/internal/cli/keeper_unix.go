@@ -26,16 +26,17 @@ import (
 //
 // After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its state.
 type keeper struct {
-	app    *app
-	flags  *runFlags
-	export *exportFlags
-	bond   *bond // nil: bound to a time only
-	words  <-chan string
-	answer *os.File
-	lease  *hasp.Lease
-	why    func() error // why the lock was lost
-	report *reporter
-	asked  chan *request
+	app      *app
+	flags    *runFlags
+	export   *exportFlags
+	bond     *bond // nil: bound to a time only
+	words    <-chan string
+	answer   *os.File
+	lease    *hasp.Lease
+	why      func() error // why the lock was lost
+	report   *reporter
+	asked    chan *request
+	requests chan hasp.Owner // for the lock
 }
 
 // takeKeeping recognises the arguments of a background holder, and returns those of hasp hold.
@@ -47,7 +48,7 @@ func takeKeeping(args []string) (rest []string, k *keeper) {
 	if err != nil {
 		return args, nil
 	}
-	k = &keeper{answer: os.NewFile(answerFD, "answer"), asked: make(chan *request)}
+	k = &keeper{answer: os.NewFile(answerFD, "answer"), asked: make(chan *request), requests: asks()}
 	words := make(chan string)
 	go func() { // ends with the hasp that has started us
 		defer close(words)
@@ -103,7 +104,7 @@ func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *grip,
 			orphaned <- false
 		}
 	}()
-	client, held, err := k.app.get(ctx, []string{name}, note, k.flags, k.report)
+	client, held, err := k.app.get(ctx, []string{name}, note, k.flags, k.report, k.requests)
 	close(acquired)
 	in := stop()
 	switch {
@@ -172,6 +173,8 @@ func (k *keeper) loop(sigs *signals) kept {
 		case <-lost:
 			lost = nil
 			k.tellLoss()
+		case by := <-k.requests:
+			k.report.say("%s asks for %q: %s", ownerText(by), k.report.name, clean(by.Asks))
 		case r := <-k.asked:
 			if r.word == wordRelease {
 				state := k.release()

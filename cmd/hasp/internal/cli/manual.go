@@ -88,11 +88,12 @@ LOSS
   the loss, and the rest is up to the command; with ignore it sends none.
 
 REQUESTS
-  A user may ask for the lock and say why (hasp release NAME --reason WHY). With
-  --on-ask stop the group gets TERM then, and KILL --kill-after later; with
-  signal:NAME it gets that signal, and the rest is up to the command. Standard
-  error and --status-fd say who asks and why. By default hasp does not watch for
-  requests: that costs a watch on the name.
+  A user may ask for the lock and say why (hasp release NAME --reason WHY).
+  Standard error and --status-fd say who asks and why; hasp looks for requests when
+  a renewal is due, each third of the TTL. With --on-ask stop the group gets TERM
+  then, and KILL --kill-after later; with signal:NAME it gets that signal, and the
+  rest is up to the command. Both have the store tell at once, which costs a watch
+  on the name. With ignore hasp does not look.
 
 SEVERAL LOCKS
   run and try take -l NAME -l NAME -- CMD: all the locks or none, in an order

@@ -38,8 +38,9 @@ func (a *app) releaseCommand() *cobra.Command {
 		Short: "ask a holder to give a lock up, or take it away",
 		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
 that use the library get the request and the reason if they asked for that
-(Revocable), and so do hasp run and hasp elect with --on-ask; no holder is forced
-to comply. The request waits in the queue like a waiter, and keeps its place.
+(Revocable); hasp run and hasp elect say it on standard error, and do with the
+command what --on-ask says; no holder is forced to comply. A line says whether the
+holder listens. The request waits in the queue like a waiter, and keeps its place.
 
 With --force, remove the holder or waiter with the id --holder, as shown by
 hasp who. The next in the queue gets the lock, with a higher fencing token. The
@@ -144,6 +145,9 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
 	a.tell("asking: " + heldBy(q, isMe, time.Now()))
+	if len(q.Holders) > 0 {
+		a.tell(listening(q))
+	}
 	lease, err := drain(wctx, client, q, f.reason)
 	switch {
 	case err != nil && context.Cause(wctx) == errWaitOver:
@@ -155,6 +159,20 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 		return fail(interruption(ctx, err))
 	}
 	return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
+}
+
+// listening says whether the holders are told of a request, and what remains if they do not comply.
+func listening(q hasp.Queue) string {
+	deaf := slices.DeleteFunc(slices.Clone(q.Holders), func(h hasp.Entry) bool { return h.Owner.Listens })
+	h := q.Holders[0]
+	force := fmt.Sprintf("; to take the lock away: hasp release --force --holder %s --reason WHY %s", clean(h.ID), clean(q.Name))
+	switch {
+	case len(deaf) == 0:
+		return "the holder listens to requests, and decides" + force
+	case len(deaf) < len(q.Holders):
+		return fmt.Sprintf("%d of %d holders listen to requests", len(q.Holders)-len(deaf), len(q.Holders)) + force
+	}
+	return "the holder does not listen to requests, so this waits until it is done" + force
 }
 
 // drain waits for the whole of a lock of any kind.

@@ -108,8 +108,8 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stopWaiting := sigs.until(context.Background())
-	requests, opts := f.heed()
-	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, opts...)
+	requests := asks()
+	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, requests)
 	if in := stopWaiting(); in != nil && err == nil {
 		client.Close() // releases: nothing has begun under the lock
 		err = in
@@ -140,13 +140,13 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 
 // get connects and acquires. On success the caller closes the client; on failure nothing is
 // left open, and what the library may have left in the store it removes while closing.
-func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, opts ...hasp.LockOption) (*hasp.Client, *grip, error) {
+func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *grip, error) {
 	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.most(), append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: opts, report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: f.heed(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {
 		client.Close()
