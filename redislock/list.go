@@ -122,6 +122,7 @@ func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	}
 	p := parseEntryDetails(parts[4])
 	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
+	e.Waits = strings.HasPrefix(parts[3], "w")
 	return e, expiry > moment, nil
 }
 
