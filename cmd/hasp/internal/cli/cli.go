@@ -103,6 +103,7 @@ you already have.
 		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
 		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
 	)
+	root.AddCommand(a.optionalVerbs()...)
 	return root
 }
 
