@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
+
+// release is the version of a release, which the linker sets: Go knows it only of a command that was
+// installed by go install.
+var release string
 
 // version is the output of `hasp version --json`.
 type version struct {
@@ -51,7 +56,7 @@ func thisVersion() version {
 	if !ok {
 		return v
 	}
-	v.Version = info.Main.Version
+	v.Version = cmp.Or(release, info.Main.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
