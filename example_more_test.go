@@ -34,6 +34,25 @@ func ExampleLockAll() {
 	// true true <nil>
 }
 
+// The same as one call: if one of the locks is lost, the context of the function ends.
+func ExampleDoAll() {
+	c := open()
+	defer c.Close()
+	accounts := []hasp.Locker{c.Mutex("account/7"), c.Mutex("account/3")}
+	err := hasp.DoAll(context.Background(), accounts, func(ctx context.Context) error {
+		leases, _ := hasp.MultiLeaseFrom(ctx)
+		for _, l := range leases.Leases() {
+			fmt.Println(l.Name(), leases.Token(l.Name()) > 0)
+		}
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// account/3 true
+	// account/7 true
+	// <nil>
+}
+
 // A function that locks what its caller may hold already.
 func ExampleReentrant() {
 	c := open()

@@ -48,6 +48,46 @@ func ExampleClient_Do() {
 	// <nil>
 }
 
+// Under Do the lease comes with the context: for the token that the resource checks.
+func ExampleLeaseFrom() {
+	c := open()
+	defer c.Close()
+	save := func(ctx context.Context, text string) error {
+		lease, _ := hasp.LeaseFrom(ctx) // the innermost lock that ctx holds
+		fmt.Printf("%s under %s, token %d\n", text, lease.Name(), lease.Token())
+		return ctx.Err()
+	}
+	err := c.Do(context.Background(), "orders/42", func(ctx context.Context) error {
+		return save(ctx, "paid")
+	})
+	fmt.Println(err)
+	// Output:
+	// paid under orders/42, token 1
+	// <nil>
+}
+
+// A server holds a lock for as long as it runs. Each request works under it, and ends by itself too.
+func ExampleLease_Bind() {
+	c := open()
+	lease, err := c.Mutex("primary").Lock(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	gone := errors.New("the browser is closed")
+	request, cancel := context.WithCancelCause(context.Background())
+	first, second := lease.Bind(request), lease.Bind(context.Background())
+	cancel(gone)
+	<-first.Done()
+	fmt.Println(context.Cause(first), "- held:", lease.Held(), second.Err())
+	c.Close() // takes the lock away
+	<-second.Done()
+	fmt.Println(errors.Is(context.Cause(second), hasp.ErrLost))
+	// Output:
+	// the browser is closed - held: true <nil>
+	// true
+}
+
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
 	store := memlock.New()
