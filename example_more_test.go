@@ -126,7 +126,7 @@ func ExampleFailOnDeadlock() {
 	}
 	done := make(chan error)
 	want := func(i int, name string) {
-		defer held[i].Release(ctx)
+		defer held[i].Unlock()
 		lease, err := clients[i].Mutex(name, hasp.FailOnDeadlock(50*time.Millisecond)).Lock(held[i].Context())
 		if err == nil {
 			err = lease.Release(ctx)

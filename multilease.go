@@ -129,10 +129,15 @@ func (m *MultiLease) Release(ctx context.Context) error {
 	if m == nil {
 		return (*Lease)(nil).Release(ctx)
 	}
+	return m.together(func(l *Lease) error { return l.Release(ctx) })
+}
+
+// together does something to each lease at the same time.
+func (m *MultiLease) together(release func(*Lease) error) error {
 	errs := make([]error, len(m.leases))
 	var all sync.WaitGroup
 	for i, l := range m.leases {
-		all.Go(func() { errs[i] = l.Release(ctx) })
+		all.Go(func() { errs[i] = release(l) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

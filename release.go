@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Release gives the lock back. nil says that the lease was valid to the end and that the
+// Release gives the lock back, for those who look at the result; [Lease.Unlock] is for defer. nil says that the lease was valid to the end and that the
 // store has confirmed that it is gone. Otherwise the error wraps
 //   - ErrLost: the lease was lost before; what is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
