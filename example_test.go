@@ -178,6 +178,46 @@ func ExampleElection() {
 	// now: "" <nil>
 }
 
+// The pattern of every leader, with a follower beside it. Run campaigns, leads and campaigns again until its
+// context ends, by SIGTERM say; the follower is told of each leader.
+func ExampleElection_Run() {
+	store := memlock.New()
+	candidate, _ := hasp.New(store.Backend())
+	follower, _ := hasp.New(store.Backend())
+	defer candidate.Close()
+	defer follower.Close()
+	ctx, stop := context.WithCancel(context.Background())
+
+	done := make(chan error)
+	go func() {
+		done <- candidate.Election("scheduler").Run(ctx, []byte("10.0.0.1:8080"), func(ctx context.Context, term *hasp.Term) error {
+			// Lead here: start what only the leader does, with ctx, and hand term.Token() to what is written.
+			<-ctx.Done() // told to stop, or the lead is lost
+			return nil   // when all that was started has ended
+		})
+	}()
+	for leader, err := range follower.Election("scheduler").Observe(context.Background()) {
+		switch {
+		case err != nil:
+			fmt.Println(err) // Observe goes on when the store is back
+			continue
+		case leader.ID == "" && ctx.Err() == nil:
+			continue // no leader yet
+		case leader.ID != "":
+			fmt.Printf("%s leads\n", leader.Value)
+			stop()
+			continue
+		}
+		fmt.Println("no leader")
+		break
+	}
+	fmt.Println(errors.Is(<-done, context.Canceled))
+	// Output:
+	// 10.0.0.1:8080 leads
+	// no leader
+	// true
+}
+
 // What a token is for: the first holder is taken for dead, the second gets the lock, and
 // the first writes all the same. Only the resource can refuse that write.
 func ExampleLease_Token() {

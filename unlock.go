@@ -3,7 +3,6 @@ package hasp
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 )
 
@@ -42,10 +41,9 @@ func (l *Lease) unlock() error {
 	if errors.Is(err, ErrNotHeld) {
 		return nil
 	}
-	if c := e.session.client; err != nil && len(c.cfg.observe) == 0 {
-		SlogObserver(slog.Default()).Observe(Event{
-			Kind: EventReleased, Context: ctx, Backend: c.backend.String(), Name: e.name, Token: e.token,
-			Hold: time.Since(l.since.at), Err: err,
+	if err != nil {
+		e.session.client.logUnheard(Event{
+			Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
 		})
 	}
 	return err
