@@ -187,6 +187,7 @@ func ExampleElection_Run() {
 	defer candidate.Close()
 	defer follower.Close()
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 
 	done := make(chan error)
 	go func() {

@@ -23,8 +23,7 @@ type MultiLease struct {
 // giveBack releases what an attempt had, without keeping its caller waiting.
 func (m *MultiLease) giveBack() {
 	for _, l := range m.leases {
-		c := l.entry.session.client
-		c.inBackground(func() { _ = l.Release(c.background) })
+		l.entry.session.client.releaseUnwanted(l)
 	}
 }
 

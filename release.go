@@ -65,6 +65,16 @@ func (l *Lease) release(caller context.Context) error {
 	return err
 }
 
+// releaseUnwanted gives back what a call has got, and its caller will not see.
+func (c *Client) releaseUnwanted(l *Lease) {
+	c.inBackground(func() {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(l.parent))
+		defer cancel()
+		defer context.AfterFunc(c.background, cancel)()
+		_ = l.Release(ctx) // else the session goes on trying
+	})
+}
+
 func (l *Lease) told(ctx context.Context, err error) {
 	e := l.entry
 	e.session.client.event(Event{
@@ -120,7 +130,7 @@ func (e *entry) leave(ctx context.Context) error {
 	var b backoff
 	for asked := false; ; asked = true {
 		if ctx.Err() != nil {
-			s.client.cleanTicket(s, e.ticket)
+			s.client.cleanTicket(ctx, s, e.ticket)
 			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
 		}
 		switch err := e.ticket.Leave(ctx); {
