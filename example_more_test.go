@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -195,7 +196,7 @@ func ExampleWithMiddleware() {
 // is smaller than the new leader's, and the resource refuses it.
 func ExampleElection_pausedLeader() {
 	ctx := context.Background()
-	store := memlock.New()
+	store := hasptest.New()
 	first, _ := hasp.New(store.Backend())
 	second, _ := hasp.New(store.Backend())
 	defer first.Close()

@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/promhasp"
 )
 
@@ -26,7 +26,7 @@ const patience = time.Minute
 // what has happened, although most of it happened once only.
 func TestDashboardShows(t *testing.T) {
 	metrics := promhasp.New(promhasp.Options{})
-	store := memlock.New()
+	store := hasptest.New()
 	c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(3*time.Second), hasp.WithObserver(metrics))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promhasp.Queues(c, time.Second, "deploy"))
@@ -66,7 +66,7 @@ func TestDashboardShows(t *testing.T) {
 
 // happen makes everything that a panel shows happen at least once. A client that waits for "deploy"
 // at the end waits on.
-func happen(t *testing.T, c *hasp.Client, store *memlock.Store) {
+func happen(t *testing.T, c *hasp.Client, store *hasptest.Store) {
 	t.Helper()
 	gone := func(l *hasp.Lease) {
 		t.Helper()

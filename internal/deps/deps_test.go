@@ -64,15 +64,17 @@ var mayImport = map[string][]string{
 	"./etcdlock/etcdfence":   {"./fencing", "./internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
 	"./zklock/zkfence":       {"./fencing", "./internal/retry", "./driver", "github.com/go-zookeeper/zk"},
 	"./internal/retry":       {"./fencing"},
-	"./internal/fencetest":   {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
+	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that
 	"./drivertest":          {".", "./driver", "./internal/rulecases"},
+	"./hasptest":            {".", "./driver", "./internal/memstore"}, // tests of programs that lock
 	"./drivertest/programs": {".", "./driver", "./drivertest", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
-	"./memlock":           {"./driver"},
+	"./memlock":           {"./driver", "./internal/memstore"},
+	"./internal/memstore": {"./driver"},
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
