@@ -97,6 +97,7 @@ you already have.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
+	a.versionFlag(root)
 	root.SetHelpCommandGroupID("")
 	root.AddCommand(
 		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
