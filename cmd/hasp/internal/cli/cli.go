@@ -68,10 +68,7 @@ func (a *app) run(args []string) int {
 
 // tell prints one line to standard error.
 func (a *app) tell(text string) {
-	if !strings.HasPrefix(text, "hasp: ") && !strings.HasPrefix(text, "busy: ") {
-		text = "hasp: " + text
-	}
-	_, _ = io.WriteString(a.stderr, oneLine(text)+"\n") // if that fails, there is nowhere to report it
+	_, _ = io.WriteString(a.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
 func (a *app) root() *cobra.Command {
@@ -99,12 +96,15 @@ you already have.
 	})
 	a.versionFlag(root)
 	root.SetHelpCommandGroupID("")
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
 		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
 		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
 	)
 	root.AddCommand(a.optionalVerbs()...)
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
 }
 
@@ -127,6 +127,9 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 			return err
 		}
 		if err := a.chooseStore(cmd.Flags()); err != nil {
+			return err
+		}
+		if err := checkTTL(cmd.Flags()); err != nil {
 			return err
 		}
 		return run(cmd, args)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -185,5 +186,5 @@ func describeEnd(end ending) string {
 	case end.status.Signal != 0:
 		return "the command was killed by " + signalName(end.status.Signal)
 	}
-	return "the command has failed"
+	return fmt.Sprintf("the command has ended with exit code %d", end.status.Code)
 }

@@ -160,12 +160,12 @@ func (r *reporter) Observe(e hasp.Event) {
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", r.name)
 	case hasp.EventRenewFailed:
-		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), e.Err)
+		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), within{e.Err})
 	case hasp.EventRenewed:
 		r.detail("renewed %q", r.name)
 	case hasp.EventWarning:
-		r.say("warning: %v", e.Err)
+		r.say("warning: %v", within{e.Err})
 	case hasp.EventRequeued:
-		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, e.Err)
+		r.say("the place in the queue of %q is gone, queueing again: %v", r.name, within{e.Err})
 	}
 }

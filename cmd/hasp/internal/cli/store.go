@@ -49,7 +49,7 @@ func waitUntil(ctx context.Context, until time.Time) (context.Context, context.C
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
 	c, err := a.connect(ctx, f.store.String(), opts...)
 	if err != nil {
-		return nil, fail(interruption(ctx, err))
+		return nil, fail(interruption(ctx, a.hint(f, err)))
 	}
 	return c, nil
 }

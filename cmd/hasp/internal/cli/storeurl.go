@@ -65,8 +65,10 @@ func (s *storeURL) public() string {
 func (a *app) chooseStore(fs *pflag.FlagSet) error {
 	f := fs.Lookup("store")
 	switch {
-	case f == nil || f.Value.String() != "":
+	case f == nil:
 		return nil
+	case f.Value.String() != "":
+		return f.Value.(*storeURL).checkScheme()
 	case f.Changed:
 		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
 	case slices.Contains(a.environ(), storeVariable+"="):
