@@ -12,6 +12,9 @@ func (a *app) hint(f *storeFlags, err error) error {
 	if a.withheld(f) && errors.Is(err, driver.ErrRefused) {
 		return fmt.Errorf("%w; this hasp runs under another, which keeps the store's credentials from its command: add --pass-credentials to the outer one", err)
 	}
+	if f.store.assumed && fail(err).code == exitConfig {
+		return fmt.Errorf("%w; this is the default store of this user: set HASP_STORE (or --store, or store in a configuration file) to one that can be used, file:///some/directory say", err)
+	}
 	return err
 }
 

@@ -2,8 +2,8 @@ package cli
 
 // manual is the part of the help that belongs to all verbs.
 const manual = `STORE
-  --store URL, or HASP_STORE; without either the file store of this user on this
-  machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
+  --store URL, or HASP_STORE, or store in a configuration file; without any the
+  file store of this user on this machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
   So two users of a machine do not share locks unless they name a store. Every
   message that a lock is free says in which store. A store that is named but
   empty is refused (78).
@@ -30,11 +30,12 @@ FLAGS BY ENVIRONMENT
   Nearly every flag can be set as HASP_ and its name in capitals, '-' as '_', as
   its help shows: HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins.
   Durations are 30s, 5m, 1h30m; a bare number is seconds. A TTL of more than 24h
-  needs --allow-long-ttl: a crashed holder would block others for so long. These variables are not
-  passed on to the command that hasp runs, except HASP_STORE: a setting for all
-  can stand in the store's URL (?ttl=60s). The variables that hasp run sets for
-  its command (hasp run --help) are defaults of hasp fence only.
+  needs --allow-long-ttl: a crashed holder would block others for so long. These
+  variables are not passed on to the command that hasp runs, except HASP_STORE: a
+  setting for all can stand in the store's URL (?ttl=60s). The variables that hasp
+  run sets for its command (hasp run --help) are defaults of hasp fence only.
 
+` + configManual + `
 ` + exitHelp
 
 // exitHelp documents the exit codes.
