@@ -43,7 +43,8 @@ const exitHelp = `EXIT CODES
   0-255  the command's own
   128+n  the command was killed by signal n, or hasp was while it waited
   64     usage
-  69     store unreachable, or it did not answer in time
+  69     store unreachable, or it did not answer in time; --wait covers that, and
+         elect tries until a signal comes
   70     internal error
   75     busy, or the wait ended (--busy-code, --skip-ok change it); with hasp
          deadlocks, a circle was found

@@ -11,7 +11,7 @@ import (
 
 // record is one line of --status-fd and --json.
 type record struct {
-	Event string    `json:"event"` // waiting, acquired, asked, lost, term, done, dropped
+	Event string    `json:"event"` // unreachable, waiting, acquired, asked, lost, term, done, dropped
 	Time  time.Time `json:"time"`
 	Name  string    `json:"name"`
 	Store string    `json:"store,omitempty"`
