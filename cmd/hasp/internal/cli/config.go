@@ -135,7 +135,7 @@ func (a *app) readConfig(path string) (*configFile, error) {
 	return c, trustFile(c, info)
 }
 
-// parseConfig takes lines of the form key = value. A comment is a line of its own: a value may
+// parseConfig takes lines of the form key = value. A comment is a whole line: a value may
 // contain '#'.
 func (a *app) parseConfig(c *configFile, text []byte) error {
 	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {

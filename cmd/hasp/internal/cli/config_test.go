@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Root's own file is that of its account, whoever's HOME a sudo has kept; a program that runs with
+// Root's file is that of its account, also where a sudo has kept another user's HOME; a program that runs with
 // the rights of another user than its caller takes neither's.
 func TestConfigPaths(t *testing.T) {
 	account := func() (string, error) { return "/home/ana", nil }

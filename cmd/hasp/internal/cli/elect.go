@@ -114,7 +114,7 @@ func (c *candidate) campaign() error {
 			}
 		} else if heals(&c.flags.storeFlags, err) {
 			// A candidate is a service: it outlasts an outage, a full disk and a failover, also at
-			// its start. Whoever has made a mistake in the address reads it here.
+			// its start. A user who has mistyped the address reads it here.
 			r.trying(err)
 		} else {
 			return r.done(record{}, fail(err))

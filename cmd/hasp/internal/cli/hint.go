@@ -18,7 +18,7 @@ func (a *app) hint(f *storeFlags, err error) error {
 	return err
 }
 
-// withheld reports whether the store's URL is what an outer hasp run has left of its own: it sets
+// withheld reports whether the store's URL comes from an outer hasp run, without credentials: it sets
 // HASP_HOLDER and HASP_STORE together.
 func (a *app) withheld(f *storeFlags) bool {
 	return a.getenv("HASP_HOLDER") != "" && f.store.text == a.getenv(storeVariable) &&

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// longestTTL is what --ttl may be without a word of confirmation. A crashed holder blocks all others
+// longestTTL is the longest --ttl without a word of confirmation. A crashed holder blocks all others
 // for the TTL, and nothing but hasp release --force shortens that: 100000h is meant as "for ever" by
 // those who expect the lock to end with their program, which it does at any TTL.
 const longestTTL = 24 * time.Hour

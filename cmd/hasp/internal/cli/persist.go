@@ -9,7 +9,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// Between two attempts to reach a store. The longest is what a user waits in vain once the store is
+// Between two attempts to reach a store. The longest is how late hasp may notice that the store is
 // there; the jitter keeps a rack of machines that was switched on together from coming together.
 const (
 	againFirst = 200 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 type storeURL struct {
 	text    string
 	parsed  *url.URL // nil: not a URL
-	assumed bool     // nobody has named a store
+	assumed bool     // the user has named no store
 }
 
 func (s *storeURL) String() string { return s.text }
