@@ -16,13 +16,14 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/exporter"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
 
 // fixture is a store, a client of it that takes locks, and an exporter.
 type fixture struct {
-	store *memlock.Store
+	store *hasptest.Store
 	*hasp.Client
 	*exporter.Exporter
 	told []string
@@ -30,7 +31,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, o exporter.Options) *fixture {
 	t.Helper()
-	f := &fixture{store: memlock.New()}
+	f := &fixture{store: hasptest.New()}
 	f.Client = testkit.ClientOn(t, f.store.Backend(), hasp.WithTTL(time.Minute)) // outlasts an outage
 	if o.Open == nil {
 		o.Open = func(context.Context) (*hasp.Client, error) { return hasp.New(f.store.Backend()) }
