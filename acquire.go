@@ -180,7 +180,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 			return l, queued, nil
 		}
 	}
-	s.abandon(e, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
+	s.abandon(caller, e, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
 	if cause := context.Cause(ctx); caller.Err() == nil && cause != nil {
 		err = cause // the session ended under us: that is the news, not the cancelled call
 	}
@@ -190,7 +190,7 @@ func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued 
 // abandon removes the entry of a failed acquisition. The clean-up has a separate context: the
 // caller's has often just ended, and an entry left behind would block its queue until the TTL, or
 // for as long as this client lives.
-func (s *session) abandon(e *entry, mayExist bool) {
+func (s *session) abandon(caller context.Context, e *entry, mayExist bool) {
 	s.remove(e)
 	e.mu.Lock()
 	if e.state == pending {
@@ -198,7 +198,7 @@ func (s *session) abandon(e *entry, mayExist bool) {
 	}
 	e.mu.Unlock()
 	if mayExist && !s.over() { // an ended session is removed as a whole
-		s.client.cleanTicket(s, e.ticket)
+		s.client.cleanTicket(caller, s, e.ticket)
 	}
 }
 

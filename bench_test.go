@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -86,7 +87,7 @@ func BenchmarkOneName64(b *testing.B) {
 		"batch": {hasp.LocalHandOver(32, 50*time.Millisecond)},
 	} {
 		b.Run(name, func(b *testing.B) {
-			store := memlock.New()
+			store := hasptest.New()
 			store.Delay(200 * time.Microsecond)
 			c, err := hasp.New(store.Backend())
 			if err != nil {

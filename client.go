@@ -160,10 +160,12 @@ func (c *Client) inBackground(job func()) {
 	}()
 }
 
-// clean runs fn until it succeeds or can do no more, or until the context ends.
-func (c *Client) clean(until context.Context, fn func(context.Context) error) {
-	ctx, cancel := context.WithCancel(until)
+// clean runs fn until it succeeds or can do no more, or until a context ends. Its own context has the
+// values of the call that it cleans up after, for the traces of a store's client.
+func (c *Client) clean(values, until context.Context, fn func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(values))
 	defer cancel()
+	defer context.AfterFunc(until, cancel)()
 	defer context.AfterFunc(c.background, cancel)()
 	var b backoff
 	for {
@@ -184,8 +186,8 @@ func (c *Client) attempt(ctx context.Context, fn func(context.Context) error) er
 // cleanTicket has an entry leave, for as long as its session lives: the session keeps
 // alive all that is left in it, so that no shorter bound would do. With the session
 // everything in it goes.
-func (c *Client) cleanTicket(s *session, t driver.Ticket) {
-	c.inBackground(func() { c.clean(s.done, t.Leave) })
+func (c *Client) cleanTicket(values context.Context, s *session, t driver.Ticket) {
+	c.inBackground(func() { c.clean(values, s.done, t.Leave) })
 }
 
 // closeSession has the store forget a session. After twice the TTL there is nothing left
@@ -193,5 +195,5 @@ func (c *Client) cleanTicket(s *session, t driver.Ticket) {
 func (c *Client) closeSession(d driver.Session) {
 	ctx, cancel := context.WithTimeout(c.background, max(2*c.cfg.ttl, closeBound))
 	defer cancel()
-	c.clean(ctx, d.Close)
+	c.clean(ctx, ctx, d.Close)
 }

@@ -5,8 +5,8 @@
 //	defer c.Close()
 //	lease, err := c.Mutex("orders/42").Lock(ctx)
 //	if err != nil { ... }
-//	defer lease.Release(context.WithoutCancel(ctx))
-//	write(lease.Context(), lease.Token())
+//	defer lease.Unlock()
+//	write(lease.Bind(ctx), lease.Token())
 //
 // # What it promises
 //

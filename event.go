@@ -2,6 +2,7 @@ package hasp
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -15,7 +16,7 @@ const (
 	EventAcquired    EventKind = "acquired"     // Wait: how long it took
 	EventBusy        EventKind = "busy"         // a try found the lock taken
 	EventFailed      EventKind = "failed"       // an acquisition ended without the lock; Err says why
-	EventReleased    EventKind = "released"     // Hold: how long it was held
+	EventReleased    EventKind = "released"     // Hold: how long it was held; Err, if it was lost or the outcome is unknown
 	EventLost        EventKind = "lost"         // Hold, and Err is the *LostError
 	EventRequeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
 	EventRenewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
@@ -53,19 +54,20 @@ func (c *Client) event(e Event) {
 	}
 }
 
-// SlogObserver tells a log/slog logger. A loss is an error, a failing renewal or
-// acquisition a warning, everything else is for debugging: locks are taken far too often
-// to be logged each.
+// SlogObserver tells a log/slog logger. A loss is an error; a failing renewal, acquisition or
+// release is a warning; everything else is for debugging: locks are taken far too often
+// to be logged each. The logger gets the context of the call that an event is about.
 func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
 
 type slogObserver struct{ log *slog.Logger }
 
 func (o slogObserver) Observe(e Event) {
 	level := slog.LevelDebug
-	switch e.Kind {
-	case EventLost:
+	switch {
+	case e.Kind == EventLost, e.Kind == EventReleased && errors.Is(e.Err, ErrLost):
 		level = slog.LevelError
-	case EventRenewFailed, EventFailed, EventRequeued, EventWarning:
+	case e.Kind == EventRenewFailed, e.Kind == EventFailed, e.Kind == EventRequeued, e.Kind == EventWarning,
+		e.Kind == EventReleased && e.Err != nil:
 		level = slog.LevelWarn
 	}
 	ctx := e.Context

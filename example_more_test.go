@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -32,6 +33,25 @@ func ExampleLockAll() {
 	// account/7
 	// prices
 	// true true <nil>
+}
+
+// The same as one call: if one of the locks is lost, the context of the function ends.
+func ExampleDoAll() {
+	c := open()
+	defer c.Close()
+	accounts := []hasp.Locker{c.Mutex("account/7"), c.Mutex("account/3")}
+	err := hasp.DoAll(context.Background(), accounts, func(ctx context.Context) error {
+		leases, _ := hasp.MultiLeaseFrom(ctx)
+		for _, l := range leases.Leases() {
+			fmt.Println(l.Name(), leases.Token(l.Name()) > 0)
+		}
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// account/3 true
+	// account/7 true
+	// <nil>
 }
 
 // A function that locks what its caller may hold already.
@@ -107,7 +127,7 @@ func ExampleFailOnDeadlock() {
 	}
 	done := make(chan error)
 	want := func(i int, name string) {
-		defer held[i].Release(ctx)
+		defer held[i].Unlock()
 		lease, err := clients[i].Mutex(name, hasp.FailOnDeadlock(50*time.Millisecond)).Lock(held[i].Context())
 		if err == nil {
 			err = lease.Release(ctx)
@@ -176,7 +196,7 @@ func ExampleWithMiddleware() {
 // is smaller than the new leader's, and the resource refuses it.
 func ExampleElection_pausedLeader() {
 	ctx := context.Background()
-	store := memlock.New()
+	store := hasptest.New()
 	first, _ := hasp.New(store.Backend())
 	second, _ := hasp.New(store.Backend())
 	defer first.Close()

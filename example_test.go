@@ -48,6 +48,46 @@ func ExampleClient_Do() {
 	// <nil>
 }
 
+// Under Do the lease comes with the context: for the token that the resource checks.
+func ExampleLeaseFrom() {
+	c := open()
+	defer c.Close()
+	save := func(ctx context.Context, text string) error {
+		lease, _ := hasp.LeaseFrom(ctx) // the innermost lock that ctx holds
+		fmt.Printf("%s under %s, token %d\n", text, lease.Name(), lease.Token())
+		return ctx.Err()
+	}
+	err := c.Do(context.Background(), "orders/42", func(ctx context.Context) error {
+		return save(ctx, "paid")
+	})
+	fmt.Println(err)
+	// Output:
+	// paid under orders/42, token 1
+	// <nil>
+}
+
+// A server holds a lock for as long as it runs. Each request works under it, and ends by itself too.
+func ExampleLease_Bind() {
+	c := open()
+	lease, err := c.Mutex("primary").Lock(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	gone := errors.New("the browser is closed")
+	request, cancel := context.WithCancelCause(context.Background())
+	first, second := lease.Bind(request), lease.Bind(context.Background())
+	cancel(gone)
+	<-first.Done()
+	fmt.Println(context.Cause(first), "- held:", lease.Held(), second.Err())
+	c.Close() // takes the lock away
+	<-second.Done()
+	fmt.Println(errors.Is(context.Cause(second), hasp.ErrLost))
+	// Output:
+	// the browser is closed - held: true <nil>
+	// true
+}
+
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
 	store := memlock.New()
@@ -136,6 +176,47 @@ func ExampleElection() {
 	// term 2: bo leads
 	// term 3: cy leads
 	// now: "" <nil>
+}
+
+// The pattern of every leader, with a follower beside it. Run campaigns, leads and campaigns again until its
+// context ends, by SIGTERM say; the follower is told of each leader.
+func ExampleElection_Run() {
+	store := memlock.New()
+	candidate, _ := hasp.New(store.Backend())
+	follower, _ := hasp.New(store.Backend())
+	defer candidate.Close()
+	defer follower.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	done := make(chan error)
+	go func() {
+		done <- candidate.Election("scheduler").Run(ctx, []byte("10.0.0.1:8080"), func(ctx context.Context, term *hasp.Term) error {
+			// Lead here: start what only the leader does, with ctx, and hand term.Token() to what is written.
+			<-ctx.Done() // told to stop, or the lead is lost
+			return nil   // when all that was started has ended
+		})
+	}()
+	for leader, err := range follower.Election("scheduler").Observe(context.Background()) {
+		switch {
+		case err != nil:
+			fmt.Println(err) // Observe goes on when the store is back
+			continue
+		case leader.ID == "" && ctx.Err() == nil:
+			continue // no leader yet
+		case leader.ID != "":
+			fmt.Printf("%s leads\n", leader.Value)
+			stop()
+			continue
+		}
+		fmt.Println("no leader")
+		break
+	}
+	fmt.Println(errors.Is(<-done, context.Canceled))
+	// Output:
+	// 10.0.0.1:8080 leads
+	// no leader
+	// true
 }
 
 // What a token is for: the first holder is taken for dead, the second gets the lock, and

@@ -21,6 +21,7 @@ type spoiled struct {
 	mu    sync.Mutex
 	plans map[string]plan // by call: "open", "keepalive", "enqueue", "wait", "leave"
 	opts  driver.SessionOptions
+	calls []call
 
 	opens, keepAlives, enqueues, waits atomic.Int64
 }
@@ -66,8 +67,11 @@ func (b *spoiled) take(call string) plan {
 }
 
 // do runs fn as the plan for call says.
-func (b *spoiled) do(ctx context.Context, call string, fn func() error) error {
-	p := b.take(call)
+func (b *spoiled) do(ctx context.Context, name string, fn func() error) error {
+	b.mu.Lock()
+	b.calls = append(b.calls, call{name, ctx.Value(noteKey{})})
+	b.mu.Unlock()
+	p := b.take(name)
 	if p.hang != nil {
 		<-p.hang
 	}
@@ -88,6 +92,20 @@ func (b *spoiled) do(ctx context.Context, call string, fn func() error) error {
 		return perr
 	}
 	return err
+}
+
+// call is one that the driver got, and whose it was, by its context.
+type call struct {
+	name string
+	of   any
+}
+
+func (b *spoiled) taken() []call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	calls := b.calls
+	b.calls = nil
+	return calls
 }
 
 func pause(ctx context.Context, d time.Duration) error {

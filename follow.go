@@ -2,7 +2,6 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 )
@@ -38,8 +37,7 @@ func followed[T any](ctx context.Context, c *Client, name string,
 		for {
 			found, err := look(ctx)
 			if err != nil && ctx.Err() == nil {
-				hopeless := final(err) || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed)
-				if !yield(nothing, err) || hopeless {
+				if !yield(nothing, err) || hopeless(err) {
 					return
 				}
 				b.sleep(ctx) // no change would be signalled, so look again

@@ -1,7 +1,6 @@
 package hasp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -51,23 +50,4 @@ func (h *handle) try(op string, units int64) *Request {
 	r := h.ask(op, units)
 	r.noWait = true
 	return r
-}
-
-// run calls fn under the lease and releases it.
-func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err error) {
-	work, cancel := context.WithCancelCause(l.Context())
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer func() {
-		stop()
-		cancel(nil)
-		// ctx may have ended; the release must not end with it. The lease's own deadline
-		// bounds it.
-		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil {
-			if errors.Is(rerr, ErrNotHeld) {
-				rerr = fmt.Errorf("the function released it itself: %w", rerr)
-			}
-			err = errors.Join(err, rerr)
-		}
-	}()
-	return fn(work)
 }

@@ -134,7 +134,7 @@ func (b *localHandOver) passOn(c *Client, l *Lease) {
 		b.next()
 		return
 	}
-	c.inBackground(func() { _ = l.Release(c.background) }) // hands it on, or leaves the store
+	c.releaseUnwanted(l) // hands it on, or leaves the store
 }
 
 // next ends the caller's charge: the oldest waiter goes to the store.

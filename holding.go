@@ -8,9 +8,49 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// leaseKey finds the holder that a context was made from: a *Lease, or the *takenLeases of a
-// LockAll.
+// leaseKey finds the holder that a context was made from: a *Lease, a *MultiLease, what Bind has made of
+// one of these, or the *takenLeases of a LockAll that still waits for the rest.
 type leaseKey struct{}
+
+// LeaseFrom returns the lease that ctx was made from: by [Lease.Context] or [Lease.Bind], or by a Do or
+// [Election.Run], which give their functions such a context. It is for what needs more than the
+// context: the token for the resource, Held, Deadline, Progress.
+//
+// If locks were taken one inside the other, it is the innermost; if that is several locks that
+// [LockAll] or [DoAll] has taken, there is no one lease, and [MultiLeaseFrom] returns them. The
+// lease may be lost or released by now.
+func LeaseFrom(ctx context.Context) (*Lease, bool) {
+	switch h := holderOf(ctx).(type) {
+	case *Lease:
+		return h, true
+	case *boundLeases:
+		l, ok := h.of.(*Lease)
+		return l, ok
+	}
+	return nil, false
+}
+
+// MultiLeaseFrom returns the leases of several locks that ctx was made from, by [MultiLease.Context],
+// [MultiLease.Bind] or [DoAll], if those are the innermost. See [LeaseFrom].
+func MultiLeaseFrom(ctx context.Context) (*MultiLease, bool) {
+	switch h := holderOf(ctx).(type) {
+	case *MultiLease:
+		return h, true
+	case *boundLeases:
+		m, ok := h.of.(*MultiLease)
+		return m, ok
+	}
+	return nil, false
+}
+
+// holderOf returns the innermost holder that ctx was made from, nil if there is none.
+func holderOf(ctx context.Context) holder {
+	if ctx == nil {
+		return nil
+	}
+	h, _ := ctx.Value(leaseKey{}).(holder)
+	return h
+}
 
 // holder has the leases that a goroutine holds, as its context tells.
 type holder interface {
@@ -82,30 +122,79 @@ func (t *takenLeases) each(yield func(*Lease) bool) bool {
 
 func (t *takenLeases) outer() context.Context { return t.ctx }
 
+func (m *MultiLease) find(c *Client, r *Request) *Lease { return m.taken.find(c, r) }
+
+func (m *MultiLease) each(yield func(*Lease) bool) bool { return m.taken.each(yield) }
+
+func (m *MultiLease) outer() context.Context { return m.taken.ctx }
+
+// boundLeases is the holder of a context that Bind made from another. Two contexts can tell then
+// what is held: the one that was bound, and the one that the lock was asked for with.
+type boundLeases struct {
+	of  holder
+	ctx context.Context // that was bound
+
+	// held are the leases of the second, each once, if the first does not tell them all the same.
+	// They are copied, so that there is one context to go on with: with two, each Bind inside
+	// another could double the way.
+	held []*Lease
+}
+
+func newBoundLeases(of holder, ctx context.Context) *boundLeases {
+	b := &boundLeases{of: of, ctx: ctx}
+	asked := holderOf(of.outer())
+	if asked == holderOf(ctx) {
+		return b
+	}
+	for h := asked; h != nil; h = holderOf(h.outer()) {
+		h.each(func(l *Lease) bool {
+			if !slices.Contains(b.held, l) {
+				b.held = append(b.held, l)
+			}
+			return true
+		})
+	}
+	return b
+}
+
+func (b *boundLeases) find(c *Client, r *Request) *Lease {
+	if l := b.of.find(c, r); l != nil {
+		return l
+	}
+	for _, l := range b.held {
+		if l = l.find(c, r); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+func (b *boundLeases) each(yield func(*Lease) bool) bool {
+	return b.of.each(yield) && !slices.ContainsFunc(b.held, func(l *Lease) bool { return !l.each(yield) })
+}
+
+func (b *boundLeases) outer() context.Context { return b.ctx }
+
 // holding returns the lease, if any, that ctx was made from and that waiting for r would
 // wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
 func holding(ctx context.Context, c *Client, r *Request) *Lease {
 	if r.capacity != driver.Whole {
 		return nil
 	}
-	for {
-		h, ok := ctx.Value(leaseKey{}).(holder)
-		if !ok {
-			return nil
-		}
+	for h := holderOf(ctx); h != nil; h = holderOf(h.outer()) {
 		if l := h.find(c, r); l != nil {
 			return l
 		}
-		ctx = h.outer()
 	}
+	return nil
 }
 
 // whileHolding adds the ids of what the owner holds: the leases that ctx was made from, the
 // innermost first, and those it names itself; as many as fit. It costs nothing to those who
 // hold nothing.
 func whileHolding(ctx context.Context, owner string, named []string) string {
-	h, ok := ctx.Value(leaseKey{}).(holder)
-	if !ok && len(named) == 0 {
+	h := holderOf(ctx)
+	if h == nil && len(named) == 0 {
 		return owner
 	}
 	room := maxOwner - len(owner) - len(`,"holds":[]`)
@@ -117,7 +206,7 @@ func whileHolding(ctx context.Context, owner string, named []string) string {
 		return room >= 0
 	}
 	more := !slices.ContainsFunc(named, func(id string) bool { return !add(id) })
-	for ; ok && more; h, ok = h.outer().Value(leaseKey{}).(holder) {
+	for ; h != nil && more; h = holderOf(h.outer()) {
 		more = h.each(func(l *Lease) bool { return slices.Contains(ids, l.ID()) || add(l.ID()) })
 	}
 	o := decodeOwner(owner)

@@ -16,7 +16,8 @@ type Queue struct {
 	Waiters []Entry `json:"waiters"` // in the order in which they will be served
 
 	// Quarantine is for how long the store grants nothing, because it may have forgotten locks:
-	// on Redis after a restart. It is asked for where there is no holder.
+	// on Redis after a restart. It is asked for where there is no holder. The first waiter does not
+	// hold until it is over.
 	Quarantine time.Duration `json:"quarantine_ns,omitempty"`
 }
 
@@ -49,12 +50,23 @@ func (e Entry) Whole() bool { return e.Units == e.Capacity && e.Capacity == driv
 // and programs that report: never base exclusion on it.
 func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	q, err := c.inspect(ctx, name, 0)
-	if b, ok := c.backend.(driver.Quarantiner); ok && err == nil && len(q.Holders) == 0 {
-		if q.Quarantine, err = b.Quarantine(ctx, name); err != nil {
-			err = c.wrap("inspect", name, err)
-		}
+	if err == nil && len(q.Holders) == 0 && q.Quarantine == 0 {
+		q.Quarantine, err = c.quarantine(ctx, name)
 	}
 	return q, err
+}
+
+// quarantine is for how long the store grants nothing on the name.
+func (c *Client) quarantine(ctx context.Context, name string) (time.Duration, error) {
+	b, ok := c.backend.(driver.Quarantiner)
+	if !ok {
+		return 0, nil
+	}
+	left, err := b.Quarantine(ctx, name)
+	if err != nil {
+		return 0, c.wrap("inspect", name, err)
+	}
+	return left, nil
 }
 
 // inspect reads the first entries of a queue: at most limit, or all if that is 0.
@@ -73,9 +85,20 @@ func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, er
 	if err != nil {
 		return q, c.wrap("inspect", name, err)
 	}
+	asked := false
 	for i, e := range entries {
 		v := c.entry(e)
-		if held, _ := driver.Decide(entries[:i], e.Request); held {
+		held, _ := driver.Decide(entries[:i], e.Request)
+		// A waiter that would hold by the rule is one that the store is about to grant, or that it
+		// grants only when it can no longer have forgotten another grant: the first of a queue does
+		// not hold then. Outside a quarantine this asks nothing more.
+		if held && e.Waits && !asked {
+			asked = true
+			if q.Quarantine, err = c.quarantine(ctx, name); err != nil {
+				return q, err
+			}
+		}
+		if held && (!e.Waits || q.Quarantine == 0) {
 			q.Holders = append(q.Holders, v)
 		} else {
 			q.Waiters = append(q.Waiters, v)

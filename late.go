@@ -77,7 +77,7 @@ func (s *session) expireLate(e *entry) {
 	}
 	s.client.inBackground(func() {
 		if sleep(s.done, margin) {
-			s.client.clean(s.done, e.ticket.Leave)
+			s.client.clean(s.done, s.done, e.ticket.Leave) // of no call; and the entry may not have a lease yet
 		}
 	})
 }

@@ -137,10 +137,13 @@ func (e *entry) expel(reason Reason) {
 	if e.lose(reason, nil, s.confirmed()) != held {
 		return // somebody else was first
 	}
+	e.mu.Lock()
+	values := e.first.parent
+	e.mu.Unlock()
 	s.client.inBackground(func() {
 		defer s.remove(e)
 		if sleep(s.done, s.client.cfg.guardOf(s.client.cfg.ttl)) {
-			s.client.clean(s.done, e.ticket.Leave)
+			s.client.clean(values, s.done, e.ticket.Leave)
 		}
 	})
 }
@@ -196,7 +199,7 @@ func (e *entry) sitOut(ctx context.Context) error {
 	s := e.session
 	s.client.inBackground(func() {
 		if sleep(s.done, e.minLeftLocked()) {
-			s.client.clean(s.done, e.ticket.Leave)
+			s.client.clean(ctx, s.done, e.ticket.Leave)
 		}
 	})
 	return fmt.Errorf("%w: the lock stays held until MinHold (%s) is over: %w", ErrUnknown, e.limit.min, contextError(ctx))

@@ -43,15 +43,3 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) part() part { return m.client.part(m, &m.handle, driver.Whole, m.handle.err) }
-
-// Do runs fn under the mutex called name and returns its error. fn's context ends when
-// ctx does or when the lock is lost. If the lock was lost before fn returned, or its
-// release could not be confirmed, the error wraps ErrLost or ErrUnknown as well, also if
-// fn returned nil. The lock is released if fn panics.
-func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...LockOption) (err error) {
-	l, err := c.Mutex(name, opts...).Lock(ctx)
-	if err != nil {
-		return err
-	}
-	return l.run(ctx, fn)
-}

@@ -31,12 +31,14 @@ func TestFirstLookAfterAPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := m.Leases()[0]
-		for kind, ctx := range map[string]context.Context{"lease": l.Context(), "several leases": m.Context()} {
+		for kind, ctx := range map[string]context.Context{"lease": l.Context(), "several leases": m.Context(), "bound": l.Bind(t.Context())} {
 			if tells(l, ctx) {
 				t.Errorf("%s of %s tells a loss before there is one", name, kind)
 			}
 		}
-		of := map[string]context.Context{"lease": l.Context(), "several leases": m.Context()}
+		of := map[string]context.Context{
+			"lease": l.Context(), "several leases": m.Context(), "a bound lease": l.Bind(t.Context()), "several bound": m.Bind(t.Context()),
+		}
 		s := l.entry.session
 		s.mu.Lock()
 		s.timer.Stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Release gives the lock back. nil says that the lease was valid to the end and that the
+// Release gives the lock back, for those who look at the result; [Lease.Unlock] is for defer. nil says that the lease was valid to the end and that the
 // store has confirmed that it is gone. Otherwise the error wraps
 //   - ErrLost: the lease was lost before; what is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
@@ -63,6 +63,16 @@ func (l *Lease) release(caller context.Context) error {
 	s.remove(e)
 	l.told(caller, err)
 	return err
+}
+
+// releaseUnwanted gives back what a call has got, and its caller will not see.
+func (c *Client) releaseUnwanted(l *Lease) {
+	c.inBackground(func() {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(l.parent))
+		defer cancel()
+		defer context.AfterFunc(c.background, cancel)()
+		_ = l.Release(ctx) // else the session goes on trying
+	})
 }
 
 func (l *Lease) told(ctx context.Context, err error) {
@@ -120,7 +130,7 @@ func (e *entry) leave(ctx context.Context) error {
 	var b backoff
 	for asked := false; ; asked = true {
 		if ctx.Err() != nil {
-			s.client.cleanTicket(s, e.ticket)
+			s.client.cleanTicket(ctx, s, e.ticket)
 			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
 		}
 		switch err := e.ticket.Leave(ctx); {

@@ -94,7 +94,7 @@ func (l *Lease) export() (string, error) {
 	c.inBackground(func() {
 		defer s.remove(e)
 		if sleep(s.done, c.cfg.ttl) {
-			c.clean(s.done, e.ticket.Leave)
+			c.clean(l.parent, s.done, e.ticket.Leave)
 		}
 	})
 	l.told(l.parent, nil)
@@ -205,7 +205,7 @@ func (s *session) adopt(caller context.Context, r *Request, x exported) (*Lease,
 		}
 		unsure = true
 	}
-	s.abandon(e, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
+	s.abandon(caller, e, unsure || ctx.Err() != nil || !final(err) && !errors.Is(err, driver.ErrRefused))
 	if cause := context.Cause(ctx); caller.Err() == nil && cause != nil {
 		err = cause
 	}

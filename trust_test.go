@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -183,7 +184,7 @@ func (s *laggardSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 // background once; now another one is opened.
 func TestSessionEndsWhileOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		b := &spoiled{Backend: store.Backend()}
 		c := client(t, b)
 		slow := make(chan struct{})

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/hasptest"
 )
 
 // A Lock that its deadline ends says who holds the lock, whether it waits in the store or behind others
 // of its process. One that is cancelled, or whose store is silent, does not ask or wait for that.
 func TestTimeoutNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		client := func() *hasp.Client {
 			c, err := hasp.New(store.Backend(), hasp.WithTTL(time.Hour))
 			if err != nil {

@@ -42,6 +42,10 @@ type Entry struct {
 	Left time.Duration
 
 	Session string // entries of one session share it; "" where the store cannot tell
+
+	// Waits: the store has not granted it. Only a Quarantiner says so, of an entry that would hold by
+	// the rule: the core then asks whether the store grants nothing at the moment.
+	Waits bool
 }
 
 // Verdict is the store's answer to "do I hold?".

@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp"
 	_ "github.com/hasplock/hasp/filelock"
 	"github.com/hasplock/hasp/gocronhasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 )
 
 // runs counts the runs of a job on all machines.
@@ -92,7 +92,7 @@ func TestWithoutLocker(t *testing.T) {
 }
 
 func TestLockerBusy(t *testing.T) {
-	store := memlock.New()
+	store := hasptest.New()
 	one, two := testkit.ClientOn(t, store.Backend()), testkit.ClientOn(t, store.Backend())
 	lock, err := gocronhasp.NewLocker(one).Lock(t.Context(), "report")
 	if err != nil {
@@ -164,7 +164,7 @@ func TestElector(t *testing.T) {
 
 // A lead that is lost is campaigned for again.
 func TestElectorAgain(t *testing.T) {
-	store := memlock.New()
+	store := hasptest.New()
 	e := gocronhasp.NewElector(testkit.ClientOn(t, store.Backend()), "scheduler", nil)
 	defer e.Close(context.Background())
 	leads := func() bool { return e.IsLeader(t.Context()) == nil }
@@ -178,7 +178,7 @@ func TestElectorAgain(t *testing.T) {
 }
 
 func ExampleNewLocker() {
-	client, err := hasp.New(memlock.New().Backend()) // in earnest: hasp.Open(ctx, "redis://...")
+	client, err := hasp.New(hasptest.New().Backend()) // in earnest: hasp.Open(ctx, "redis://...")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -81,12 +81,17 @@ func (m *match) afterEviction(server string) error {
 		return err
 	}
 	defer c.Close()
-	l, err := c.Mutex(m.name).Lock(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.Evict(ctx, m.name, l.ID(), why); err != nil {
-		return err
+	// A lease that a busy machine loses in between leaves nothing to evict.
+	for try := 1; ; try++ {
+		l, err := c.Mutex(m.name).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		if err = c.Evict(ctx, m.name, l.ID(), why); err == nil {
+			break
+		} else if try == 3 {
+			return err
+		}
 	}
 	noted := func() error {
 		out, err := zkCli(server, "get", "/locks/"+m.name)

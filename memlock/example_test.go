@@ -39,23 +39,3 @@ func Example() {
 	// <nil>
 	// true <nil>
 }
-
-// What a program does when it loses its lock can be tested without waiting: in a bubble of
-// testing/synctest leases run out in no time, and the store breaks on request.
-func ExampleStore_Lose() {
-	store := memlock.New()
-	c, err := hasp.New(store.Backend())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer c.Close()
-	err = c.Do(context.Background(), "report", func(ctx context.Context) error {
-		store.Lose("report") // the program under test would be here
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	var lost *hasp.LostError
-	fmt.Println(errors.As(err, &lost) && lost.Reason == hasp.ReasonDenied)
-	// Output: true
-}

@@ -2,7 +2,9 @@ package mysqllock
 
 import (
 	"context"
+	"crypto/x509"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -56,9 +58,27 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	var one int
 	if err := row(ctx, p.work, "SELECT 1", &one); err != nil {
 		p.close()
-		return nil, err
+		return nil, explainOpening(err, cfg.TLS != nil)
 	}
 	return open(p, o), nil
+}
+
+// explainOpening says what another setting can cure. A user, password or database that the server
+// does not take is final here: the first connection shows it, and waiting is of no use. For a
+// waiter it is not, see refusals: an administrator may be changing the password at this moment.
+func explainOpening(err error, encrypted bool) error {
+	var unknown x509.UnknownAuthorityError
+	switch n := number(err); {
+	case n == errAccessDenied && !encrypted:
+		return fmt.Errorf("%w (%w); add tls=true to the URL if the role has to use TLS", err, driver.ErrInvalid)
+	case n == errAccessDenied, n == errNoDatabaseAccess, n == errNoDatabase:
+		return fmt.Errorf("%w (%w)", err, driver.ErrInvalid)
+	case errors.Is(err, mysql.ErrNoTLS):
+		return fmt.Errorf("%w: the server has no TLS; switch it on there, or add tls=false to the URL, and everything travels in plaintext: %w", driver.ErrInvalid, err)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%w: add ca=FILE with the certificate that has signed the server's: %w", driver.ErrInvalid, err)
+	}
+	return err
 }
 
 // parse checks a URL without any I/O but reading the files it names.

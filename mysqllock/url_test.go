@@ -94,10 +94,17 @@ func TestTLS(t *testing.T) {
 	b := testkit.Open(t, m.URL()+"?ca="+url.QueryEscape(m.CA))
 	defer b.Close()
 	testkit.Release(t, testkit.Lock(t, client(t, m.URL()+"?ca="+url.QueryEscape(m.CA)), "a"))
-	for _, bad := range []string{base, base + "?tls=true", m.URL() + "?tls=false"} {
-		if b, err := hasp.Open(ctx(t), bad); err == nil {
+	for bad, cure := range map[string]string{base: "add tls=true", base + "?tls=true": "add ca=FILE", m.URL() + "?tls=false": "add tls=true"} {
+		b, err := hasp.Open(ctx(t), bad)
+		if err == nil {
 			b.Close()
-			t.Errorf("opened without the server's certificate authority: %s", strings.TrimPrefix(bad, base))
 		}
+		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), cure) {
+			t.Errorf("opened without the server's certificate authority: %s: %v, want %q", strings.TrimPrefix(bad, base), err, cure)
+		}
+	}
+	plain := backends.SharedMariaDB(t)
+	if _, err := hasp.Open(ctx(t), plain.URL()+"?tls=true"); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "add tls=false") {
+		t.Errorf("TLS asked of a server that has none: %v", err)
 	}
 }

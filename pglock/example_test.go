@@ -14,7 +14,7 @@ import (
 )
 
 // The usual way: by URL. The package is imported for its schemes. Without sslmode the
-// connection is encrypted and the server's certificate verified.
+// connection to another machine is encrypted and the server's certificate verified.
 func Example() {
 	ctx := context.Background()
 	c, err := hasp.Open(ctx, exampleURL)

@@ -3,6 +3,7 @@ package pglock
 import (
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -69,8 +70,8 @@ const (
 // plainName matches an SQL identifier here. A prefix leaves room for what follows
 // it within PostgreSQL's 63 bytes.
 var (
-	plainName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
-	plainPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+	plainName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`) })
+	plainPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`) })
 )
 
 func (o *Options) withDefaults() (Options, error) {
@@ -88,9 +89,9 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory && r.Strategy != StrategyRow:
 		return r, fmt.Errorf("%w: the strategy must be table, advisory or row", driver.ErrInvalid)
-	case !plainName.MatchString(r.Schema):
+	case !plainName().MatchString(r.Schema):
 		return r, fmt.Errorf("%w: schema has 1 to 63 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
-	case !plainPrefix.MatchString(r.Prefix):
+	case !plainPrefix().MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: prefix has 1 to 40 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
 	case r.Connections < 1:
 		return r, fmt.Errorf("%w: connections (%d) must be at least 1", driver.ErrInvalid, r.Connections)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -188,13 +189,15 @@ END $$;
 }
 
 // making finds what the migrations make.
-var making = regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
+var making = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
+})
 
 // made are the names of all tables, indexes and functions.
 func (n naming) made() []string {
 	var names []string
 	for _, step := range n.steps {
-		for _, m := range making.FindAllStringSubmatch(step, -1) {
+		for _, m := range making().FindAllStringSubmatch(step, -1) {
 			names = append(names, n.prefix+m[1])
 		}
 	}

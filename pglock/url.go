@@ -90,7 +90,7 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 		mode = os.Getenv("PGSSLMODE")
 	}
 	if mode == "" {
-		mode = "verify-full"
+		mode = defaultMode(u, q)
 		q.Set("sslmode", mode)
 	}
 	if !slices.Contains([]string{"disable", "require", "verify-ca", "verify-full"}, mode) {
@@ -99,9 +99,7 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	if strings.Contains(u.Host, ",") && !p.Has("target_session_attrs") {
 		q.Set("target_session_attrs", "read-write") // of several, the primary
 	}
-	plain := *u
-	plain.Scheme, plain.RawQuery = "postgres", q.Encode()
-	cfg, err := pgx.ParseConfig(plain.String())
+	cfg, err := pgx.ParseConfig(plainURL(u, q))
 	if err != nil {
 		return nil, badURL(err)
 	}
@@ -112,6 +110,12 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 		cfg.RuntimeParams["application_name"] = "hasp"
 	}
 	return cfg, nil
+}
+
+func plainURL(u *url.URL, q url.Values) string {
+	plain := *u
+	plain.Scheme, plain.RawQuery = "postgres", q.Encode()
+	return plain.String()
 }
 
 // badURL reports what pgx found without its message, which quotes the URL; a file's name is not
@@ -169,7 +173,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	})
 	if err != nil {
 		pool.Close()
-		return nil, explain(ctx, err)
+		return nil, explainTLS(explain(ctx, err))
 	}
 	return pool, nil
 }

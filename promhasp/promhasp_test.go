@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/promhasp"
 )
 
@@ -28,7 +28,7 @@ func expect(t *testing.T, c prometheus.Collector, want string, metrics ...string
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := promhasp.New(promhasp.Options{Buckets: []float64{1, 5}})
-		store := memlock.New()
+		store := hasptest.New()
 		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend())
 
 		l, err := c.Mutex("orders/1").Lock(t.Context())
@@ -141,7 +141,7 @@ func TestCardinality(t *testing.T) {
 		"first": {Name: func(lock string) string { first, _, _ := strings.Cut(lock, "/"); return first }},
 	} {
 		m := promhasp.New(options)
-		c := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
+		c := testkit.ClientOn(t, hasptest.New().Backend(), hasp.WithObserver(m))
 		for i := range 1000 {
 			l, err := c.Mutex(fmt.Sprintf("%s/%d", []string{"orders", "users"}[i%2], i)).Lock(t.Context())
 			if err == nil {
@@ -165,7 +165,7 @@ func TestCardinality(t *testing.T) {
 
 func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c, other := testkit.ClientOn(t, store.Backend()), testkit.ClientOn(t, store.Backend())
 		l, err := c.Mutex("deploy").Lock(t.Context())
 		if err != nil {
@@ -210,7 +210,7 @@ func Example() {
 	metrics := promhasp.New(promhasp.Options{})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics)
-	client, err := hasp.New(memlock.New().Backend(), hasp.WithObserver(metrics))
+	client, err := hasp.New(hasptest.New().Backend(), hasp.WithObserver(metrics))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -3,6 +3,7 @@ package redislock
 import (
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/redislock/internal/quarantine"
@@ -31,13 +32,13 @@ type dialect struct {
 	foreign func(holder string) bool
 
 	// holderForm, if not nil, is the form of a foreign holder of the dialect.
-	holderForm *regexp.Regexp
+	holderForm func() *regexp.Regexp
 }
 
 // notALock reports that the key has something that is no lock of the dialect.
 func (d *dialect) notALock(holder any) bool {
 	text, ok := holder.(string)
-	return ok && d.holderForm != nil && !ownValue.MatchString(text) && !d.holderForm.MatchString(text)
+	return ok && d.holderForm != nil && !ownValue().MatchString(text) && !d.holderForm().MatchString(text)
 }
 
 var (
@@ -51,7 +52,7 @@ var (
 		me:       func(t *oneKeyTicket) string { return t.request.ID + " " + ownerText(t.request) },
 		takeArgs: func(t *oneKeyTicket) []string { return []string{t.member(), t.since} },
 		giveArgs: func(a *oneKey, _, member string) []string { return a.wakeArgs(member) },
-		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
+		foreign:  func(holder string) bool { return !ownValue().MatchString(holder) },
 	}
 	redisson = &dialect{
 		take:   redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/take")),
@@ -76,7 +77,7 @@ func holderArgs(t *oneKeyTicket) []string {
 }
 
 // ownValue is "ID since owner", as setNX.me writes it.
-var ownValue = regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `)
+var ownValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `) })
 
 // redissonChannel is where Redisson publishes the releases of a lock.
 func redissonChannel(key string) string {

@@ -75,7 +75,7 @@ func (id *identity) get(ctx context.Context) (string, error) {
 }
 
 // identityText is the form of the texts that hasp writes into the key.
-var identityText = regexp.MustCompile(`^[a-z0-9]{26}$`)
+var identityText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{26}$`) })
 
 // request returns the text that the store has. A store without one takes text; with how
 // "insist" it also takes text if that is smaller. A connection that broke while it was idle costs
@@ -86,7 +86,7 @@ func (id *identity) request(ctx context.Context, text, how string) (string, erro
 		return "", redisconn.Refusal(r.Err)
 	}
 	there, _ := r.Value.(string)
-	if !identityText.MatchString(there) {
+	if !identityText().MatchString(there) {
 		return "", fmt.Errorf("%w: the key %q has something that hasp did not write; choose another prefix or remove it", driver.ErrMismatch, id.key)
 	}
 	return there, nil

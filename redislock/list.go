@@ -123,6 +123,7 @@ func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	e.Left = time.Duration(expiry-moment) * time.Microsecond
 	p := parseEntryDetails(parts[4])
 	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
+	e.Waits = strings.HasPrefix(parts[3], "w")
 	return e, expiry > moment, nil
 }
 

@@ -6,14 +6,10 @@ import (
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli"
 
-	// Every store there is, but the one in memory: a command's memory ends with it.
-	_ "github.com/hasplock/hasp/etcdlock"
+	// Every store there is, but the one in memory: a command's memory ends with it. Each store with a
+	// client library is in a file that a build can leave out: -tags noetcd,nomysql,nopostgres,noredis,
+	// nozookeeper. The tag noexporter leaves out hasp exporter.
 	_ "github.com/hasplock/hasp/filelock"
-	_ "github.com/hasplock/hasp/mysqllock"
-	_ "github.com/hasplock/hasp/pglock"
-	_ "github.com/hasplock/hasp/redislock"
-	_ "github.com/hasplock/hasp/redislock/redlock"
-	_ "github.com/hasplock/hasp/zklock"
 )
 
 func main() { os.Exit(cli.Main()) }

@@ -14,6 +14,7 @@ type values struct {
 	busy      bool     // one is being published: two at once have no order
 	confirmed string   // the last that the store has confirmed
 	open      []string // those since then whose outcome is unknown
+	tried     []string // all, in their order
 }
 
 // publish replaces the value of a term, and asks for the leader when the store has confirmed it.
@@ -26,6 +27,7 @@ func (r *run) publish(h *hold, value string) {
 	}
 	v.busy = true
 	v.open = append(v.open, value)
+	v.tried = append(v.tried, value)
 	r.useLocked(h.step.Name, "Publish")
 	r.mu.Unlock()
 	r.jobs.Go(func() {
@@ -45,7 +47,9 @@ func (r *run) publish(h *hold, value string) {
 
 // checkLeader demands that the leader's value is the leader's.
 func (r *run) checkLeader(h *hold) {
-	before := r.shown(h.ids[0]) // a publication may be confirmed between the answer and this look at it
+	// A publication may be confirmed between the answer and this look at it, and another one may even begin and
+	// replace its value: all that were tried meanwhile may be what the answer has.
+	before, tried := r.shown(h.ids[0])
 	l, err := r.operators[h.machine.Store].Election(r.name(h.step.Name)).Leader(r.ctx)
 	if err != nil {
 		return // there is no leader any more
@@ -56,20 +60,21 @@ func (r *run) checkLeader(h *hold) {
 	if v == nil || l.ID != h.ids[0] {
 		return
 	}
-	if shown := string(l.Value); shown != v.confirmed && !slices.Contains(v.open, shown) && !slices.Contains(before, shown) {
+	may := slices.Concat([]string{v.confirmed}, v.open, before, v.tried[tried:])
+	if shown := string(l.Value); !slices.Contains(may, shown) {
 		r.failLocked("the published value is not the leader's", "%s shows %q, has published %+v", l.ID, l.Value, *v)
 	}
 }
 
-// shown are the values that an entry may show at this moment.
-func (r *run) shown(id string) []string {
+// shown are the values that an entry may show at this moment, and the number of those that were tried so far.
+func (r *run) shown(id string) (values []string, tried int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := r.values[id]
 	if v == nil {
-		return nil
+		return nil, 0
 	}
-	return append([]string{v.confirmed}, v.open...)
+	return append([]string{v.confirmed}, v.open...), len(v.tried)
 }
 
 // handOn exports a lease, and imports it at another client.

@@ -33,10 +33,8 @@ import (
 	"github.com/hasplock/hasp/fencing/filefence"
 )
 
-var (
-	report = flag.String("report", filepath.Join(os.TempDir(), "hasp-report.txt"), "the file that the job writes")
-	slot   = flag.String("slot", time.Now().UTC().Truncate(time.Minute).Format(time.RFC3339), "which run this is; the same on all machines")
-)
+var report = flag.String("report", filepath.Join(os.TempDir(), "hasp-report.txt"), "the file that the job writes")
+var slot = flag.String("slot", time.Now().UTC().Truncate(time.Minute).Format(time.RFC3339), "which run this is; the same on all machines")
 
 func main() {
 	flag.Parse()
@@ -45,57 +43,39 @@ func main() {
 	store.Exit(run(ctx))
 }
 
-func run(ctx context.Context) (err error) {
+func run(ctx context.Context) error {
 	c, err := store.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	// Do waits: if the one ahead dies in the middle, this one does the job.
+	return c.Do(ctx, "cron/report", once, hasp.Note(*slot))
+}
 
-	// Lock, not TryLock: if the one ahead dies in the middle, this one does the job.
-	lease, err := c.Mutex("cron/report", hasp.Note(*slot)).Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, lease.Release(context.WithoutCancel(ctx))) }()
-	work, cancel := context.WithCancel(lease.Context()) // ends when the lock is lost
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
-
+// once runs under the lock. ctx ends when the lock is lost, or when we are told to stop.
+func once(ctx context.Context) error {
+	lease, _ := hasp.LeaseFrom(ctx)
 	file, err := filefence.Open(*report, lease.Name())
 	if err != nil {
 		return err
 	}
 	// First: an earlier holder that was paused in the middle can no longer replace the file.
-	if err := file.Advance(work, lease.Token()); err != nil {
+	if err := file.Advance(ctx, lease.Token()); err != nil {
 		return err
 	}
 	done, err := os.ReadFile(*report)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	for line := range strings.Lines(string(done)) {
-		if strings.HasPrefix(line, *slot+" ") {
-			fmt.Println("done before:", strings.TrimSpace(line))
-			return nil
-		}
+	if strings.Contains("\n"+string(done), "\n"+*slot+" ") {
+		fmt.Println("done before:", *slot)
+		return nil
 	}
-	line, err := job(work)
-	if err != nil {
-		return err
-	}
-	if err := file.Replace(work, lease.Token(), strings.NewReader(string(done)+line)); err != nil {
+	line := fmt.Sprintf("%s by pid %d\n", *slot, os.Getpid()) // the job is here
+	if err := file.Replace(ctx, lease.Token(), strings.NewReader(string(done)+line)); err != nil {
 		return err // a *fencing.StaleError: the lock was lost, and the next holder has begun
 	}
-	fmt.Println("done:", strings.TrimSpace(line))
+	fmt.Println("done:", *slot)
 	return nil
-}
-
-// job is the work. It stops when ctx ends, and returns its effect.
-func job(ctx context.Context) (string, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s by %s pid %d\n", *slot, host, os.Getpid()), ctx.Err()
 }

@@ -37,7 +37,7 @@ func main() {
 	store.Exit(run(ctx, flag.Args()))
 }
 
-func run(ctx context.Context, command []string) (err error) {
+func run(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return errors.New("usage: deploy [flags] -- COMMAND [ARGUMENT...]")
 	}
@@ -47,19 +47,14 @@ func run(ctx context.Context, command []string) (err error) {
 	}
 	defer c.Close()
 
-	turn, err := c.Semaphore("deploy", *atOnce, hasp.MaxHold(*maxHold), hasp.Note(command[0])).Acquire(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, turn.Release(context.WithoutCancel(ctx))) }()
-	work, cancel := context.WithCancel(turn.Context()) // ends when the turn is lost, or has lasted too long
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
-
-	cmd := exec.CommandContext(work, command[0], command[1:]...) // killed when work ends
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", command[0], err)
-	}
-	return nil
+	turns := c.Semaphore("deploy", *atOnce, hasp.MaxHold(*maxHold), hasp.Note(command[0]))
+	// work ends when the turn is lost, or has lasted too long, or when we are told to stop.
+	return turns.Do(ctx, 1, func(work context.Context) error {
+		cmd := exec.CommandContext(work, command[0], command[1:]...) // killed when work ends
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", command[0], err)
+		}
+		return nil
+	})
 }

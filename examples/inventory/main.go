@@ -29,10 +29,8 @@ import (
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
-var (
-	stock = flag.Int("stock", 0, "make the tables, and set the stock to this")
-	take  = flag.Int("take", 0, "articles to take, one after the other")
-)
+var stock = flag.Int("stock", 0, "make the tables, and set the stock to this")
+var take = flag.Int("take", 0, "articles to take, one after the other")
 
 func main() {
 	flag.Parse()
@@ -48,16 +46,12 @@ func run(ctx context.Context) error {
 	}
 	defer db.Close()
 	fence, err := pgxfence.New(nil)
-	if err != nil {
-		return err
+	if err == nil && *stock > 0 {
+		_, err = db.Exec(ctx, fence.Schema()+fmt.Sprintf(`;
+			CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL);
+			INSERT INTO inventory VALUES ('widget', %d) ON CONFLICT (item) DO UPDATE SET stock = excluded.stock`, *stock))
 	}
-	if *stock > 0 {
-		_, err := db.Exec(ctx, fence.Schema()+`;
-			CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL)`)
-		if err == nil {
-			_, err = db.Exec(ctx, `INSERT INTO inventory VALUES ('widget', $1)
-				ON CONFLICT (item) DO UPDATE SET stock = excluded.stock`, *stock)
-		}
+	if err != nil {
 		return err
 	}
 	c, err := store.Open(ctx)
@@ -65,33 +59,25 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	for range *take {
-		err := sell(ctx, c, db, fence)
+	for left := *take; left > 0 && err == nil; {
 		// Stale is the one error that says for certain that nothing was written. After another
 		// one (the lock was lost while the answer was under way) it may have been.
-		for errors.Is(err, fencing.ErrStale) {
-			err = sell(ctx, c, db, fence)
-		}
-		if err != nil {
-			return err
+		if err = sell(ctx, c, db, fence); err == nil {
+			left--
+		} else if errors.Is(err, fencing.ErrStale) {
+			err = nil
 		}
 	}
-	return nil
+	return err
 }
-
-var errSoldOut = errors.New("sold out")
 
 func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence.Fence) error {
 	lease, err := c.Mutex("inventory/widget").Lock(ctx)
 	if err != nil {
 		return err
 	}
-	// Its error changes nothing: what was written under the token is written.
-	defer lease.Release(context.WithoutCancel(ctx))
-	work, cancel := context.WithCancel(lease.Context()) // ends when the lock is lost
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
-
+	defer lease.Unlock()    // its outcome changes nothing: what was written under the token is written
+	work := lease.Bind(ctx) // ends when the lock is lost, or when we are told to stop
 	// Before reading: from here on no earlier holder can write below us.
 	if err := fence.Advance(work, db, lease.Name(), lease.Token()); err != nil {
 		return err
@@ -101,7 +87,7 @@ func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence
 		return err
 	}
 	if left == 0 {
-		return errSoldOut
+		return errors.New("sold out")
 	}
 	left-- // think; if we are paused here, the next line fails with fencing.ErrStale
 	err = fence.Do(work, db, lease.Name(), lease.Token(), func(tx pgx.Tx) error {

@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -35,12 +34,6 @@ func main() {
 	store.Exit(run(ctx))
 }
 
-type server struct {
-	address string                    // our own
-	term    atomic.Pointer[hasp.Term] // our last one; nil before the first
-	leader  atomic.Pointer[string]    // the address of the leader, as the store has told it
-}
-
 func run(ctx context.Context) error {
 	c, err := store.Open(ctx)
 	if err != nil {
@@ -51,54 +44,37 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &server{address: "http://" + listener.Addr().String()}
-	web := &http.Server{Handler: s}
-	defer web.Close()
-	go web.Serve(listener) // ends with web.Close
-	fmt.Println("serving", s.address)
+	address := "http://" + listener.Addr().String()
+	fmt.Println("serving", address)
+	var lead atomic.Pointer[hasp.Term]     // our last term; nil before the first
+	var leader atomic.Pointer[hasp.Leader] // whom the store has told of last
+	go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch term, other := lead.Load(), leader.Load(); {
+		case term != nil && term.Held():
+			// Work here with term.Bind(r.Context()), and hand term.Token() to what is written.
+			fmt.Fprintf(w, "%s leads, token %d\n", address, term.Token())
+		case other == nil || other.ID == "" || string(other.Value) == address:
+			http.Error(w, "no leader, try again", http.StatusServiceUnavailable)
+		default: // that may be a moment old: then the next server redirects again
+			http.Redirect(w, r, string(other.Value)+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+		}
+	}))
 	election := c.Election("leader")
-	go s.follow(ctx, election)
-	for {
-		term, err := election.Campaign(ctx, []byte(s.address))
-		if err != nil {
-			return errors.Join(err, ctx.Err())
+	go func() {
+		for now, err := range election.Observe(ctx) {
+			if err == nil { // else it goes on when the store is back
+				leader.Store(&now)
+				fmt.Println("following", string(now.Value))
+			}
 		}
-		s.term.Store(term)
-		fmt.Println("leading", s.address)
-		select {
-		case <-term.Lost(): // the handlers have stopped by themselves: Held is false
-			fmt.Println("deposed", term.Err())
-		case <-ctx.Done():
-			return term.Resign(context.WithoutCancel(ctx))
-		}
+	}()
+	err = election.Run(ctx, []byte(address), func(ctx context.Context, term *hasp.Term) error {
+		lead.Store(term)
+		<-ctx.Done() // deposed, or told to stop; the handlers stop by themselves: Held is false
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil // as told
 	}
-}
-
-// follow keeps in mind who leads. What it knows may be a moment old: the redirected client then
-// finds a server that redirects it again.
-func (s *server) follow(ctx context.Context, election *hasp.Election) {
-	for leader, err := range election.Observe(ctx) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err) // Observe goes on when the store is back
-			continue
-		}
-		address := string(leader.Value) // "": no leader
-		s.leader.Store(&address)
-		fmt.Println("following", address)
-	}
-}
-
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if term := s.term.Load(); term != nil && term.Held() {
-		// Work here with term.Context(), and hand term.Token() to what is written.
-		fmt.Fprintf(w, "%s leads, token %d\n", s.address, term.Token())
-		return
-	}
-	leader := s.leader.Load()
-	if leader == nil || *leader == "" || *leader == s.address {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "no leader", http.StatusServiceUnavailable)
-		return
-	}
-	http.Redirect(w, r, *leader+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+	return err
 }

@@ -21,7 +21,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/examples/internal/store"
 )
 
@@ -45,6 +44,7 @@ func run(ctx context.Context) error {
 	}
 	defer c.Close()
 
+	permit := c.Semaphore("workers", *permits)
 	queue := make(chan int)
 	go func() {
 		defer close(queue)
@@ -61,25 +61,14 @@ func run(ctx context.Context) error {
 	for i := range *workers {
 		wg.Go(func() {
 			for job := range queue {
-				errs[i] = errors.Join(errs[i], limited(ctx, c, job))
+				// when there is a permit for it; the context ends when that is lost, or when we are told to stop
+				err := permit.Do(ctx, 1, func(ctx context.Context) error { return do(ctx, job) })
+				errs[i] = errors.Join(errs[i], err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
-}
-
-// limited does a job when there is a permit for it.
-func limited(ctx context.Context, c *hasp.Client, job int) (err error) {
-	permit, err := c.Semaphore("workers", *permits).Acquire(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, permit.Release(context.WithoutCancel(ctx))) }()
-	work, cancel := context.WithCancel(permit.Context()) // ends when the permit is lost
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)() // or when we are told to stop
-	return do(work, job)
 }
 
 // do is the work. It stops when ctx ends.

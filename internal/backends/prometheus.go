@@ -1,9 +1,15 @@
 package backends
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -67,4 +73,50 @@ func (p *Prometheus) ready() error {
 		return fmt.Errorf("prometheus %s: %s", p.Addr, reply.Status)
 	}
 	return nil
+}
+
+// Query returns the values that it has for an expression now, as numbers.
+func (p *Prometheus) Query(expr string) (values []float64, err error) {
+	reply, err := http.Get("http://" + p.Addr + "/api/v1/query?query=" + url.QueryEscape(expr))
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := json.NewDecoder(reply.Body).Decode(&answer); err != nil || answer.Status != "success" {
+		return nil, fmt.Errorf("%s: %s %s, %v", expr, answer.Status, answer.Error, err)
+	}
+	for _, r := range answer.Data.Result {
+		text, _ := r.Value[1].(string)
+		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+			values = append(values, v)
+		}
+	}
+	return values, nil
+}
+
+// Has waits until each of the expressions has had a value: the next reading of the metrics is at hand.
+func (p *Prometheus) Has(tb testing.TB, patience time.Duration, exprs ...string) {
+	tb.Helper()
+	exprs = slices.Clone(exprs)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		exprs = slices.DeleteFunc(exprs, func(e string) bool {
+			values, err := p.Query(e)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return len(values) > 0
+		})
+		if len(exprs) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("no data: %s", strings.Join(exprs, "\n"))
+		}
+	}
 }

@@ -64,15 +64,17 @@ var mayImport = map[string][]string{
 	"./etcdlock/etcdfence":   {"./fencing", "./internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
 	"./zklock/zkfence":       {"./fencing", "./internal/retry", "./driver", "github.com/go-zookeeper/zk"},
 	"./internal/retry":       {"./fencing"},
-	"./internal/fencetest":   {".", "./driver", "./fencing", "./memlock"}, // tests only: a real lock that is lost at will
+	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that
 	"./drivertest":          {".", "./driver", "./internal/rulecases"},
+	"./hasptest":            {".", "./driver", "./internal/memstore"}, // tests of programs that lock
 	"./drivertest/programs": {".", "./driver", "./drivertest", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
-	"./memlock":           {"./driver"},
+	"./memlock":           {"./driver", "./internal/memstore"},
+	"./internal/memstore": {"./driver"},
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
 	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
 	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
@@ -102,7 +104,8 @@ var mayImport = map[string][]string{
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":                    {"./cmd/hasp/internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/exporter":  {".", "./driver"},
 	"./cmd/hasp/internal/cli/group": {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},
@@ -280,10 +283,10 @@ func run(t *testing.T, goos, name string, args ...string) []byte {
 func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
 // program reports whether it is a program that no other package imports, and that may import what
-// it likes: measurements, foreign clients, examples.
+// it likes: measurements, foreign clients, examples, the tool that makes a release.
 func program(path string) bool {
 	dir, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/"), "/")
-	return slices.Contains([]string{"bench", "interop", "examples"}, dir)
+	return slices.Contains([]string{"bench", "interop", "examples", "packaging"}, dir)
 }
 
 // short writes an import path of ours as mayImport does.

@@ -17,7 +17,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/hasptest"
 )
 
 // opsEnv sets how many acknowledged writes Load wants. `HASP_FENCING_OPS=100000` is the full
@@ -86,7 +86,7 @@ type load struct {
 	resource Resource
 	advance  func(ctx context.Context, name string, token uint64) error
 	write    func(ctx context.Context, name string, token uint64, value string) error
-	store    *memlock.Store
+	store    *hasptest.Store
 
 	mu                        sync.Mutex
 	acks                      []ack
@@ -102,7 +102,7 @@ func newLoad(t *testing.T, open Opener, target string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{t: t, resource: r, store: memlock.New(), seen: map[int]bool{}}
+	l := &load{t: t, resource: r, store: hasptest.New(), seen: map[int]bool{}}
 	if err := r.Overwrite(t.Context(), counter, "0"); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ var published = []string{
 }
 
 // unpublished are those of the modules that no program imports.
-var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "tests"}
+var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "packaging", "tests"}
 
 const usage = "usage: modules weigh | release VERSION"
 

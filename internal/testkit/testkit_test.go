@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 )
 
 // failing takes the failure of a helper instead of the testing package.
@@ -66,7 +66,7 @@ func TestPatience(t *testing.T) {
 // The life of a lock by way of the helpers, and the loss that was not expected.
 func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c := testkit.ClientOn(t, store.Backend())
 		l := testkit.Lock(t, c, "a")
 		queued := testkit.Queued(t, c, "a")

@@ -84,11 +84,11 @@ type processor interface {
 
 // eval sends the hash, and the text if that was refused as unknown.
 func eval(ctx context.Context, p processor, s *redisconn.Script, call redisconn.Call) redisconn.Reply {
-	cmd := script(ctx, "evalsha", s.SHA1, call)
+	cmd := script(ctx, "evalsha", s.SHA1(), call)
 	_ = p.Process(ctx, cmd) // the command has the error, too
 	r := reply(cmd.Result())
 	if redisconn.Answered(r.Err) == "NOSCRIPT" {
-		cmd = script(ctx, "eval", s.Text, call)
+		cmd = script(ctx, "eval", s.Text(), call)
 		_ = p.Process(ctx, cmd)
 		r = reply(cmd.Result())
 	}
@@ -163,7 +163,7 @@ func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisco
 		pipe := c.client.Pipeline()
 		cmds := make([]noRetry, len(calls))
 		for i, call := range calls {
-			cmds[i] = script(ctx, "evalsha", s.SHA1, call)
+			cmds[i] = script(ctx, "evalsha", s.SHA1(), call)
 			_ = pipe.Process(ctx, cmds[i]) // queues it
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error

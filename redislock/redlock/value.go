@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -26,7 +27,9 @@ func rest(r driver.Request, version uint64, value []byte) string {
 	return strconv.FormatUint(version, 10) + ":" + base64.RawStdEncoding.EncodeToString(value) + " " + r.Owner
 }
 
-var ownValue = regexp.MustCompile(`^(([A-Za-z0-9-]{1,40}) (-?\d+)\.[0-9a-z]+ )(\d+):([A-Za-z0-9+/]*) ((?s).*)$`)
+var ownValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(([A-Za-z0-9-]{1,40}) (-?\d+)\.[0-9a-z]+ )(\d+):([A-Za-z0-9+/]*) ((?s).*)$`)
+})
 
 // held is a value that was read.
 type held struct {
@@ -39,7 +42,7 @@ type held struct {
 func parse(name, value string) (h held, ours bool) {
 	h.me = value
 	h.entry.Request = driver.Request{Name: name, ID: value, Units: driver.Whole, Capacity: driver.Whole, Owner: value}
-	m := ownValue.FindStringSubmatch(value)
+	m := ownValue().FindStringSubmatch(value)
 	if m == nil {
 		return h, false
 	}

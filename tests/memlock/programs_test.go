@@ -6,7 +6,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest/programs"
-	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/hasptest"
 )
 
 // Random programs in fake time: what features do to each other.
@@ -21,7 +21,7 @@ func inMemory() programs.Config {
 		Stores: func() []programs.Store {
 			stores := make([]programs.Store, 2)
 			for i := range stores {
-				s := memlock.New()
+				s := hasptest.New()
 				stores[i] = programs.Store{
 					Open:   func(testing.TB) driver.Backend { return s.Backend() },
 					Forget: s.Forget,

@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 	"github.com/hasplock/hasp/promhasp"
 )
@@ -25,7 +25,7 @@ func TestAsPromhasp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{Name: first})
 		p := promhasp.New(promhasp.Options{Name: first})
-		store := memlock.New()
+		store := hasptest.New()
 		c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m), hasp.WithObserver(p))
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(p, promhasp.Queues(c, time.Second, "orders/1", "idle"))
@@ -57,7 +57,7 @@ func TestAsPromhasp(t *testing.T) {
 }
 
 // everything leaves a lock held and one waiting for it, after one of everything else.
-func everything(t *testing.T, c *hasp.Client, store *memlock.Store) (stop func()) {
+func everything(t *testing.T, c *hasp.Client, store *hasptest.Store) (stop func()) {
 	t.Helper()
 	lock := func(name string) *hasp.Lease {
 		l, err := c.Mutex(name).Lock(t.Context())

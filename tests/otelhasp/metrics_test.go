@@ -14,8 +14,8 @@ import (
 	tracing "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
 
@@ -24,7 +24,7 @@ import (
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
-		store := memlock.New()
+		store := hasptest.New()
 		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend())
 
 		held, err := other.Mutex("orders/1").Lock(t.Context())
@@ -89,7 +89,7 @@ hasp.wait{store=mem://} count 2 sum 0.7, 1 to 0.0005, 1 to 1
 func TestMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
-		store := memlock.New()
+		store := hasptest.New()
 		c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(m))
 		l, err := c.Mutex("a").Lock(t.Context())
 		if err != nil {
@@ -138,7 +138,7 @@ func margin(t *testing.T, r sdk.Reader) float64 {
 func TestRequeued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
-		store := memlock.New()
+		store := hasptest.New()
 		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(3*time.Second), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend(), hasp.WithTTL(time.Hour))
 		first, err := other.Mutex("a").Lock(t.Context())
 		if err != nil {
@@ -184,7 +184,7 @@ func TestCardinality(t *testing.T) {
 		"all":   {otelhasp.MetricsOptions{Name: func(lock string) string { return lock }}, 1000}, // the control
 	} {
 		m, reader := measured(t, c.options)
-		locks := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
+		locks := testkit.ClientOn(t, hasptest.New().Backend(), hasp.WithObserver(m))
 		for i := range 1000 {
 			name := fmt.Sprintf("%s/%d", []string{"orders", "users"}[i%2], i)
 			if err := locks.Do(t.Context(), name, nothing); err != nil {
@@ -224,7 +224,7 @@ func first(lock string) string {
 // The exemplar of a wait leads to the caller's trace.
 func TestExemplar(t *testing.T) {
 	m, reader := measured(t, otelhasp.MetricsOptions{})
-	c := testkit.ClientOn(t, memlock.New().Backend(), hasp.WithObserver(m))
+	c := testkit.ClientOn(t, hasptest.New().Backend(), hasp.WithObserver(m))
 	ctx, span := tracing.NewTracerProvider().Tracer("test").Start(t.Context(), "order")
 	defer span.End()
 	if _, err := c.Mutex("a").Lock(ctx); err != nil {
@@ -252,7 +252,7 @@ func ExampleNewMetrics() {
 		fmt.Println(err)
 		return
 	}
-	client, err := hasp.New(memlock.New().Backend(), hasp.WithObserver(metrics))
+	client, err := hasp.New(hasptest.New().Backend(), hasp.WithObserver(metrics))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -6,15 +6,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
 
 func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := measured(t, otelhasp.MetricsOptions{})
-		store := memlock.New()
+		store := hasptest.New()
 		c := testkit.ClientOn(t, store.Backend())
 		l, err := c.Mutex("deploy").Lock(t.Context())
 		if err != nil {

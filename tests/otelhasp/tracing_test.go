@@ -15,13 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/otelhasp"
 )
 
 // traced is a client whose spans are kept, and a tracer for spans of the caller's own.
-func traced(t *testing.T, s *memlock.Store, o otelhasp.Options) (*hasp.Client, *tracetest.SpanRecorder, trace.Tracer) {
+func traced(t *testing.T, s *hasptest.Store, o otelhasp.Options) (*hasp.Client, *tracetest.SpanRecorder, trace.Tracer) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
@@ -49,7 +49,7 @@ func valueOf(s sdk.ReadOnlySpan, key string) string {
 // child of the caller's; the work under the lock is the caller's child again.
 func TestSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c, spans, tracer := traced(t, store, otelhasp.Options{Names: true})
 		other, _, _ := traced(t, store, otelhasp.Options{})
 		first, err := other.Mutex("a").Lock(t.Context())
@@ -93,7 +93,7 @@ func TestSpan(t *testing.T) {
 // A busy try is an answer; a failure is an error. No name unless it was asked for.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c, spans, _ := traced(t, store, otelhasp.Options{})
 		if _, err := c.Mutex("a").Lock(t.Context()); err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func ExampleNew() {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)) // in earnest: yours, with an exporter
 	tracing := otelhasp.New(otelhasp.Options{Provider: provider})
-	client, err := hasp.New(memlock.New().Backend(), tracing.Options()...)
+	client, err := hasp.New(hasptest.New().Backend(), tracing.Options()...)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -173,7 +173,8 @@ func TestForgetting(t *testing.T) {
 			r := startForgetRun(t, storeURL, f.ttl)
 			r.granted(t, time.Now())
 			var slowest time.Duration
-			for range times {
+			// A few faults may each meet holders that have just released: it goes on until a lease was lost.
+			for n := 0; n < times || n < times+10 && r.lost(t) == 0; n++ {
 				time.Sleep(rand.N(f.ttl))
 				forget(r)
 				slowest = max(slowest, r.granted(t, time.Now()))
@@ -202,14 +203,15 @@ func TestForgettingWithoutQuarantine(t *testing.T) {
 			r := startForgetRun(t, with(storeURL, "quarantine=off"), f.ttl)
 			r.granted(t, time.Now())
 			caught := []history.Violation{}
-			for n := 0; len(caught) == 0 && n < 10; n++ {
+			const most = 20
+			for n := 0; len(caught) == 0 && n < most; n++ {
 				time.Sleep(rand.N(f.ttl))
 				forget(r)
 				r.granted(t, time.Now())
 				caught, _, _ = r.check(t)
 			}
 			if len(caught) == 0 {
-				t.Error("the server has forgotten grants ten times, and the checks have found nothing")
+				t.Errorf("the server has forgotten grants %d times, and the checks have found nothing", most)
 			}
 		})
 	}

@@ -44,13 +44,32 @@ func TestForgetWorker(t *testing.T) {
 	must(t, err)
 	ttl, err := time.ParseDuration(os.Getenv(forgetTTLEnv))
 	must(t, err)
-	c := client(t, os.Getenv(forgetURLEnv), hasp.WithTTL(ttl))
+	c := openAtLast(ctx, os.Getenv(forgetURLEnv), ttl)
+	if c == nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
 	var workers sync.WaitGroup
 	for _, name := range forgetNames {
 		workers.Go(func() { work(ctx, c, ttl, rec, dir, name) })
 	}
 	workers.Wait()
 	must(t, rec.Close())
+}
+
+// openAtLast opens the store as soon as it is there: the first fault may come before a process has
+// started. It is nil if the test ends before.
+func openAtLast(ctx context.Context, storeURL string, ttl time.Duration) *hasp.Client {
+	for {
+		c, err := hasp.Open(ctx, storeURL, hasp.WithTTL(ttl))
+		if err == nil {
+			return c
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // forgetNames are the names of a mutex, a read-write lock and a semaphore.
@@ -219,19 +238,27 @@ func (r *forgetRun) someGranted(t *testing.T) {
 	}
 }
 
-// check returns the moments at which two held, the stale uses and the number of lost leases.
-func (r *forgetRun) check(t *testing.T) (found []history.Violation, stale, lost int) {
+// lost returns the number of leases that were lost so far.
+func (r *forgetRun) lost(t *testing.T) (n int) {
 	t.Helper()
 	h, err := history.Load(filepath.Join(r.dir, "history"))
 	must(t, err)
 	for _, o := range h {
 		if o.Lost > 0 {
-			lost++
+			n++
 		}
 	}
+	return n
+}
+
+// check returns the moments at which two held, the stale uses and the number of lost leases.
+func (r *forgetRun) check(t *testing.T) (found []history.Violation, stale, lost int) {
+	t.Helper()
+	h, err := history.Load(filepath.Join(r.dir, "history"))
+	must(t, err)
 	for _, name := range forgetNames {
 		_, n := uses(t, r.dir, name)
 		stale += n
 	}
-	return history.Check(h, history.Options{Fencing: true}), stale, lost
+	return history.Check(h, history.Options{Fencing: true}), stale, r.lost(t)
 }

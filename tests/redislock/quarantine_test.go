@@ -97,6 +97,38 @@ func testQuarantineIsTold(t *testing.T, strategy string) {
 	testkit.WantFinding(t, findings(t, server.URL()+"?strategy="+strategy), "quarantine", driver.Warn, "may have forgotten locks")
 }
 
+// The first waiter of a server in quarantine is not shown as a holder or a leader, until it is one.
+func TestFirstWaiterInQuarantine(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL())
+	must(t, testkit.Lock(t, c, "a").Release(t.Context()))
+	do(t, server, "FLUSHALL")
+	waiting := testkit.Waiting(t, "a", func(o hasp.Option) *hasp.Client { return client(t, server.URL(), o) })
+	next := testkit.Waiting(t, "a", func(o hasp.Option) *hasp.Client { return client(t, server.URL(), o) })
+	for {
+		q, err := c.Inspect(t.Context(), "a")
+		must(t, err)
+		_, leads := c.Election("a").Leader(t.Context())
+		later, err := c.Inspect(t.Context(), "a")
+		must(t, err)
+		if later.Quarantine == 0 { // it has ended meanwhile
+			break
+		}
+		if len(q.Holders) != 0 || len(q.Waiters) != 2 || q.Quarantine <= 0 || !errors.Is(leads, hasp.ErrNoLeader) {
+			t.Fatalf("in quarantine: %+v; leader: %v", q, leads)
+		}
+	}
+	held := testkit.Granted(t, waiting)
+	q, err := c.Inspect(t.Context(), "a")
+	must(t, err)
+	if len(q.Holders) != 1 || len(q.Waiters) != 1 || q.Quarantine != 0 {
+		t.Errorf("after it: %+v", q)
+	}
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, next))
+}
+
 // A server that is new to hasp waits for what it may have forgotten before its start, and no longer;
 // where an operator says that it is new, it does not wait.
 func TestQuarantineOfANewServer(t *testing.T) {

@@ -30,8 +30,10 @@ func crc16(text string) (crc uint16) {
 	return crc
 }
 
-// slotTags has for each slot the least number whose text hashes to it.
-var slotTags = sync.OnceValue(func() (tags [16384]string) {
+// slotTags has for each slot the least number whose text hashes to it. A slice, since the place for an
+// array of 256 KB would be made when the program starts.
+var slotTags = sync.OnceValue(func() []string {
+	tags := make([]string, 16384)
 	for i, missing := 0, len(tags); missing > 0; i++ {
 		text := strconv.Itoa(i)
 		if at := crc16(text) % uint16(len(tags)); tags[at] == "" {

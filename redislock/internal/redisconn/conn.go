@@ -10,23 +10,42 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/hasplock/hasp/driver"
 )
 
-// Script is a Lua script and the hash by which the server knows it.
+// Script is a Lua script and the hash by which the server knows it. Text and hash are made when they
+// are first asked for: programs that link all stores have many scripts and start often.
 type Script struct {
-	Text string
-	SHA1 string
-
+	parts  []string
+	once   sync.Once
+	text   string
+	sha1   string
 	grants int // its place in grantScripts, from 1; 0: not there
 }
 
-// NewScript prepares a script.
-func NewScript(parts ...string) *Script {
-	text := strings.Join(parts, "\n")
-	sum := sha1.Sum([]byte(text))
-	return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
+// NewScript takes the parts of a script.
+func NewScript(parts ...string) *Script { return &Script{parts: parts} }
+
+func (s *Script) prepare() {
+	s.once.Do(func() {
+		s.text = strings.Join(s.parts, "\n")
+		sum := sha1.Sum([]byte(s.text))
+		s.sha1 = hex.EncodeToString(sum[:])
+	})
+}
+
+// Text is the script.
+func (s *Script) Text() string {
+	s.prepare()
+	return s.text
+}
+
+// SHA1 is the hash of the script, in hexadecimal digits.
+func (s *Script) SHA1() string {
+	s.prepare()
+	return s.sha1
 }
 
 // Call is one use of a script.

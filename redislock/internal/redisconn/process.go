@@ -35,7 +35,7 @@ var grantScripts []*Script
 // NewGrantScript prepares a script that grants. It is for package variables.
 func NewGrantScript(parts ...string) *Script {
 	s := NewScript(parts...)
-	if !strings.HasPrefix(s.Text, unknownProcess) {
+	if !strings.HasPrefix(parts[0], unknownProcess) {
 		panic("redisconn: the script does not begin with " + strconv.Quote(unknownProcess))
 	}
 	s.grants = len(grantScripts) + 1
@@ -128,37 +128,37 @@ func (p *processes) loadLocked() {
 	}(p.conn)
 }
 
-var runID = regexp.MustCompile(`(?m)^run_id:([0-9a-f]+)\r?$`)
+var runID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^run_id:([0-9a-f]+)\r?$`) })
 
 // load asks a process for its run id, and loads its scripts over the same connection.
 func load(ctx context.Context, conn rueidis.DedicatedClient) *process {
 	info, _ := reply(conn.Do(ctx, conn.B().Info().Section("server").Build())).Value.(string)
-	id := runID.FindStringSubmatch(info)
+	id := runID().FindStringSubmatch(info)
 	if id == nil || majorVersion(info) < 7 {
 		return nil
 	}
 	found := &process{}
 	var hashes []string
 	for _, s := range grantScripts {
-		v := NewScript("local RUN = '" + id[1] + "'" + strings.TrimPrefix(s.Text, unknownProcess))
-		found.scripts, hashes = append(found.scripts, v), append(hashes, v.SHA1)
+		v := NewScript("local RUN = '" + id[1] + "'" + strings.TrimPrefix(s.Text(), unknownProcess))
+		found.scripts, hashes = append(found.scripts, v), append(hashes, v.SHA1())
 	}
 	there, _ := reply(conn.Do(ctx, conn.B().ScriptExists().Sha1(hashes...).Build())).Value.([]any)
 	for i, v := range found.scripts {
 		if i < len(there) && there[i] == int64(1) {
 			continue
 		}
-		if r := reply(conn.Do(ctx, conn.B().ScriptLoad().Script(v.Text).Build())); r.Err != nil {
+		if r := reply(conn.Do(ctx, conn.B().ScriptLoad().Script(v.Text()).Build())); r.Err != nil {
 			return nil
 		}
 	}
 	return found
 }
 
-var redisVersion = regexp.MustCompile(`(?m)^redis_version:(\d+)\.`) // Valkey says 7.2 here
+var redisVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^redis_version:(\d+)\.`) }) // Valkey says 7.2 here
 
 func majorVersion(info string) int {
-	m := redisVersion.FindStringSubmatch(info)
+	m := redisVersion().FindStringSubmatch(info)
 	if m == nil {
 		return 0
 	}

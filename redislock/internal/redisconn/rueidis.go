@@ -203,11 +203,11 @@ func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, 
 const WaitBound = time.Second
 
 func evalsha(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Evalsha().Sha1(s.SHA1).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
+	return client.B().Evalsha().Sha1(s.SHA1()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
 }
 
 func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Eval().Script(s.Text).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
+	return client.B().Eval().Script(s.Text()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
 }
 
 // maxPipeline is how many scripts are sent together. rueidis opens another connection for longer

@@ -12,19 +12,19 @@ var Format = redisconn.NewScript(text("format"))
 // known are the forms of the locks that hasp recognizes. The first pattern that matches "TYPE
 // CONTENTS" counts. Random values of other libraries are recognized by their encoding.
 var known = []struct {
-	pattern *regexp.Regexp
+	pattern string // compiled when a foreign lock is met, which is seldom
 	what    string
 	shared  string // how hasp can share the lock; "" if it cannot
 }{
-	{regexp.MustCompile(`^hash hasp1$`), "a queue of hasp, strategy=queue", "strategy=queue in every client"},
-	{regexp.MustCompile(`^hash mode (read|write)$`), "a read-write lock of Redisson", ""},
-	{regexp.MustCompile(`^hash [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`), "a lock of Redisson", "strategy=redisson in every client"},
-	{regexp.MustCompile(`^string [A-Za-z0-9-]{1,40} -?\d+\.\d+ \d+:`), "a lock of hasp, redlock://", "redlock:// in every client"},
-	{regexp.MustCompile(`^string [A-Za-z0-9-]{1,40} -?\d+ `), "a lock of hasp, strategy=setnx", "strategy=setnx in every client"},
-	{regexp.MustCompile(`^string [A-Za-z0-9+/]{22}==$`), "a lock as redsync writes it", "strategy=setnx"},
-	{regexp.MustCompile(`^string [A-Za-z0-9_-]{22}$`), "a lock as bsm/redislock writes it", "strategy=setnx"},
-	{regexp.MustCompile(`^string [0-9a-f]{32}$`), "a lock as redis-py or node-redlock writes it", "strategy=setnx"},
-	{regexp.MustCompile(`^string `), "a string, as any SET NX may have written it", "strategy=setnx, if that is a lock"},
+	{`^hash hasp1$`, "a queue of hasp, strategy=queue", "strategy=queue in every client"},
+	{`^hash mode (read|write)$`, "a read-write lock of Redisson", ""},
+	{`^hash [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`, "a lock of Redisson", "strategy=redisson in every client"},
+	{`^string [A-Za-z0-9-]{1,40} -?\d+\.\d+ \d+:`, "a lock of hasp, redlock://", "redlock:// in every client"},
+	{`^string [A-Za-z0-9-]{1,40} -?\d+ `, "a lock of hasp, strategy=setnx", "strategy=setnx in every client"},
+	{`^string [A-Za-z0-9+/]{22}==$`, "a lock as redsync writes it", "strategy=setnx"},
+	{`^string [A-Za-z0-9_-]{22}$`, "a lock as bsm/redislock writes it", "strategy=setnx"},
+	{`^string [0-9a-f]{32}$`, "a lock as redis-py or node-redlock writes it", "strategy=setnx"},
+	{`^string `, "a string, as any SET NX may have written it", "strategy=setnx, if that is a lock"},
 }
 
 // Describe interprets the answer of Format: what the key has, and how hasp can share it, "" if it
@@ -40,7 +40,7 @@ func Describe(answer any) (what, shared string) {
 		return "", ""
 	}
 	for _, k := range known {
-		if k.pattern.MatchString(kind + " " + contents) {
+		if regexp.MustCompile(k.pattern).MatchString(kind + " " + contents) {
 			return k.what, k.shared
 		}
 	}

@@ -132,7 +132,7 @@ func (b *bencher) measure(ctx context.Context) (benchReport, error) {
 	} {
 		result, err := b.part(ctx, part.what, part.run)
 		if err != nil {
-			return r, fmt.Errorf("%s: %w", part.what, err)
+			return r, fmt.Errorf("%s: %w", part.what, within{err})
 		}
 		r.Results = append(r.Results, result)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // app holds what the commands use of their environment.
@@ -27,9 +28,13 @@ type app struct {
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
 	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	settings       map[string]bool // the variables of all verbs' flags
-	args           []string        // as given
-	keeper         *keeper         // of a background holder
+	settings       map[string]bool        // the variables of all verbs' flags
+	known          map[string]*pflag.Flag // a flag of each name that can be set by variable or file
+	configPaths    func() []string        // nil: there are none
+	configs        []*configFile
+	storeFrom      string   // which of flag, variable and file has set the store, for hasp config
+	args           []string // as given
+	keeper         *keeper  // of a background holder
 }
 
 // Main runs the command with this process's arguments and returns its exit code.
@@ -38,7 +43,8 @@ func Main() int {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty:    group.IsTerminal(os.Stderr),
-		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open, keeper: k,
+		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
+		configPaths: ownConfigPaths, keeper: k,
 	}
 	group.KeepIgnored()
 	surviveClosedPipes()
@@ -80,10 +86,7 @@ func (a *app) explain(err error) int {
 
 // tell prints one line to standard error.
 func (a *app) tell(text string) {
-	if !strings.HasPrefix(text, "hasp: ") && !strings.HasPrefix(text, "busy: ") {
-		text = "hasp: " + text
-	}
-	_, _ = io.WriteString(a.stderr, oneLine(text)+"\n") // if that fails, there is nowhere to report it
+	_, _ = io.WriteString(a.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
 func (a *app) root() *cobra.Command {
@@ -112,12 +115,17 @@ you already have.
 		}
 		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
+	a.versionFlag(root)
 	root.SetHelpCommandGroupID("")
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
 		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
-		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.versionCommand(), a.manCommand(),
+		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.configCommand(), a.versionCommand(), a.manCommand(),
 	)
+	root.AddCommand(a.optionalVerbs()...)
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
 }
 
@@ -136,18 +144,26 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 	c.DisableFlagsInUseLine = true
 	c.Args = cobra.ArbitraryArgs // each verb says itself what is wrong with them
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := flagsFromEnv(cmd.Flags(), a.getenv); err != nil {
+		if err := a.configure(cmd.Flags()); err != nil {
 			return err
 		}
 		if err := a.chooseStore(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := checkTTL(cmd.Flags()); err != nil {
+			return err
+		}
 		return run(cmd, args)
 	}
 	if a.settings == nil {
-		a.settings = map[string]bool{}
+		a.settings, a.known = map[string]bool{}, map[string]*pflag.Flag{}
 	}
 	documentEnv(c.Flags(), a.settings)
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if settable(f) && a.known[f.Name] == nil {
+			a.known[f.Name] = f
+		}
+	})
 	return c
 }
 

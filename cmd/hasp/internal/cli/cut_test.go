@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/hasptest"
 )
 
 // cut:///DIR is a store whose locks expire and can be lost: the in-memory one of this process, with
@@ -18,7 +18,7 @@ import (
 // DIR/refusing says that it is. Real stores that expire have other scripts.
 func init() {
 	driver.Register("cut", func(_ context.Context, u *url.URL) (driver.Backend, error) {
-		store := memlock.New()
+		store := hasptest.New()
 		b := store.Backend()
 		c := &cutStore{Backend: b, Watcher: b.(driver.Watcher), Namer: b.(driver.Namer), store: store, dir: filepath.Join("/", u.Host, u.Path)}
 		c.refuse()
@@ -31,7 +31,7 @@ type cutStore struct {
 	driver.Backend
 	driver.Watcher
 	driver.Namer
-	store *memlock.Store
+	store *hasptest.Store
 	dir   string
 }
 

@@ -94,7 +94,7 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	if x, ok := client.Backend().(driver.Diagnoser); ok {
 		found, err := x.Diagnose(ctx)
 		if err != nil && !errors.Is(err, driver.ErrUnsupported) {
-			return fmt.Errorf("examine %s: %w", d.Store, err)
+			return fmt.Errorf("examine %s: %w", d.Store, within{err})
 		}
 		d.Findings = append(d.Findings, found...)
 	}

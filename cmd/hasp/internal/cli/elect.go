@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -74,7 +75,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stop := sigs.until(context.Background())
-	client, err := a.open(ctx, &f.storeFlags, append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	client, err := a.openAlways(ctx, &f.storeFlags, r.trying, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if in := stop(); in != nil && err == nil {
 		client.Close()
 		err = in
@@ -109,7 +110,7 @@ const (
 // campaign returns when a signal asks to end, or when campaigning is pointless.
 func (c *candidate) campaign() error {
 	r := c.report
-	for terms := 0; ; terms++ {
+	for {
 		r.began, r.acquired = time.Now(), time.Time{}
 		// A new channel for each term: a request for the last term must not end the next.
 		requests := asks()
@@ -121,12 +122,12 @@ func (c *candidate) campaign() error {
 			if again, err = c.lead(term, requests); !again {
 				return err
 			}
-		} else if f := fail(err); terms > 0 && (f.outcome == outcomeUnreachable || f.outcome == outcomeRefused) {
-			// The store could be reached at the start, so the address is right: this is an outage,
-			// a full disk or a failover. A candidate is a service and must outlast it.
-			r.say("%v", f)
+		} else if heals(&c.flags.storeFlags, err) {
+			// A candidate is a service: it outlasts an outage, a full disk and a failover, also at
+			// its start. A user who has mistyped the address reads it here.
+			r.trying(err)
 		} else {
-			return r.done(record{}, f)
+			return r.done(record{}, fail(err))
 		}
 		if err := c.rest(); err != nil {
 			return r.done(record{}, fail(err))
@@ -198,5 +199,5 @@ func describeEnd(end ending) string {
 	case end.status.Signal != 0:
 		return "the command was killed by " + signalName(end.status.Signal)
 	}
-	return "the command has failed"
+	return fmt.Sprintf("the command has ended with exit code %d", end.status.Code)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"github.com/hasplock/hasp"
@@ -61,6 +62,12 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
+// within is an error of the library inside another message, which has the prefix already.
+type within struct{ error }
+
+func (w within) Error() string { return strings.TrimPrefix(w.error.Error(), "hasp: ") }
+func (w within) Unwrap() error { return w.error }
+
 func usage(format string, args ...any) *failure {
 	return &failure{code: exitUsage, outcome: outcomeUsage, err: fmt.Errorf(format, args...)}
 }
@@ -101,7 +108,7 @@ func fail(err error) *failure {
 	case errors.Is(err, hasp.ErrClosed), errors.Is(err, hasp.ErrNotHeld):
 		return &failure{exitInternal, outcomeInternal, err, false}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &failure{exitUnreachable, outcomeUnreachable, fmt.Errorf("the store did not answer in time: %w", err), false}
+		return &failure{exitUnreachable, outcomeUnreachable, fmt.Errorf("the store did not answer in time: %w", within{err}), false}
 	}
 	// The text of the store's or the network's error.
 	return &failure{exitUnreachable, outcomeUnreachable, err, false}

@@ -23,6 +23,7 @@ func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
 // trustFlags are those of the verbs that hold a lock.
 type trustFlags struct {
 	ttl, margin span
+	longTTL     bool
 	note        string
 }
 
@@ -30,6 +31,7 @@ func (f *trustFlags) add(fs *pflag.FlagSet) {
 	f.ttl.min, f.margin.min = 1, 1
 	fs.Var(&f.ttl, "ttl", "how long a crashed holder blocks others, on stores where locks expire (default 10s)")
 	fs.Var(&f.margin, "margin", "how long before expiry the lock is no longer trusted (default: a tenth of the TTL)")
+	fs.BoolVar(&f.longTTL, "allow-long-ttl", false, "allow a TTL of more than 24h")
 	fs.StringVar(&f.note, "note", "", "what others are shown as the reason (`TEXT`; default: the command's name and first word)")
 }
 

@@ -82,13 +82,34 @@ func (j *job) terminate() {
 	j.noteStop()
 	j.send(syscall.SIGTERM)
 	j.send(syscall.SIGCONT)
-	j.killBy(time.Now())
+	j.killIn(j.flags.killAfter.d)
 }
 
-// killBy has KILL sent --kill-after after t, if it is not to come sooner anyway.
-func (j *job) killBy(t time.Time) {
-	if j.killAt == nil {
-		j.killAt = time.After(time.Until(t.Add(j.flags.killAfter.d)))
+// killIn has KILL sent after d, if it is not to come sooner anyway.
+func (j *job) killIn(d time.Duration) {
+	if due := time.Now().Add(d); j.killAt == nil || due.Before(j.killDue) {
+		j.killAt, j.killDue = time.After(d), due
+	}
+}
+
+const (
+	// secondThought is how long the command has after a second INT or TERM: the user does not want
+	// to wait any longer.
+	secondThought = time.Second
+	// samePress is within which two such signals are one: a parent process that passes Ctrl-C on
+	// sends the signal that the terminal has sent already, and the command must not lose the time to
+	// tidy up for that. A person needs longer to press twice.
+	samePress = 100 * time.Millisecond
+)
+
+// pressed counts the requests to end. The first is left to the command, which may take its time
+// over it. A second one has it killed, at most secondThought later.
+func (j *job) pressed() {
+	switch now := time.Now(); {
+	case j.asked.IsZero():
+		j.asked = now
+	case now.Sub(j.asked) >= samePress:
+		j.killIn(min(secondThought, j.flags.killAfter.d))
 	}
 }
 

@@ -28,6 +28,7 @@ type job struct {
 	asked     time.Time     // when the first INT or TERM came
 	stopping  bool          // hasp itself has sent TERM
 	killAt    <-chan time.Time
+	killDue   time.Time        // when that is
 	againAt   <-chan time.Time // KILL again
 	deaf      bool             // some of the group do not accept our signals
 	stopped   time.Time        // when we first tried to stop it
@@ -123,9 +124,7 @@ func (j *job) loop() {
 }
 
 // forward passes a signal on, to the group and not to the command alone: a script's child does the
-// work, and a shell that waits for it would not pass anything on. The first request to end is left
-// to the command, which may take its time over it; a second means that the user does not want to
-// wait longer.
+// work, and a shell that waits for it would not pass anything on.
 func (j *job) forward(sig syscall.Signal) {
 	j.send(sig)
 	j.report.detail("forwarding %s", signalName(sig))
@@ -140,11 +139,7 @@ func (j *job) forward(sig syscall.Signal) {
 		return
 	}
 	if sig == syscall.SIGINT || sig == syscall.SIGTERM {
-		if j.asked.IsZero() {
-			j.asked = time.Now()
-		} else {
-			j.killBy(j.asked)
-		}
+		j.pressed()
 	}
 }
 

@@ -2,8 +2,8 @@ package cli
 
 // manual is the part of the help that belongs to all verbs.
 const manual = `STORE
-  --store URL, or HASP_STORE; without either the file store of this user on this
-  machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
+  --store URL, or HASP_STORE, or store in a configuration file; without any the
+  file store of this user on this machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
   So two users of a machine do not share locks unless they name a store. Every
   message that a lock is free says in which store. A store that is named but
   empty is refused (78).
@@ -29,11 +29,13 @@ STORES
 FLAGS BY ENVIRONMENT
   Nearly every flag can be set as HASP_ and its name in capitals, '-' as '_', as
   its help shows: HASP_WAIT=30s, HASP_NO_WAIT=true. The command line wins.
-  Durations are 30s, 5m, 1h30m; a bare number is seconds. These variables are not
-  passed on to the command that hasp runs, except HASP_STORE: a setting for all
-  can stand in the store's URL (?ttl=60s). The variables that hasp run sets for
-  its command (hasp run --help) are defaults of hasp fence only.
+  Durations are 30s, 5m, 1h30m; a bare number is seconds. A TTL of more than 24h
+  needs --allow-long-ttl: a crashed holder would block others for so long. These
+  variables are not passed on to the command that hasp runs, except HASP_STORE: a
+  setting for all can stand in the store's URL (?ttl=60s). The variables that hasp
+  run sets for its command (hasp run --help) are defaults of hasp fence only.
 
+` + configManual + `
 ` + exitHelp
 
 // exitHelp documents the exit codes.
@@ -42,12 +44,15 @@ const exitHelp = `EXIT CODES
   128+n  the command was killed by signal n, or hasp was while it waited
   1      the answer is no: who --held, elect --observe --once
   64     usage
-  69     store unreachable, or it did not answer in time
+  69     store unreachable, or it did not answer in time; --wait covers that, and
+         elect tries until a signal comes
   70     internal error
-  75     busy, or the wait ended (--busy-code, --skip-ok change it)
+  75     busy, or the wait ended (--busy-code, --skip-ok change it); with hasp
+         deadlocks, a circle was found
   76     lock lost, command stopped; or, with hasp fence, a stale token
   78     configuration: bad or empty store URL, not supported there, nested lock;
-         or the store refuses: no permission, read-only, full
+         or the store refuses: no permission, read-only, full; with hasp doctor,
+         the store breaks a promise
   124    --max-hold ended, command stopped
   126    command not executable
   127    command not found
@@ -63,8 +68,10 @@ jobs of a shell with job control).
 
 SIGNALS
   INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are forwarded to the group. If a
-  second INT or TERM comes, the group is killed no later than --kill-after after
-  the first: Ctrl-C twice ends everything. A command that reads from the terminal
+  second INT or TERM comes, the group is killed a second later, or --kill-after
+  later if that is shorter: Ctrl-C twice ends everything. (Two within 0.1 s are
+  one: a parent process has passed on what the terminal has sent already.) A
+  command that reads from the terminal
   is put in its foreground, and then only the command gets Ctrl-C and Ctrl-Z.
   If hasp itself is killed with -9, the group is killed too (on Linux the command
   at the same moment, its children about a millisecond later). A second hasp

@@ -141,7 +141,7 @@ func (b *bencher) left() error {
 		for {
 			q, err := b.clients[0].Inspect(ctx, name)
 			if err != nil {
-				return fmt.Errorf("it is not known whether %q was given back: %w", name, err)
+				return fmt.Errorf("it is not known whether %q was given back: %w", name, within{err})
 			}
 			if len(q.Holders)+len(q.Waiters) == 0 {
 				break

@@ -25,12 +25,11 @@ type leaderLine struct {
 	Since  time.Time   `json:"since,omitzero"`
 }
 
-// observe follows the leader until a signal comes, through outages of the store once it
-// has answered.
+// observe follows the leader until a signal comes, through outages of the store.
 func (a *app) observe(name string, f *storeFlags) error {
 	ctx, stop := interruptible()
 	defer stop()
-	client, err := a.open(ctx, f)
+	client, err := a.openAlways(ctx, f, a.tellTrying(f))
 	if err != nil {
 		return err
 	}
@@ -40,7 +39,7 @@ func (a *app) observe(name string, f *storeFlags) error {
 		switch {
 		case ctx.Err() != nil:
 			return fail(interruption(ctx, ctx.Err()))
-		case err != nil && (!seen || errors.Is(err, hasp.ErrUnsupported)):
+		case err != nil && (!seen && !heals(f, err) || errors.Is(err, hasp.ErrUnsupported)):
 			return fail(err)
 		case err != nil:
 			a.tell(err.Error())

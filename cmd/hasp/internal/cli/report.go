@@ -11,7 +11,7 @@ import (
 
 // record is one line of --status-fd and --json.
 type record struct {
-	Event string    `json:"event"` // waiting, acquired, asked, lost, term, done, dropped
+	Event string    `json:"event"` // unreachable, waiting, acquired, asked, lost, term, done, dropped
 	Time  time.Time `json:"time"`
 	Name  string    `json:"name"`
 	Store string    `json:"store,omitempty"`
@@ -177,12 +177,12 @@ func (r *reporter) Observe(e hasp.Event) {
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", e.Name)
 	case hasp.EventRenewFailed:
-		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), e.Err)
+		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), within{e.Err})
 	case hasp.EventRenewed:
 		r.detail("renewed %q", r.name)
 	case hasp.EventWarning:
-		r.say("warning: %v", e.Err)
+		r.say("warning: %v", within{e.Err})
 	case hasp.EventRequeued:
-		r.say("the place in the queue of %q is gone, queueing again: %v", e.Name, e.Err)
+		r.say("the place in the queue of %q is gone, queueing again: %v", e.Name, within{e.Err})
 	}
 }

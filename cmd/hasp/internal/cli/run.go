@@ -138,10 +138,22 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	return r.done(end.record(), end.failure())
 }
 
-// get connects and acquires. On success the caller closes the client; on failure nothing is
-// left open, and what the library may have left in the store it removes while closing.
-func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *grip, error) {
-	client, until, err := a.openWaiting(ctx, &f.storeFlags, f.most(), append(f.trustFlags.options(), hasp.WithObserver(r))...)
+// get connects and acquires. On success the caller closes the client. --wait covers both: a store
+// that starts after us, and one that answers but grants nothing yet, a replica before its promotion
+// say.
+func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (client *hasp.Client, held *grip, err error) {
+	most := f.most()
+	err = a.persist(ctx, &f.storeFlags, forWait(most, r.trying), func(left time.Duration) error {
+		client, held, err = a.getOnce(ctx, names, note, span{d: left, set: most.set}, f, r, requests)
+		return err
+	})
+	return client, held, err
+}
+
+// getOnce is an attempt of get. On failure nothing is left open, and what the library may have left
+// in the store it removes while closing.
+func (a *app) getOnce(ctx context.Context, names []string, note string, most span, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *grip, error) {
+	client, until, err := a.openOnce(ctx, &f.storeFlags, most, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -34,12 +34,18 @@ func TestMain(m *testing.M) {
 		panic(err) // package testing has renamed it
 	}
 	testscript.Main(m, map[string]func(){
-		"hasp":     func() { os.Exit(Main()) },
+		"hasp":     inScript,
 		"victim":   victim,
 		"neglect":  neglect,
 		"headless": headless,
 		"asroot":   asroot,
 	})
+}
+
+// inScript is hasp with the configuration of its script alone.
+func inScript() {
+	systemConfig = os.Getenv("WORK") + "/etc/hasp/config"
+	os.Exit(Main())
 }
 
 func TestScripts(t *testing.T) {
@@ -54,6 +60,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("HASP_TEST_BINARY", self)
+			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, ".config"))
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per process, which is not what we measure
 			e.Values[started{}] = map[string]*process{}
 			return nil
@@ -138,7 +145,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	c.Args[0] = args[0]
 	c.Dir = ts.MkAbs(".")
 	for _, name := range []string{
-		"PATH", "HOME", "WORK", "TMPDIR", "HASP_STORE", "HASP_WAIT", "HASP_NO_WAIT", "HASP_NOTE", "HASP_BUSY_CODE",
+		"PATH", "HOME", "XDG_CONFIG_HOME", "WORK", "TMPDIR", "HASP_STORE", "HASP_WAIT", "HASP_NO_WAIT", "HASP_NOTE", "HASP_BUSY_CODE",
 		"HASP_STATUS_FD", "HASP_HELD", "HASP_TTL", "HASP_KILL_AFTER", "REDISCLI_AUTH", "PGPASSWORD", "GORACE",
 	} {
 		if value := ts.Getenv(name); value != "" {

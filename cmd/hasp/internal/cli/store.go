@@ -16,10 +16,11 @@ const answerBound = 10 * time.Second
 // it prepared the store. A distant server gets answerBound.
 const openAtLeast = 2 * time.Second
 
-// openWaiting opens the store for a verb that waits for most; until is when that is over, or zero
+// openOnce opens the store for a verb that waits for most; until is when that is over, or zero
 // for a wait without end. Connecting does not count as waiting, or --wait 50ms would be useless
-// with a distant server; but what takes longer than that does count.
-func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
+// with a distant server; but what takes longer than that does count. An attempt ends after
+// answerBound, so that persist can tell that there is no answer.
+func (a *app) openOnce(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
 	if !most.set {
 		c, err = a.open(ctx, f, opts...)
 		return c, until, err
@@ -29,7 +30,7 @@ func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ..
 		free = openAtLeast
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, max(most.d, free))
+	ctx, cancel := context.WithTimeout(ctx, max(min(most.d, answerBound), free))
 	defer cancel()
 	c, err = a.open(ctx, f, opts...)
 	opened := time.Now()
@@ -49,7 +50,7 @@ func waitUntil(ctx context.Context, until time.Time) (context.Context, context.C
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
 	c, err := a.connect(ctx, f.store.String(), opts...)
 	if err != nil {
-		return nil, fail(interruption(ctx, err))
+		return nil, fail(interruption(ctx, a.hint(f, err)))
 	}
 	return c, nil
 }

@@ -15,8 +15,9 @@ import (
 // storeURL is the value of --store. It is parsed here once; the driver parses the text again, and
 // says what is wrong with it.
 type storeURL struct {
-	text   string
-	parsed *url.URL // nil: not a URL
+	text    string
+	parsed  *url.URL // nil: not a URL
+	assumed bool     // the user has named no store
 }
 
 func (s *storeURL) String() string { return s.text }
@@ -65,8 +66,10 @@ func (s *storeURL) public() string {
 func (a *app) chooseStore(fs *pflag.FlagSet) error {
 	f := fs.Lookup("store")
 	switch {
-	case f == nil || f.Value.String() != "":
+	case f == nil:
 		return nil
+	case f.Value.String() != "":
+		return f.Value.(*storeURL).checkScheme()
 	case f.Changed:
 		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
 	case slices.Contains(a.environ(), storeVariable+"="):
@@ -74,8 +77,9 @@ func (a *app) chooseStore(fs *pflag.FlagSet) error {
 	}
 	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
 	if err != nil {
-		return misconfigured("%w; name a store with --store or HASP_STORE", err)
+		return misconfigured("%w; name a store with --store, HASP_STORE or a configuration file", err)
 	}
+	f.Value.(*storeURL).assumed = true
 	return f.Value.Set((&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String())
 }
 

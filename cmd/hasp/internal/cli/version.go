@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
+
+// release is the version of a release, which the linker sets: Go knows it only of a command that was
+// installed by go install.
+var release string
 
 // version is the output of `hasp version --json`.
 type version struct {
@@ -30,16 +35,33 @@ func (a *app) versionCommand() *cobra.Command {
 		if len(args) > 0 {
 			return usage("version takes no arguments")
 		}
-		v := thisVersion()
-		if asJSON {
-			return a.printJSON(v)
-		}
-		text := "hasp " + v.Version
-		if v.Revision != "" {
-			text += " (" + v.Revision + ")"
-		}
-		return a.print("%s %s %s, stores: %v\n", text, v.Go, v.Platform, v.Stores)
+		return a.printVersion(asJSON)
 	})
+}
+
+// versionFlag adds --version, which most programs have; cobra's own would take -v, which is
+// --verbose here, and print another text.
+func (a *app) versionFlag(root *cobra.Command) {
+	show := root.Flags().Bool("version", false, "show the version, as hasp version does")
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *show {
+			return a.printVersion(false)
+		}
+		return help(cmd, args)
+	}
+}
+
+func (a *app) printVersion(asJSON bool) error {
+	v := thisVersion()
+	if asJSON {
+		return a.printJSON(v)
+	}
+	text := "hasp " + v.Version
+	if v.Revision != "" {
+		text += " (" + v.Revision + ")"
+	}
+	return a.print("%s %s %s, stores: %v\n", text, v.Go, v.Platform, v.Stores)
 }
 
 func thisVersion() version {
@@ -51,7 +73,7 @@ func thisVersion() version {
 	if !ok {
 		return v
 	}
-	v.Version = info.Main.Version
+	v.Version = cmp.Or(release, info.Main.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

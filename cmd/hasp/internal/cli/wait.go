@@ -42,7 +42,7 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	defer client.Close()
 	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
-	err = followHolder(wctx, client, name)
+	err = followHolder(wctx, client, name, func(err error) bool { return wait.d > 0 && heals(f, err) })
 	if context.Cause(wctx) == errWaitOver && err != nil {
 		lctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
@@ -66,16 +66,16 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	return nil
 }
 
-// followHolder returns nil as soon as the name is free. It waits out an outage, unless the store
-// could not be reached at the start.
-func followHolder(ctx context.Context, client *hasp.Client, name string) error {
+// followHolder returns nil as soon as the name is free. It waits out an outage, at the start only
+// one for which patient says so.
+func followHolder(ctx context.Context, client *hasp.Client, name string, patient func(error) bool) error {
 	var last error
 	seen := false
 	for q, err := range client.Follow(ctx, name) {
 		switch {
 		case err == nil && len(q.Holders) == 0:
 			return nil
-		case err != nil && !seen:
+		case err != nil && !seen && !patient(err):
 			return err
 		}
 		seen, last = true, err

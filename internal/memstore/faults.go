@@ -1,4 +1,4 @@
-package memlock
+package memstore
 
 import (
 	"context"
@@ -11,8 +11,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// faults are what a Store does to its clients on request. They are for tests of programs
-// that lock: within testing/synctest a lease runs out in no time at all.
+// faults are what a Store does to its clients on request. Package hasptest documents them.
 type faults struct {
 	refused map[string]error // by name; "" for all
 	delay   time.Duration
@@ -21,9 +20,7 @@ type faults struct {
 	slow atomic.Bool // there is a delay or a cut: a look that costs nothing when there is none
 }
 
-// Refuse has the store answer every request for an entry under name (all names if it is
-// empty) with an error that wraps err and driver.ErrRefused, as a store does that is full or
-// read-only: who asks first is told at once, who waits already waits on. nil ends it.
+// Refuse is hasptest.Store.Refuse.
 func (s *Store) Refuse(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +34,7 @@ func (s *Store) Refuse(name string, err error) {
 	s.faults.refused[name] = err
 }
 
-// Delay has every request take d longer before the store sees it: a slow network. 0 ends it.
+// Delay is hasptest.Store.Delay.
 func (s *Store) Delay(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,9 +42,7 @@ func (s *Store) Delay(d time.Duration) {
 	s.faults.slow.Store(d > 0 || s.faults.cut != nil)
 }
 
-// Cut takes the store off the network: no request is answered until heal is called, and
-// locks expire on both sides as their TTL runs out. The requests held back then go through.
-// While it is cut, cutting it again changes nothing.
+// Cut is hasptest.Store.Cut.
 func (s *Store) Cut() (heal func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +63,7 @@ func (s *Store) Cut() (heal func()) {
 	}
 }
 
-// Lose takes a lock from all who hold it, as an operator would, and returns how many did.
-// They are told at once, with the reason Denied; the next in the queue holds.
+// Lose is hasptest.Store.Lose.
 func (s *Store) Lose(name string) int {
 	s.mu.Lock()
 	var lost []*entry
@@ -86,9 +80,7 @@ func (s *Store) Lose(name string) int {
 	return len(lost)
 }
 
-// Forget ends every session with all its entries, holders and waiters, as a store does that
-// was restarted without its memory. Clients are told at once, with the reason SessionGone.
-// Tokens go on growing.
+// Forget is hasptest.Store.Forget.
 func (s *Store) Forget() {
 	s.mu.Lock()
 	sessions := slices.Collect(maps.Keys(s.open))

@@ -1,4 +1,4 @@
-package memlock
+package memstore
 
 import (
 	"context"

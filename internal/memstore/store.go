@@ -1,51 +1,14 @@
-package memlock
+package memstore
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
 )
-
-func init() {
-	driver.Register("mem", openURL)
-}
-
-// named are the stores that mem:// URLs share, by host. They live as long as the process,
-// like a server would.
-var (
-	namedMu sync.Mutex
-	named   = map[string]*Store{}
-)
-
-// Open returns a backend of the store that mem://NAME names, which is one for the whole process. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
-func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
-	return driver.Open(ctx, storeURL, "mem")
-}
-
-func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
-	if u.User != nil || u.Port() != "" || u.Path != "" && u.Path != "/" || u.Opaque != "" {
-		return nil, fmt.Errorf("%w: a mem URL has a name and nothing else: mem://NAME", driver.ErrInvalid)
-	}
-	if err := driver.NewParams(u.Query()).Err(); err != nil {
-		return nil, err
-	}
-	namedMu.Lock()
-	defer namedMu.Unlock()
-	s := named[u.Host]
-	if s == nil {
-		s = New()
-		s.label = "mem://" + u.Host
-		named[u.Host] = s
-	}
-	return s.Backend(), nil
-}
 
 // Store holds queues. Backends of one Store see each other's locks. Safe for use by many
 // goroutines.
@@ -64,10 +27,10 @@ type Store struct {
 	evictions map[string]string // the last note, by name
 }
 
-// New returns an empty store.
-func New() *Store {
+// New returns an empty store, which its backends call by label.
+func New(label string) *Store {
 	return &Store{
-		label: "mem://", identity: "mem:" + rand.Text(), queues: map[string]*queue{}, watchers: map[string][]*watcher{},
+		label: label, identity: "mem:" + rand.Text(), queues: map[string]*queue{}, watchers: map[string][]*watcher{},
 		open: map[*session]struct{}{}, evictions: map[string]string{},
 	}
 }

@@ -1,4 +1,4 @@
-package memlock_test
+package hasptest_test
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/memlock"
 )
 
-func newClient(t *testing.T, s *memlock.Store) *hasp.Client {
+func newClient(t *testing.T, s *hasptest.Store) *hasp.Client {
 	t.Helper()
-	return testkit.ClientOn(t, s.Backend(), hasp.WithTTL(10*time.Second))
+	return s.Client(t, hasp.WithTTL(10*time.Second))
 }
 
 func reason(l *hasp.Lease) hasp.Reason {
@@ -26,9 +26,24 @@ func reason(l *hasp.Lease) hasp.Reason {
 	return lost.Reason
 }
 
+// The test in the package's documentation.
+func TestStopsAtALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hasptest.New()
+		done := make(chan error)
+		client := store.Client(t)
+		go func() { done <- work(t.Context(), client, func() {}) }()
+		synctest.Wait() // until it works
+		store.Lose("report")
+		if err := <-done; !errors.Is(err, hasp.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestLose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		l := testkit.Lock(t, newClient(t, store), "a")
 		other := testkit.Lock(t, newClient(t, store), "b")
 		if n := store.Lose("a"); n != 1 || l.Held() || reason(l) != hasp.ReasonDenied {
@@ -42,7 +57,7 @@ func TestLose(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c := newClient(t, store)
 		l := testkit.Lock(t, c, "a")
 		store.Forget()
@@ -58,7 +73,7 @@ func TestForget(t *testing.T) {
 // Trust ends before the store lets the next in, on the clock of the bubble.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		l := testkit.Lock(t, newClient(t, store), "a")
 		other := newClient(t, store)
 		waits := make(chan time.Time, 1)
@@ -93,7 +108,7 @@ func short(t *testing.T) context.Context {
 
 func TestRefuseAndDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
+		store := hasptest.New()
 		c := newClient(t, store)
 		full := errors.New("disk full")
 		store.Refuse("a", full)

@@ -1,0 +1,29 @@
+//go:build unix
+
+package cli
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+const nonBlocking = syscall.O_NONBLOCK
+
+// trustFile refuses a file that another user could have written, and one with a password that
+// others can read.
+func trustFile(c *configFile, info fs.FileInfo) error {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return misconfigured("%s belongs to user %d: settings are taken from files of root and of this user only; chown it, or set XDG_CONFIG_HOME", c.path, st.Uid)
+	}
+	mode := info.Mode().Perm()
+	if mode&0o002 != 0 {
+		return misconfigured("everybody may write %s; chmod o-w %s", c.path, c.path)
+	}
+	for _, s := range c.settings {
+		if mode&0o077 != 0 && hasPassword(s.value) {
+			return misconfigured("%s: %s has a password, and others may read the file (mode %04o); chmod 600 %s", c.at(s.line), s.key, mode, c.path)
+		}
+	}
+	return nil
+}

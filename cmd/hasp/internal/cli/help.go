@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpCommand is hasp help. cobra's own ends with 0 after a word that is no command.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "show the help of a command",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, args)
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}
+
+// refuseUnknown has the commands that only have subcommands (completion, fence) refuse a word that
+// is none of them. cobra shows their help instead, and the exit code is 0.
+func refuseUnknown(parent *cobra.Command) {
+	for _, c := range parent.Commands() {
+		refuseUnknown(c)
+		if c.Runnable() || !c.HasSubCommands() {
+			continue
+		}
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args)
+			}
+			return cmd.Help()
+		}
+	}
+}
+
+func unknownCommand(parent *cobra.Command, args []string) error {
+	return usage("unknown command %s%s; see: %s --help", quoteArg(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
+}

@@ -1,0 +1,251 @@
+package exporter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+)
+
+// Options say what is read.
+type Options struct {
+	Store    string                                      // the label store, as long as the store has not been reached
+	Open     func(context.Context) (*hasp.Client, error) // called at a scrape until it succeeds
+	Names    []string                                    // read these, also when they are free; none: those in use
+	Prefix   string                                      // of those in use
+	MaxNames int                                         // read no more than so many
+	Timeout  time.Duration                               // of a whole scrape
+	Tell     func(error)                                 // is told when scrapes begin to fail, and nil when they work again
+}
+
+// Exporter reads a store when it is asked to. Safe for use by many goroutines: one of them reads at a
+// time, so that many scrapers are no more load for the store than one that is as quick.
+type Exporter struct {
+	o    Options
+	turn chan struct{} // holds one value while a scrape is under way; guards all below
+
+	client  *hasp.Client // nil until the store was reached
+	broken  bool         // the last scrape failed
+	last    time.Time    // when the last successful one began
+	known   map[string]known
+	evicted int // since New
+}
+
+// known has what the last scrape saw of a name.
+type known struct {
+	holders  map[string]time.Time // ids, and when they were first seen to hold
+	eviction string
+}
+
+// New makes an exporter. It asks the store for nothing yet.
+func New(o Options) *Exporter {
+	return &Exporter{o: o, turn: make(chan struct{}, 1), known: map[string]known{}}
+}
+
+// Close closes the client, after a scrape that is under way.
+func (e *Exporter) Close() error {
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	if e.client == nil {
+		return nil
+	}
+	return e.client.Close()
+}
+
+// Scrape reads the store and returns the page, also if not everything could be read; the error says
+// what could not. It takes at most the Timeout, and waits for no longer than ctx for its turn: if that
+// does not come there is no page.
+func (e *Exporter) Scrape(ctx context.Context) ([]byte, error) {
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+	}
+	if err := ctx.Err(); err != nil { // its turn came too late, or not at all
+		return nil, fmt.Errorf("another scrape is under way: %w", err)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	defer cancel()
+	p := newPage(e.o.Store)
+	err := e.read(ctx, p)
+	ok := 1.0
+	if err != nil {
+		ok = 0
+	}
+	p.add(success, "", ok)
+	p.add(duration, "", time.Since(began).Seconds())
+	if failed := err != nil; failed != e.broken {
+		e.broken = failed
+		e.o.Tell(err)
+	}
+	return p.text(), err
+}
+
+func (e *Exporter) read(ctx context.Context, p *page) error {
+	if e.client == nil {
+		c, err := e.o.Open(ctx)
+		if err != nil {
+			return err
+		}
+		e.client = c
+	}
+	p.store = e.client.Backend().String()
+	began := time.Now()
+	all, err := e.names(ctx, p)
+	if err != nil {
+		return err
+	}
+	s := &scrape{e: e, p: p, seen: map[string]known{}}
+	if err := s.closed(ctx, "hasp-exporter"); err != nil { // a store without names may have forgotten them
+		return err
+	}
+	var failed error // the first: the others fail for the same reason, mostly
+	for _, name := range all {
+		if err := s.name(ctx, name); err != nil {
+			p.add(queueUp, name, 0)
+			failed = cmp.Or(failed, err)
+			if before, ok := e.known[name]; ok {
+				s.seen[name] = before
+			}
+		}
+	}
+	failed = cmp.Or(failed, s.gone(ctx))
+	if _, recorded := e.client.Backend().(driver.Recorder); recorded {
+		p.add(evictions, "", float64(e.evicted))
+	}
+	if s.closes {
+		p.add(quarantine, "", s.left.Seconds())
+	}
+	// A name that could be read is known from here on, also if another could not: its eviction has
+	// been counted.
+	e.known = s.seen
+	if failed == nil {
+		e.last = began
+	}
+	return failed
+}
+
+// names are those to read.
+func (e *Exporter) names(ctx context.Context, p *page) ([]string, error) {
+	all := chosen{most: e.o.MaxNames}
+	for _, name := range e.o.Names {
+		all.add(name)
+	}
+	if len(e.o.Names) == 0 {
+		for name, err := range e.client.Names(ctx, e.o.Prefix) {
+			if err != nil {
+				return nil, err
+			}
+			all.add(name)
+		}
+	}
+	all.cut()
+	p.add(names, "", float64(all.count))
+	p.add(leftOut, "", float64(all.count-len(all.names)))
+	return all.names, nil
+}
+
+// scrape is one reading.
+type scrape struct {
+	e    *Exporter
+	p    *page
+	seen map[string]known
+
+	closes bool // the store may be in quarantine
+	left   time.Duration
+}
+
+// closed asks whether the store is in quarantine.
+func (s *scrape) closed(ctx context.Context, name string) error {
+	b, ok := s.e.client.Backend().(driver.Quarantiner)
+	if !ok {
+		return nil
+	}
+	left, err := b.Quarantine(ctx, name)
+	s.closes, s.left = true, max(s.left, left)
+	return err
+}
+
+// name reads one queue.
+func (s *scrape) name(ctx context.Context, name string) error {
+	q, err := s.e.client.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	k := known{holders: map[string]time.Time{}}
+	before := s.e.known[name]
+	held := time.Duration(0)
+	for _, h := range q.Holders {
+		since, ok := before.holders[h.ID]
+		if !ok {
+			since = now
+		}
+		k.holders[h.ID] = since
+		held = max(held, now.Sub(since))
+	}
+	if k.eviction, err = s.eviction(ctx, name); err != nil {
+		return err
+	}
+	s.seen[name] = k
+	s.left = max(s.left, q.Quarantine)
+	s.p.add(queueUp, name, 1)
+	s.p.add(queueHolders, name, float64(len(q.Holders)))
+	s.p.add(queueWaiters, name, float64(len(q.Waiters)))
+	s.p.add(oldestWaiter, name, age(q.Waiters, now))
+	s.p.add(oldestHolder, name, age(q.Holders, now))
+	s.p.add(heldFor, name, held.Seconds())
+	return nil
+}
+
+// age is that of the first entry; 0 without one, or where the store does not know it. The clock of its
+// owner may be ahead of ours.
+func age(entries []hasp.Entry, now time.Time) float64 {
+	if len(entries) == 0 || entries[0].Since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(entries[0].Since)).Seconds()
+}
+
+// eviction notes the last eviction from a name, counts it if it is new, and returns what tells it from
+// others. Of a name that the last scrape did not see, it is new if it was later than that scrape, by
+// the clock of its author.
+func (s *scrape) eviction(ctx context.Context, name string) (string, error) {
+	last, err := s.e.client.LastEviction(ctx, name)
+	switch {
+	case errors.Is(err, hasp.ErrUnsupported):
+		return "", nil
+	case err != nil || last == nil:
+		return "", err
+	}
+	key := last.ID + " " + last.At.String()
+	before, seen := s.e.known[name]
+	if seen && before.eviction != key || !seen && !s.e.last.IsZero() && last.At.After(s.e.last) {
+		s.e.evicted++
+	}
+	s.p.add(lastEviction, name, float64(last.At.UnixMilli())/1000)
+	return key, nil
+}
+
+// gone looks once more at the names that were in use at the last scrape and are not now: an eviction
+// from a lock without waiters leaves its record and no entry.
+func (s *scrape) gone(ctx context.Context) (failed error) {
+	for name, before := range s.e.known {
+		if _, there := s.seen[name]; there {
+			continue
+		}
+		// One that cannot be read is looked at again, if those are not many.
+		if _, err := s.eviction(ctx, name); err != nil {
+			failed = cmp.Or(failed, err)
+			if len(s.seen) < 2*s.e.o.MaxNames {
+				s.seen[name] = before
+			}
+		}
+	}
+	return failed
+}

@@ -1,0 +1,5 @@
+//go:build !noetcd
+
+package main
+
+import _ "github.com/hasplock/hasp/etcdlock"

@@ -1,0 +1,5 @@
+//go:build !nomysql
+
+package main
+
+import _ "github.com/hasplock/hasp/mysqllock"

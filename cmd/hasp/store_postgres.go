@@ -1,0 +1,5 @@
+//go:build !nopostgres
+
+package main
+
+import _ "github.com/hasplock/hasp/pglock"

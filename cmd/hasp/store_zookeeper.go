@@ -1,0 +1,5 @@
+//go:build !nozookeeper
+
+package main
+
+import _ "github.com/hasplock/hasp/zklock"

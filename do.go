@@ -1,0 +1,68 @@
+package hasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Do runs fn under the mutex called name: it is Mutex(name, opts...).Do(ctx, fn). See [Mutex.Do].
+func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...LockOption) error {
+	return c.Mutex(name, opts...).Do(ctx, fn)
+}
+
+// Do runs fn under the lock and returns its error. It waits for the lock as [Mutex.Lock] does, and
+// returns that error without calling fn if there is none to be had.
+//
+// fn's context is that of [Lease.Bind]: it ends when ctx does, or when the lock is lost, with the
+// *LostError as its cause; [LeaseFrom] returns the lease that it was made from, for its token. If
+// the lock was lost before fn returned, or its release could not be confirmed, the error wraps ErrLost or
+// ErrUnknown as well, also if fn returned nil. The lock is released if fn panics.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return do(ctx, m.Lock, fn)
+}
+
+// Do runs fn under the writer's lock. See [Mutex.Do].
+func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return do(ctx, m.Lock, fn)
+}
+
+// RDo runs fn under a reader's lock. See [Mutex.Do].
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error) error {
+	return do(ctx, m.RLock, fn)
+}
+
+// Do runs fn while it has k permits. See [Mutex.Do].
+func (s *Semaphore) Do(ctx context.Context, k int64, fn func(ctx context.Context) error) error {
+	return do(ctx, s.Locker(k).Lock, fn)
+}
+
+// DoAll runs fn under all the locks. It waits for them as [LockAll] does; the rest is as with [Mutex.Do],
+// but that [MultiLeaseFrom] returns the leases, and the loss of any of them ends fn's context.
+func DoAll(ctx context.Context, locks []Locker, fn func(ctx context.Context) error) error {
+	return do(ctx, func(ctx context.Context) (*MultiLease, error) { return LockAll(ctx, locks...) }, fn)
+}
+
+// do calls fn under what take returns, and releases that.
+func do[L grip](ctx context.Context, take func(context.Context) (L, error), fn func(context.Context) error) (err error) {
+	if fn == nil {
+		return fmt.Errorf("hasp: do: %w: the function is nil", ErrInvalidOption)
+	}
+	l, err := take(ctx)
+	if err != nil {
+		return err
+	}
+	work, cancel := bind(ctx, l)
+	defer func() {
+		cancel(nil)
+		// ctx may have ended; the release must not end with it. The lease's own deadline
+		// bounds it.
+		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil {
+			if errors.Is(rerr, ErrNotHeld) {
+				rerr = fmt.Errorf("the function released it itself: %w", rerr)
+			}
+			err = errors.Join(err, rerr)
+		}
+	}()
+	return fn(work)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// file is one that is installed.
+type file struct {
+	path string // below the root directory
+	from string // the file to copy; "": text
+	text []byte
+	mode fs.FileMode
+}
+
+func (f file) content() ([]byte, error) {
+	if f.from == "" {
+		return f.text, nil
+	}
+	return os.ReadFile(f.from)
+}
+
+// build builds the command, and does not follow the settings of go env on this machine. Not with -s: hasp finds out by its symbol table which signals were ignored
+// before it began. Without -w it would be a third larger, by what only debuggers read, and
+// without grpcnotrace by two thirds (see the Makefile).
+func (r *release) build(platform, to string) error {
+	goos, goarch, _ := strings.Cut(platform, "/")
+	_, err := r.runIn("cmd/hasp", []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
+		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", to, "-ldflags", "-w -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".")
+	return err
+}
+
+// commonFiles are those of all platforms.
+func (r *release) commonFiles(hasp, temp string) ([]file, error) {
+	var files []file
+	man := filepath.Join(temp, "man")
+	if err := os.Mkdir(man, 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := r.run(hasp, "man", man); err != nil {
+		return nil, err
+	}
+	pages, err := filepath.Glob(filepath.Join(man, "*.1"))
+	if err != nil || len(pages) == 0 {
+		return nil, fmt.Errorf("hasp man has written %d pages: %w", len(pages), err)
+	}
+	for _, page := range pages {
+		files = append(files, file{"usr/share/man/man1/" + filepath.Base(page), page, nil, 0o644})
+	}
+	for shell, path := range map[string]string{
+		"bash": "usr/share/bash-completion/completions/hasp",
+		"fish": "usr/share/fish/vendor_completions.d/hasp.fish",
+		"zsh":  "usr/share/zsh/vendor-completions/_hasp",
+	} {
+		script, err := r.run(hasp, "completion", shell)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path, "", []byte(script), 0o644})
+	}
+	units, err := filepath.Glob(filepath.Join(r.root, "packaging", "systemd", "*"))
+	if err != nil || len(units) == 0 {
+		return nil, fmt.Errorf("%d units: %w", len(units), err)
+	}
+	for _, unit := range units {
+		dir := "usr/share/doc/hasp/examples/" // to be copied and changed
+		if filepath.Base(unit) == "hasp-exporter.service" {
+			dir = "lib/systemd/system/"
+		}
+		files = append(files, file{dir + filepath.Base(unit), unit, nil, 0o644})
+	}
+	for _, doc := range []string{"README.md", "CHANGELOG.md", "docs/grafana/hasp.json"} {
+		files = append(files, file{"usr/share/doc/hasp/" + filepath.Base(doc), filepath.Join(r.root, doc), nil, 0o644})
+	}
+	return files, nil
+}
+
+// licenses are ours and those of the modules in a binary, which their terms ask for.
+func (r *release) licenses(binary string) ([]byte, error) {
+	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "hasp\n\n%s", own)
+	for _, m := range info.Deps {
+		if m.Replace != nil { // ours
+			continue
+		}
+		dir, err := r.runIn("cmd/hasp", nil, "go", "list", "-m", "-f", "{{.Dir}}", m.Path)
+		if err != nil {
+			return nil, err
+		}
+		texts, err := licenseTexts(strings.TrimSpace(dir))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+		fmt.Fprintf(&b, "\n\n==== %s %s\n\n%s", m.Path, m.Version, texts)
+	}
+	gocopy, err := r.runIn("cmd/hasp", nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	texts, err := licenseTexts(strings.TrimSpace(gocopy))
+	fmt.Fprintf(&b, "\n\n==== Go's standard library\n\n%s", texts)
+	return []byte(b.String()), err
+}
+
+// licenseTexts are the files about it in a module's directory.
+func licenseTexts(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for _, e := range entries { // in the order of the alphabet
+		name := strings.ToUpper(e.Name())
+		if e.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") && !strings.HasPrefix(name, "NOTICE") && !strings.HasPrefix(name, "COPYING") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return "", err
+		}
+		all.Write(text)
+	}
+	if all.Len() == 0 {
+		return "", fmt.Errorf("there is no license in it: %w", fs.ErrNotExist)
+	}
+	return all.String(), nil
+}
+
+// when is the time of all files: that of the commit, or SOURCE_DATE_EPOCH.
+func (r *release) when() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		var err error
+		if text, err = r.run("git", "log", "-1", "--format=%ct"); err != nil {
+			return time.Time{}, err
+		}
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	return time.Unix(seconds, 0).UTC(), err
+}
+
+// writeSums writes the checksums of all files, as sha256sum -c reads them.
+func (r *release) writeSums() error {
+	var sums strings.Builder
+	err := filepath.WalkDir(r.out, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(r.out, path)
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(data), filepath.ToSlash(name))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+func (r *release) run(name string, args ...string) (string, error) {
+	return r.runIn(".", nil, name, args...)
+}
+
+// runIn runs a command in a directory of the repository and outside the workspace, and returns what it
+// prints.
+func (r *release) runIn(dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = filepath.Join(r.root, dir)
+	cmd.Env = append(append(cmd.Environ(), "GOWORK=off"), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out), nil
+}

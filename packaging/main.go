@@ -1,0 +1,120 @@
+// Command packaging makes the files of a release: for each platform a static binary, an archive, a
+// list of what is in the binary (SBOM) and, for Linux, a Debian package; and their checksums.
+//
+//	packaging -version v1.2.3 -out dist [-root ..] [-platforms linux/amd64,darwin/arm64]
+//
+// The same commit makes the same bytes, on any machine, with the same version of Go. The
+// repository's files must be committed; make release calls it.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
+
+func main() {
+	var r release
+	flag.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
+	flag.StringVar(&r.root, "root", ".", "the repository")
+	flag.StringVar(&r.out, "out", "dist", "the directory to make")
+	platforms := flag.String("platforms", allPlatforms, "for which platforms")
+	flag.Parse()
+	r.platforms = strings.Split(*platforms, ",")
+	err := errors.New("it takes no arguments")
+	if flag.NArg() == 0 {
+		err = r.make()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "packaging:", err)
+		os.Exit(1)
+	}
+}
+
+// release says what to make.
+type release struct {
+	root      string // of the repository
+	version   string
+	out       string
+	platforms []string // GOOS/GOARCH
+}
+
+func (r *release) check() error {
+	if !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$`).MatchString(r.version) {
+		return fmt.Errorf("%q is not a version such as v1.2.3", r.version)
+	}
+	for _, p := range r.platforms {
+		if !slices.Contains(strings.Split(allPlatforms, ","), p) {
+			return fmt.Errorf("%q is not one of %s", p, allPlatforms)
+		}
+	}
+	if _, err := os.Stat(r.out); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is there already: remove it first", r.out)
+	}
+	changed, err := r.run("git", "status", "--porcelain")
+	if err == nil && changed != "" {
+		err = fmt.Errorf("commit or remove first what has changed:\n%s", changed)
+	}
+	return err
+}
+
+// make makes all of it.
+func (r *release) make() (err error) {
+	if r.out, err = filepath.Abs(r.out); err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	when, err := r.when()
+	if err != nil {
+		return err
+	}
+	own, err := os.MkdirTemp("", "hasp-packaging-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(own)
+	// A hasp for this machine writes the pages and completions for all.
+	here := filepath.Join(own, "hasp")
+	if err := r.build(runtime.GOOS+"/"+runtime.GOARCH, here); err != nil {
+		return err
+	}
+	common, err := r.commonFiles(here, own)
+	if err != nil {
+		return err
+	}
+	for _, platform := range r.platforms {
+		goos, goarch, _ := strings.Cut(platform, "/")
+		binary := filepath.Join(r.out, "bin", goos+"_"+goarch, "hasp")
+		base := filepath.Join(r.out, fmt.Sprintf("hasp_%s_%s_%s", strings.TrimPrefix(r.version, "v"), goos, goarch))
+		if err := r.build(platform, binary); err != nil {
+			return err
+		}
+		licenses, err := r.licenses(binary)
+		if err != nil {
+			return err
+		}
+		files := slices.Concat(common, []file{{"usr/bin/hasp", binary, nil, 0o755}, {"usr/share/doc/hasp/copyright", "", licenses, 0o644}})
+		if err := writeSBOM(base+".cdx.json", binary, r.version, platform); err != nil {
+			return err
+		}
+		if err := writeArchive(base+".tar.gz", filepath.Base(base), files, when); err != nil {
+			return err
+		}
+		if goos == "linux" {
+			if err := writeDeb(base+".deb", goarch, r.version, files, when); err != nil {
+				return err
+			}
+		}
+	}
+	return r.writeSums()
+}
