@@ -48,8 +48,8 @@ var reasons = []struct{ store, who, text string }{
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
 		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
 		"With 512 each waiter passes two queues of the server's, so that none becomes so long that the search for deadlocks stops the server."},
-	{"mysql", "hasp table", "A stored procedure with a transaction of several tables, where the floor inserts a row. MySQL cannot push: a statement of each client that waits looks at its own number " +
-		"in the server, 0.4 ms after the last look if it is next, and takes processor time from those who are served. 512 clients that ask at once queue up at the name's row, and the releases behind them."},
+	{"mysql", "hasp table", "With contention a stored procedure with a transaction of several tables, where the floor inserts a row; and to be woken takes two statements more, one that waits and one that rings. " +
+		"512 clients that ask at once queue up at the name's row, and the first releases behind them."},
 	{"mysql", "hasp getlock", "As PostgreSQL's advisory locks: the token is a committed row. A contended acquisition looks first, so that the caller is told that it waits, and then waits: " +
 		"three statements for two."},
 	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -67,6 +68,7 @@ type store struct {
 	opts   Options
 	schema *schema
 	passed successOnce // the check of fit
+	galera atomic.Bool // this is a node of a Galera cluster; known after fit
 }
 
 func (s *store) String() string { return s.label }
@@ -101,7 +103,13 @@ func (s *store) fit(ctx context.Context) error {
 			return fmt.Errorf("%w: the pool's connections are not in autocommit mode", driver.ErrInvalid)
 		case !database.Valid:
 			return fmt.Errorf("%w: no database is chosen: name it in the URL's path, or in the pool's DSN", driver.ErrInvalid)
-		case s.opts.NoFence:
+		}
+		is, err := galera(ctx, s.work)
+		if err != nil {
+			return err
+		}
+		s.galera.Store(is)
+		if s.opts.NoFence {
 			return nil
 		}
 		return s.schema.ready(ctx)
@@ -115,8 +123,9 @@ type table struct{ *store }
 // minTTL leaves a renewal time for two commits on a slow disk.
 const minTTL = 200 * time.Millisecond
 
-// Traits: everything but push. A waiting client has one call under way in which the server
-// polls, for all that the client waits for; no release notifies it.
+// Traits: everything but push. A waiting client has one call under way, for all that it waits for,
+// in which the server waits for the bell of the client in its way; where there is no such client, it
+// polls.
 //
 // Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
 // was lost is confirmed by asking again. Where it may have forgotten, since another server or
@@ -138,6 +147,9 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	var server uint64
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
 		err := row(ctx, c, t.named("CALL {p}open_1(?, ?)", s.id, o.TTL.Microseconds()), &server)
+		if err == nil {
+			err = s.bells.tend(ctx, c, 0)
+		}
 		if err == nil && rand.N(sweepFirst) == 0 {
 			t.sweep(ctx, c)
 		}
@@ -146,7 +158,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err != nil {
 		t.lookAgain(err)
 		s.End()
-		s.renewal.giveBack()
+		s.renewal.end()
 		return nil, 0, err
 	}
 	s.Begun(origin(server))

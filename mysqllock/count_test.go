@@ -73,7 +73,8 @@ func (c *counter) note(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all++
-	c.texts[text[:min(len(text), 24)]]++
+	text, _, _ = strings.Cut(text, "(")
+	c.texts[text]++
 }
 
 // spent returns how many statements were sent while fn ran, and which.
@@ -147,8 +148,8 @@ func refusedTryCosts(t *testing.T, m *backends.MariaDB) {
 	}
 }
 
-// With any number of clients an acquisition costs the same: to enter, to leave, and to listen
-// for as long as it takes.
+// With any number of clients an acquisition costs the same: to enter, to leave, to listen
+// for as long as it takes, and to ring.
 func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 	count, base := counted(t, m)
 	base = sqlkit.With(base, "connections=1")
@@ -180,7 +181,8 @@ func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 	})
 	all := int64(n * rounds)
 	t.Logf("%d waiters: %.2f statements an acquisition, of which %.2f to listen", n, float64(got)/float64(all), float64(listens.Load())/float64(all))
-	if most := 2*all + listens.Load() + 5; got > most {
+	// Each client finds out once that the name is contended.
+	if most := 3*all + int64(n) + listens.Load() + 5; got > most {
 		t.Errorf("%d statements for %d acquisitions, want %d at most: %s", got, all, most, texts)
 	}
 }
@@ -255,7 +257,8 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	}
 	began := time.Now()
 	got, texts := count.spent(t, func() { time.Sleep(3 * time.Second) })
-	if most := 2 + int64(time.Since(began)/listenMost); got > most {
+	// At first another call polls, for a second, until the one that waits at the bell is aware of all.
+	if most := 3 + int64(time.Since(began)/listenMost); got > most {
 		t.Errorf("%d statements in %s in which nothing happened, want %d at most: %s", got, time.Since(began), most, texts)
 	}
 	cancel()
@@ -298,12 +301,12 @@ func TestMismatchReadsLittle(t *testing.T) {
 		for _, mode := range []int{0, 1} {
 			var said int
 			var capacity int64
-			var rest [4]any
+			var rest [5]any
 			for i := range rest {
 				rest[i] = new(any)
 			}
 			text := fmt.Sprintf("CALL mismatch_enter_1(%d, 'queue', 'other-%d', %s, 1, 7, 0, '', '')", mode, mode, session)
-			if err := db.QueryRow(text).Scan(&said, rest[0], rest[1], &capacity, rest[2], rest[3]); err != nil {
+			if err := db.QueryRow(text).Scan(&said, rest[0], rest[1], &capacity, rest[2], rest[3], rest[4]); err != nil {
 				t.Fatal(err)
 			}
 			if said != 2 || capacity != driver.Whole {

@@ -40,7 +40,7 @@ func forgottenByCrash(t *testing.T) bool {
 
 	for _, dir := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
 		l := testkit.Lock(t, c, "forgotten")
-		cut := p.Lose(dir, 1, faultnet.Contains("leave_1"))
+		cut := p.Lose(dir, 1, faultnet.Contains("SET state = 0"))
 		if err := l.Release(ctx(t)); err != nil {
 			t.Errorf("%s lost, and no crash: %v", dir, err)
 		}
@@ -53,7 +53,7 @@ func forgottenByCrash(t *testing.T) bool {
 	})
 
 	l, lost := testkit.Lock(t, c, "forgotten"), p.Stats().Up.Lost
-	p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains("leave_1")) // silent, not cut
+	p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains("SET state = 0")) // silent, not cut
 	released, all := make(chan error, 1), ctx(t)
 	go func() {
 		few, cancel := context.WithTimeout(all, slack/6)
@@ -70,7 +70,7 @@ func forgottenByCrash(t *testing.T) bool {
 	if err := m.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, sqlkit.MariaDBAdmin(t, m), "SELECT COUNT(*) FROM locks.hasp_entries"); n != 0 {
+	if n := number(t, sqlkit.MariaDBAdmin(t, m), "SELECT COUNT(*) FROM locks.hasp_names WHERE state <> 0"); n != 0 {
 		_ = p.Accept()
 		<-released
 		return false // InnoDB writes its log at other occasions, too: when it writes a page, say

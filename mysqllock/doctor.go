@@ -94,7 +94,7 @@ func (x *examination) proxy() {
 		ids[id] = true
 	}
 	if len(ids) > 1 {
-		level, cure := driver.Warn, ""
+		level, cure := driver.Warn, "connect to the server itself: waiters of the table look in pauses where a proxy moves the locks of GET_LOCK that wake them"
 		if x.store.opts.Strategy != StrategyTable {
 			level, cure = driver.Bad, "connect to the server itself, or use the strategy table"
 		}
@@ -122,7 +122,7 @@ func (x *examination) cluster() {
 		return
 	}
 	if x.store.opts.Strategy == StrategyTable {
-		x.add(driver.Warn, "galera", "a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated",
+		x.add(driver.Warn, "galera", "a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated; and waiters poll, since the nodes do not share GET_LOCK",
 			"have all clients use one node")
 		return
 	}

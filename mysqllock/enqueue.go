@@ -16,6 +16,7 @@ type answer struct {
 	capacity int64
 	stale    int // what is left of dead sessions, if the answer is not that we hold
 	holder   string
+	inRow    bool // the entry is in the row of its name
 }
 
 // The answers of enter, apart from 0.
@@ -84,7 +85,7 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 	var seq sql.Null[uint64]
 	var capacity sql.NullInt64
 	var holder sql.NullString
-	if err := row(ctx, t.work, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder); err != nil {
+	if err := row(ctx, t.work, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow); err != nil {
 		return a, t.gone(err)
 	}
 	a.seq, a.capacity, a.holder = seq.V, capacity.Int64, holder.String

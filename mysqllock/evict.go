@@ -9,7 +9,7 @@ import (
 // Evict removes an entry on an operator's behalf. Its session learns of it at the next
 // renewal.
 func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, _, err := t.leave(ctx, t.work, name, id)
+	there, err := t.leave(ctx, t.work, name, id)
 	if err == nil && !there {
 		err = driver.ErrGone
 	}

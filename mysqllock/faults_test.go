@@ -112,9 +112,21 @@ func TestAnswerLost(t *testing.T) {
 	if !held.Held() {
 		t.Errorf("lost with one answer: %v", held.Err())
 	}
-	lose("leave_1")
+	lose("SET state = 0")
 	testkit.Release(t, l)
 	testkit.Release(t, testkit.Lock(t, direct, "lost-enter"))
+	testkit.Release(t, testkit.Lock(t, c, "lost-enter")) // not contended any more
+	lose("state = 1, h_id")
+	l = testkit.Lock(t, c, "lost-enter")
+	// A waiter moves it to the others.
+	next := testkit.Locking(t, direct, "lost-enter")
+	testkit.Eventually(t, "a waiter", func() bool {
+		q, err := direct.Inspect(ctx(t), "lost-enter")
+		return err == nil && len(q.Waiters) == 1
+	})
+	lose("leave_1")
+	testkit.Release(t, l)
+	testkit.Release(t, <-next)
 }
 
 // The control of TestAnswerLost: a client that asks again under another id is blocked by its first entry.
@@ -175,6 +187,26 @@ func TestLateEnqueue(t *testing.T) {
 	}
 	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 0 {
 		t.Errorf("an entry of a ticket that left: %+v, %v", list, err)
+	}
+
+	// The same with the UPDATE by which a name that was used before is locked.
+	ticket = s.Ticket(request("late", "late-2"))
+	p.Lose(faultnet.Up, 1, faultnet.Contains("state = 1"))
+	if _, err := ticket.Enqueue(ctx(t)); err == nil {
+		t.Fatal("the request was not held up")
+	}
+	if err := ticket.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
+		t.Fatalf("leave: %v", err)
+	}
+	sqlkit.Exec(t, db, "UPDATE locks.late_names SET seq = seq + 1, state = 1, h_id = 'late-2', h_session = (SELECT id FROM locks.late_sessions), h_units = 1, h_capacity = 1 WHERE name = 'late' AND state = 0")
+	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
+	}
+	if _, err := s.KeepAlive(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 0 {
+		t.Errorf("an entry of a ticket that left, in the row: %+v, %v", list, err)
 	}
 }
 
@@ -368,8 +400,8 @@ func TestTryPassesManyDead(t *testing.T) {
 		t.Fatalf("the holder is dead: %v", err)
 	}
 	testkit.Release(t, l)
-	if n := number(t, db, "SELECT COUNT(*) FROM many_entries"); n > most-16 {
-		t.Errorf("%d entries of the dead are left", n)
+	if n := number(t, db, "SELECT COUNT(*) FROM many_sessions"); n > most-16 {
+		t.Errorf("%d sessions of the dead are left", n)
 	}
 	die(most)
 	if l, err = c.Semaphore(fmt.Sprint("name-", most-1), 3).TryAcquire(ctx(t), 1); err != nil {

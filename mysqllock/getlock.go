@@ -72,12 +72,11 @@ func (g *getLock) used(ctx context.Context, name string) (bool, uint64, error) {
 }
 
 // fit refuses Galera, where each node has its own GET_LOCKs: two nodes, two holders.
-func (g *getLock) fit(ctx context.Context) error {
-	is, err := galera(ctx, g.work)
-	if err == nil && is {
-		err = fmt.Errorf("%w: this is a Galera cluster, whose nodes do not share GET_LOCK; use the strategy table", driver.ErrUnsupported)
+func (g *getLock) fit(context.Context) error {
+	if g.galera.Load() {
+		return fmt.Errorf("%w: this is a Galera cluster, whose nodes do not share GET_LOCK; use the strategy table", driver.ErrUnsupported)
 	}
-	return err
+	return nil
 }
 
 // galera reports whether the server is a node of a Galera cluster.

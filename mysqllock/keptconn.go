@@ -67,6 +67,13 @@ func (l *keptConn) giveBack() {
 	}
 }
 
+// end closes the connection, with all that the server ties to it.
+func (l *keptConn) end() {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	l.drop()
+}
+
 // discard closes a connection instead of giving it back: the pool drops one that its user
 // calls bad.
 func discard(c *sql.Conn) {

@@ -39,7 +39,7 @@ func TestLateRenewalTakesNothingBack(t *testing.T) {
 		if _, err := run(ctx, c, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 5"); err != nil {
 			t.Fatal(err)
 		}
-		var more [5]any
+		var more [6]any
 		for i := range more {
 			more[i] = new(sql.RawBytes)
 		}
@@ -172,7 +172,7 @@ func TestFrozenPublications(t *testing.T) {
 		given, giveUp := context.WithCancel(ctx)
 		first := make(chan error, 1)
 		go func() { first <- k.Publish(given, []byte(fmt.Sprint("older ", i))) }()
-		f.wait(1, "entries SET value")
+		f.wait(1, "names SET h_value")
 		giveUp()
 		if err := <-first; err == nil {
 			t.Fatal("published at a frozen server")
@@ -180,12 +180,12 @@ func TestFrozenPublications(t *testing.T) {
 		second := make(chan error, 1)
 		want := fmt.Sprint("newer ", i)
 		go func() { second <- k.Publish(ctx, []byte(want)) }()
-		f.wait(2, "entries SET value")
+		f.wait(2, "names SET h_value")
 		f.exec("UNLOCK TABLES")
 		if err := <-second; err != nil {
 			t.Fatal(err)
 		}
-		f.wait(0, "entries SET value")
+		f.wait(0, "names SET h_value")
 		list, err := f.b.List(ctx, "published", 0)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)

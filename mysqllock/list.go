@@ -18,10 +18,14 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		return nil, err
 	}
 	var list []driver.Entry
-	text := t.named(`SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value,
+	text := t.named(`SELECT n.seq, n.h_id, n.h_session, n.h_units, n.h_capacity, n.h_since, n.h_owner, n.h_value,
+		TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), s.expires)
+		FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+		WHERE n.name = ? AND n.state = 1 AND s.expires > UTC_TIMESTAMP(6)
+		UNION ALL SELECT e.seq, e.id, e.session, e.units, e.capacity, e.since, e.owner, e.value,
 		TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), s.expires)
 		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
-		WHERE e.name = ? AND s.expires > UTC_TIMESTAMP(6) ORDER BY e.seq`, name)
+		WHERE e.name = ? AND s.expires > UTC_TIMESTAMP(6) ORDER BY 1`, name, name)
 	if limit > 0 {
 		text += t.named(" LIMIT ?", limit)
 	}
@@ -47,9 +51,13 @@ func (t *table) Names(ctx context.Context, prefix string, yield func(string) boo
 	const page = 1000
 	for last := ""; ; {
 		var names []string
-		text := t.named(`SELECT DISTINCT e.name FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
+		text := t.named(`(SELECT DISTINCT e.name FROM {p}entries e JOIN {p}sessions s ON s.id = e.session
 			WHERE e.name >= ? AND e.name > ? AND LEFT(e.name, ?) = ? AND s.expires > UTC_TIMESTAMP(6)
-			ORDER BY e.name LIMIT ?`, prefix, last, len(prefix), prefix, page)
+			ORDER BY e.name LIMIT ?)
+			UNION (SELECT n.name FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+			WHERE n.name >= ? AND n.name > ? AND LEFT(n.name, ?) = ? AND n.state = 1 AND s.expires > UTC_TIMESTAMP(6)
+			ORDER BY n.name LIMIT ?)
+			ORDER BY 1 LIMIT ?`, prefix, last, len(prefix), prefix, page, prefix, last, len(prefix), prefix, page, page)
 		err := each(ctx, t.work, text, func(r *sql.Rows) error {
 			var name string
 			err := r.Scan(&name)

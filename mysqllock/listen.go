@@ -7,9 +7,13 @@ import (
 	"time"
 )
 
-// listenMost bounds one call of listen. It is how long the server goes on polling for a client that
-// has ended in silence.
+// listenMost bounds one call of listen. It is how long the server goes on waiting for a client that
+// has ended in silence, and when a waiter looks that missed its bell: one whose predecessor was
+// removed by an operator, say.
 const listenMost = 5 * time.Second
+
+// secondMost bounds a call of the second listener.
+const secondMost = time.Second
 
 // The pause after a call that failed.
 const (
@@ -20,26 +24,46 @@ const (
 // listener follows the grants of the session while something waits. When listening starts anew it
 // goes on where the last one ended: what was told is not told again.
 type listener struct {
-	conn   *keptConn
-	grants uint64 // how many have been told
-	rank   int    // where in the queue we were, and since when; the server's, handed back
-	still  int64
+	conn  *keptConn
+	rank  int // where in the queue we were, and since when; the server's, handed back
+	still int64
+
+	// Guarded by the session's lock.
+	grants  uint64 // how many have been told; changed by the listener alone
+	running bool
+	calling bool // of the first: its call is under way, or about to be sent
+	covered bool // of the second: a call of the first has begun since it was last needed
 }
 
 // listenLocked starts the listening; the caller has the session's lock and knows that an entry
-// waits. There is one for all waiters of a session, and it ends when nothing waits any more.
+// waits. There is one call for all waiters of a session, and it ends when nothing waits any more.
+//
+// A call that waits at a bell does not learn of an entry that begins to wait now, behind another
+// session perhaps. So a second one polls for all of them, until the first call has ended.
 func (s *session) listenLocked() {
-	if s.listening || s.Closed() {
+	if s.Closed() {
 		return
 	}
-	s.listening = true
-	s.listener.rank = -1 // another wait begins
+	l := &s.listener
+	if l.calling && !s.bells.off {
+		l = &s.second
+		l.covered, l.grants = false, max(l.grants, s.listener.grants)
+	}
+	if l.running {
+		return // a call that polls looks at all that waits, and so does each in its beginning
+	}
+	l.running = true
+	l.rank = -1 // another wait begins
 	s.listeners.Add(1)
 	go func() {
 		defer s.listeners.Done()
 		pause := firstPause
-		for s.waits() {
-			if err := s.listen(s.Done); err == nil {
+		for s.wanted(l) {
+			err := s.listen(s.Done, l)
+			s.Lock()
+			l.calling = false
+			s.Unlock()
+			if err == nil {
 				pause = firstPause
 				continue
 			}
@@ -55,33 +79,46 @@ func (s *session) listenLocked() {
 	}()
 }
 
-// waits reports whether there is anything to listen for. If not, the listening counts as
-// ended from here on, under the same lock under which the next waiter would start it, and
-// its connection goes back to the pool.
-func (s *session) waits() bool {
+// wanted reports whether there is anything to listen for, and for the second listener, whether the
+// first is in a call that began before. If not, the listening counts as ended from here on, under
+// the same lock under which the next waiter would start it, and its connection goes back to the
+// pool.
+func (s *session) wanted(l *listener) bool {
 	s.Lock()
 	defer s.Unlock()
-	if !s.Closed() {
+	if l == &s.listener {
+		s.second.covered = true
+	}
+	if !s.Closed() && (l == &s.listener || !l.covered) {
 		for t := range s.Tickets() {
 			if t.Waits() {
+				l.calling = true
 				return true
 			}
 		}
 	}
-	s.listening = false
-	s.listener.conn.giveBack()
+	l.running, l.calling = false, false
+	l.conn.giveBack()
 	return false
 }
 
 // listen makes one call and hands out what it brought. A call that is not answered in its
 // time is given up with its connection.
-func (s *session) listen(ctx context.Context) error {
-	l := &s.listener
-	most := min(listenMost, s.Options.TTL)
-	ctx, cancel := context.WithTimeoutCause(ctx, most+max(time.Second, s.Options.TTL/2), errSilent)
+func (s *session) listen(ctx context.Context, l *listener) error {
+	most, atBells := min(listenMost, s.Options.TTL), 1
+	switch {
+	case s.bells.off:
+		atBells = 0
+	case l == &s.second:
+		most, atBells = min(secondMost, most), 0
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, most+max(2*time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
-	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?)", s.id, l.grants, l.rank, l.still, most.Microseconds())
-	grants, stale, found, whole := l.grants, false, false, false
+	s.Lock()
+	grants := l.grants
+	s.Unlock()
+	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?, ?)", s.id, grants, l.rank, l.still, most.Microseconds(), atBells)
+	stale, found, whole := false, false, false
 	granted := map[string]uint64{}
 	err := l.conn.do(ctx, func(c *sql.Conn) error {
 		err := each(ctx, c, text, func(r *sql.Rows) error {
@@ -106,7 +143,9 @@ func (s *session) listen(ctx context.Context) error {
 		s.Granted(id, seq) // kept where the answer "wait" is still under way: it is not told twice
 	}
 	if whole && found {
+		s.Lock()
 		l.grants = grants // of an answer that was cut short, the rest is still to be told
+		s.Unlock()
 	}
 	if len(granted) > 0 {
 		l.rank = -1 // what still waits is something else

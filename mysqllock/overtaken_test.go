@@ -84,6 +84,7 @@ func TestGrantOvertakesAnswer(t *testing.T) {
 	listens, late := mutex(waiter, "second", "listens"), mutex(waiter, "first", "late")
 	enter(ctx, t, listens, false) // the listening is under way
 
+	waiter.rows.note(late, false) // so that it does not try the row first, and wait for that answer
 	p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	answered := make(chan driver.Verdict, 1)
 	go func() {

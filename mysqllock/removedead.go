@@ -65,7 +65,7 @@ func (t *table) remove(ctx context.Context, q querier, id string) error {
 			break
 		}
 		for _, e := range entries {
-			if _, _, err := t.leave(ctx, q, e.name, e.id); err != nil {
+			if _, err := t.leave(ctx, q, e.name, e.id); err != nil {
 				return err
 			}
 		}

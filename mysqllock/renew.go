@@ -21,19 +21,21 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	}
 	var there, stale, untidy bool
 	var entries int64
-	var seqs, server uint64
+	var seqs, server, bell uint64
 	err = s.renewal.do(ctx, func(c *sql.Conn) error {
 		text := s.table.named("CALL {p}renew_1(?, ?)", s.id, s.Options.TTL.Microseconds())
-		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server)
+		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server, &bell)
 		if err != nil || !there {
 			return err
 		}
 		// What follows may fail without harm: the next renewal finds the same.
-		if known.Agrees(entries, seqs) {
+		n, folded, err := s.rows.count(ctx, c)
+		if err == nil && known.Agrees(entries+n, seqs^folded) {
 			s.Renewed(known, origin(server), nil)
 		} else {
 			_ = s.compare(ctx, c, known, server)
 		}
+		_ = s.bells.tend(ctx, c, bell)
 		if stale {
 			_ = s.table.removeDead(ctx, c)
 		}
@@ -53,8 +55,11 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 
 // compare reads which entries the store has, and removes those that came too late.
 func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[extra], server uint64) error {
-	names := map[string]string{} // by ID
-	err := each(ctx, q, s.table.named("SELECT id, name FROM {p}entries WHERE session = ?", s.id), func(r *sql.Rows) error {
+	names, err := s.rows.names(ctx, q) // by ID; these first, since an entry moves from there to the others
+	if err != nil {
+		return err
+	}
+	err = each(ctx, q, s.table.named("SELECT id, name FROM {p}entries WHERE session = ?", s.id), func(r *sql.Rows) error {
 		var id, name string
 		err := r.Scan(&id, &name)
 		names[id] = name
@@ -63,8 +68,15 @@ func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[
 	if err != nil {
 		return err
 	}
+	// An operator, or the client that has imported an entry of ours, cannot ring our bells.
+	next, err := s.table.work.ExecContext(ctx, s.table.named("UPDATE {p}sessions SET bell = LAST_INSERT_ID(bell + 1) WHERE id = ?", s.id))
+	if err == nil {
+		if bell, err := next.LastInsertId(); err == nil {
+			s.bells.ring(sql.Null[uint64]{V: uint64(bell), Valid: true})
+		}
+	}
 	for id, name := range s.Renewed(known, origin(server), names) {
-		if _, _, err := s.table.leave(ctx, q, name, id); err != nil {
+		if _, _, err := s.leave(ctx, q, name, id); err != nil {
 			return err
 		}
 	}

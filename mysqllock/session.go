@@ -28,15 +28,21 @@ type session struct {
 
 	renewal *keptConn // for renewals alone
 
-	listener  listener // used by one listener at a time
-	listeners sync.WaitGroup
-	listening bool // guarded by the session's lock
+	rows  rowEntries
+	bells bells
+
+	listener listener // waits at the bell of another session, or polls; see listen
+	second   listener // polls while the first is not aware of all that waits
+
+	listeners sync.WaitGroup // and the ringing
 }
 
-// ticket is the ticket of one entry. The driver keeps nothing with it.
+// ticket is the ticket of one entry.
 type (
 	ticket = pushqueue.Ticket[extra]
-	extra  struct{}
+	extra  struct {
+		inRow bool // the entry was made in the row of its name, and may be there; guarded by the session's lock
+	}
 )
 
 var errSessionClosed = pushqueue.ErrClosed
@@ -44,8 +50,10 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{
 		table: t, id: strings.ToLower(cryptorand.Text()),
-		renewal: newKeptConn(t.kept), listener: listener{conn: newKeptConn(t.kept), rank: -1},
+		renewal: newKeptConn(t.kept), listener: listener{conn: newKeptConn(t.kept)}, second: listener{conn: newKeptConn(t.kept)},
 	}
+	s.rows = rowEntries{session: s}
+	s.bells = bells{session: s, off: t.galera.Load()}
 	s.Session = pushqueue.New[extra](s, o)
 	s.Waiting = s.listenLocked
 	return s
@@ -60,7 +68,7 @@ func (s *session) Close(ctx context.Context) error {
 	}
 	if err == nil {
 		s.listeners.Wait()
-		s.renewal.giveBack()
+		s.renewal.end() // with the bells: who waits at them looks
 	}
 	return err
 }

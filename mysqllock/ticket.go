@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
@@ -25,10 +26,19 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case t.Request.NoWait:
 		how = modeTry
 	}
+	if mode == pushqueue.First && !s.rows.isContended(t.Request.Name) {
+		if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
+			return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+		}
+	}
 	a, err := s.table.enter(ctx, s.id, how, t.Request)
 	if err != nil {
+		if number(err) == 0 && mode != pushqueue.Ask {
+			s.rows.lost(t)
+		}
 		return pushqueue.Answer{}, err
 	}
+	s.rows.note(t, a.inRow)
 	switch a.said {
 	case saidBusy:
 		return pushqueue.Answer{State: pushqueue.Busy, Holder: a.holder}, nil
@@ -57,7 +67,10 @@ var errForgotten = fmt.Errorf("there is no such entry, but another server answer
 // what the first Leave did. A restart that forgot nothing looks the same: it too makes an
 // unknown of a release whose answer was lost, and of no other.
 func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
-	there, server, err := s.table.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
+	if there, err := s.leaveRow(ctx, t); err != nil || there {
+		return s.table.gone(err)
+	}
+	there, server, err := s.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
 	switch err = s.table.gone(err); {
 	case err != nil && !errors.Is(err, driver.ErrGone):
 		return err
@@ -76,8 +89,15 @@ func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
 // and a number is used once.
 func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
 	st := s.table
-	n, err := run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE id = ? AND edition < ?",
-		value, number, t.Request.ID, number))
+	n, err := int64(0), error(nil)
+	if s.rows.has(t) { // looked for in the order in which it moves
+		n, err = run(ctx, st.work, st.named("UPDATE {p}names SET h_value = ?, h_edition = ? WHERE name = ? AND state = 1 AND h_id = ? AND h_edition < ?",
+			value, number, t.Request.Name, t.Request.ID, number))
+	}
+	if err == nil && n == 0 {
+		n, err = run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE id = ? AND edition < ?",
+			value, number, t.Request.ID, number))
+	}
 	return n > 0, st.gone(err)
 }
 
@@ -85,7 +105,9 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 // applied as a whole or not at all if we die under it.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
 	st := s.table
-	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?)", t.Request.Name, t.Request.ID, units), &there)
+	var bell sql.Null[uint64]
+	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?, ?)", t.Request.Name, t.Request.ID, units, s.id), &there, &bell)
+	s.bells.ring(bell)
 	return there, st.gone(err)
 }
 
@@ -110,9 +132,23 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 	return pushqueue.Answer{State: pushqueue.Gone}, nil
 }
 
-// leave removes an entry of any session, and reports whether it existed, and which run of
-// which server said so.
-func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?)", name, id), &there, &server)
+// leave removes an entry of ours, and reports whether it existed, and which run of which server
+// said so. Then it tells those that wait: of our own the one that was granted, which the answer
+// names; of others by our bell.
+func (s *session) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
+	var bell, seq sql.Null[uint64]
+	var granted sql.NullString
+	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?)", name, id, s.id), &there, &server, &bell, &granted, &seq)
+	if granted.Valid {
+		s.Granted(granted.String, seq.V)
+	}
+	s.bells.ring(bell)
 	return there, server, err
+}
+
+// leave removes an entry of any session. Its bell is not ours to ring: who waits at it finds out
+// when that session ends, or was due to be renewed, or is renewed.
+func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, err error) {
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, NULL)", name, id), &there, new(uint64), new(any), new(any), new(any))
+	return there, err
 }

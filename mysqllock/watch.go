@@ -77,8 +77,10 @@ func (t *table) look(ctx context.Context, q querier, name string) (queueState, e
 	defer cancel()
 	s := queueState{looked: true}
 	err := row(ctx, q, t.named(`SELECT COALESCE((SELECT seq FROM {p}names WHERE name = ?), 0), COUNT(*),
-		COALESCE(SUM(e.units), 0), COALESCE(SUM(e.edition), 0), COALESCE(SUM(s.expires <= UTC_TIMESTAMP(6)), 0)
-		FROM {p}entries e JOIN {p}sessions s ON s.id = e.session WHERE e.name = ?`, name, name),
+		COALESCE(SUM(e.units), 0), COALESCE(SUM(e.edition), 0), COALESCE(SUM(s.expires IS NULL OR s.expires <= UTC_TIMESTAMP(6)), 0)
+		FROM (SELECT h_session AS session, h_units AS units, h_edition AS edition FROM {p}names WHERE name = ? AND state = 1
+			UNION ALL SELECT session, units, edition FROM {p}entries WHERE name = ?) e
+		LEFT JOIN {p}sessions s ON s.id = e.session`, name, name, name),
 		&s.seq, &s.entries, &s.units, &s.editions, &s.orphaned)
 	if err != nil && context.Cause(ctx) == errSilent {
 		err = errSilent

@@ -15,21 +15,42 @@ SET SESSION sql_mode = 'STRICT_ALL_TABLES'
 -- entries that left while others stayed; see turn. used is the hour, since 1970, in which seq was
 -- drawn: what is old is found by an index, and a lock that is taken a thousand times an hour
 -- changes that index once.
+--
+-- state: 0 there is no entry; 1 there is one, which holds, and it is here, in the columns h_*, with
+-- seq as its Seq; 2 the entries are in the table entries. So a lock that no other client wants is one
+-- UPDATE of this row, from 0 to 1, and its release another, back to 0; neither changes an index. Who
+-- wants more locks the row first, and moves the entry to the others (settle). An entry never moves
+-- back, so who looks here first, and then among the entries, finds it.
+--
+-- An entry that is here ends with its session as any other; but no foreign key keeps the session:
+-- where there is none any more, there is no entry, whatever state says. What is left of it in the
+-- columns means nothing.
 CREATE TABLE IF NOT EXISTS {p}names (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
   departures BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  state TINYINT NOT NULL DEFAULT 0,
+  h_id VARBINARY(40) NOT NULL DEFAULT '',
+  h_session VARBINARY(40) NOT NULL DEFAULT '',
+  h_units INT UNSIGNED NOT NULL DEFAULT 0,
+  h_capacity INT UNSIGNED NOT NULL DEFAULT 0,
+  h_since BIGINT NOT NULL DEFAULT 0,
+  h_edition INT UNSIGNED NOT NULL DEFAULT 0,
+  h_owner VARBINARY(2048) NOT NULL DEFAULT '',
+  h_value VARBINARY(1024) NOT NULL DEFAULT '',
   used INT UNSIGNED AS (seq DIV 3600000000) STORED,
   KEY (used)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- A session lives until expires. A client that finds it dead sets expires to 1970, which is
 -- final, and claims the removal of its entries. grants counts the grants to entries that waited.
+-- bell is the number of the session's bell, see listen.
 CREATE TABLE IF NOT EXISTS {p}sessions (
   id VARBINARY(40) NOT NULL PRIMARY KEY,
   expires DATETIME(6) NOT NULL,
   claimed DATETIME(6) NULL,
   grants BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  bell BIGINT UNSIGNED NOT NULL DEFAULT 0,
   KEY (expires)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
@@ -97,13 +118,36 @@ CREATE TABLE IF NOT EXISTS {p}store (
 INSERT IGNORE INTO {p}store (one, id, swept)
   VALUES (1, LEFT(SHA2(CONCAT(UUID(), RAND(), CONNECTION_ID()), 256), 32), '1970-01-01')
 //
+-- settle moves the entry that is in the row of a name to the others, so that there is one place to
+-- look. The caller has locked the name. An entry without a session is none.
+DROP PROCEDURE IF EXISTS {p}settle_1
+//
+CREATE PROCEDURE {p}settle_1(p_name VARBINARY(512))
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_state TINYINT;
+  DECLARE v_moved INT DEFAULT 0;
+  SELECT state INTO v_state FROM {p}names WHERE name = p_name FOR UPDATE;
+  IF v_state = 1 THEN
+    BEGIN
+      -- A session that ends at this moment is a missing parent.
+      DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_moved = 0;
+      INSERT INTO {p}entries (name, seq, id, session, granted, turn, units, capacity, since, edition, owner, value)
+        SELECT n.name, n.seq, n.h_id, n.h_session, 0, 0, n.h_units, n.h_capacity, n.h_since, n.h_edition, n.h_owner, n.h_value
+          FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name;
+      SET v_moved = ROW_COUNT();
+    END;
+    UPDATE {p}names SET state = IF(v_moved > 0, 2, 0) WHERE name = p_name;
+  END IF;
+END
+//
 -- grant lets the first waiters that fit hold, and counts the grants of their sessions. The caller
 -- has locked the name. First it finds the last one that fits, then it grants, sessions in the
 -- order of their ids: two releases that grant to the same two sessions would otherwise wait for
--- each other.
+-- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same order.
 DROP PROCEDURE IF EXISTS {p}grant_1
 //
-CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512))
+CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_ring VARBINARY(40))
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_used, v_seq, v_last BIGINT UNSIGNED DEFAULT 0;
@@ -124,16 +168,22 @@ BEGIN
       LEAVE fitting;
     END IF;
   END LOOP;
-  granting: WHILE v_last > 0 DO
+  granting: LOOP
     SET v_session = NULL;
-    SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
+    IF v_last > 0 THEN
+      SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
+    END IF;
+    IF p_ring <= COALESCE(v_session, p_ring) THEN
+      UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
+      SET p_ring = NULL;
+    END IF;
     IF v_session IS NULL THEN
       LEAVE granting;
     END IF;
     UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
     UPDATE {p}entries SET granted = LAST_INSERT_ID()
       WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
-  END WHILE;
+  END LOOP;
 END
 //
 -- open makes a session. Its answer, and those of renew and leave, say which run of which server
@@ -178,7 +228,7 @@ BEGIN
     EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)),
     EXISTS (SELECT 1 FROM {p}store WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60),
-    UUID_SHORT() DIV 16777216
+    UUID_SHORT() DIV 16777216, COALESCE((SELECT bell FROM {p}sessions WHERE id = p_session), 0)
     FROM {p}entries WHERE session = p_session;
 END
 //
@@ -186,14 +236,15 @@ END
 -- must; 1 tries, and leaves nothing if it would have to wait; 2 asks for an entry that the
 -- caller knows to have existed, and so never makes one.
 --
--- The row of the name is locked by the statement that draws Seq, and stays locked until the
+-- The row of the name is locked before Seq is drawn, and stays locked until the
 -- entry is committed: no entry with a greater Seq can be seen before it. All entries in the queue
 -- are ahead. If the last one waits, so does this one, since those ahead of it are ahead of this
--- one; if it holds, all do.
+-- one; if it holds, all do. If there is none, the entry is made in the row of the name, as clients
+-- do by an UPDATE of their own where that row exists.
 --
 -- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale: 1 some
 -- session is dead and no client removes it; 2 entries of one that is being removed are still in
--- this queue.
+-- this queue. The last of the answer is whether the entry is in the row of the name.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
@@ -204,7 +255,9 @@ BEGIN
   DECLARE v_said TINYINT DEFAULT 0;
   DECLARE v_now, v_seq, v_granted, v_used, v_last, v_turn, v_departures BIGINT UNSIGNED DEFAULT NULL;
   DECLARE v_capacity, v_units INT UNSIGNED;
-  DECLARE v_stale TINYINT DEFAULT 0;
+  DECLARE v_stale, v_state TINYINT DEFAULT 0;
+  DECLARE v_row BOOLEAN DEFAULT FALSE;
+  DECLARE v_found VARBINARY(40);
   DECLARE v_holder VARBINARY(2048);
   -- A duplicate id is an entry whose making was not answered; a missing parent is a session
   -- that ended.
@@ -214,37 +267,59 @@ BEGIN
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   IF p_mode = 2 THEN
-    SELECT seq INTO v_now FROM {p}names WHERE name = p_name FOR UPDATE;
-    CALL {p}grant_1(p_name);
+    SELECT state INTO v_state FROM {p}names WHERE name = p_name FOR UPDATE;
+    IF v_state = 2 THEN
+      CALL {p}grant_1(p_name, NULL);
+    END IF;
     COMMIT;
     SET v_said = 4;
   ELSE
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    INSERT INTO {p}names (name, seq) VALUES (p_name, v_now)
-      ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now));
-    SET v_seq = IF(ROW_COUNT() = 1, v_now, LAST_INSERT_ID());
-    SELECT seq, granted, capacity, units, turn INTO v_last, v_granted, v_capacity, v_units, v_turn FROM {p}entries
-      WHERE name = p_name ORDER BY seq DESC LIMIT 1;
-    IF v_last IS NULL THEN
-      SET v_granted = 0, v_turn = 0;
-    ELSEIF v_capacity <> p_capacity THEN
-      SET v_said = 2;
-    ELSEIF v_granted IS NOT NULL THEN
-      SELECT SUM(units) INTO v_used FROM {p}entries WHERE name = p_name;
-      SET v_granted = IF(v_used + p_units > p_capacity, NULL, 0);
+    SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+    IF v_found IS NULL THEN
+      INSERT INTO {p}names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = seq; -- which locks it
+      SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
     END IF;
-    IF v_said = 0 AND v_granted IS NULL THEN
-      IF p_mode = 1 THEN
-        SET v_said = 1;
-      ELSE
-        -- One more must leave, unless the two could be granted together.
-        SELECT departures INTO v_departures FROM {p}names WHERE name = p_name;
-        SET v_turn = GREATEST(v_turn, v_departures) + IF(p_units = p_capacity OR v_units = v_capacity, 1, 0);
+    IF v_state = 1 AND v_found = p_id THEN
+      SET v_said = 4;
+    ELSEIF v_state = 1 AND (v_capacity <> p_capacity OR p_mode = 1 AND v_units + p_units > p_capacity)
+        AND EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name) THEN
+      SET v_said = IF(v_capacity <> p_capacity, 2, 1);
+    ELSE
+      CALL {p}settle_1(p_name);
+      UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name;
+      SET v_seq = LAST_INSERT_ID(), v_capacity = NULL;
+      SELECT seq, granted, capacity, units, turn INTO v_last, v_granted, v_capacity, v_units, v_turn FROM {p}entries
+        WHERE name = p_name ORDER BY seq DESC LIMIT 1;
+      IF v_last IS NULL THEN
+        SET v_granted = 0;
+      ELSEIF v_capacity <> p_capacity THEN
+        SET v_said = 2;
+      ELSEIF v_granted IS NOT NULL THEN
+        SELECT SUM(units) INTO v_used FROM {p}entries WHERE name = p_name;
+        SET v_granted = IF(v_used + p_units > p_capacity, NULL, 0), v_turn = 0;
       END IF;
-    END IF;
-    IF v_said = 0 THEN
-      INSERT INTO {p}entries (name, seq, id, session, granted, turn, units, capacity, since, owner, value)
-        VALUES (p_name, v_seq, p_id, p_session, v_granted, v_turn, p_units, p_capacity, p_since, p_owner, p_value);
+      IF v_said = 0 AND v_granted IS NULL THEN
+        IF p_mode = 1 THEN
+          SET v_said = 1;
+        ELSE
+          -- One more must leave, unless the two could be granted together.
+          SELECT departures INTO v_departures FROM {p}names WHERE name = p_name;
+          SET v_turn = GREATEST(v_turn, v_departures) + IF(p_units = p_capacity OR v_units = v_capacity, 1, 0);
+        END IF;
+      END IF;
+      IF v_said = 0 AND v_last IS NOT NULL THEN
+        INSERT INTO {p}entries (name, seq, id, session, granted, turn, units, capacity, since, owner, value)
+          VALUES (p_name, v_seq, p_id, p_session, v_granted, v_turn, p_units, p_capacity, p_since, p_owner, p_value);
+      ELSEIF v_said = 0 THEN
+        SET v_row = EXISTS (SELECT 1 FROM {p}sessions WHERE id = p_session);
+        IF v_row THEN
+          UPDATE {p}names SET state = 1, h_id = p_id, h_session = p_session, h_units = p_units, h_capacity = p_capacity,
+            h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name;
+        ELSE
+          SET v_said = 3;
+        END IF;
+      END IF;
     END IF;
     IF v_said = 0 THEN
       COMMIT;
@@ -253,15 +328,23 @@ BEGIN
     END IF;
   END IF;
   IF v_said <> 0 AND v_said <> 3 THEN
-    -- Perhaps the entry that was found is our own, made by a request whose answer was lost.
+    -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
+    -- looked for in the order in which it moves.
     SET v_seq = NULL;
-    SELECT seq, granted INTO v_seq, v_granted FROM {p}entries WHERE id = p_id;
+    SELECT n.seq, 0, TRUE INTO v_seq, v_granted, v_row FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+      WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
+    IF v_seq IS NULL THEN
+      SELECT seq, granted INTO v_seq, v_granted FROM {p}entries WHERE id = p_id;
+    END IF;
     IF v_seq IS NOT NULL THEN
       SET v_said = 0;
     ELSEIF v_said = 4 THEN
       SET v_said = 3;
     ELSE
-      SELECT owner INTO v_holder FROM {p}entries WHERE name = p_name ORDER BY seq LIMIT 1;
+      SELECT h_owner INTO v_holder FROM {p}names WHERE name = p_name AND state = 1;
+      IF v_holder IS NULL THEN
+        SELECT owner INTO v_holder FROM {p}entries WHERE name = p_name ORDER BY seq LIMIT 1;
+      END IF;
     END IF;
   END IF;
   IF v_said IN (1, 2) OR v_granted IS NULL THEN
@@ -269,38 +352,75 @@ BEGIN
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) INTO v_stale;
   END IF;
   -- Beginning with the dead sessions, which are few, and not with the queue, which may be long.
-  IF v_said IN (1, 2) AND NOT v_stale AND EXISTS (SELECT STRAIGHT_JOIN 1 FROM {p}sessions s JOIN {p}entries e ON e.session = s.id
-      WHERE s.expires <= UTC_TIMESTAMP(6) AND e.name = p_name) THEN
+  IF v_said IN (1, 2) AND NOT v_stale AND (EXISTS (SELECT STRAIGHT_JOIN 1 FROM {p}sessions s JOIN {p}entries e ON e.session = s.id
+      WHERE s.expires <= UTC_TIMESTAMP(6) AND e.name = p_name)
+    OR EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+      WHERE n.name = p_name AND n.state = 1 AND s.expires <= UTC_TIMESTAMP(6))) THEN
     SET v_stale = 2;
   END IF;
-  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder;
+  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row;
+END
+//
+-- remove takes an entry away, and p_there is 1 if there was one: the entry of the row, behind which
+-- none waits, or another. The caller has locked the name.
+DROP PROCEDURE IF EXISTS {p}remove_1
+//
+CREATE PROCEDURE {p}remove_1(p_name VARBINARY(512), p_id VARBINARY(40), OUT p_there INT)
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_living INT;
+  SELECT COUNT(*) INTO v_living FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
+  UPDATE {p}names SET state = 0 WHERE name = p_name AND state = 1 AND h_id = p_id;
+  IF ROW_COUNT() > 0 THEN
+    SET p_there = v_living;
+  ELSE
+    DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
+    SET p_there = ROW_COUNT();
+    UPDATE {p}names SET state = 0 WHERE name = p_name AND state = 2
+      AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name);
+  END IF;
 END
 //
 -- leave removes an entry and lets the next hold, in one step. The name is locked even if
 -- nothing of it changes: two that leave at the same moment would each still see the other,
 -- and the one that waits for both would be granted by neither.
+--
+-- p_ring is the session of the entry if it is its own client that asks, which can ring its bell; else
+-- NULL. It is rung if another session waits: the answer has the number of the bell that is next,
+-- or NULL. Of one grant the answer has the id and the Seq, for a client that grants to itself.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
-CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40))
+CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_ring VARBINARY(40))
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE v_seq, v_last, v_granted BIGINT UNSIGNED;
+  DECLARE v_seq, v_last, v_granted, v_bell, v_next BIGINT UNSIGNED;
+  DECLARE v_id, v_session VARBINARY(40);
+  DECLARE v_others BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
-  DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
-  SET v_there = ROW_COUNT();
+  CALL {p}remove_1(p_name, p_id, v_there);
   IF v_there > 0 THEN
-    SELECT seq, granted INTO v_last, v_granted FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
+    SELECT seq, granted, session INTO v_last, v_granted, v_session FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
     IF v_last IS NOT NULL AND v_granted IS NULL THEN
       UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
-      CALL {p}grant_1(p_name);
+      IF p_ring IS NOT NULL THEN
+        SELECT id, seq INTO v_id, v_next FROM {p}entries WHERE name = p_name AND granted IS NULL ORDER BY seq LIMIT 1;
+        SET v_others = v_session <> p_ring
+          OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_ring);
+      END IF;
+      CALL {p}grant_1(p_name, IF(v_others, p_ring, NULL));
     END IF;
   END IF;
   COMMIT;
-  SELECT v_there, UUID_SHORT() DIV 16777216;
+  IF v_others OR v_there = 0 THEN -- it may have been removed by a request whose answer was lost
+    SELECT bell INTO v_bell FROM {p}sessions WHERE id = p_ring;
+  END IF;
+  SELECT v_there, UUID_SHORT() DIV 16777216, v_bell, e.id, e.seq
+    FROM (SELECT 1) one LEFT JOIN {p}entries e ON e.id = v_id AND e.session = p_ring AND e.granted IS NOT NULL;
 END
 //
 -- evict is leave for an operator, and records it in the same step. Records that are older than
@@ -317,11 +437,10 @@ BEGIN
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
-  DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
-  SET v_there = ROW_COUNT();
+  CALL {p}remove_1(p_name, p_id, v_there);
   IF v_there > 0 THEN
     UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
-    CALL {p}grant_1(p_name);
+    CALL {p}grant_1(p_name, NULL);
     REPLACE INTO {p}evictions (name, at, note) VALUES (p_name, UTC_TIMESTAMP(6), p_note);
   END IF;
   COMMIT;
@@ -335,22 +454,30 @@ END
 -- has waited for one departure and so listens as closely as any.
 DROP PROCEDURE IF EXISTS {p}downgrade_1
 //
-CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_units INT UNSIGNED)
+CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_units INT UNSIGNED, p_ring VARBINARY(40))
   SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_seq BIGINT UNSIGNED;
+  DECLARE v_seq, v_bell BIGINT UNSIGNED;
   DECLARE v_units INT UNSIGNED;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
-  SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name;
+  SELECT n.h_units INTO v_units FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
+    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
+  IF v_units IS NOT NULL THEN -- none waits behind it
+    UPDATE {p}names SET h_units = LEAST(h_units, p_units) WHERE name = p_name;
+    SET v_units = 0;
+  ELSE
+    SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name;
+  END IF;
   IF v_units > p_units THEN
     UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name;
-    CALL {p}grant_1(p_name);
+    CALL {p}grant_1(p_name, p_ring);
   END IF;
   COMMIT;
-  SELECT v_units IS NOT NULL;
+  SELECT bell INTO v_bell FROM {p}sessions WHERE id = p_ring;
+  SELECT v_units IS NOT NULL, v_bell;
 END
 //
 -- adopt gives another session's entry that holds the id, the session and the owner of this one,
@@ -377,6 +504,7 @@ BEGIN
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
+  CALL {p}settle_1(p_name);
   SELECT seq INTO v_found FROM {p}entries WHERE id = p_id AND name = p_name AND seq = p_seq AND session = p_session;
   IF v_found IS NULL THEN
     -- Read and not locked: a client that removes that session waits for the name.
@@ -397,29 +525,43 @@ BEGIN
 END
 //
 -- listen returns when the session has had more than p_grants grants, when some session is to be
--- removed, when nothing of the session waits, or after p_limit microseconds. It is the only
--- polling of a client, however many of its entries wait: a number in one row.
+-- removed, when nothing of the session waits, or after p_limit microseconds. There is one call for a
+-- client, however many of its entries wait.
+--
+-- It waits at the bell of the session that is in the way of all its entries. A bell is a lock of
+-- GET_LOCK, which has the number in the row of that session; its client has it before the number can
+-- be seen. A departure that concerns others counts the number up in the same transaction; then the
+-- client releases the bell with the old number, and never takes that one again. So who reads a
+-- number and that it was not granted anything, both by one statement, waits for a bell that is
+-- released after the next departure, or has been already: no grant is missed. When the client dies,
+-- the server frees its bells. A bell that is free although its number has not changed belongs to a
+-- client that is just making a new connection; it is waited for in pauses.
+--
+-- In the way of an entry is the nearest one ahead beside which it cannot hold: without that one's
+-- departure it is not granted. Where there is none (small shares of a semaphore), where they are of
+-- several sessions, or without p_bells, it polls: a number in one row.
 --
 -- How often it polls follows from what can have happened. If r others must hold before us,
 -- r hand-overs must come first, none of which takes less than a millisecond; if they are seen
 -- to take longer, half of that is waited for each, but no more than 5 ms: all of them may give
 -- up at once. A delay of a thirtieth of the time in which nothing has moved goes unnoticed
 -- (p_still, p_rank: from one call to the next; p_rank is the rank times 100 and the number of
--- waiters). And many waiters of one client take longer to read. So five hundred clients in one
--- queue poll as often, together, as seven that are next in seven queues. A server that is short of
+-- waiters). And many waiters of one client take longer to read. A server that is short of
 -- processors makes each poll slow, and is then polled less, least by those that are far behind:
 -- otherwise the polls would take from the hand-overs what they need to get on. The next waiter
 -- must not wait for long because of that, since all the others wait for it.
 DROP PROCEDURE IF EXISTS {p}listen_1
 //
-CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT)
+CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT, p_bells BOOLEAN)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-  DECLARE v_elapsed, v_moved, v_poll, v_pace BIGINT DEFAULT 0;
-  DECLARE v_grants BIGINT UNSIGNED;
-  DECLARE v_waiting, v_rank, v_before INT;
+  DECLARE v_elapsed, v_moved, v_poll, v_pace, v_left, v_pause BIGINT DEFAULT 0;
+  DECLARE v_grants, v_number BIGINT UNSIGNED;
+  DECLARE v_waiting, v_rank, v_before, v_blocked, v_got INT;
   DECLARE v_stale BOOLEAN;
+  DECLARE v_first, v_last VARBINARY(40);
+  DECLARE v_bell, v_free VARCHAR(64) CHARACTER SET ascii DEFAULT '';
   SET v_before = p_rank, v_moved = IF(p_rank < 0, 0, -p_still);
   listening: LOOP
     SET v_grants = NULL;
@@ -429,6 +571,40 @@ BEGIN
     SET v_elapsed = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6));
     IF v_grants IS NULL OR v_grants > p_grants OR v_stale OR v_elapsed >= p_limit THEN
       LEAVE listening;
+    END IF;
+    IF p_bells THEN
+      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants)
+        INTO v_waiting, v_blocked, v_first, v_last, v_number, v_left, v_grants
+        FROM (SELECT (SELECT a.session FROM {p}entries a WHERE a.name = e.name AND a.seq < e.seq AND a.units + e.units > e.capacity
+            ORDER BY a.seq DESC LIMIT 1) AS ahead
+          FROM {p}entries e WHERE e.session = p_session AND e.granted IS NULL LIMIT 257) w
+        JOIN {p}sessions s ON s.id = p_session LEFT JOIN {p}sessions b ON b.id = w.ahead;
+      IF v_waiting = 0 THEN
+        LEAVE listening;
+      END IF;
+      IF v_grants > p_grants THEN
+        ITERATE listening;
+      END IF;
+      IF v_waiting = v_blocked AND v_waiting < 257 AND v_first = v_last THEN
+        SET v_bell = CONCAT('hasp:bell:', v_first, ':', v_number);
+        IF v_bell = v_free THEN
+          SET v_pause = LEAST(200000, GREATEST(1000, 2 * v_pause));
+          DO SLEEP(v_pause * (0.5 + RAND() / 2) / 1000000);
+        ELSE
+          SET v_pause = 0;
+        END IF;
+        -- Until that session must have been renewed; and a second at most, for a departure whose bell
+        -- no client rings: an entry that an operator removed, say. MySQL counts in whole seconds.
+        SET v_left = LEAST(p_limit - v_elapsed, GREATEST(v_left, 20000), 750000 + FLOOR(RAND() * 500000));
+        SET v_got = GET_LOCK(v_bell, IF(VERSION() LIKE '%MariaDB%', v_left / 1000000, CEILING(v_left / 1000000)));
+        IF v_got = 1 THEN
+          DO RELEASE_LOCK(v_bell);
+          SET v_free = v_bell;
+        ELSE
+          SET v_free = '';
+        END IF;
+        ITERATE listening;
+      END IF;
     END IF;
     SELECT COUNT(*), MIN(CAST(w.turn AS SIGNED) - CAST(n.departures AS SIGNED) - 1) INTO v_waiting, v_rank
       FROM (SELECT name, turn FROM {p}entries WHERE session = p_session AND granted IS NULL LIMIT 64) w
@@ -556,7 +732,8 @@ sweeping: BEGIN
   DECLARE v_done BOOLEAN DEFAULT FALSE;
   DECLARE v_rows, v_swept INT DEFAULT 0;
   DECLARE c_names CURSOR FOR SELECT n.name FROM {p}names n
-    WHERE n.used < v_old AND NOT EXISTS (SELECT 1 FROM {p}entries e WHERE e.name = n.name) ORDER BY n.used LIMIT 500;
+    WHERE n.used < v_old AND NOT EXISTS (SELECT 1 FROM {p}entries e WHERE e.name = n.name)
+      AND NOT (n.state = 1 AND EXISTS (SELECT 1 FROM {p}sessions s WHERE s.id = n.h_session)) ORDER BY n.used LIMIT 500;
   DECLARE c_bound CURSOR FOR SELECT b.name FROM {p}bound b
     WHERE b.used < v_old AND (b.lock_name IS NULL OR IS_USED_LOCK(b.lock_name) IS NULL) ORDER BY b.used LIMIT 500;
   DECLARE c_rows CURSOR FOR SELECT r.name FROM {p}rows r WHERE r.looked < v_old ORDER BY r.looked LIMIT 500;
@@ -578,7 +755,8 @@ sweeping: BEGIN
     END IF;
     SELECT name INTO v_found FROM {p}names WHERE name = v_name AND used < v_old FOR UPDATE SKIP LOCKED;
     -- With the name locked no entry is made.
-    IF v_found IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = v_name) THEN
+    IF v_found IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = v_name)
+        AND NOT EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = v_name AND n.state = 1) THEN
       DELETE FROM {p}names WHERE name = v_name;
       SET v_swept = v_swept + 1;
     END IF;

@@ -27,8 +27,8 @@ func crashes(t *testing.T, least int) int {
 	return least
 }
 
-// The server is killed again and again under load: clients contend for one name, each has one of its
-// own, which is one row, and a lock is held over each crash. No two hold, no token comes back, and
+// The server is killed again and again under load: clients contend for one name, others each lock a
+// name without contention, and a lock is held over each crash. No two hold, no token comes back, and
 // what was held is still held. The control is a server that does not write its log.
 func TestCrashes(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,138 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+)
+
+// bells are the locks of GET_LOCK at which other sessions wait until an entry of ours has left; the
+// procedure listen says why no departure is missed. They are taken on the connection of the renewals,
+// so that the server frees them when this process has ended, or cannot be reached any more.
+//
+// A bell is taken before its number can be seen, since several are taken ahead: a departure counts
+// the number up in its own transaction. If departures are quicker than the ringing, or the
+// connection has broken, the bell of the present number is free for a moment: who waits for it
+// finds that, and looks in pauses that grow.
+//
+// If the process dies between the commit and the ringing, the server frees the bells. If the answer
+// of a departure is lost, the number is told by that of the next request, or of the next renewal.
+type bells struct {
+	session *session
+	off     bool // the nodes of a Galera cluster do not share GET_LOCK
+
+	number  uint64 // the greatest that we were told; guarded by the session's lock
+	ringing bool   // a goroutine rings; guarded by the session's lock
+
+	// Guarded by the turn of the renewals' connection.
+	on        *sql.Conn // the connection that has the bells from low to high, without high
+	low, high uint64
+}
+
+// bellsAhead is how many bells are taken before their numbers are seen.
+const bellsAhead = 4
+
+// bellWait is how long the taking of a bell waits, in seconds: for clients that pass through it
+// because it was free.
+const bellWait = 1
+
+// ring wakes those that wait at bells before this number, if there is one. It does not wait for that:
+// the departure is done.
+func (b *bells) ring(number sql.Null[uint64]) {
+	s := b.session
+	s.Lock()
+	defer s.Unlock()
+	if !number.Valid || b.off || number.V <= b.number || s.Closed() {
+		return // closing the session ends the connection, and with it the bells
+	}
+	b.number = number.V
+	if b.ringing {
+		return // one statement rings for all departures that were confirmed before it is sent
+	}
+	b.ringing = true
+	s.listeners.Add(1)
+	go b.ringAll()
+}
+
+func (b *bells) ringAll() {
+	s := b.session
+	defer s.listeners.Done()
+	for rung := uint64(0); ; {
+		s.Lock()
+		number := b.number
+		if number == rung || s.Closed() {
+			b.ringing = false
+			s.Unlock()
+			return
+		}
+		s.Unlock()
+		// An error closes the connection, which frees the bells: others are taken on a new one, now or
+		// with the next renewal.
+		for attempts := 0; attempts < 2 && b.tendOnce(number) != nil; attempts++ {
+		}
+		rung = number
+	}
+}
+
+func (b *bells) tendOnce(number uint64) error {
+	s := b.session
+	// The connection is that of the renewals, which must not wait for long.
+	ctx, cancel := context.WithTimeout(s.Done, max(s.Options.TTL/6, minTTL))
+	defer cancel()
+	return s.renewal.do(ctx, func(c *sql.Conn) error { return b.tend(ctx, c, number) })
+}
+
+// tend releases the bells before the number, and takes those that follow, by one statement if
+// there is anything to do. The caller has the turn of the connection.
+func (b *bells) tend(ctx context.Context, c *sql.Conn, number uint64) error {
+	if b.off {
+		return nil
+	}
+	b.session.Lock()
+	b.number = max(b.number, number)
+	number = b.number
+	b.session.Unlock()
+	if b.on != c {
+		b.on, b.low, b.high = c, number, number // another connection has none
+	}
+	var calls []string
+	for i := b.low; i < min(number, b.high); i++ {
+		calls = append(calls, "RELEASE_LOCK("+b.name(i)+")")
+	}
+	from, to := max(b.high, number), number+bellsAhead
+	for i := from; i < to; i++ {
+		calls = append(calls, statement("GET_LOCK("+b.name(i)+", ?)", bellWait))
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	got, into := make([]sql.NullInt64, len(calls)), make([]any, len(calls))
+	for i := range got {
+		into[i] = &got[i]
+	}
+	err := row(ctx, c, "SELECT "+strings.Join(calls, ", "), into...)
+	for _, n := range got {
+		if err == nil && n.Int64 != 1 {
+			err = errBell
+		}
+	}
+	if err != nil {
+		b.on = nil
+		if answered(err) || errors.Is(err, errBell) {
+			_, _ = run(ctx, c, "DO RELEASE_ALL_LOCKS()") // the connection is used by us alone
+			return nil
+		}
+		return err
+	}
+	b.low, b.high = number, to
+	return nil
+}
+
+// errBell says that a bell could not be taken: another program has it.
+var errBell = errors.New("a lock of GET_LOCK is taken")
+
+// name is that of a bell, as listen makes it. It has at most 57 characters; GET_LOCK takes 64.
+func (b *bells) name(number uint64) string {
+	return statement("CONCAT('hasp:bell:', ?, ':', ?)", b.session.id, number)
+}
