@@ -66,10 +66,11 @@ type table struct {
 	*tables
 	links     linker
 	closePool func()
+	leaveSQL  string
 }
 
 func newTable(links linker, pool runner, closePool func(), o Options) *table {
-	return &table{tables: newTables(pool, o), links: links, closePool: closePool}
+	return &table{tables: newTables(pool, o), links: links, closePool: closePool, leaveSQL: leaveSQL(o.DurableRelease)}
 }
 
 func (t *table) String() string { return t.links.String() }

@@ -11,7 +11,7 @@ import (
 func (t *table) Evict(ctx context.Context, name, id string) error {
 	there, err := t.installed(ctx)
 	if err == nil && there {
-		there, _, err = t.leave(ctx, name, "", id)
+		there, _, err = t.leave(ctx, leaveSlowly, name, "", id)
 	}
 	return evicted(there, err)
 }

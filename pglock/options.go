@@ -55,6 +55,11 @@ type Options struct {
 	// Advisory only.
 	Key string
 
+	// DurableRelease has releases of Table wait for the server's disk, as grants do. Without it a
+	// crash of the server can forget a release of its last moments: the lock then stays taken until
+	// the next renewal of the client that released it, or until its TTL is over.
+	DurableRelease bool
+
 	// NoFence draws no tokens, which spares Advisory and Row a statement.
 	NoFence bool
 }
@@ -101,6 +106,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
 	case r.Strategy != StrategyAdvisory && r.Key != KeyHash:
 		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
+	case r.Strategy != StrategyTable && r.DurableRelease:
+		return r, fmt.Errorf("%w: durable_release is for strategy=table; with the others a release writes nothing", driver.ErrInvalid)
 	case r.Strategy == StrategyTable && r.NoFence:
 		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=off is for advisory and row", driver.ErrInvalid)
 	}

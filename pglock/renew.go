@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
+// mostSettled is how many row holders one statement moves: each is a row or two written, and other
+// statements wait for their names meanwhile.
+const mostSettled = 1000
+
 // KeepAlive extends the session's row, for any number of entries that live with it: one statement,
-// on the session's connection. Its answer counts the entries: so an entry that was removed is
+// on the session's connection, which also moves the row holders to the entries; more only if there
+// are very many of those, once. Its answer counts the entries: so an entry that was removed is
 // missed, and an orphan, which a request delayed by the network has made after its ticket left, is
 // found and removed. Only when the count differs from what we know are the entries listed; a
 // request under way looks like that, too.
@@ -18,14 +23,27 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	// After Known: an entry that is confirmed in between is in rows, and not expected.
+	rows := s.rows()
 	var alive bool
 	var entries, seqs int64
 	var where string
 	there := map[string]string{} // names of the entries, by ID
 	err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
-		err := one(ctx, r, n.sql("SELECT r.*, $1::pg_catalog.text, hasp_where() FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint) r"),
-			[]any{s.id, s.Options.TTL.Microseconds()}, &alive, &entries, &seqs, echo(s.id), &where)
+		var err error
+		alive = true
+		for rest := rows; err == nil && alive; {
+			some := rest[:min(len(rest), mostSettled)]
+			rest = rest[len(some):]
+			names, ids := named(some)
+			err = one(ctx, r, n.sql(`SELECT r.*, $1::pg_catalog.text, hasp_where()
+				FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint, $3::pg_catalog.text::pg_catalog.text[], $4::pg_catalog.text::pg_catalog.text[]) r`),
+				[]any{s.id, s.Options.TTL.Microseconds(), names, ids}, &alive, &entries, &seqs, echo(s.id), &where)
+			if len(rest) == 0 {
+				break
+			}
+		}
 		if err != nil || !alive || known.Agrees(entries, uint64(seqs)) {
 			there = nil
 			return err
@@ -47,6 +65,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	case !alive:
 		return 0, s.Dead()
 	}
+	s.settled(rows)
 	if orphans := s.Renewed(known, where, there); len(orphans) > 0 {
 		go s.removeOrphans(orphans)
 	}
@@ -59,7 +78,7 @@ func (s *session) removeOrphans(ids map[string]string) {
 	ctx, cancel := context.WithTimeout(s.Done, s.Options.TTL/3)
 	defer cancel()
 	for id, name := range ids {
-		if _, _, err := s.table.leave(ctx, name, s.id, id); err != nil {
+		if _, _, err := s.table.leave(ctx, leaveSlowly, name, s.id, id); err != nil {
 			return
 		}
 	}

@@ -15,21 +15,22 @@ import (
 //
 // Trust is counted from the sending of the last good renewal, for every entry alike. That
 // is right because the row's expiry is set when the request arrives, which is later than
-// its sending; because an entry lives as long as the row, whenever it was entered; and
-// because the row is deleted only by a client that finds it expired, under its lock.
+// its sending; because an entry lives as long as the row, whenever it was entered; because
+// the row is deleted only by a client that finds it expired, under its lock; and because an entry
+// that does not live with it yet, a row holder, lives for a TTL from its making, which no renewal has
+// followed (rowholder.go).
 type session struct {
 	*pushqueue.Session[extra]
 
 	table *table
 	id    string
 	conn  *sessionConn
+
+	renewals int // how many have begun; the session's lock guards it
 }
 
-// ticket is the ticket of one entry. The driver keeps nothing with it.
-type (
-	ticket = pushqueue.Ticket[extra]
-	extra  struct{}
-)
+// ticket is the ticket of one entry.
+type ticket = pushqueue.Ticket[extra]
 
 var errSessionClosed = pushqueue.ErrClosed
 
@@ -58,7 +59,7 @@ func (s *session) lookUp() {
 // Close removes all entries and the session's row, in one transaction.
 func (s *session) Close(ctx context.Context) error {
 	s.End()
-	err := s.table.ask(ctx, "SELECT hasp_finish(hasp_level($1::pg_catalog.text))::pg_catalog.text", []any{s.id}, new(string))
+	err := s.table.ask(ctx, "SELECT hasp_finish(hasp_level($1::pg_catalog.text), $2::boolean)::pg_catalog.text", []any{s.id, s.table.opts.DurableRelease}, new(string))
 	if noSchema(err) {
 		return nil // the tables were dropped, and the entries with them
 	}

@@ -15,25 +15,6 @@ var _ pushqueue.Store[extra] = (*session)(nil)
 // sent needs no looking for.
 var modes = map[pushqueue.Mode]string{pushqueue.First: "first", pushqueue.Again: "again", pushqueue.Ask: "ask"}
 
-// Enter makes the entry, or asks for it.
-func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
-	r := t.Request
-	var a answer
-	err := s.table.ask(ctx, `SELECT e.*, $4::pg_catalog.text FROM hasp_enter($1::pg_catalog.text, $2::boolean, hasp_turn($3::pg_catalog.text, 16),
-		$4::pg_catalog.text, $5::pg_catalog.text, $6::bigint, $7::bigint, $8::pg_catalog.text, $9::bigint, $10::pg_catalog.bytea) e`,
-		[]any{modes[mode], r.NoWait, r.Name, r.ID, s.id, r.Units, r.Capacity, r.Owner, r.Since.UnixMicro(), present(r.Value)},
-		&a.state, &a.seq, &a.retry, &a.ahead, &a.holder, echo(r.ID))
-	switch {
-	case noSchema(err):
-		return pushqueue.Answer{State: pushqueue.Dead}, nil
-	case err != nil:
-		return pushqueue.Answer{}, err
-	case a.state == "other":
-		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
-	}
-	return s.toAnswer(a), nil
-}
-
 // answer is that of hasp_enter.
 type answer struct {
 	state             string
@@ -42,6 +23,7 @@ type answer struct {
 }
 
 var states = map[string]pushqueue.State{
+	"row":  pushqueue.Held,
 	"held": pushqueue.Held, "wait": pushqueue.Waits, "busy": pushqueue.Busy, "gone": pushqueue.Gone, "dead": pushqueue.Dead,
 }
 
@@ -77,7 +59,11 @@ var errOtherServer = fmt.Errorf("another server answers than the one that had th
 // release: whether it was held to the end is unknown. The server and its timeline distinguish the
 // two cases: each promotion begins another timeline.
 func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
-	there, where, err := s.table.leave(ctx, t.Request.Name, s.id, t.Request.ID)
+	stmt := leaveSlowly
+	if s.mayBeInRow(t) {
+		stmt = s.table.leaveSQL
+	}
+	there, where, err := s.table.leave(ctx, stmt, t.Request.Name, s.id, t.Request.ID)
 	switch {
 	case noSchema(err):
 		return driver.ErrGone
@@ -89,11 +75,13 @@ func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 	return driver.ErrGone
 }
 
-// leave also answers where it asked, if the entry is not there.
-func (t *tables) leave(ctx context.Context, name, session, id string) (there bool, where string, err error) {
-	err = t.ask(ctx, `SELECT l.there, CASE WHEN l.there THEN '' ELSE hasp_where() END, $3::pg_catalog.text
-		FROM hasp_leave(hasp_turn($1::pg_catalog.text, 0), $2::pg_catalog.text, $3::pg_catalog.text) l(there)`,
-		[]any{name, session, id}, &there, &where, echo(id))
+const leaveSlowly = `SELECT l.there, CASE WHEN l.there THEN '' ELSE hasp_where() END, $3::pg_catalog.text
+		FROM hasp_leave(hasp_turn($1::pg_catalog.text, 0), $2::pg_catalog.text, $3::pg_catalog.text, $4::boolean) l(there)`
+
+// leave also answers where it asked, if the entry is not there. session is "" if an operator evicts:
+// that others may have the lock must not be forgotten once the operator has been told.
+func (t *tables) leave(ctx context.Context, stmt, name, session, id string) (there bool, where string, err error) {
+	err = t.ask(ctx, stmt, []any{name, session, id, t.opts.DurableRelease || session == ""}, &there, &where, echo(id))
 	return there, where, err
 }
 

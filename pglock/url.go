@@ -46,16 +46,17 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
-		Strategy:    driver.OneOf(p, "strategy", StrategyTable, StrategyAdvisory, StrategyRow),
-		Schema:      p.String("schema", ""),
-		Prefix:      p.String("prefix", ""),
-		NoMigrate:   !p.Bool("migrate", true),
-		Connections: p.Int("connections", 0, 1, 1000),
-		Poll:        p.Duration("poll", 0),
-		NoListen:    !p.Bool("listen", true),
-		Retention:   p.Duration("retention", 0),
-		Key:         p.String("key", ""),
-		NoFence:     driver.OneOf(p, "fence", "on", "off") == "off",
+		Strategy:       driver.OneOf(p, "strategy", StrategyTable, StrategyAdvisory, StrategyRow),
+		Schema:         p.String("schema", ""),
+		Prefix:         p.String("prefix", ""),
+		NoMigrate:      !p.Bool("migrate", true),
+		Connections:    p.Int("connections", 0, 1, 1000),
+		Poll:           p.Duration("poll", 0),
+		NoListen:       !p.Bool("listen", true),
+		Retention:      p.Duration("retention", 0),
+		Key:            p.String("key", ""),
+		NoFence:        driver.OneOf(p, "fence", "on", "off") == "off",
+		DurableRelease: driver.OneOf(p, "durable_release", "off", "on") == "on",
 	}
 	cfg, err := connConfig(u, p)
 	if err == nil {

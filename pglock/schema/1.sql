@@ -20,11 +20,31 @@
 -- happens to the name, and its seq is the last number given out, which is the fencing token. It is
 -- never a SEQUENCE: that gives numbers in the order of the requests, and transactions commit in
 -- another.
+--
+-- A name that nobody waits for has its one entry here and not in the table of entries: h_id and the
+-- rest, the row holder. It is made and removed by one update that writes no index. Its owner's next
+-- renewal moves it to the entries, and so does whoever finds the name taken (queue_holder), so that
+-- everything else has only entries to look at. The time until then is h_until, a TTL after it was
+-- made, at which it is dead whatever its session does. So a row holder that its owner does not know
+-- of (a request that came too late has made it; a crash of the server has forgotten its release)
+-- ends by itself, and renewals need not look for it in all names.
+--
+-- queued says that there may be entries: then there is no row holder, and none is made.
 CREATE TABLE IF NOT EXISTS hasp_names (
-  name    text COLLATE "C" PRIMARY KEY, -- compared byte by byte, for any locale of the database
-  seq     bigint NOT NULL,
-  watched bigint NOT NULL DEFAULT 0, -- until when changes are notified
-  used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
+  name       text COLLATE "C" PRIMARY KEY, -- compared byte by byte, for any locale of the database
+  seq        bigint NOT NULL,
+  watched    bigint NOT NULL DEFAULT 0, -- until when changes are notified
+  used       bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint,
+  queued     boolean NOT NULL DEFAULT false,
+  h_id       text COLLATE "C" NOT NULL DEFAULT '', -- '' if there is no row holder
+  h_seq      bigint NOT NULL DEFAULT 0,
+  h_until    bigint NOT NULL DEFAULT 0,
+  h_session  text COLLATE "C" NOT NULL DEFAULT '',
+  h_units    bigint NOT NULL DEFAULT 0,
+  h_capacity bigint NOT NULL DEFAULT 0,
+  h_since    bigint NOT NULL DEFAULT 0,
+  h_owner    text NOT NULL DEFAULT '',
+  h_value    bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50); -- room for the next version on the same page: no index is written
 
 -- sessions: an entry lives as long as its session's row exists. The row is deleted only once it
@@ -198,6 +218,59 @@ EXCEPTION WHEN OTHERS THEN -- one of them is refused to this role, or absent in 
   END;
 END $$;
 
+-- lazily has the commit not wait for the disk, unless p_durable says so. It is for what removes
+-- entries. A server that forgets in a crash that an entry has left has one too many: it keeps others
+-- out until the entry's owner misses it at a renewal, or until it expires, and lets none in. A grant
+-- that follows waits for the disk, and with it for everything before it.
+CREATE OR REPLACE FUNCTION hasp_lazily(p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT p_durable THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+  ELSIF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'local', true);
+  END IF;
+END $$;
+
+-- queue_holder moves the row holder of a name to the entries, or removes it if it is dead. The
+-- caller has the row's lock. It stays in its place: there are no other entries, and each that comes
+-- has a higher seq.
+CREATE OR REPLACE FUNCTION hasp_queue_holder(p_name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
+    SELECT n.name, n.h_seq, n.h_session, n.h_id, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value
+      FROM hasp_names n WHERE n.name = p_name AND n.h_id <> '' AND n.h_until > hasp_now();
+  UPDATE hasp_names n SET queued = true, h_id = '', h_session = '', h_owner = '', h_value = '' WHERE n.name = p_name AND n.h_id <> '';
+END $$;
+
+-- lock locks the row of a name, moves its row holder to the entries, and returns until when the
+-- name is watched; NULL if there is no such name.
+CREATE OR REPLACE FUNCTION hasp_lock(p_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  n record;
+BEGIN
+  SELECT o.watched, o.h_id INTO n FROM hasp_names o WHERE o.name = p_name FOR UPDATE;
+  IF n.h_id <> '' THEN
+    PERFORM hasp_queue_holder(p_name);
+  END IF;
+  RETURN n.watched;
+END $$;
+
+-- settle moves a session's row holders to the entries. One that is dead by its own time and was
+-- removed by nobody may be moved as well: no other has held since.
+--
+-- It waits for other statements' locks on the names, in the names' order; none that has the lock of
+-- a name waits for another name that comes before it, or for a session. The lock comes first, by
+-- the name alone: a holder that its statement has not committed yet would not be seen.
+CREATE OR REPLACE FUNCTION hasp_settle(p_session text, p_names text[], p_ids text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM FROM hasp_names n WHERE n.name = ANY (p_names) ORDER BY n.name FOR UPDATE;
+  INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
+    SELECT n.name, n.h_seq, n.h_session, n.h_id, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value
+      FROM unnest(p_names, p_ids) k(name, id) JOIN hasp_names n ON n.name = k.name AND n.h_id = k.id AND n.h_session = p_session;
+  UPDATE hasp_names n SET queued = true, h_id = '', h_session = '', h_owner = '', h_value = ''
+    FROM unnest(p_names, p_ids) k(name, id) WHERE n.name = k.name AND n.h_id = k.id AND n.h_session = p_session;
+END $$;
+
 -- begin makes a session. Like a renewal and a grant its commit waits for the disk even if the
 -- database's default is not to: if a crash of the server forgot it, two could hold.
 CREATE OR REPLACE FUNCTION hasp_begin(p_session text, p_ttl bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -212,7 +285,10 @@ END $$;
 -- It answers whether the session lives, and how many entries it has with the xor of their seqs, by
 -- which the owner notices that some are missing or too many. A renewal that was delayed does not
 -- shorten a later one's.
-CREATE OR REPLACE FUNCTION hasp_renew(p_session text, p_ttl bigint,
+--
+-- p_names and p_ids are the row holders that the owner knows of. They have to be among the entries
+-- when this commits: from then on the owner trusts them for longer than their own time.
+CREATE OR REPLACE FUNCTION hasp_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[],
   OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
@@ -221,6 +297,9 @@ BEGIN
   UPDATE hasp_sessions s SET expires = greatest(s.expires, hasp_now() + p_ttl)
     WHERE s.id = p_session AND s.expires > hasp_now();
   o_alive := FOUND;
+  IF p_names <> '{}' THEN
+    PERFORM hasp_settle(p_session, p_names, p_ids);
+  END IF;
   SELECT count(*), coalesce(bit_xor(e.seq), 0) INTO o_entries, o_seqs FROM hasp_entries e WHERE e.session = p_session;
 END $$;
 
@@ -281,16 +360,18 @@ END $$;
 
 -- enter makes an entry, or finds it, and answers whether it holds. p_mode is "first" when this was
 -- never asked for the id, "again" when it was, and "ask" once an entry has been confirmed, which
--- must not be made again. o_state: held | wait | busy | gone | dead (the session) | other
+-- must not be made again. p_ttl is that of the session, 0 if the entry is not to be a row holder.
+-- o_state: row (it holds, as row holder) | held | wait | busy | gone | dead (the session) | other
 -- (capacity, in o_seq). o_ahead is how many wait in front of this entry, counted to four, and
 -- o_retry, in microseconds, when the first of them or of the holders can expire.
 --
 -- A try that finds the name taken by a dead session's entries, which another client is removing at
 -- this moment, is not told so: it is undone and asked again.
 CREATE OR REPLACE FUNCTION hasp_enter(p_mode text, p_nowait boolean, p_name text, p_id text, p_session text,
-  p_units bigint, p_capacity bigint, p_owner text, p_since bigint, p_value bytea,
+  p_units bigint, p_capacity bigint, p_owner text, p_since bigint, p_value bytea, p_ttl bigint,
   OUT o_state text, OUT o_seq bigint, OUT o_retry bigint, OUT o_ahead bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_row     record;
   v_watched bigint;
   v_own     bigint; -- the seq of an entry that exists already
   v_denied  bigint; -- the first seq that waits
@@ -302,16 +383,31 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
   END IF;
-  -- First the lock, then the seq: a later request gets a higher seq and sees this entry, because
+  -- First the lock, then the seq (that of a row holder is apart, in h_seq): a later request gets a higher seq and sees this entry, because
   -- each statement in here sees what was committed before it began. A single statement could not
   -- do that: it would wait for the lock and go on with what it saw before. Where the row was
   -- removed because the name was idle, the clock carries on.
-  UPDATE hasp_names n SET seq = greatest(n.seq + 1, hasp_now()), used = greatest(n.used, hasp_now() / 3600000000) WHERE n.name = p_name
-    RETURNING n.seq, n.watched INTO o_seq, v_watched;
-  IF NOT FOUND THEN
-    INSERT INTO hasp_names AS n (name, seq) VALUES (p_name, hasp_now())
-      ON CONFLICT (name) DO UPDATE SET seq = greatest(n.seq + 1, excluded.seq), used = greatest(n.used, excluded.used)
-      RETURNING n.seq, n.watched INTO o_seq, v_watched;
+  UPDATE hasp_names n SET seq = greatest(n.seq + 1, hasp_now()), used = greatest(n.used, hasp_now() / 3600000000), queued = true WHERE n.name = p_name
+    RETURNING n.seq, n.watched, n.h_id INTO v_row;
+  IF NOT FOUND AND p_mode <> 'ask' AND p_ttl > 0 THEN
+    INSERT INTO hasp_names (name, seq, h_id, h_seq, h_until, h_session, h_units, h_capacity, h_owner, h_since, h_value)
+      SELECT p_name, t.now, p_id, t.now, t.now + p_ttl, p_session, p_units, p_capacity, p_owner, p_since, p_value
+        FROM (SELECT hasp_now() AS now FROM hasp_sessions s WHERE s.id = p_session AND s.expires > hasp_now()) t
+      ON CONFLICT (name) DO NOTHING RETURNING seq INTO o_seq;
+    IF FOUND THEN
+      o_state := 'row';
+      RETURN;
+    END IF;
+  END IF;
+  IF v_row.seq IS NULL THEN
+    INSERT INTO hasp_names AS n (name, seq, queued) VALUES (p_name, hasp_now(), true)
+      ON CONFLICT (name) DO UPDATE SET seq = greatest(n.seq + 1, excluded.seq), used = greatest(n.used, excluded.used), queued = true
+      RETURNING n.seq, n.watched, n.h_id INTO v_row;
+  END IF;
+  o_seq := v_row.seq;
+  v_watched := v_row.watched;
+  IF v_row.h_id <> '' THEN
+    PERFORM hasp_queue_holder(p_name);
   END IF;
   -- The usual case, an empty queue, takes two statements and no walk.
   IF p_mode <> 'ask' THEN
@@ -381,13 +477,14 @@ END $$;
 
 -- leave removes an entry and notifies those that fit in now. p_session is '' when an operator
 -- evicts. It answers whether the entry existed. One past its expiry that no client has removed
--- counts as well: no other has held since.
-CREATE OR REPLACE FUNCTION hasp_leave(p_name text, p_session text, p_id text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- counts as well: no other has held since. p_durable: see lazily.
+CREATE OR REPLACE FUNCTION hasp_leave(p_name text, p_session text, p_id text, p_durable boolean) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_watched bigint;
   gone      record;
 BEGIN
-  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  PERFORM hasp_lazily(p_durable);
+  v_watched := hasp_lock(p_name);
   IF p_session <> '' THEN
     DELETE FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id AND e.name = p_name
       RETURNING e.seq, e.units, e.session, EXISTS (SELECT FROM hasp_entries o WHERE o.name = p_name AND o.seq <> e.seq) AS others INTO gone;
@@ -403,6 +500,8 @@ BEGIN
   END IF;
   IF gone.others THEN
     PERFORM hasp_walk(p_name, gone.seq, gone.units, ''::text);
+  ELSE
+    UPDATE hasp_names n SET queued = false WHERE n.name = p_name;
   END IF;
   IF v_watched > 0 THEN
     PERFORM hasp_notify(p_name, v_watched);
@@ -414,7 +513,7 @@ END $$;
 -- next eviction of any name: nothing else cleans this table.
 CREATE OR REPLACE FUNCTION hasp_evict(p_name text, p_id text, p_note text, p_retention bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT hasp_leave(p_name, ''::text, p_id) THEN
+  IF NOT hasp_leave(p_name, ''::text, p_id, true) THEN
     RETURN false;
   END IF;
   DELETE FROM hasp_evictions v WHERE v.name IN (
@@ -432,7 +531,7 @@ DECLARE
   v_watched bigint;
   v_denied  bigint;
 BEGIN
-  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  v_watched := hasp_lock(p_name);
   SELECT w.o_denied INTO v_denied FROM hasp_walk(p_name, 0::bigint, 0::bigint, p_id) w;
   UPDATE hasp_entries e SET value = p_value, published = p_published
     WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND (v_denied IS NULL OR e.seq < v_denied) AND e.published < p_published;
@@ -458,7 +557,7 @@ DECLARE
   v_units   bigint;
 BEGIN
   -- No entry of the name is made, removed or granted before we commit.
-  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  v_watched := hasp_lock(p_name);
   SELECT e.seq, e.units INTO v_seq, v_units FROM hasp_entries e
     WHERE e.session = p_session AND e.id = p_id AND e.name = p_name;
   IF NOT FOUND THEN
@@ -491,7 +590,7 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
   END IF;
-  SELECT n.watched INTO v_watched FROM hasp_names n WHERE n.name = p_name FOR UPDATE;
+  v_watched := hasp_lock(p_name);
   IF EXISTS (SELECT FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND e.seq = p_seq) THEN
     RETURN 'held';
   END IF;
@@ -512,14 +611,16 @@ BEGIN
 END $$;
 
 -- finish ends a session: all its entries leave, then its row is deleted. Names are locked in their
--- order, so that two sessions that end at the same time do not wait for each other.
-CREATE OR REPLACE FUNCTION hasp_finish(p_session text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- order, so that two sessions that end at the same time do not wait for each other. Row holders are
+-- dead without it, and nobody waits for them.
+CREATE OR REPLACE FUNCTION hasp_finish(p_session text, p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   r record;
 BEGIN
   FOR r IN SELECT e.name, e.id FROM hasp_entries e WHERE e.session = p_session ORDER BY e.name LOOP
-    PERFORM hasp_leave(r.name, p_session, r.id);
+    PERFORM hasp_leave(r.name, p_session, r.id, p_durable);
   END LOOP;
+  PERFORM hasp_lazily(p_durable);
   DELETE FROM hasp_sessions s WHERE s.id = p_session;
 END $$;
 
@@ -531,6 +632,7 @@ DECLARE
 BEGIN
   INSERT INTO hasp_names AS n (name, seq, watched) VALUES (p_name, hasp_now(), hasp_now() + p_period)
     ON CONFLICT (name) DO UPDATE SET watched = greatest(n.watched, excluded.watched);
+  PERFORM hasp_lock(p_name); -- its end would not be notified in the row
   SELECT min(s.expires) INTO v_soon FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
     WHERE e.name = p_name AND s.expires > hasp_now();
   RETURN coalesce(greatest(v_soon - hasp_now(), 1), 0);
@@ -542,16 +644,20 @@ CREATE OR REPLACE FUNCTION hasp_list(p_name text, p_limit bigint)
 RETURNS TABLE (o_seq bigint, o_id text, o_session text, o_units bigint, o_capacity bigint, o_owner text, o_since bigint, o_value bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RETURN QUERY SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, e.since, e.value FROM hasp_entries e
+  RETURN QUERY SELECT n.h_seq, n.h_id, n.h_session, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value FROM hasp_names n
+    WHERE n.name = p_name AND n.h_id <> '' AND n.h_until > hasp_now() AND (SELECT s.expires FROM hasp_sessions s WHERE s.id = n.h_session) > hasp_now()
+    UNION ALL (SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, e.since, e.value FROM hasp_entries e
     WHERE e.name = p_name AND (SELECT s.expires FROM hasp_sessions s WHERE s.id = e.session) > hasp_now()
-    ORDER BY e.seq LIMIT nullif(p_limit, 0);
+    ORDER BY e.seq LIMIT nullif(p_limit, 0));
 END $$;
 
 -- find has the names with a prefix that have living entries.
 CREATE OR REPLACE FUNCTION hasp_find(p_prefix text) RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN QUERY SELECT DISTINCT e.name FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
-    WHERE starts_with(e.name, p_prefix) AND s.expires > hasp_now();
+    WHERE starts_with(e.name, p_prefix) AND s.expires > hasp_now()
+    UNION SELECT n.name FROM hasp_names n JOIN hasp_sessions s ON s.id = n.h_session
+    WHERE n.h_id <> '' AND starts_with(n.name, p_prefix) AND n.h_until > hasp_now() AND s.expires > hasp_now();
 END $$;
 
 -- From here on: the strategies advisory and row.
@@ -835,9 +941,9 @@ DECLARE
   v_free boolean;
   r      record;
 BEGIN
-  FOR r IN SELECT n.name, n.watched FROM hasp_names n WHERE n.used < v_hour - p_idle ORDER BY n.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+  FOR r IN SELECT n.name, n.watched, n.h_id <> '' AND n.h_until > hasp_now() AS held FROM hasp_names n WHERE n.used < v_hour - p_idle ORDER BY n.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
     v_n := v_n + 1;
-    IF r.watched > hasp_now() OR EXISTS (SELECT FROM hasp_entries e WHERE e.name = r.name) THEN
+    IF r.watched > hasp_now() OR r.held OR EXISTS (SELECT FROM hasp_entries e WHERE e.name = r.name) THEN
       UPDATE hasp_names n SET used = v_hour WHERE n.name = r.name;
     ELSE
       DELETE FROM hasp_names n WHERE n.name = r.name;
