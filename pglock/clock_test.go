@@ -22,15 +22,15 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	expires := func() int64 {
 		return ask[int64](t, serverURL, "SELECT expires FROM locks.renewal_sessions WHERE id = 's'")
 	}
-	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_begin('s', 60000000); SELECT locks.renewal_renew('s', 600000000)")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_begin('s', 60000000); SELECT locks.renewal_renew('s', 600000000, '{}', '{}')")
 	far := expires()
-	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 1000000)")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 1000000, '{}', '{}')")
 	if got := expires(); got < far {
 		t.Errorf("a renewal for less took back %d µs", far-got)
 	}
 	now := ask[string](t, serverURL, "SELECT pg_get_functiondef('locks.renewal_now'::regproc)")
 	sqlkit.Postgres(t, serverURL, "CREATE OR REPLACE FUNCTION locks.renewal_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
-	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 600000000)")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 600000000, '{}', '{}')")
 	if got := expires(); got < far {
 		t.Errorf("a renewal by a clock set back took back %d µs", far-got)
 	}
@@ -46,7 +46,7 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	}
 	renewed := make(chan bool)
 	go func() {
-		sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 900000000)")
+		sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 900000000, '{}', '{}')")
 		close(renewed)
 	}()
 	testkit.Eventually(t, "a renewal that waits", func() bool {

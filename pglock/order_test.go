@@ -146,9 +146,9 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 	}
 	migrated(t, "noisy_")
 	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), `ALTER FUNCTION locks.noisy_renew RENAME TO noisy_renew_quietly;
-		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
+		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[], OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
 		BEGIN
-			SELECT * INTO o_alive, o_entries, o_places FROM locks.noisy_renew_quietly(p_session, p_ttl);
+			SELECT * INTO o_alive, o_entries, o_places FROM locks.noisy_renew_quietly(p_session, p_ttl, p_names, p_ids);
 			PERFORM pg_notify('hasp_s_' || s.id, '') FROM locks.noisy_sessions s;
 		END $$`)
 	if renewals, _ := notifications(t, "noisy_"); renewals == 0 {
@@ -220,7 +220,7 @@ func TestRemovalDoesNotDeadlock(t *testing.T) {
 			CREATE FUNCTION VARIANT_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(TAKES); RETURN OLD; END $$;
 			CREATE TRIGGER slow BEFORE DELETE ON VARIANT_sessions FOR EACH ROW EXECUTE FUNCTION VARIANT_slow();
 			INSERT INTO VARIANT_sessions VALUES ('a', 1), ('b', 1);
-			INSERT INTO VARIANT_names VALUES ('x', 2), ('y', 2);
+			INSERT INTO VARIANT_names (name, seq, queued) VALUES ('x', 2, true), ('y', 2, true);
 			INSERT INTO VARIANT_entries VALUES ('x', 1, 'a', '1', 9, 9, '', 0, ''), ('x', 2, 'b', '2', 9, 9, '', 0, ''),
 				('y', 1, 'b', '3', 9, 9, '', 0, ''), ('y', 2, 'a', '4', 9, 9, '', 0, '')`))
 		if variant == "waits" {
@@ -277,7 +277,7 @@ func TestTryBesideRemoval(t *testing.T) {
 	c := client(t, server.URL())
 	testkit.Release(t, testkit.Lock(t, c, "warm-up"))
 	sqlkit.Postgres(t, server.URL(), `INSERT INTO hasp_sessions VALUES ('dead', hasp_now() + 3600000000);
-		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '');
+		SELECT hasp_enter('first', false, 'a', 'x', 'dead', 2147483647, 2147483647, '', 0, '', 0::bigint);
 		UPDATE hasp_sessions SET expires = 1 WHERE id = 'dead'`)
 	exec := executor(t, server.URL())
 	exec("BEGIN")

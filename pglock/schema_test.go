@@ -107,7 +107,7 @@ func TestEntryDeleted(t *testing.T) {
 	t.Parallel()
 	c := client(t, sqlkit.PostgresStore(t, "prefix=deleted_"))
 	gone, stays := testkit.Lock(t, c, "gone"), testkit.Lock(t, c, "stays")
-	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_entries WHERE name = 'gone'")
+	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "DELETE FROM locks.deleted_names WHERE name = 'gone'; DELETE FROM locks.deleted_entries WHERE name = 'gone'")
 	testkit.Lost(t, gone, hasp.ReasonDenied)
 	lasts(t, stays, T)
 	testkit.Release(t, stays)

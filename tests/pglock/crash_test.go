@@ -1,0 +1,101 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/tests/internal/history"
+	"github.com/hasplock/hasp/tests/internal/recordedhold"
+)
+
+// crashes is how often the server crashes, HASP_CRASHES for a campaign.
+func crashes(t *testing.T) int {
+	text := os.Getenv("HASP_CRASHES")
+	if text == "" {
+		return 2
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("HASP_CRASHES=%q is not a number of crashes", text)
+	}
+	return n
+}
+
+// S1, T1: the server crashes under load, again and again, with its log writer as lazy as it can be,
+// so that it forgets releases that do not wait for the disk. No two hold, and no token is lower than
+// one before. The control has its tables in no log.
+func TestCrashes(t *testing.T) {
+	for mode, params := range map[string]string{"asynchronous": "", "synchronous": "durable_release=on"} {
+		t.Run(mode, func(t *testing.T) {
+			h := crashed(t, crashes(t), params, "")
+			history.Require(t, h, history.Options{Fencing: true})
+		})
+	}
+	t.Run("control", func(t *testing.T) {
+		for range 10 { // who holds at that moment is left to chance
+			h := crashed(t, 2, "", "ALTER TABLE hasp_entries SET UNLOGGED; ALTER TABLE hasp_sessions SET UNLOGGED; ALTER TABLE hasp_names SET UNLOGGED")
+			if len(history.Exclusion(h)) > 0 {
+				return
+			}
+		}
+		t.Error("a server that forgets all locks in a crash was not caught")
+	})
+}
+
+// crashed has clients lock while the server crashes, and returns what they were told.
+func crashed(t *testing.T, times int, params, prepare string) history.History {
+	server := backends.StartPostgres(t, backends.PostgresOptions{Config: []string{"wal_writer_delay = 10s"}})
+	storeURL := sqlkit.With(server.URL(), "connections=2", params)
+	testkit.Release(t, testkit.Lock(t, testkit.Client(t, storeURL), "first use"))
+	if prepare != "" {
+		sqlkit.Postgres(t, server.URL(), prepare)
+	}
+	rec := history.New()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	const ttl = 6 * time.Second
+	var wg sync.WaitGroup
+	for i := range 6 {
+		// Of the names some are free most of the time, some are waited for, and some are held by one
+		// client for longer than a crash lasts. A client each: one that finds its session forgotten ends
+		// all its leases.
+		for j, hold := range []recordedhold.Hold{
+			{Name: fmt.Sprint("free ", i)}, {Name: fmt.Sprint("busy ", i%2)}, {Name: fmt.Sprint("long ", i%2), For: time.Second},
+		} {
+			hold.Client, hold.Who, hold.TTL = testkit.Client(t, storeURL, hasp.WithTTL(ttl)), fmt.Sprint("client ", i, ".", j), ttl
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = hold.Run(ctx, rec)
+				}
+			})
+		}
+	}
+	for range times {
+		time.Sleep(200*time.Millisecond + rand.N(600*time.Millisecond))
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second) // after the last crash they go on
+	stop()
+	wg.Wait()
+	h, err := rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d locks, %d crashes", len(h), times)
+	return h
+}
