@@ -176,7 +176,7 @@ func TestRenewalBesideRequest(t *testing.T) {
 }
 
 // L6: a request that the network delivers after its client has given up and left makes a row holder
-// that no client knows of, while its session lives. Nobody has to look for it: its own time ends, a
+// that no client knows of, while its session lives. No client has to look for it: its own time ends, a
 // TTL later. Control: one with an hour more keeps the others out in spite of renewals, until a
 // client finds it; then it is among the entries, where the owner's next renewal misses it.
 func TestLateHolder(t *testing.T) {
