@@ -8,11 +8,11 @@ import (
 	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
-// A name that nobody waits for has its holder in its own row (schema/1.sql): to lock is one update,
+// A name without waiters has its holder in its own row (schema/1.sql): to lock is one update,
 // and to unlock another, without a function of ours and without a write to an index. If the row is
 // not as expected, the same statement goes on with the function that handles all cases.
 //
-// A row holder lives for a TTL, whatever its session does, and so each renewal moves those that the
+// A row holder lives for a TTL, independently of its session, and so each renewal moves those that the
 // session knows of to the entries, which live with the session. A request that was under way when
 // the renewal began may have been too early for that, and not answered yet. So renewals are counted:
 // an answer that comes when another has begun counts only after the holder was moved.

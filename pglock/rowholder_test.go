@@ -59,7 +59,7 @@ func place(t testing.TB, serverURL, name string) string {
 		FROM hasp_names n WHERE n.name = $1`, name)
 }
 
-// The holder of a name that nobody waits for is in the name's row; the owner's renewal moves it to
+// The holder of a name without waiters is in the name's row; the owner's renewal moves it to
 // the entries, and so does a client that finds it there.
 func TestRowHolder(t *testing.T) {
 	t.Parallel()

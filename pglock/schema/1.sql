@@ -21,11 +21,11 @@
 -- never a SEQUENCE: that gives numbers in the order of the requests, and transactions commit in
 -- another.
 --
--- A name that nobody waits for has its one entry here and not in the table of entries: h_id and the
+-- A name without waiters has its one entry here and not in the table of entries: h_id and the
 -- rest, the row holder. It is made and removed by one update that writes no index. Its owner's next
--- renewal moves it to the entries, and so does whoever finds the name taken (queue_holder), so that
+-- renewal moves it to the entries, and so does a client that finds the name taken (queue_holder), so that
 -- everything else has only entries to look at. The time until then is h_until, a TTL after it was
--- made, at which it is dead whatever its session does. So a row holder that its owner does not know
+-- made, at which it is dead, independently of its session. So a row holder that its owner does not know
 -- of (a request that came too late has made it; a crash of the server has forgotten its release)
 -- ends by itself, and renewals need not look for it in all names.
 --
@@ -256,7 +256,7 @@ BEGIN
 END $$;
 
 -- settle moves a session's row holders to the entries. One that is dead by its own time and was
--- removed by nobody may be moved as well: no other has held since.
+-- not removed yet may be moved as well: no other has held since.
 --
 -- It waits for other statements' locks on the names, in the names' order; none that has the lock of
 -- a name waits for another name that comes before it, or for a session. The lock comes first, by
