@@ -61,11 +61,11 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 			t.Errorf("cancelled: %v", err)
 		}
 
-		heal := func() {}
-		time.AfterFunc(2*time.Second, func() { heal = store.Cut() })
+		heal := make(chan func(), 1)
+		time.AfterFunc(2*time.Second, func() { heal <- store.Cut() })
 		if took, err := lock(5 * time.Second); errors.As(err, new(*hasp.WaitError)) || took > 5*time.Second+100*time.Millisecond {
 			t.Errorf("with a silent store: %v after %s", err, took)
 		}
-		heal()
+		(<-heal)()
 	})
 }
