@@ -190,7 +190,7 @@ func TestHiddenWaiters(t *testing.T) {
 		b := memlock.New().Backend()
 		c, seeing := client(t, queueless{b, b.(driver.Namer)}), client(t, b)
 		for what, opt := range map[string]hasp.LockOption{
-			"AskHolder": hasp.AskHolder("why"), "Revocable": hasp.Revocable(func(hasp.Owner) {}),
+			"AskHolder": hasp.AskHolder("why"), "Revocable": hasp.Revocable(func(hasp.Owner) {}), "AtRenewal": hasp.RevocableAtRenewal(func(hasp.Owner) {}),
 			"FailOnDeadlock": hasp.FailOnDeadlock(time.Second),
 		} {
 			if _, err := c.Mutex("a", opt).TryLock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {
