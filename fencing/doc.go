@@ -23,14 +23,15 @@
 //  1. Advance first. A new holder tells the resource its token before it reads anything
 //     that it will base a write on. From then on every older token is refused, also if
 //     the new holder has not written yet: without this step an older holder could still
-//     write between the new one's read and its write.
+//     write between the new one's read and its write. So in every package a function With
+//     advances, and returns the only thing that can write.
 //  2. Then every write carries the token. A smaller one than the resource has seen fails
 //     with a [*StaleError] and changes nothing. An equal one is allowed: a holder writes
 //     more than once.
 //  3. Comparing and writing are one atomic step at the resource. A check that is over when
 //     the write begins is the pause again, at another place.
 //
-// With that: no write of token t is applied after a write or Advance of t' > t (S3 in
+// With that: no write of token t is applied after a write or With of t' > t (S3 in
 // docs/GUARANTEES.md). Nothing is assumed about clocks, pauses or networks, only that the lock's
 // tokens grow, as Traits().Fencing says.
 //

@@ -21,20 +21,21 @@ func ExampleFence() {
 	defer locks.Close()
 
 	fence, state := fencing.NewFence("orders/42", 0), "new"
-	write := func(token uint64, s string) error {
-		return fence.Do(token, func() error { state = s; return nil })
+	write := func(w *fencing.Writer, s string) error {
+		return w.Do(func() error { state = s; return nil })
 	}
-	take := func() uint64 {
+	take := func() *fencing.Writer {
 		lease, err := locks.Mutex("orders/42").Lock(ctx)
 		if err != nil {
 			fmt.Println(err)
-			return 0
+			return nil
 		}
-		defer lease.Release(ctx)
-		if err := fence.Advance(lease.Token()); err != nil {
+		defer lease.Unlock()
+		w, err := fence.With(lease) // first, before anything is read
+		if err != nil {
 			fmt.Println(err)
 		}
-		return lease.Token()
+		return w
 	}
 	first, second := take(), take()
 	fmt.Println(write(second, "paid"))

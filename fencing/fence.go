@@ -1,6 +1,9 @@
 package fencing
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
 // Fence fences a resource in the memory of this process: a cache, a device, a connection to a
 // system that cannot compare tokens itself. It remembers the greatest token seen. All methods may
@@ -11,7 +14,7 @@ import "sync"
 type Fence struct {
 	name string
 
-	// mu is held for reading during a write, for writing while seen grows. So an Advance waits for
+	// mu is held for reading during a write, for writing while seen grows. So a With waits for
 	// the writes under older tokens that have begun, and when it returns, none of them is still
 	// running. Writes under the same token run concurrently.
 	mu   sync.RWMutex
@@ -31,25 +34,41 @@ func (f *Fence) Seen() uint64 {
 	return f.seen
 }
 
-// Advance makes the fence refuse every smaller token from now on. It waits for writes of smaller
-// tokens that have begun. It returns a *StaleError if the fence has seen a greater token.
-func (f *Fence) Advance(token uint64) error {
-	return f.Do(token, func() error { return nil })
+// With makes the fence refuse every token smaller than the lease's from now on, and returns the Writer
+// of this token. It waits for writes of smaller tokens that have begun: what is read after With has all
+// that they wrote. It returns a *StaleError if the fence has seen a greater token, and ErrInvalid
+// if the lease is of another lock.
+func (f *Fence) With(lease Grant) (*Writer, error) {
+	name, token := lease.Name(), lease.Token()
+	if err := Check(name, token); err != nil {
+		return nil, err
+	}
+	if name != f.name {
+		return nil, fmt.Errorf("%w: this is protected by the lock %q, and the token is of %q", ErrInvalid, f.name, name)
+	}
+	f.grow(token)
+	w := &Writer{f, token}
+	// A greater token may have been here before, or may have come since.
+	if err := w.Do(func() error { return nil }); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
-// Do advances to the token and runs write, unless the fence has seen a greater token: then it
-// returns a *StaleError. The fence accepts no greater token before write has returned, so write
-// must not wait for long, and not for another call with this Fence.
-func (f *Fence) Do(token uint64, write func() error) error {
-	if err := Check(f.name, token); err != nil {
-		return err
-	}
-	// Between growing and taking the lock for reading a still greater token may come; only the
-	// comparison under the lock that write runs under counts.
-	f.grow(token)
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if err := Compare(f.name, token, f.seen); err != nil {
+// Writer writes under one token, to which its Fence has advanced. Its method may be called at
+// once from many goroutines.
+type Writer struct {
+	fence *Fence
+	token uint64
+}
+
+// Do runs write, unless the fence has seen a greater token: then it returns a *StaleError. The fence
+// accepts no greater token before write has returned, so write must not wait for long, and not for
+// another call with this Fence.
+func (w *Writer) Do(write func() error) error {
+	w.fence.mu.RLock()
+	defer w.fence.mu.RUnlock()
+	if err := Compare(w.fence.name, w.token, w.fence.seen); err != nil {
 		return err
 	}
 	return write()

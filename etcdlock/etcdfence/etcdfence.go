@@ -2,11 +2,11 @@
 // value of one key for each lock name, and every transaction has the condition that this value is
 // still the writer's. That is one round trip, with one comparison more.
 //
-//	w, err := etcdfence.Advance(ctx, client, lease.Name(), lease.Token(), nil)
+//	fence, err := etcdfence.With(ctx, client, lease, nil)
 //	...read, think...
-//	_, err = w.Do(ctx, clientv3.OpPut("orders/42", "paid"))
+//	_, err = fence.Do(ctx, clientv3.OpPut("orders/42", "paid"))
 //
-// If the lock is in the same etcd cluster as the data, etcdlock's Backend.Fence needs no separate
+// If the lock is in the same etcd cluster as the data, etcdlock's Backend.StillHeld needs no separate
 // fence: it makes the write conditional on the lock's own entry. This package is for locks in other
 // stores, and for writers that have only a token (HASP_TOKEN).
 //
@@ -46,10 +46,12 @@ type Writer struct {
 // maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 512
 
-// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. It
-// takes one round trip, and two more for the first use of a name.
-func Advance(ctx context.Context, kv clientv3.KV, name string, token uint64, o *Options) (*Writer, error) {
+// With makes the fence refuse every token smaller than the lease's from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
+// any other error the fence may have advanced: call With again with the same lease, or give the
+// lease up. It takes one round trip, and two more for the first use of a name.
+func With(ctx context.Context, kv clientv3.KV, lease fencing.Grant, o *Options) (*Writer, error) {
+	name, token := lease.Name(), lease.Token()
 	if err := fencing.Check(name, token); err != nil {
 		return nil, err
 	}
@@ -127,7 +129,7 @@ func (w *Writer) Do(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRespo
 func (w *Writer) Txn(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	var response *clientv3.TxnResponse
 	err := retry.Do(ctx, retry.Tries, func() (bool, error) {
-		// The comparison is "equal", not "at most": Advance has set this value, and it stays until
+		// The comparison is "equal", not "at most": With has set this value, and it stays until
 		// a greater one comes. So not every write must write the fence again.
 		r, err := w.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.Value(w.key), "=", value(w.token))).

@@ -59,17 +59,17 @@ func (r *resource) cell(name string) string {
 	return r.prefix + "/cell/" + encoded
 }
 
-func (r *resource) advance(ctx context.Context, name string, token uint64) (*etcdfence.Writer, error) {
-	return etcdfence.Advance(ctx, r.client, name, token, &etcdfence.Options{Prefix: r.prefix + "/fence/"})
+func (r *resource) with(ctx context.Context, name string, token uint64) (*etcdfence.Writer, error) {
+	return etcdfence.With(ctx, r.client, fencing.GrantOf(name, token), &etcdfence.Options{Prefix: r.prefix + "/fence/"})
 }
 
 func (r *resource) Advance(ctx context.Context, name string, token uint64) error {
-	_, err := r.advance(ctx, name, token)
+	_, err := r.with(ctx, name, token)
 	return err
 }
 
 func (r *resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	w, err := writers.Get(r.prefix, name, token, func() (*etcdfence.Writer, error) { return r.advance(ctx, name, token) })
+	w, err := writers.Get(r.prefix, name, token, func() (*etcdfence.Writer, error) { return r.with(ctx, name, token) })
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func newWriter(t *testing.T) (*etcdfence.Writer, *clientv3.Client, string) {
 		t.Fatal(err)
 	}
 	name := strings.ToLower(rand.Text())
-	w, err := etcdfence.Advance(t.Context(), c, name, 7, nil)
+	w, err := etcdfence.With(t.Context(), c, fencing.GrantOf(name, 7), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestTxn(t *testing.T) {
 			t.Errorf("the other branch answered %v", r.Responses)
 		}
 	}
-	if _, err := etcdfence.Advance(t.Context(), c, name, 8, nil); err != nil {
+	if _, err := etcdfence.With(t.Context(), c, fencing.GrantOf(name, 8), nil); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := w.Txn(t.Context(), absent, nil, put("late")); !errors.Is(err, fencing.ErrStale) || r != nil {
@@ -153,7 +153,7 @@ func TestFenceTampered(t *testing.T) {
 	if _, err := w.Do(t.Context(), clientv3.OpPut(name, "a")); err != nil {
 		t.Errorf("after the fence was removed: %v", err)
 	}
-	if _, err := etcdfence.Advance(t.Context(), c, name, 6, nil); !errors.Is(err, fencing.ErrStale) {
+	if _, err := etcdfence.With(t.Context(), c, fencing.GrantOf(name, 6), nil); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("it was not made again: %v", err)
 	}
 	for _, foreign := range []string{"x", "", "9", "-0000000000000000009"} {
@@ -180,9 +180,9 @@ func (c *counting) Txn(ctx context.Context) clientv3.Txn {
 func TestCost(t *testing.T) {
 	_, client, name := newWriter(t)
 	c := &counting{KV: client}
-	w, err := etcdfence.Advance(t.Context(), c, name, 8, nil)
+	w, err := etcdfence.With(t.Context(), c, fencing.GrantOf(name, 8), nil)
 	if err != nil || c.calls != 1 {
-		t.Fatalf("an Advance of a known name took %d round trips, %v", c.calls, err)
+		t.Fatalf("a With of a known name took %d round trips, %v", c.calls, err)
 	}
 	before, err := client.Get(t.Context(), w.Key())
 	if err != nil {
@@ -212,7 +212,7 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	})
 	b.Run("fenced", func(b *testing.B) {
-		w, err := etcdfence.Advance(ctx, c, "bench", 7, nil)
+		w, err := etcdfence.With(ctx, c, fencing.GrantOf("bench", 7), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

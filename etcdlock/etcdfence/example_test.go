@@ -11,13 +11,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/etcdlock/etcdfence"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The tokens are those of leases, as lease.Token() gives them.
+// Two holders, one after the other; the first one's late write is refused.
 func Example() {
 	ctx := context.Background()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{exampleAddr}})
@@ -25,14 +26,25 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	first, err := etcdfence.Advance(ctx, client, "orders/42", 87, nil)
+	c, err := hasp.Open(ctx, "etcd://"+exampleAddr)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := etcdfence.Advance(ctx, client, "orders/42", 88, nil)
-	if err != nil {
-		log.Fatal(err)
+	defer c.Close()
+
+	take := func() *etcdfence.Writer {
+		lease, err := c.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer lease.Unlock()
+		w, err := etcdfence.With(ctx, client, lease, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return w
 	}
+	first, second := take(), take()
 	_, err = second.Do(ctx, clientv3.OpPut("orders/42", "paid"))
 	fmt.Println("second:", err)
 	_, err = first.Do(ctx, clientv3.OpPut("orders/42", "cancelled"))

@@ -56,12 +56,9 @@ func run(ctx context.Context) error {
 // once runs under the lock. ctx ends when the lock is lost, or when we are told to stop.
 func once(ctx context.Context) error {
 	lease, _ := hasp.LeaseFrom(ctx)
-	file, err := filefence.Open(*report, lease.Name())
-	if err != nil {
-		return err
-	}
 	// First: an earlier holder that was paused in the middle can no longer replace the file.
-	if err := file.Advance(ctx, lease.Token()); err != nil {
+	fence, err := filefence.With(ctx, *report, lease, nil)
+	if err != nil {
 		return err
 	}
 	done, err := os.ReadFile(*report)
@@ -73,7 +70,7 @@ func once(ctx context.Context) error {
 		return nil
 	}
 	line := fmt.Sprintf("%s by pid %d\n", *slot, os.Getpid()) // the job is here
-	if err := file.Replace(ctx, lease.Token(), strings.NewReader(string(done)+line)); err != nil {
+	if err := fence.Replace(ctx, strings.NewReader(string(done)+line)); err != nil {
 		return err // a *fencing.StaleError: the lock was lost, and the next holder has begun
 	}
 	fmt.Println("done:", *slot)

@@ -29,7 +29,7 @@ import (
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
-var stock = flag.Int("stock", 0, "make the tables, and set the stock to this")
+var stock = flag.Int("stock", 0, "make the table, and set the stock to this")
 var take = flag.Int("take", 0, "articles to take, one after the other")
 
 func main() {
@@ -45,9 +45,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	fence, err := pgxfence.New(nil)
+	table, err := pgxfence.New(nil)
+	if err == nil {
+		err = table.EnsureTable(ctx, db)
+	}
 	if err == nil && *stock > 0 {
-		_, err = db.Exec(ctx, fence.Schema()+fmt.Sprintf(`;
+		_, err = db.Exec(ctx, fmt.Sprintf(`
 			CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL);
 			INSERT INTO inventory VALUES ('widget', %d) ON CONFLICT (item) DO UPDATE SET stock = excluded.stock`, *stock))
 	}
@@ -62,7 +65,7 @@ func run(ctx context.Context) error {
 	for left := *take; left > 0 && err == nil; {
 		// Stale is the one error that says for certain that nothing was written. After another
 		// one (the lock was lost while the answer was under way) it may have been.
-		if err = sell(ctx, c, db, fence); err == nil {
+		if err = sell(ctx, c, db, table); err == nil {
 			left--
 		} else if errors.Is(err, fencing.ErrStale) {
 			err = nil
@@ -71,7 +74,7 @@ func run(ctx context.Context) error {
 	return err
 }
 
-func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence.Fence) error {
+func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, table *pgxfence.Fence) error {
 	lease, err := c.Mutex("inventory/widget").Lock(ctx)
 	if err != nil {
 		return err
@@ -79,7 +82,8 @@ func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence
 	defer lease.Unlock()    // its outcome changes nothing: what was written under the token is written
 	work := lease.Bind(ctx) // ends when the lock is lost, or when we are told to stop
 	// Before reading: from here on no earlier holder can write below us.
-	if err := fence.Advance(work, db, lease.Name(), lease.Token()); err != nil {
+	fence, err := table.With(work, db, lease)
+	if err != nil {
 		return err
 	}
 	var left int
@@ -90,7 +94,7 @@ func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, fence *pgxfence
 		return errors.New("sold out")
 	}
 	left-- // think; if we are paused here, the next line fails with fencing.ErrStale
-	err = fence.Do(work, db, lease.Name(), lease.Token(), func(tx pgx.Tx) error {
+	err = fence.Do(work, func(tx pgx.Tx) error {
 		_, err := tx.Exec(work, `UPDATE inventory SET stock = $1 WHERE item = 'widget'`, left)
 		return err
 	})

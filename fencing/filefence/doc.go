@@ -2,10 +2,9 @@
 // token seen in a small file beside it, the sidecar .NAME.fence, whose flock makes comparing and
 // replacing one atomic step among all processes of the machine.
 //
-//	f, err := filefence.Open("/srv/report.txt", lease.Name())
-//	err = f.Advance(ctx, lease.Token())
-//	...
-//	err = f.Replace(ctx, lease.Token(), strings.NewReader(report))
+//	fence, err := filefence.With(ctx, "/srv/report.txt", lease, nil)
+//	...read, think...
+//	err = fence.Replace(ctx, strings.NewReader(report))
 //
 // `hasp fence file` is the same for scripts.
 //
@@ -27,10 +26,10 @@
 //
 // The file is replaced, not written into: programs that have it open still see the old content,
 // hard links keep it, and only the permission bits of its attributes are kept. A symbolic link is
-// followed when the File is opened, so that all paths to a file share its fence.
+// followed by With, so that all paths to a file share its fence.
 //
 // A user that may write to the directory may also remove the sidecar, and keep its flock. No other
 // user may: it is open to its owner, and to group and others only if these may write to the
 // directory. So a user that may only read the file, or only has an account on the machine, cannot
-// block the writers. A process that is stopped in its turn can; File.Wait bounds that.
+// block the writers. A process that is stopped in its turn can; Options.Wait bounds that.
 package filefence

@@ -14,43 +14,66 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// File is a file that is replaced under a lock's tokens. Its methods may be called at once
-// from many goroutines and processes.
-type File struct {
-	// Wait bounds how long Advance and Replace wait for their turn, besides their context; after
-	// that they fail with ErrBlocked. Set it before the first use. Default: Patience.
+// Options are the settings of a Writer. nil or the zero value means the defaults.
+type Options struct {
+	// Wait bounds how long With and Replace wait for their turn, besides their context; after that
+	// they fail with ErrBlocked. Default: Patience.
 	Wait time.Duration
-
-	path string // without symbolic links
-	name string // of the lock
-
-	// durable is the greatest token that this File itself has synced to the disk.
-	durable atomic.Uint64
 }
 
-// Patience is how long a caller waits for its turn if File.Wait is not set. A turn takes a few
+// Writer replaces a file under one token. Its methods may be called at once from many goroutines,
+// and other Writers of the file may be in any process.
+type Writer struct {
+	path  string // without symbolic links
+	wait  time.Duration
+	name  string // of the lock
+	token uint64
+
+	// durable says that this Writer itself has synced the token to the disk.
+	durable atomic.Bool
+}
+
+// Patience is how long a caller waits for its turn if Options.Wait is not set. A turn takes a few
 // synced writes; the bound allows for a slow disk and many waiters.
 const Patience = 30 * time.Second
 
-// ErrBlocked: another process has kept the sidecar locked for longer than File.Wait. It was stopped
+// ErrBlocked: another process has kept the sidecar locked for longer than Options.Wait. It was stopped
 // in the middle, or does not belong to hasp. Nothing was written.
 var ErrBlocked = errors.New("the fence is locked by another process")
 
-// Open returns the file that a lock protects. Neither it nor its sidecar needs to be there
-// yet, but its directory does.
-func Open(path, name string) (*File, error) {
-	if err := fencing.Check(name, 1); err != nil { // the name's rule; there is no token yet
+// With makes the fence of the file that the lock protects refuse every token smaller than the
+// lease's from now on, and returns the Writer of this token. Neither the file nor its sidecar needs to be
+// there yet, but its directory does. It returns a *fencing.StaleError if the fence has seen a
+// greater token.
+func With(ctx context.Context, path string, lease fencing.Grant, o *Options) (*Writer, error) {
+	w := &Writer{wait: Patience, name: lease.Name(), token: lease.Token()}
+	if o != nil && o.Wait != 0 {
+		w.wait = o.Wait
+	}
+	if err := fencing.Check(w.name, w.token); err != nil {
 		return nil, err
 	}
+	var err error
+	if w.path, err = resolve(path); err != nil {
+		return nil, err
+	}
+	if err := w.advance(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// resolve returns the one path of a file that can be fenced.
+func resolve(path string) (string, error) {
 	if path == "" {
-		return nil, fmt.Errorf("%w: the path of the file is empty", fencing.ErrInvalid)
+		return "", fmt.Errorf("%w: the path of the file is empty", fencing.ErrInvalid)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The file does not exist yet; then at least its directory has a single name. A dangling
 		// link is refused, since replacing it would remove the link.
 		if _, dangling := os.Lstat(path); dangling == nil {
-			return nil, fmt.Errorf("%w: %s is a symbolic link to a file that does not exist", fencing.ErrInvalid, path)
+			return "", fmt.Errorf("%w: %s is a symbolic link to a file that does not exist", fencing.ErrInvalid, path)
 		}
 		real, err = filepath.EvalSymlinks(filepath.Dir(path))
 		real = filepath.Join(real, filepath.Base(path))
@@ -59,28 +82,27 @@ func Open(path, name string) (*File, error) {
 		real, err = filepath.Abs(real)
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if info, err := os.Stat(real); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s is not a regular file", fencing.ErrInvalid, real)
+		return "", fmt.Errorf("%w: %s is not a regular file", fencing.ErrInvalid, real)
 	}
 	if err := checkFS(filepath.Dir(real)); err != nil {
-		return nil, err
+		return "", err
 	}
-	return &File{path: real, name: name}, nil
+	return real, nil
 }
 
 // Sidecar returns the path of the file that keeps the greatest token.
-func (f *File) Sidecar() string { return f.hidden("fence") }
+func (w *Writer) Sidecar() string { return w.hidden("fence") }
 
-func (f *File) hidden(suffix string) string {
-	return filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+"."+suffix)
+func (w *Writer) hidden(suffix string) string {
+	return filepath.Join(filepath.Dir(w.path), "."+filepath.Base(w.path)+"."+suffix)
 }
 
-// Advance makes the fence refuse every smaller token from now on. It returns a *fencing.StaleError
-// if the fence has seen a greater token.
-func (f *File) Advance(ctx context.Context, token uint64) error {
-	return f.under(ctx, token, func() error { return nil })
+// advance compares and raises, and writes nothing else.
+func (w *Writer) advance(ctx context.Context) error {
+	return w.under(ctx, func() error { return nil })
 }
 
 // Replace replaces the file's content by all that it reads from r, unless the fence has seen a
@@ -90,32 +112,32 @@ func (f *File) Advance(ctx context.Context, token uint64) error {
 //
 // It compares before it reads, so that a stale writer is told at once, and again before it
 // replaces, since reading may take long; that is when the token counts.
-func (f *File) Replace(ctx context.Context, token uint64, r io.Reader) error {
-	if err := f.Advance(ctx, token); err != nil {
+func (w *Writer) Replace(ctx context.Context, r io.Reader) error {
+	if err := w.advance(ctx); err != nil {
 		return err
 	}
-	temp, err := f.temporary(ctx, r)
+	temp, err := w.temporary(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp) // it is absent after success
-	return f.under(ctx, token, func() error {
-		if err := os.Rename(temp, f.path); err != nil {
+	return w.under(ctx, func() error {
+		if err := os.Rename(temp, w.path); err != nil {
 			return err
 		}
-		return syncDir(filepath.Dir(f.path))
+		return syncDir(filepath.Dir(w.path))
 	})
 }
 
 // temporary writes and syncs the new content. The content reaches the disk before its name does: a
 // name that survives a power loss without its content would be an empty file.
-func (f *File) temporary(ctx context.Context, r io.Reader) (path string, err error) {
+func (w *Writer) temporary(ctx context.Context, r io.Reader) (path string, err error) {
 	mode := fs.FileMode(0o666) // less the umask, as for any new file
-	info, err := os.Stat(f.path)
+	info, err := os.Stat(w.path)
 	if err == nil {
 		mode = info.Mode().Perm()
 	}
-	t, err := create(f.hidden, mode)
+	t, err := create(w.hidden, mode)
 	if err != nil {
 		return "", err
 	}
@@ -152,26 +174,19 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// under runs do while no other process can compare, if token may pass.
-func (f *File) under(ctx context.Context, token uint64, do func() error) error {
-	if err := fencing.Check(f.name, token); err != nil {
-		return err
-	}
-	patience := f.Wait
-	if patience == 0 {
-		patience = Patience
-	}
-	s, err := openSidecar(ctx, f.Sidecar(), patience)
+// under runs do while no other process can compare, if the token may pass.
+func (w *Writer) under(ctx context.Context, do func() error) error {
+	s, err := openSidecar(ctx, w.Sidecar(), w.wait)
 	if err != nil {
-		return fmt.Errorf("fence %s: %w", f.path, err)
+		return fmt.Errorf("fence %s: %w", w.path, err)
 	}
 	defer s.close()
-	if err := s.raise(f.name, token, f.durable.Load()); err != nil {
+	if err := s.raise(w.name, w.token, w.durable.Load()); err != nil {
 		if errors.Is(err, fencing.ErrStale) {
 			return err
 		}
-		return fmt.Errorf("fence %s: %w", f.path, err)
+		return fmt.Errorf("fence %s: %w", w.path, err)
 	}
-	f.durable.Store(token) // no other goroutine of this process is here: s has the flock
+	w.durable.Store(true) // no other goroutine of this process is here: s has the flock
 	return do()
 }

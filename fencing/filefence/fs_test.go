@@ -22,7 +22,7 @@ func TestNetworkFileSystem(t *testing.T) {
 			t.Errorf("kind %d: %v", k, err)
 		}
 	}
-	if _, err := Open(t.TempDir()+"/f", "n"); err != nil {
+	if _, err := resolve(t.TempDir() + "/f"); err != nil {
 		t.Errorf("here: %v", err)
 	}
 }

@@ -34,17 +34,17 @@ type sidecar struct{ file *os.File }
 
 func (s *sidecar) close() { _ = s.file.Close() } // what was written is synced
 
-// raise compares the token and keeps it if it is the greatest. durable is the greatest token
-// that the caller knows to be on the disk, 0 if it knows of none.
+// raise compares the token and keeps it if it is the greatest. durable says that the caller knows it
+// to be on the disk, because it has synced it itself.
 //
 // A readable token proves only that a process wrote it. That process may have been killed before
 // the sync, or its sync may have failed, after which the kernel treats the pages as clean. A write
 // under that token would replace the file under a fence that a power loss can undo. So the token is
 // written again, the same bytes to the same slot, so that a torn write cannot damage it, and
 // synced.
-func (s *sidecar) raise(name string, token, durable uint64) error {
+func (s *sidecar) raise(name string, token uint64, durable bool) error {
 	seen, at, err := s.read(name)
-	if err != nil || seen == token && durable == token {
+	if err != nil || seen == token && durable {
 		return err
 	}
 	if err := fencing.Compare(name, token, seen); err != nil {
@@ -63,7 +63,7 @@ func (s *sidecar) raise(name string, token, durable uint64) error {
 		return fmt.Errorf("sync %s: %w", s.file.Name(), err)
 	}
 	// Its name may be new, or created by a process that was killed before this step.
-	if seen == 0 || durable == 0 {
+	if seen == 0 || !durable {
 		return syncDir(filepath.Dir(s.file.Name()))
 	}
 	return nil

@@ -36,9 +36,9 @@ func Example() {
 			fmt.Println(err)
 			return nil
 		}
-		defer lease.Release(ctx)
-		client := &http.Client{Transport: httpfence.Transport(nil, lease.Name(), lease.Token())}
-		if err := httpfence.Advance(ctx, client, server.URL+"/orders/42"); err != nil {
+		defer lease.Unlock()
+		client, err := httpfence.With(ctx, nil, lease, server.URL+"/orders/42")
+		if err != nil {
 			fmt.Println(err)
 		}
 		return client

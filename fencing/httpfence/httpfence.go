@@ -12,8 +12,7 @@
 //
 // where lockOf names the lock that protects what a request is about. At the client:
 //
-//	client := &http.Client{Transport: httpfence.Transport(nil, lease.Name(), lease.Token())}
-//	err := httpfence.Advance(ctx, client, "https://example.com/orders/42")
+//	client, err := httpfence.With(ctx, nil, lease, "https://example.com/orders/42")
 //	...read, think...
 //	resp, err := client.Post(...)
 //	err = httpfence.Err(resp)
@@ -83,17 +82,20 @@ func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.
 			http.Error(w, "this needs the lock "+strconv.Quote(name)+": send its name and fencing token in "+LockHeader+" and "+TokenHeader, http.StatusPreconditionRequired)
 			return
 		}
-		token, err := parse(r.Header, name)
+		lease, err := parse(r.Header, name)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		fence := fences.Of(name)
-		err = fence.Do(token, func() error {
-			w.Header().Set(TokenHeader, strconv.FormatUint(token, 10))
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), holderKey{}, holder{name, token})))
-			return nil
-		})
+		writer, err := fence.With(lease)
+		if err == nil {
+			err = writer.Do(func() error {
+				w.Header().Set(TokenHeader, strconv.FormatUint(lease.Token(), 10))
+				next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaseKey{}, lease)))
+				return nil
+			})
+		}
 		if err != nil { // stale; next has not run
 			w.Header().Set(LockHeader, url.PathEscape(name))
 			w.Header().Set(TokenHeader, strconv.FormatUint(fence.Seen(), 10))
@@ -114,109 +116,31 @@ func safe(method string) bool {
 	return false
 }
 
-// parse returns the token that a request carries for the lock.
-func parse(h http.Header, name string) (uint64, error) {
+// parse returns the lease that a request is sent under, which must be of the lock.
+func parse(h http.Header, name string) (fencing.Grant, error) {
 	names, tokens := h.Values(LockHeader), h.Values(TokenHeader)
 	if len(names) != 1 || len(tokens) != 1 {
-		return 0, fmt.Errorf("%w: %s and %s must be there once each", fencing.ErrInvalid, LockHeader, TokenHeader)
+		return nil, fmt.Errorf("%w: %s and %s must be there once each", fencing.ErrInvalid, LockHeader, TokenHeader)
 	}
 	given, err := url.PathUnescape(names[0])
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s is not percent-encoded", fencing.ErrInvalid, LockHeader)
+		return nil, fmt.Errorf("%w: %s is not percent-encoded", fencing.ErrInvalid, LockHeader)
 	}
 	if given != name {
-		return 0, fmt.Errorf("%w: this is protected by the lock %q, and the token is of %q", fencing.ErrInvalid, name, given)
+		return nil, fmt.Errorf("%w: this is protected by the lock %q, and the token is of %q", fencing.ErrInvalid, name, given)
 	}
 	token, err := strconv.ParseUint(tokens[0], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s is not a whole number", fencing.ErrInvalid, TokenHeader)
+		return nil, fmt.Errorf("%w: %s is not a whole number", fencing.ErrInvalid, TokenHeader)
 	}
-	return token, fencing.Check(name, token)
+	return fencing.GrantOf(name, token), fencing.Check(name, token)
 }
 
-type holderKey struct{}
+type leaseKey struct{}
 
-type holder struct {
-	name  string
-	token uint64
-}
-
-// FromContext returns the lock's name and token of a request that Handler has accepted, for a
-// handler that passes them on to the fence of its store.
-func FromContext(ctx context.Context) (name string, token uint64, ok bool) {
-	h, ok := ctx.Value(holderKey{}).(holder)
-	return h.name, h.token, ok
-}
-
-// Transport returns a transport that adds the lock's name and token to every request and
-// sends it by base, nil for http.DefaultTransport. It belongs to one lease: make another for
-// the next.
-func Transport(base http.RoundTripper, name string, token uint64) http.RoundTripper {
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	return &transport{base, name, token}
-}
-
-type transport struct {
-	base  http.RoundTripper
-	name  string
-	token uint64
-}
-
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := fencing.Check(t.name, t.token); err != nil {
-		if r.Body != nil {
-			r.Body.Close() // a RoundTripper must close it even if it fails
-		}
-		return nil, err
-	}
-	r = r.Clone(r.Context()) // the caller's request must not change
-	r.Header.Set(LockHeader, url.PathEscape(t.name))
-	r.Header.Set(TokenHeader, strconv.FormatUint(t.token, 10))
-	return t.base.RoundTrip(r)
-}
-
-// Err returns a *fencing.StaleError if the response says that the token of its request was stale,
-// and nil for every other response. It does not touch the body. A transport must not interpret
-// responses, so this is a separate call.
-func Err(resp *http.Response) error {
-	if resp.StatusCode != http.StatusPreconditionFailed || resp.Request == nil {
-		return nil // 412 is also the answer to a failed If-Match
-	}
-	seen, err := strconv.ParseUint(resp.Header.Get(TokenHeader), 10, 64)
-	if err != nil {
-		return nil
-	}
-	name, err := url.PathUnescape(resp.Header.Get(LockHeader))
-	if err != nil {
-		return nil
-	}
-	token, err := strconv.ParseUint(resp.Request.Header.Get(TokenHeader), 10, 64)
-	if err != nil {
-		return nil
-	}
-	return fencing.Compare(name, token, seen)
-}
-
-// Advance sends a HEAD request by a client with a Transport, after which every smaller token is
-// refused. It returns a *fencing.StaleError if the server has seen a greater token, and an error if
-// the server at the address does not compare tokens, regardless of its status.
-func Advance(ctx context.Context, client *http.Client, address string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := Err(resp); err != nil {
-		return err
-	}
-	if sent := resp.Request.Header.Get(TokenHeader); sent == "" || resp.Header.Get(TokenHeader) != sent {
-		return fmt.Errorf("%w: %s answered %s without comparing the token", fencing.ErrInvalid, resp.Request.URL.Redacted(), resp.Status)
-	}
-	return nil
+// FromContext returns the lease of a request that Handler has accepted, for a handler that passes it
+// on to the fence of its store: by sqlfence's With, say.
+func FromContext(ctx context.Context) (fencing.Grant, bool) {
+	lease, ok := ctx.Value(leaseKey{}).(fencing.Grant)
+	return lease, ok
 }

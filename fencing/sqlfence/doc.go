@@ -4,22 +4,23 @@
 //
 // # With a distributed lock
 //
-// [Fence.Do] runs your transaction under a fencing token. Its first statement compares the token
-// with the greatest one seen, which one small table keeps for each lock name, and raises it. Your
-// tables stay as they are:
+// [Fence.With] tells the database the token of your lease and returns the [Writer] of this lease; then
+// [Writer.Do] runs your transactions. The first statement of each compares the token with the greatest
+// one seen, which one small table keeps for each lock name, and raises it. Your tables stay as
+// they are:
 //
 //	g, err := sqlfence.New(sqlfence.PostgreSQL, nil)
 //	err = g.EnsureTable(ctx, db) // or put g.Schema() among your migrations
 //
 //	lease, err := c.Mutex("orders/42").Lock(ctx)
-//	err = g.Advance(ctx, db, lease.Name(), lease.Token())
+//	fence, err := g.With(ctx, db, lease)
 //	...read, think...
-//	err = g.Do(ctx, db, lease.Name(), lease.Token(), func(tx *sql.Tx) error {
+//	err = fence.Do(ctx, func(tx *sql.Tx) error {
 //		_, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = 42")
 //		return err
 //	})
 //
-// [Table.SetFenced] is for rows that keep the token themselves, in a separate column: a single
+// [Table.With] is for rows that keep the token themselves, in a separate column: a single
 // statement, and no further table.
 //
 // # Without

@@ -31,7 +31,7 @@ func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
 
 // there reports whether the table can be read. If not, the attempt to create it gives the reason.
 func (g *Fence) there(ctx context.Context, db *sql.DB) bool {
-	rows, err := db.QueryContext(ctx, "SELECT name, token FROM "+g.dialect.quote(g.table)+" WHERE 1 = 0")
+	rows, err := db.QueryContext(ctx, g.LookSQL())
 	if err != nil {
 		return false
 	}

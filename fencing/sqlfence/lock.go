@@ -21,7 +21,7 @@ const (
 	SkipLocked Wait = -2 // ErrLocked at once, and the transaction continues
 )
 
-var errUnsupported = fmt.Errorf("%w: SQLite locks the whole database and no rows; Modify, SetFenced and Do are for SQLite", fencing.ErrInvalid)
+var errUnsupported = fmt.Errorf("%w: SQLite locks the whole database and no rows; Modify, Row.Set and Writer.Do are for SQLite", fencing.ErrInvalid)
 
 // Lock locks the row that key finds until tx ends (SELECT ... FOR UPDATE) and scans columns of it,
 // whose values stay until tx writes them. It returns ErrNotFound if there is no such row and

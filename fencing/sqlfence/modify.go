@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/retry"
 )
 
@@ -78,75 +77,4 @@ func (t *Table) modify(ctx context.Context, db *sql.DB, version string, columns 
 		return true, t.about(errMoved, "write", key)
 	}
 	return false, err
-}
-
-// SetFenced writes columns and the token into the row that key finds, unless the row has seen a
-// greater token: then it returns a *fencing.StaleError. It is one statement with WHERE fence <=
-// token, for tables that keep the token in a separate column (a 64-bit integer, NOT NULL DEFAULT
-// 0), and it needs no further table. lock is the name in the error. Without columns it only
-// advances.
-//
-//	err := orders.SetFenced(ctx, db, lease.Name(), lease.Token(), "fence", sqlfence.Columns{"state": "paid"}, 42)
-//
-// db may be a transaction. The token protects only this row, so the lock's holders must write no
-// other data. An error wrapping fencing.ErrConflict means that a writer without a fence changed the
-// row.
-func (t *Table) SetFenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, columns Columns, key ...any) error {
-	if err := fencing.Check(lock, token); err != nil {
-		return err
-	}
-	if err := t.check(columns, key, fence); err != nil {
-		return err
-	}
-	d := t.fence.dialect
-	s := t.statement().add("UPDATE ", t.from(), " SET ")
-	columns.set(s)
-	if len(columns) > 0 {
-		s.add(", ")
-	}
-	s.add(d.quote(fence), " = ")
-	if d == MySQL {
-		// MySQL does not count a row that already has the values (unless the connection sets
-		// clientFoundRows). The argument of last_insert_id comes back with the answer, if it was
-		// called for a row, changed or not. Comparing the values later would be wrong: a FLOAT or a
-		// DATETIME differs from the value that was written.
-		s.add("last_insert_id(greatest(", d.quote(fence), ", ").arg(int64(token)).add("))")
-	} else {
-		s.arg(int64(token))
-	}
-	t.where(s, key)
-	s.add(" AND ", d.quote(fence), " <= ").arg(int64(token))
-	r, err := db.ExecContext(ctx, s.String(), s.args...)
-	if err != nil {
-		return t.about(err, "write", key)
-	}
-	n, err := r.RowsAffected()
-	if err == nil && n == 0 && d == MySQL {
-		n, err = r.LastInsertId()
-	}
-	switch {
-	case err != nil:
-		return t.about(err, "write", key)
-	case n > 0:
-		return nil
-	}
-	return t.unfenced(ctx, db, lock, token, fence, key)
-}
-
-// unfenced says why the statement wrote no row. Only failures cost this second statement.
-func (t *Table) unfenced(ctx context.Context, db Queryer, lock string, token uint64, fence string, key []any) error {
-	s := t.statement().add("SELECT ", t.fence.dialect.quote(fence), " FROM ", t.from())
-	t.where(s, key)
-	var seen int64
-	err := db.QueryRowContext(ctx, s.String(), s.args...).Scan(&seen)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		err = ErrNotFound
-	case err != nil:
-	case uint64(seen) > token:
-		return fencing.Compare(lock, token, uint64(seen))
-	default:
-		err = fencing.ErrConflict
-	}
-	return t.about(err, "write", key)
 }

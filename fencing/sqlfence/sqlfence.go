@@ -99,6 +99,11 @@ func (g *Fence) checkSQL() string {
 // arguments are the name and the token; it returns one row with the greatest token seen.
 func (g *Fence) CheckSQL() string { return g.check }
 
+// LookSQL returns a statement that fails if the table does not exist, and finds no row otherwise.
+func (g *Fence) LookSQL() string {
+	return "SELECT name, token FROM " + g.dialect.quote(g.table) + " WHERE 1 = 0"
+}
+
 // Tries returns the setting.
 func (g *Fence) Tries() int { return g.tries }
 
@@ -109,78 +114,7 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Advance makes the fence refuse every smaller token of the lock, at the latest when it returns. It
-// waits for transactions under older tokens that have compared theirs. It returns a
-// *fencing.StaleError if the fence has seen a greater token.
-func (g *Fence) Advance(ctx context.Context, db *sql.DB, name string, token uint64) error {
-	return retry.Do(ctx, g.tries, func() (bool, error) {
-		err := g.Check(ctx, db, name, token)
-		return again(err), err
-	})
-}
-
-// Check is Advance inside your transaction, and must be its first statement (see the package
-// comment). If the transaction is rolled back, the fence has not seen the token. Roll back after
-// any error, also of later statements: after a deadlock MySQL has ended the transaction, and
-// commits each later statement by itself. Do handles that.
-func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
-	if err := fencing.Check(name, token); err != nil {
-		return err
-	}
-	seen, err := g.raise(ctx, tx, name, int64(token))
-	if err != nil {
-		return fmt.Errorf("compare token %d of lock %q in table %s: %w", token, name, g.table, err)
-	}
-	return fencing.Compare(name, token, uint64(seen))
-}
-
-func (g *Fence) raise(ctx context.Context, tx Queryer, name string, token int64) (seen int64, err error) {
-	if g.dialect != MySQL {
-		err = tx.QueryRowContext(ctx, g.check, name, token).Scan(&seen)
-		return seen, err
-	}
-	// As bytes: a string would be converted from the connection's character set.
-	r, err := tx.ExecContext(ctx, g.check, []byte(name), token, token)
-	if err != nil {
-		return 0, err
-	}
-	if seen, err = r.LastInsertId(); err == nil && seen == 0 {
-		seen = token // a new row: nothing was compared
-	}
-	return seen, err
-}
-
-// Do runs fn in a transaction and commits it, unless the fence has seen a greater token: then it
-// returns a *fencing.StaleError and fn does not run. All that fn writes through tx is written under
-// the token or not at all.
-//
-// The whole transaction is run again if the database rolls it back because of a conflict (a
-// deadlock, a serialization failure), so fn may run more than once. After Options.Tries tries Do
-// returns an error wrapping fencing.ErrConflict. Any other error of fn rolls back and is returned
-// as it is. An error of the commit itself may leave the outcome unknown, as always.
-//
-// fn must return the errors of its statements: some of them say that the database has ended the
-// transaction. If fn continues after such an error, or executes a statement that ends the
-// transaction, Do fails in MySQL, and nothing after that end is kept. See ErrEnded, also for the
-// cases that Do cannot see.
-func (g *Fence) Do(ctx context.Context, db *sql.DB, name string, token uint64, fn func(tx *sql.Tx) error) error {
-	return g.DoTx(ctx, db, nil, name, token, fn)
-}
-
-// DoTx is Do with an isolation level.
-func (g *Fence) DoTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, name string, token uint64, fn func(tx *sql.Tx) error) error {
-	if err := fencing.Check(name, token); err != nil {
-		return err
-	}
-	return g.Transact(ctx, db, o, func(tx *sql.Tx) error {
-		if err := g.Check(ctx, tx, name, token); err != nil {
-			return err
-		}
-		return fn(tx)
-	})
-}
-
-// Transact runs fn in a transaction without any token, and repeats it as Do does. Transactions with
+// Transact runs fn in a transaction without any token, and repeats it as Writer.Do does. Transactions with
 // Table.Lock need that: if they lock several rows, they can deadlock.
 func (g *Fence) Transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {

@@ -33,7 +33,7 @@ type Table struct {
 }
 
 // Columns are columns of a row with their values, or with pointers to variables. Lock and
-// Modify scan into the pointers; Modify and SetFenced write the values.
+// Modify scan into the pointers; Modify and Row.Set write the values.
 type Columns map[string]any
 
 // Table returns the table whose rows the columns of key find. It asks the database's catalog

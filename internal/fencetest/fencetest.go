@@ -13,7 +13,8 @@ import "context"
 // Resource is a fenced resource as one process sees it, with a cell of data for each lock
 // name. Tests of a fence implement it on the real thing.
 type Resource interface {
-	// Advance and Write go through the fence under test.
+	// Advance is the With of the fence under test. Write writes by what that has returned at the
+	// first call with this token (see Writers).
 	Advance(ctx context.Context, name string, token uint64) error
 	Write(ctx context.Context, name string, token uint64, value string) error
 

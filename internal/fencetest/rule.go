@@ -5,6 +5,7 @@ package fencetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func Rule(t *testing.T, open Opener, target string) {
 		t.Fatal(err)
 	}
 	t.Run("tokens", func(t *testing.T) { tokens(t, r) })
+	t.Run("first", func(t *testing.T) { first(t, r) })
 	t.Run("names", func(t *testing.T) { names(t, r) })
 	t.Run("input", func(t *testing.T) { input(t, r) })
 }
@@ -65,6 +67,35 @@ func tokens(t *testing.T, r Resource) {
 		}
 		if got := read(t, r, name); got != want {
 			t.Fatalf("after token %d the cell is %q, want %q", step.token, got, want)
+		}
+	}
+}
+
+// first lets an older holder write between a newer one's read and its write. The newer one has advanced,
+// so that write is refused. In the control it has forgotten to: the write is accepted, and lost.
+func first(t *testing.T, r Resource) {
+	for _, forgotten := range []bool{false, true} {
+		name := fmt.Sprintf("first/forgotten=%t", forgotten)
+		if err := r.Write(t.Context(), name, 5, "old"); err != nil {
+			t.Fatal(err)
+		}
+		if !forgotten {
+			if err := r.Advance(t.Context(), name, 6); err != nil {
+				t.Fatal(err)
+			}
+		}
+		was := read(t, r, name)
+		late := r.Write(t.Context(), name, 5, "late")
+		if err := r.Write(t.Context(), name, 6, was+" and new"); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, r, name); got != "old and new" {
+			t.Errorf("the cell is %q", got)
+		}
+		if !forgotten {
+			wantStale(t, late, fencing.StaleError{Name: name, Token: 5, Seen: 6})
+		} else if late != nil {
+			t.Errorf("control: without the advance the late write fails, too (%v): this test would not notice a With that does not advance", late)
 		}
 	}
 }

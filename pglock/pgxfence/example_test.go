@@ -12,13 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
-// The tokens are those of leases, as lease.Token() gives them.
+// Two holders, one after the other; the first one's late write is refused.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, exampleURL)
@@ -26,23 +27,41 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	g, err := pgxfence.New(nil)
+	c, err := hasp.Open(ctx, exampleURL)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, g.Schema()); err != nil {
+	defer c.Close()
+	table, err := pgxfence.New(nil)
+	if err == nil {
+		err = table.EnsureTable(ctx, pool)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
-	for _, token := range []uint64{88, 87} {
-		err := g.Do(ctx, pool, "orders/42", token, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS paid (id int)")
-			return err
-		})
-		fmt.Println(token, "stale:", errors.Is(err, fencing.ErrStale))
+
+	take := func() *pgxfence.Writer {
+		lease, err := c.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer lease.Unlock()
+		fence, err := table.With(ctx, pool, lease)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return fence
 	}
+	pay := func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS paid (id int)")
+		return err
+	}
+	first, second := take(), take()
+	fmt.Println("second:", second.Do(ctx, pay))
+	fmt.Println("first is stale:", errors.Is(first.Do(ctx, pay), fencing.ErrStale))
 	// Prints:
-	// 88 stale: false
-	// 87 stale: true
+	// second: <nil>
+	// first is stale: true
 }
 
 // exampleURL is a server's; TestExample puts its own there.
@@ -51,5 +70,5 @@ var exampleURL = "postgres://postgres@127.0.0.1/postgres"
 // The example needs a server, so go test cannot run it by itself: this does.
 func TestExample(t *testing.T) {
 	exampleURL = backends.SharedPostgres(t).URL()
-	testkit.Prints(t, "88 stale: false\n87 stale: true\n", Example)
+	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
 }

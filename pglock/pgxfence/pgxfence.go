@@ -1,12 +1,12 @@
-// Package pgxfence is sqlfence.Fence.Do for programs that use pgx and not database/sql for
+// Package pgxfence is sqlfence's Fence and Writer for programs that use pgx and not database/sql for
 // PostgreSQL. The table, the statement and the promises are sqlfence's:
 //
 //	g, err := pgxfence.New(nil)
-//	_, err = pool.Exec(ctx, g.Schema()) // or among your migrations
+//	err = g.EnsureTable(ctx, pool) // or put g.Schema() among your migrations
 //
-//	err = g.Advance(ctx, pool, lease.Name(), lease.Token())
+//	fence, err := g.With(ctx, pool, lease)
 //	...read, think...
-//	err = g.Do(ctx, pool, lease.Name(), lease.Token(), func(tx pgx.Tx) error {
+//	err = fence.Do(ctx, func(tx pgx.Tx) error {
 //		_, err := tx.Exec(ctx, "UPDATE orders SET state = 'paid' WHERE id = 42")
 //		return err
 //	})
@@ -28,6 +28,7 @@ import (
 // DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Queryer
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
 }
 
@@ -52,45 +53,82 @@ func New(o *sqlfence.Options) (*Fence, error) {
 // Schema returns the statement that makes the table. It does nothing if the table is there.
 func (g *Fence) Schema() string { return g.sql.Schema() }
 
-// Advance makes the fence refuse every smaller token of the lock from now on. It waits for
-// transactions under older tokens that have compared theirs. It returns a *fencing.StaleError if
-// the fence has seen a greater token.
-func (g *Fence) Advance(ctx context.Context, db DB, name string, token uint64) error {
+// EnsureTable creates the table if it does not exist. Programs without migrations call it once when
+// they start. If the table exists, the role needs no right to create it.
+func (g *Fence) EnsureTable(ctx context.Context, db DB) error {
 	return retry.Do(ctx, g.sql.Tries(), func() (bool, error) {
-		err := g.Check(ctx, db, name, token)
-		return again(err), err
+		// CREATE TABLE IF NOT EXISTS asks for the right to create before it looks. If looking
+		// fails for another reason, creating fails as well, and says why.
+		if _, err := db.Exec(ctx, g.sql.LookSQL()); err == nil {
+			return false, nil
+		}
+		_, err := db.Exec(ctx, g.Schema())
+		if err != nil {
+			err = fmt.Errorf("make the table of the fence: %w", err)
+		}
+		return made(err) || again(err), err
 	})
 }
 
-// Check is Advance inside your transaction, and must be its first statement. Roll back after any
-// error.
-func (g *Fence) Check(ctx context.Context, tx Queryer, name string, token uint64) error {
-	if err := fencing.Check(name, token); err != nil {
-		return err
+// made reports whether another has created the table at the same moment: IF NOT EXISTS of PostgreSQL
+// is no lock, so the second one fails in the catalog.
+func made(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "23505" || e.Code == "42P07" || e.Code == "42710")
+}
+
+// Writer writes into one database under one token. All methods may be called at once from many
+// goroutines.
+type Writer struct {
+	fence *Fence
+	db    DB
+	name  string
+	token uint64
+}
+
+// With makes the fence refuse every token smaller than the lease's, at the latest when it returns, and
+// returns the Writer of this token. It waits for transactions under older tokens that have compared
+// theirs, so what is read after With has all that they wrote. It returns a *fencing.StaleError if
+// the fence has seen a greater token. After any other error the fence may have advanced: call With
+// again with the same lease, or give the lease up.
+func (g *Fence) With(ctx context.Context, db DB, lease fencing.Grant) (*Writer, error) {
+	w := &Writer{fence: g, db: db, name: lease.Name(), token: lease.Token()}
+	if err := fencing.Check(w.name, w.token); err != nil {
+		return nil, err
 	}
+	err := retry.Do(ctx, g.sql.Tries(), func() (bool, error) {
+		err := w.Check(ctx, db)
+		return again(err), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Check compares and raises the token inside a transaction of yours, and must be its first statement.
+// It returns a *fencing.StaleError if the fence has seen a greater one. Roll back after any error.
+func (w *Writer) Check(ctx context.Context, tx Queryer) error {
 	var seen int64
-	if err := tx.QueryRow(ctx, g.sql.CheckSQL(), name, int64(token)).Scan(&seen); err != nil {
-		return fmt.Errorf("compare token %d of lock %q: %w", token, name, err)
+	if err := tx.QueryRow(ctx, w.fence.sql.CheckSQL(), w.name, int64(w.token)).Scan(&seen); err != nil {
+		return fmt.Errorf("compare token %d of lock %q: %w", w.token, w.name, err)
 	}
-	return fencing.Compare(name, token, uint64(seen))
+	return fencing.Compare(w.name, w.token, uint64(seen))
 }
 
 // Do runs fn in a transaction and commits it, unless the fence has seen a greater token: then it
 // returns a *fencing.StaleError and fn does not run. As with sqlfence, fn may run more than once:
 // the transaction is run again after a deadlock or a serialization failure, until the tries are
 // used up (fencing.ErrConflict).
-func (g *Fence) Do(ctx context.Context, db DB, name string, token uint64, fn func(tx pgx.Tx) error) error {
-	return g.DoTx(ctx, db, pgx.TxOptions{}, name, token, fn)
+func (w *Writer) Do(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return w.DoTx(ctx, pgx.TxOptions{}, fn)
 }
 
 // DoTx is Do with an isolation level.
-func (g *Fence) DoTx(ctx context.Context, db DB, o pgx.TxOptions, name string, token uint64, fn func(tx pgx.Tx) error) error {
-	if err := fencing.Check(name, token); err != nil {
-		return err
-	}
-	return retry.Do(ctx, g.sql.Tries(), func() (bool, error) {
-		err := pgx.BeginTxFunc(ctx, db, o, func(tx pgx.Tx) error {
-			if err := g.Check(ctx, tx, name, token); err != nil {
+func (w *Writer) DoTx(ctx context.Context, o pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	return retry.Do(ctx, w.fence.sql.Tries(), func() (bool, error) {
+		err := pgx.BeginTxFunc(ctx, w.db, o, func(tx pgx.Tx) error {
+			if err := w.Check(ctx, tx); err != nil {
 				return err
 			}
 			return fn(tx)

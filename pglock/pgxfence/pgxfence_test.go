@@ -50,19 +50,28 @@ func open(ctx context.Context, target string) (fencetest.Resource, error) {
 	if r.fence, err = pgxfence.New(&sqlfence.Options{Table: "fence" + suffix}); err != nil {
 		return nil, err
 	}
-	for _, schema := range []string{r.fence.Schema(), "CREATE TABLE IF NOT EXISTS " + r.cells + ` (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)`} {
-		if _, err := r.pool.Exec(ctx, schema); err != nil {
-			// Another process made it at the same moment; then it is there now.
-			if _, err := r.pool.Exec(ctx, schema); err != nil {
-				return nil, err
-			}
+	if err := r.fence.EnsureTable(ctx, r.pool); err != nil {
+		return nil, err
+	}
+	create := "CREATE TABLE IF NOT EXISTS " + r.cells + ` (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)`
+	if _, err := r.pool.Exec(ctx, create); err != nil {
+		// Another process made it at the same moment; then it is there now.
+		if _, err := r.pool.Exec(ctx, create); err != nil {
+			return nil, err
 		}
 	}
 	return r, nil
 }
 
+var writers fencetest.Writers[*pgxfence.Writer]
+
+func (r *resource) with(ctx context.Context, name string, token uint64) (*pgxfence.Writer, error) {
+	return r.fence.With(ctx, r.pool, fencing.GrantOf(name, token))
+}
+
 func (r *resource) Advance(ctx context.Context, name string, token uint64) error {
-	return r.fence.Advance(ctx, r.pool, name, token)
+	_, err := r.with(ctx, name, token)
+	return err
 }
 
 func (r *resource) put() string {
@@ -70,7 +79,11 @@ func (r *resource) put() string {
 }
 
 func (r *resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	return r.fence.DoTx(ctx, r.pool, r.o, name, token, func(tx pgx.Tx) error {
+	w, err := writers.Get(r.cells, name, token, func() (*pgxfence.Writer, error) { return r.with(ctx, name, token) })
+	if err != nil {
+		return err
+	}
+	return w.DoTx(ctx, r.o, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, r.put(), name, value)
 		return err
 	})
@@ -116,7 +129,11 @@ func TestRollsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, failed := opened.(*resource), errors.New("failed")
-	err = r.fence.Do(t.Context(), r.pool, "n", 7, func(tx pgx.Tx) error {
+	w, err := r.with(t.Context(), "n", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.Do(t.Context(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), r.put(), "n", "never"); err != nil {
 			return err
 		}
@@ -127,6 +144,63 @@ func TestRollsBack(t *testing.T) {
 	}
 	if got, err := r.Read(t.Context(), "n"); got != "" || err != nil {
 		t.Errorf("the cell is %q, %v", got, err)
+	}
+}
+
+// Many programs that start at once all find or make the table, and a role that may make none finds
+// it. The control is a missing table.
+func TestEnsureTable(t *testing.T) {
+	ctx, url := t.Context(), backends.SharedPostgres(t).URL()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	fence := func() *pgxfence.Fence {
+		g, err := pgxfence.New(&sqlfence.Options{Table: "fence_" + strings.ToLower(rand.Text()[:10])})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for range 5 { // which of the catalog's ways to fail a loser meets is chance
+		g := fence()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if err := g.EnsureTable(ctx, pool); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if _, err := g.With(ctx, pool, fencing.GrantOf("n", 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	there := fence()
+	if err := there.EnsureTable(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	role := "humble_" + strings.ToLower(rand.Text()[:10])
+	if _, err := pool.Exec(ctx, "CREATE ROLE "+role+" LOGIN; GRANT pg_read_all_data, pg_write_all_data TO "+role); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.User = role
+	humble, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer humble.Close(ctx)
+	if err := there.EnsureTable(ctx, humble); err != nil {
+		t.Errorf("the table is there: %v", err)
+	}
+	if err := fence().EnsureTable(ctx, humble); err == nil {
+		t.Error("the role may create: this has tested nothing")
 	}
 }
 
@@ -159,7 +233,12 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	err = r.fence.Do(t.Context(), conn, "n", 7, func(tx pgx.Tx) error {
+	w, err := r.fence.With(t.Context(), conn, fencing.GrantOf("n", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.statements = nil // of With, once for a grant
+	err = w.Do(t.Context(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), r.put(), "n", "v")
 		return err
 	})

@@ -43,13 +43,13 @@ func Example_fence() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: exampleAddr})
 	defer client.Close()
-	w, err := redisfence.Advance(ctx, goRedis{client}, "orders/43", 88, nil)
+	w, err := redisfence.With(ctx, goRedis{client}, fencing.GrantOf("orders/43", 88), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	results, err := w.Do(ctx, redisfence.Command{"SET", "{orders%2f43}:state", "paid"}, redisfence.Command{"GET", "{orders%2f43}:state"})
 	fmt.Println(results, err)
-	_, err = redisfence.Advance(ctx, goRedis{client}, "orders/43", 87, nil)
+	_, err = redisfence.With(ctx, goRedis{client}, fencing.GrantOf("orders/43", 87), nil)
 	fmt.Println(errors.Is(err, fencing.ErrStale))
 	// Prints:
 	// [OK paid] <nil>

@@ -2,9 +2,9 @@
 // round trip: the greatest token seen is kept in a key beside the data, and is compared and raised
 // in the same atomic step as your commands.
 //
-//	w, err := redisfence.Advance(ctx, redisfence.Rueidis(client), lease.Name(), lease.Token(), nil)
+//	fence, err := redisfence.With(ctx, redisfence.Rueidis(client), lease, nil)
 //	...read, think...
-//	_, err = w.Do(ctx, redisfence.Command{"SET", "{orders/42}:state", "paid"})
+//	_, err = fence.Do(ctx, redisfence.Command{"SET", "{orders/42}:state", "paid"})
 //
 // [Writer.Do] runs commands, [Writer.Eval] runs your Lua script.
 //

@@ -37,8 +37,8 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		defer lease.Release(ctx)
-		w, err := redisfence.Advance(ctx, redisfence.Rueidis(client), lease.Name(), lease.Token(), nil)
+		defer lease.Unlock()
+		w, err := redisfence.With(ctx, redisfence.Rueidis(client), lease, nil)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -40,18 +40,20 @@ type Writer struct {
 // maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 512
 
-// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
-func Advance(ctx context.Context, c Client, name string, token uint64, o *Options) (*Writer, error) {
-	if err := fencing.Check(name, token); err != nil {
+// With makes the fence refuse every token smaller than the lease's from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
+// any other error the fence may have advanced: call With again with the same lease, or give the
+// lease up.
+func With(ctx context.Context, c Client, lease fencing.Grant, o *Options) (*Writer, error) {
+	w := &Writer{client: c, name: lease.Name(), token: lease.Token()}
+	if err := fencing.Check(w.name, w.token); err != nil {
 		return nil, err
 	}
-	w := &Writer{client: c, name: name, token: token}
 	if o != nil {
 		w.fence = o.Fence
 	}
 	if w.fence == "" {
-		encoded, _ := driver.EncodeName(name, maxEncoded)
+		encoded, _ := driver.EncodeName(w.name, maxEncoded)
 		w.fence = "hasp:fence:{" + encoded + "}"
 	}
 	if _, err := w.run(ctx, advance, nil, nil); err != nil {

@@ -67,18 +67,18 @@ func (r *resource) keys(name string) (cell, fence string) {
 	return tag + ":cell", tag + ":fence"
 }
 
-func (r *resource) advance(ctx context.Context, name string, token uint64) (*redisfence.Writer, error) {
+func (r *resource) with(ctx context.Context, name string, token uint64) (*redisfence.Writer, error) {
 	_, fence := r.keys(name)
-	return redisfence.Advance(ctx, redisfence.Rueidis(r.client), name, token, &redisfence.Options{Fence: fence})
+	return redisfence.With(ctx, redisfence.Rueidis(r.client), fencing.GrantOf(name, token), &redisfence.Options{Fence: fence})
 }
 
 func (r *resource) Advance(ctx context.Context, name string, token uint64) error {
-	_, err := r.advance(ctx, name, token)
+	_, err := r.with(ctx, name, token)
 	return err
 }
 
 func (r *resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	w, err := writers.Get(r.prefix, name, token, func() (*redisfence.Writer, error) { return r.advance(ctx, name, token) })
+	w, err := writers.Get(r.prefix, name, token, func() (*redisfence.Writer, error) { return r.with(ctx, name, token) })
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func TestCluster(t *testing.T) {
 	addrs := backends.SharedRedisCluster(t).Addrs()
 	fencetest.Rule(t, open, target(addrs...))
 	// A key of another slot is refused before anything is sent.
-	w, err := redisfence.Advance(t.Context(), redisfence.Rueidis(connect(t, addrs...)), "orders/42", 1, nil)
+	w, err := redisfence.With(t.Context(), redisfence.Rueidis(connect(t, addrs...)), fencing.GrantOf("orders/42", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestCluster(t *testing.T) {
 func newWriter(t *testing.T) (*redisfence.Writer, rueidis.Client, string) {
 	t.Helper()
 	client, name := connect(t, backends.SharedRedis(t).Addr), strings.ToLower(rand.Text())
-	w, err := redisfence.Advance(t.Context(), redisfence.Rueidis(client), name, 7, nil)
+	w, err := redisfence.With(t.Context(), redisfence.Rueidis(client), fencing.GrantOf(name, 7), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestEval(t *testing.T) {
 		t.Errorf("after SCRIPT FLUSH: %q, %v", got, err)
 	}
 	// And a stale one does not run.
-	if _, err := redisfence.Advance(t.Context(), redisfence.Rueidis(client), name, 8, nil); err != nil {
+	if _, err := redisfence.With(t.Context(), redisfence.Rueidis(client), fencing.GrantOf(name, 8), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Eval(t.Context(), `return redis.call('SET', KEYS[1], 'late')`, []string{name}, nil); !errors.Is(err, fencing.ErrStale) {
@@ -251,7 +251,7 @@ func (c *counting) Eval(ctx context.Context, script string, keys, args []string)
 func TestCost(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := &counting{Client: redisfence.Rueidis(connect(t, server.Addr))}
-	w, err := redisfence.Advance(t.Context(), c, "n", 7, nil)
+	w, err := redisfence.With(t.Context(), c, fencing.GrantOf("n", 7), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	})
 	b.Run("fenced", func(b *testing.B) {
-		w, err := redisfence.Advance(ctx, redisfence.Rueidis(client), "bench", 7, nil)
+		w, err := redisfence.With(ctx, redisfence.Rueidis(client), fencing.GrantOf("bench", 7), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -37,23 +37,30 @@ var memories sync.Map // target -> *memory
 
 // memory is a resource as a program has one: some data, and a fence for each lock.
 type memory struct {
-	fences fencing.Fences
-	mu     sync.Mutex
-	cells  map[string]string
+	fences  fencing.Fences
+	writers fencetest.Writers[*fencing.Writer]
+	mu      sync.Mutex
+	cells   map[string]string
 }
 
 func (m *memory) Advance(ctx context.Context, name string, token uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return m.fences.Of(name).Advance(token)
+	_, err := m.fences.Of(name).With(fencing.GrantOf(name, token))
+	return err
 }
 
 func (m *memory) Write(ctx context.Context, name string, token uint64, value string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return m.fences.Of(name).Do(token, func() error { return m.Overwrite(ctx, name, value) })
+	fence := m.fences.Of(name)
+	w, err := m.writers.Get("", name, token, func() (*fencing.Writer, error) { return fence.With(fencing.GrantOf(name, token)) })
+	if err != nil {
+		return err
+	}
+	return w.Do(func() error { return m.Overwrite(ctx, name, value) })
 }
 
 func (m *memory) Overwrite(_ context.Context, name, value string) error {
@@ -164,15 +171,26 @@ func TestPaused(t *testing.T) {
 	fencetest.Paused(t, open, backends.SharedRedis(t).URL(), l.Addr().String())
 }
 
-// An Advance waits for writes under older tokens that have begun, so that the one that advanced
+// with advances, and returns what must be there.
+func with(t testing.TB, f *fencing.Fence, token uint64) *fencing.Writer {
+	t.Helper()
+	w, err := f.With(fencing.GrantOf("n", token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A With waits for writes under older tokens that have begun, so that the one that advanced
 // reads all that they wrote; and no further one may begin.
-func TestAdvanceWaitsForWrites(t *testing.T) {
+func TestWithWaitsForWrites(t *testing.T) {
 	f := fencing.NewFence("n", 3)
 	begun, finish := make(chan struct{}), make(chan struct{})
+	fifth := with(t, f, 5)
 	var older sync.WaitGroup
 	ended := false
 	older.Go(func() {
-		_ = f.Do(5, func() error {
+		_ = fifth.Do(func() error {
 			close(begun)
 			<-finish
 			ended = true
@@ -181,12 +199,12 @@ func TestAdvanceWaitsForWrites(t *testing.T) {
 	})
 	<-begun
 	// Another write of the same token runs beside it, and does not wait.
-	if err := f.Do(5, func() error { return nil }); err != nil {
+	if err := fifth.Do(func() error { return nil }); err != nil {
 		t.Errorf("an equal token: %v", err)
 	}
 	advanced := make(chan error, 1) // one slot: it ends also if the test has failed
 	go func() {
-		err := f.Advance(6)
+		_, err := f.With(fencing.GrantOf("n", 6))
 		if !ended { // the race detector would see it too
 			err = errors.Join(err, errors.New("the older write has not ended"))
 		}
@@ -194,7 +212,7 @@ func TestAdvanceWaitsForWrites(t *testing.T) {
 	}()
 	select {
 	case err := <-advanced:
-		t.Errorf("Advance did not wait: %v", err)
+		t.Errorf("With did not wait: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(finish)
@@ -202,8 +220,8 @@ func TestAdvanceWaitsForWrites(t *testing.T) {
 		t.Error(err)
 	}
 	older.Wait()
-	if err := f.Do(5, func() error { t.Error("a late write ran"); return nil }); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("a write after the Advance: %v", err)
+	if err := fifth.Do(func() error { t.Error("a late write ran"); return nil }); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a write after the With: %v", err)
 	}
 }
 
@@ -211,10 +229,21 @@ func TestAdvanceWaitsForWrites(t *testing.T) {
 func TestFenceKeepsTokenOfFailedWrite(t *testing.T) {
 	f := fencing.NewFence("n", 0)
 	failed := errors.New("failed")
-	if err := f.Do(7, func() error { return failed }); err != failed {
+	if err := with(t, f, 7).Do(func() error { return failed }); err != failed {
 		t.Errorf("got %v", err)
 	}
 	if f.Seen() != 7 {
+		t.Errorf("seen %d", f.Seen())
+	}
+}
+
+// A lease of another lock is refused: its token says nothing here.
+func TestFenceOfAnotherLock(t *testing.T) {
+	f := fencing.NewFence("n", 3)
+	if _, err := f.With(fencing.GrantOf("other", 9)); !errors.Is(err, fencing.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+	if f.Seen() != 3 {
 		t.Errorf("seen %d", f.Seen())
 	}
 }
@@ -228,9 +257,9 @@ func BenchmarkFence(b *testing.B) {
 		}
 	})
 	b.Run("fenced", func(b *testing.B) {
-		f := fencing.NewFence("n", 0)
+		w := with(b, fencing.NewFence("n", 0), 7)
 		for b.Loop() {
-			if err := f.Do(7, write); err != nil {
+			if err := w.Do(write); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -36,10 +36,6 @@ func replaceUntilKilled(path string) error {
 	if inPlace {
 		path = path[1:]
 	}
-	f, err := filefence.Open(path, "crash")
-	if err != nil {
-		return err
-	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -53,7 +49,7 @@ func replaceUntilKilled(path string) error {
 		if inPlace {
 			err = os.WriteFile(path, version(token), 0o600)
 		} else {
-			err = f.Replace(context.Background(), token, bytes.NewReader(version(token)))
+			err = replaceUnder(path, token)
 		}
 		if err != nil && !errors.Is(err, fencing.ErrStale) { // the one before may have died behind its fence
 			return err
@@ -61,15 +57,19 @@ func replaceUntilKilled(path string) error {
 	}
 }
 
+func replaceUnder(path string, token uint64) error {
+	w, err := filefence.With(context.Background(), path, fencing.GrantOf("crash", token), nil)
+	if err != nil {
+		return err
+	}
+	return w.Replace(context.Background(), bytes.NewReader(version(token)))
+}
+
 // Whenever the writer is killed, the file is whole, and its fence is not behind it: an older
 // holder could otherwise write over it.
 func TestKilledWhileReplacing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, version(1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := filefence.Open(path, "crash")
-	if err != nil {
 		t.Fatal(err)
 	}
 	// Until enough of the killed have replaced the file before; they get more time each, since
@@ -96,7 +96,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 			continue
 		}
 		var stale *fencing.StaleError
-		if err := f.Advance(t.Context(), token-1); !errors.As(err, &stale) || stale.Seen < token || stale.Seen > token+1 {
+		if _, err := filefence.With(t.Context(), path, fencing.GrantOf("crash", token-1), nil); !errors.As(err, &stale) || stale.Seen < token || stale.Seen > token+1 {
 			t.Fatalf("the file is of token %d, and an older one is told: %v", token, err)
 		}
 	}

@@ -45,20 +45,23 @@ func (r resource) path(name string) string {
 	return filepath.Join(r.dir, "cell-"+encoded)
 }
 
-func (r resource) Advance(ctx context.Context, name string, token uint64) error {
-	f, err := filefence.Open(r.path(name), name)
-	if err != nil {
-		return err
-	}
-	return f.Advance(ctx, token)
+func (r resource) with(ctx context.Context, name string, token uint64) (*filefence.Writer, error) {
+	return filefence.With(ctx, r.path(name), fencing.GrantOf(name, token), nil)
 }
 
+func (r resource) Advance(ctx context.Context, name string, token uint64) error {
+	_, err := r.with(ctx, name, token)
+	return err
+}
+
+var writers fencetest.Writers[*filefence.Writer]
+
 func (r resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	f, err := filefence.Open(r.path(name), name)
+	w, err := writers.Get(r.dir, name, token, func() (*filefence.Writer, error) { return r.with(ctx, name, token) })
 	if err != nil {
 		return err
 	}
-	return f.Replace(ctx, token, strings.NewReader(value))
+	return w.Replace(ctx, strings.NewReader(value))
 }
 
 func (r resource) Overwrite(_ context.Context, name, value string) error {
@@ -85,15 +88,29 @@ func TestPaused(t *testing.T) {
 
 func TestLoad(t *testing.T) { fencetest.Load(t, open, t.TempDir(), t.TempDir()) }
 
-func file(t *testing.T) (*filefence.File, string) {
+// sidecar is the path of a file's sidecar, also of one that no Writer has made yet.
+func sidecar(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".fence")
+}
+
+// advance has the fence of a file see a token of the lock "nightly".
+func advance(ctx context.Context, path string, token uint64) error {
+	_, err := filefence.With(ctx, path, fencing.GrantOf("nightly", token), nil)
+	return err
+}
+
+// with advances, and returns what must be there.
+func with(t testing.TB, path string, token uint64, o *filefence.Options) *filefence.Writer {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "report.txt")
-	f, err := filefence.Open(path, "nightly")
+	w, err := filefence.With(t.Context(), path, fencing.GrantOf("nightly", token), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, path
+	return w
 }
+
+// file is a path where nothing is yet.
+func file(t *testing.T) string { return filepath.Join(t.TempDir(), "report.txt") }
 
 func content(t *testing.T, path string) string {
 	t.Helper()
@@ -106,17 +123,18 @@ func content(t *testing.T, path string) string {
 
 // A greater token that comes while the content is being read wins.
 func TestStaleWhileReading(t *testing.T) {
-	f, path := file(t)
-	if err := f.Replace(t.Context(), 7, strings.NewReader("before")); err != nil {
+	path := file(t)
+	seventh := with(t, path, 7, nil)
+	if err := seventh.Replace(t.Context(), strings.NewReader("before")); err != nil {
 		t.Fatal(err)
 	}
 	r, w := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- f.Replace(t.Context(), 7, r) }()
+	go func() { done <- seventh.Replace(t.Context(), r) }()
 	if _, err := w.Write([]byte("half of a report")); err != nil { // it reads, so it has compared once
 		t.Fatal(err)
 	}
-	if err := f.Replace(t.Context(), 8, strings.NewReader("newer")); err != nil {
+	if err := with(t, path, 8, nil).Replace(t.Context(), strings.NewReader("newer")); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -126,18 +144,18 @@ func TestStaleWhileReading(t *testing.T) {
 	if got := content(t, path); got != "newer" {
 		t.Errorf("the file is %q", got)
 	}
-	onlyTheFile(t, f, path)
+	onlyTheFile(t, path)
 }
 
 // onlyTheFile fails if anything is left beside the file and its sidecar.
-func onlyTheFile(t *testing.T, f *filefence.File, path string) {
+func onlyTheFile(t *testing.T, path string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.Name() != filepath.Base(path) && e.Name() != filepath.Base(f.Sidecar()) {
+		if e.Name() != filepath.Base(path) && e.Name() != filepath.Base(sidecar(path)) {
 			t.Errorf("%s is left behind", e.Name())
 		}
 	}
@@ -145,23 +163,24 @@ func onlyTheFile(t *testing.T, f *filefence.File, path string) {
 
 // What cannot be read to its end replaces nothing; and neither does a context that ends.
 func TestReaderFails(t *testing.T) {
-	f, path := file(t)
-	if err := f.Replace(t.Context(), 7, strings.NewReader("before")); err != nil {
+	path := file(t)
+	w := with(t, path, 7, nil)
+	if err := w.Replace(t.Context(), strings.NewReader("before")); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken pipe or so")
-	if err := f.Replace(t.Context(), 7, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if err := w.Replace(t.Context(), io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	endless := readerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })
-	if err := f.Replace(ctx, 7, endless); !errors.Is(err, context.Canceled) {
+	if err := w.Replace(ctx, endless); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if got := content(t, path); got != "before" {
 		t.Errorf("the file is %q", got)
 	}
-	onlyTheFile(t, f, path)
+	onlyTheFile(t, path)
 }
 
 type readerFunc func([]byte) (int, error)
@@ -170,11 +189,11 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // Waiting for another writer's flock ends with the context.
 func TestContextEndsWaiting(t *testing.T) {
-	f, _ := file(t)
-	if err := f.Advance(t.Context(), 7); err != nil {
+	path := file(t)
+	if err := advance(t.Context(), path, 7); err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.Open(f.Sidecar())
+	other, err := os.Open(sidecar(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +203,13 @@ func TestContextEndsWaiting(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := f.Advance(ctx, 8); !errors.Is(err, context.DeadlineExceeded) {
+	if err := advance(ctx, path, 8); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	if err := syscall.Flock(int(other.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Advance(t.Context(), 8); err != nil {
+	if err := advance(t.Context(), path, 8); err != nil {
 		t.Errorf("after the other was done: %v", err)
 	}
 }
@@ -198,28 +217,28 @@ func TestContextEndsWaiting(t *testing.T) {
 // After any torn write of the sidecar the greatest token that has passed is still known, or no
 // token had passed.
 func TestTornSidecar(t *testing.T) {
-	f, _ := file(t)
+	path := file(t)
 	var after [3][]byte // states of the sidecar, from none to two tokens
 	for i, token := range []uint64{0, 7, 8} {
 		if token != 0 {
-			if err := f.Advance(t.Context(), token); err != nil {
+			if err := advance(t.Context(), path, token); err != nil {
 				t.Fatal(err)
 			}
-			after[i] = []byte(content(t, f.Sidecar()))
+			after[i] = []byte(content(t, sidecar(path)))
 		}
 	}
 	try := func(what string, b []byte, least uint64) {
 		t.Helper()
-		if err := os.WriteFile(f.Sidecar(), b, 0o600); err != nil {
+		if err := os.WriteFile(sidecar(path), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Advance(t.Context(), 9); err != nil {
+		if err := advance(t.Context(), path, 9); err != nil {
 			t.Errorf("%s: the newest is refused: %v", what, err)
 		}
-		if err := os.WriteFile(f.Sidecar(), b, 0o600); err != nil {
+		if err := os.WriteFile(sidecar(path), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Advance(t.Context(), least-1); least > 1 && !errors.Is(err, fencing.ErrStale) {
+		if err := advance(t.Context(), path, least-1); least > 1 && !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s: token %d may pass: %v", what, least-1, err)
 		}
 	}
@@ -234,10 +253,10 @@ func TestTornSidecar(t *testing.T) {
 	try("second write done", after[2], 8)
 	// What is no sidecar is not taken for one that has seen nothing.
 	for what, b := range map[string][]byte{"text": []byte("something else"), "long": make([]byte, 100_000)} {
-		if err := os.WriteFile(f.Sidecar(), b, 0o600); err != nil {
+		if err := os.WriteFile(sidecar(path), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Advance(t.Context(), 9); err == nil || errors.Is(err, fencing.ErrStale) {
+		if err := advance(t.Context(), path, 9); err == nil || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s is taken for a sidecar: %v", what, err)
 		}
 	}
@@ -245,15 +264,11 @@ func TestTornSidecar(t *testing.T) {
 
 // One file, two locks: tokens that cannot be compared.
 func TestOtherLock(t *testing.T) {
-	f, path := file(t)
-	if err := f.Advance(t.Context(), 7); err != nil {
+	path := file(t)
+	if err := advance(t.Context(), path, 7); err != nil {
 		t.Fatal(err)
 	}
-	other, err := filefence.Open(path, "weekly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Replace(t.Context(), 99, strings.NewReader("x")); !errors.Is(err, fencing.ErrInvalid) || !strings.Contains(err.Error(), "nightly") {
+	if _, err := filefence.With(t.Context(), path, fencing.GrantOf("weekly", 99), nil); !errors.Is(err, fencing.ErrInvalid) || !strings.Contains(err.Error(), "nightly") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -268,11 +283,8 @@ func TestPaths(t *testing.T) {
 	if err := os.Symlink("real", link); err != nil {
 		t.Fatal(err)
 	}
-	f, err := filefence.Open(link, "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Replace(t.Context(), 7, strings.NewReader("new")); err != nil {
+	w := with(t, link, 7, nil)
+	if err := w.Replace(t.Context(), strings.NewReader("new")); err != nil {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(link); err != nil || to != "real" {
@@ -284,26 +296,22 @@ func TestPaths(t *testing.T) {
 	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
-	if want := filepath.Join(dir, ".real.fence"); f.Sidecar() != want {
-		t.Errorf("the sidecar is %s, want %s", f.Sidecar(), want)
+	if want := filepath.Join(dir, ".real.fence"); w.Sidecar() != want {
+		t.Errorf("the sidecar is %s, want %s", w.Sidecar(), want)
 	}
 	dangling := filepath.Join(dir, "dangling")
 	if err := os.Symlink("nowhere", dangling); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", dir, dangling, filepath.Join(dir, "no/such/dir")} {
-		if _, err := filefence.Open(path, "n"); err == nil {
+		if err := advance(t.Context(), path, 1); err == nil {
 			t.Errorf("%q can be fenced", path)
 		}
 	}
 	if err := os.Symlink("real", filepath.Join(dir, ".trap.fence")); err != nil {
 		t.Fatal(err)
 	}
-	trap, err := filefence.Open(filepath.Join(dir, "trap"), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := trap.Advance(t.Context(), 1); err == nil {
+	if err := advance(t.Context(), filepath.Join(dir, "trap"), 1); err == nil {
 		t.Error("a sidecar that is a link is followed")
 	}
 }
@@ -318,12 +326,9 @@ func BenchmarkReplace(b *testing.B) {
 		}
 	})
 	b.Run("fenced", func(b *testing.B) {
-		f, err := filefence.Open(path, "bench")
-		if err != nil {
-			b.Fatal(err)
-		}
+		w := with(b, path, 7, nil)
 		for b.Loop() {
-			if err := f.Replace(b.Context(), 7, strings.NewReader("v")); err != nil {
+			if err := w.Replace(b.Context(), strings.NewReader("v")); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -99,21 +99,17 @@ func TestStrangerCannotBlock(t *testing.T) {
 		{"new", func(string) error { return nil }},
 		{"old", func(sidecar string) error { return os.WriteFile(sidecar, nil, 0o644) }},
 	} {
-		f, err := filefence.Open(filepath.Join(dir, c.name), "nightly")
-		if err != nil {
+		path := filepath.Join(dir, c.name)
+		if err := c.made(sidecar(path)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.made(f.Sidecar()); err != nil {
+		if err := with(t, path, 7, nil).Replace(t.Context(), strings.NewReader("ours")); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Replace(t.Context(), 7, strings.NewReader("ours")); err != nil {
-			t.Fatal(err)
-		}
-		if said := flockAs(t, self, foreign, f.Sidecar()); !strings.HasPrefix(said, "true") {
+		if said := flockAs(t, self, foreign, sidecar(path)); !strings.HasPrefix(said, "true") {
 			t.Errorf("%s: a foreign user that takes the flock of the sidecar gets: %s", c.name, said)
 		}
-		f.Wait = 5 * time.Second
-		if err := f.Replace(t.Context(), 8, strings.NewReader("ours again")); err != nil {
+		if err := with(t, path, 8, &filefence.Options{Wait: 5 * time.Second}).Replace(t.Context(), strings.NewReader("ours again")); err != nil {
 			t.Errorf("%s: beside a foreign user: %v", c.name, err)
 		}
 	}
@@ -124,20 +120,19 @@ func TestStrangerCannotBlock(t *testing.T) {
 func TestBlockedIsTold(t *testing.T) {
 	dir, self := openToAll(t)
 	path := filepath.Join(dir, "report")
-	f, err := filefence.Open(path, "nightly")
-	if err != nil {
+	soon := &filefence.Options{Wait: 50 * time.Millisecond}
+	w := with(t, path, 7, soon)
+	if err := w.Replace(t.Context(), strings.NewReader("before")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Replace(t.Context(), 7, strings.NewReader("before")); err != nil {
-		t.Fatal(err)
-	}
-	if said := flockAs(t, self, 0, f.Sidecar()); said != "false <nil>\n" {
+	if said := flockAs(t, self, 0, sidecar(path)); said != "false <nil>\n" {
 		t.Fatalf("the control cannot take the flock: %s", said)
 	}
-	f.Wait = 50 * time.Millisecond
-	err = f.Replace(t.Context(), 8, strings.NewReader("after"))
-	if !errors.Is(err, filefence.ErrBlocked) || errors.Is(err, fencing.ErrStale) || !strings.Contains(err.Error(), f.Sidecar()) {
-		t.Errorf("behind a flock that stays: %v", err)
+	_, next := filefence.With(t.Context(), path, fencing.GrantOf("nightly", 8), soon)
+	for what, err := range map[string]error{"With": next, "Replace": w.Replace(t.Context(), strings.NewReader("after"))} {
+		if !errors.Is(err, filefence.ErrBlocked) || errors.Is(err, fencing.ErrStale) || !strings.Contains(err.Error(), sidecar(path)) {
+			t.Errorf("%s behind a flock that stays: %v", what, err)
+		}
 	}
 	if got := content(t, path); got != "before" {
 		t.Errorf("the file is %q", got)
@@ -153,21 +148,18 @@ func TestSharedDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := filefence.Open(filepath.Join(shared, "report"), "nightly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Advance(t.Context(), 7); err != nil {
+	report := filepath.Join(shared, "report")
+	if err := advance(t.Context(), report, 7); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run=^$")
-	cmd.Env = append(os.Environ(), advanceEnv+"="+filepath.Join(shared, "report"))
+	cmd.Env = append(os.Environ(), advanceEnv+"="+report)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: foreign, Gid: foreign}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the other user: %v, %s", err, bytes.TrimSpace(out))
 	}
-	if err := f.Advance(t.Context(), 7); !errors.Is(err, fencing.ErrStale) {
+	if err := advance(t.Context(), report, 7); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a token that the other user has passed: %v", err)
 	}
 }
@@ -184,11 +176,7 @@ func init() {
 	if path == "" {
 		return
 	}
-	f, err := filefence.Open(path, "nightly")
-	if err == nil {
-		err = f.Advance(context.Background(), 8)
-	}
-	if err != nil {
+	if err := advance(context.Background(), path, 8); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

@@ -5,8 +5,6 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
-
-	"github.com/hasplock/hasp/fencing/filefence"
 )
 
 // dirty counts the pages of a file that are in memory only. ok is false where the kernel or the
@@ -29,32 +27,28 @@ func dirty(t *testing.T, path string) (pages uint64, ok bool) {
 // same token, of a process that goes on with the lease or tries again, must not take what it
 // reads for what is on the disk: a power loss would leave the new file and an old fence.
 func TestSeenTokenIsSynced(t *testing.T) {
-	f, _ := file(t)
+	path := file(t)
 	for _, token := range []uint64{7, 8} {
-		if err := f.Advance(t.Context(), token); err != nil {
+		if err := advance(t.Context(), path, token); err != nil {
 			t.Fatal(err)
 		}
 	}
-	written := []byte(content(t, f.Sidecar()))
+	written := []byte(content(t, sidecar(path)))
 
-	killed, path := file(t)
-	if err := os.WriteFile(killed.Sidecar(), written, 0o600); err != nil {
+	killed := file(t)
+	if err := os.WriteFile(sidecar(killed), written, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if pages, ok := dirty(t, killed.Sidecar()); !ok || pages == 0 {
+	if pages, ok := dirty(t, sidecar(killed)); !ok || pages == 0 {
 		t.Skip("it cannot be seen here what is on the disk")
 	}
-	again, err := filefence.Open(path, "nightly")
-	if err != nil {
+	if err := advance(t.Context(), killed, 8); err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Advance(t.Context(), 8); err != nil {
-		t.Fatal(err)
-	}
-	if pages, _ := dirty(t, killed.Sidecar()); pages != 0 {
+	if pages, _ := dirty(t, sidecar(killed)); pages != 0 {
 		t.Errorf("%d pages of the sidecar are not on the disk, and the token was let pass", pages)
 	}
-	if got := content(t, killed.Sidecar()); got != string(written) {
+	if got := content(t, sidecar(killed)); got != string(written) {
 		t.Error("writing the token again has changed the sidecar")
 	}
 }

@@ -74,16 +74,23 @@ func (r resource) at(path, name string) string {
 	return r.address + path + "?name=" + url.QueryEscape(name)
 }
 
-func client(name string, token uint64) *http.Client {
-	return &http.Client{Transport: httpfence.Transport(nil, name, token)}
+func (r resource) client(ctx context.Context, name string, token uint64) (*http.Client, error) {
+	return httpfence.With(ctx, nil, fencing.GrantOf(name, token), r.at("/fenced", name))
 }
 
+var clients fencetest.Writers[*http.Client]
+
 func (r resource) Advance(ctx context.Context, name string, token uint64) error {
-	return httpfence.Advance(ctx, client(name, token), r.at("/fenced", name))
+	_, err := r.client(ctx, name, token)
+	return err
 }
 
 func (r resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	_, err := do(ctx, client(name, token), http.MethodPut, r.at("/fenced", name), value)
+	c, err := clients.Get(r.address, name, token, func() (*http.Client, error) { return r.client(ctx, name, token) })
+	if err != nil {
+		return err
+	}
+	_, err = do(ctx, c, http.MethodPut, r.at("/fenced", name), value)
 	return err
 }
 
@@ -187,25 +194,72 @@ func TestRefusals(t *testing.T) {
 // token.
 func TestNobodyCompares(t *testing.T) {
 	r := resource{serve(t)}
-	if err := httpfence.Advance(t.Context(), client("n", 7), r.at("/open", "n")); !errors.Is(err, fencing.ErrInvalid) {
+	lease := fencing.GrantOf("n", 7)
+	if _, err := httpfence.With(t.Context(), nil, lease, r.at("/open", "n")); !errors.Is(err, fencing.ErrInvalid) {
 		t.Errorf("an address that compares nothing: %v", err)
-	}
-	if err := httpfence.Advance(t.Context(), http.DefaultClient, r.at("/fenced", "n")); !errors.Is(err, fencing.ErrInvalid) {
-		t.Errorf("a client without a token: %v", err)
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusPreconditionFailed) // as If-Match has it
 	}))
 	defer s.Close()
-	resp, err := client("n", 7).Get(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if err := httpfence.Err(resp); err != nil {
+	if _, err := httpfence.With(t.Context(), nil, lease, s.URL); !errors.Is(err, fencing.ErrInvalid) {
 		t.Errorf("a 412 of another reason: %v", err)
 	}
 }
+
+// A client writes to the server that has been told its token, and to no other; a server to which
+// With was redirected is the one that has been told.
+func TestOtherServer(t *testing.T) {
+	r, other := resource{serve(t)}, resource{serve(t)}
+	c, err := r.client(t.Context(), "n", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t.Context(), c, http.MethodPut, r.at("/fenced", "n"), "here"); err != nil {
+		t.Error(err)
+	}
+	if _, err := do(t.Context(), c, http.MethodPut, other.at("/fenced", "n"), "there"); !errors.Is(err, fencing.ErrInvalid) {
+		t.Errorf("a server without With: %v", err)
+	}
+	if got, err := other.Read(t.Context(), "n"); got != "" || err != nil {
+		t.Errorf("the other server has %q, %v", got, err)
+	}
+	front := httptest.NewServer(http.RedirectHandler(other.at("/fenced", "n"), http.StatusTemporaryRedirect))
+	defer front.Close()
+	c, err = httpfence.With(t.Context(), nil, fencing.GrantOf("n", 8), front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t.Context(), c, http.MethodPut, other.at("/fenced", "n"), "there"); err != nil {
+		t.Errorf("the server that With was redirected to: %v", err)
+	}
+	if _, err := do(t.Context(), c, http.MethodPut, front.URL, "nowhere"); !errors.Is(err, fencing.ErrInvalid) {
+		t.Errorf("the server that redirects: %v", err)
+	}
+}
+
+// With keeps what the caller's client does with its requests.
+func TestBaseClient(t *testing.T) {
+	r, sent := resource{serve(t)}, 0
+	base := &http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+		sent++
+		return http.DefaultTransport.RoundTrip(req)
+	})}
+	c, err := httpfence.With(t.Context(), base, fencing.GrantOf("n", 7), r.at("/fenced", "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t.Context(), c, http.MethodPut, r.at("/fenced", "n"), "v"); err != nil || sent != 2 {
+		t.Errorf("%d requests by the transport of the caller, %v", sent, err)
+	}
+	if _, err := do(t.Context(), base, http.MethodPut, r.at("/fenced", "n"), "v"); err == nil || !strings.Contains(err.Error(), "428") {
+		t.Errorf("the caller's own client was changed: %v", err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // slow is a handler that writes only when it is let, and notes it.
 type slow struct {
@@ -231,15 +285,25 @@ func TestTimeoutHandler(t *testing.T) {
 	server := httptest.NewServer(http.TimeoutHandler(httpfence.Handler(fences, lockOf, s), 10*time.Millisecond, ""))
 	defer server.Close()
 	r := resource{server.URL}
+	c, err := r.client(t.Context(), "n", 7)
+	for err != nil { // on a busy machine the time-out can also be over for the request of With
+		if !errors.Is(err, fencing.ErrInvalid) {
+			t.Fatal(err)
+		}
+		c, err = r.client(t.Context(), "n", 7)
+	}
 	answered := make(chan error, 1)
-	go func() { answered <- r.Write(context.Background(), "n", 7, "late") }()
+	go func() {
+		_, err := do(context.Background(), c, http.MethodPut, r.at("/fenced", "n"), "late")
+		answered <- err
+	}()
 	<-s.begun
 	if err := <-answered; err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("the writer was told %v", err)
 	}
 	advanced := make(chan bool, 1)
 	go func() {
-		_ = fences.Of("n").Advance(8)
+		_, _ = fences.Of("n").With(fencing.GrantOf("n", 8))
 		advanced <- s.written.Load()
 	}()
 	select {
@@ -263,20 +327,19 @@ func TestTimeoutHandlerInside(t *testing.T) {
 }
 
 func TestFromContext(t *testing.T) {
-	var name string
-	var token uint64
+	var lease fencing.Grant
 	var ok bool
 	h := httpfence.Handler(&fencing.Fences{}, func(*http.Request) string { return "n" }, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		name, token, ok = httpfence.FromContext(r.Context())
+		lease, ok = httpfence.FromContext(r.Context())
 	}))
 	r := httptest.NewRequest(http.MethodPut, "/", nil)
 	r.Header.Set(httpfence.LockHeader, "n")
 	r.Header.Set(httpfence.TokenHeader, "88")
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	if name != "n" || token != 88 || !ok {
-		t.Errorf("in the handler: %q, %d, %t", name, token, ok)
+	if !ok || lease.Name() != "n" || lease.Token() != 88 {
+		t.Errorf("in the handler: %v, %t", lease, ok)
 	}
-	if _, _, ok := httpfence.FromContext(t.Context()); ok {
+	if _, ok := httpfence.FromContext(t.Context()); ok {
 		t.Error("a context of no request has a token")
 	}
 }

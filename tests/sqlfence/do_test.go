@@ -55,9 +55,7 @@ func TestEnsureTable(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if err := g.Advance(t.Context(), db, "n", 1); err != nil {
-				t.Error(err)
-			}
+			with(t, g, db, "n", 1)
 		}
 	})
 }
@@ -70,14 +68,13 @@ func TestNoTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.Advance(t.Context(), d.connect(t), "n", 1); err == nil || !strings.Contains(err.Error(), table) || errors.Is(err, fencing.ErrConflict) {
+		if _, err := g.With(t.Context(), d.connect(t), fencing.GrantOf("n", 1)); err == nil || !strings.Contains(err.Error(), table) || errors.Is(err, fencing.ErrConflict) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-// What fn returns, or its panic, rolls everything back: its writes, and the token too, which
-// so has never been here.
+// What fn returns, or its panic, rolls its writes back. The token stays: With has committed it.
 func TestRollsBack(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)
@@ -87,8 +84,9 @@ func TestRollsBack(t *testing.T) {
 			_, err := tx.ExecContext(t.Context(), "INSERT INTO "+cells+" VALUES (1)")
 			return err
 		}
+		sixth, seventh := with(t, g, db, "n", 6), with(t, g, db, "n", 7)
 		failed := errors.New("failed")
-		if err := g.Do(t.Context(), db, "n", 7, func(tx *sql.Tx) error { return errors.Join(insert(tx), failed) }); !errors.Is(err, failed) {
+		if err := seventh.Do(t.Context(), func(tx *sql.Tx) error { return errors.Join(insert(tx), failed) }); !errors.Is(err, failed) {
 			t.Errorf("got %v", err)
 		}
 		func() {
@@ -97,10 +95,13 @@ func TestRollsBack(t *testing.T) {
 					t.Error("the panic is gone")
 				}
 			}()
-			_ = g.Do(t.Context(), db, "n", 7, func(tx *sql.Tx) error { panic(insert(tx)) })
+			_ = seventh.Do(t.Context(), func(tx *sql.Tx) error { panic(insert(tx)) })
 		}()
-		if err := g.Do(t.Context(), db, "n", 6, insert); err != nil {
-			t.Errorf("token 6, after 7 was rolled back: %v", err)
+		if err := sixth.Do(t.Context(), insert); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("token 6, after a transaction of 7 was rolled back: %v", err)
+		}
+		if err := seventh.Do(t.Context(), insert); err != nil {
+			t.Errorf("token 7, after its transaction was rolled back: %v", err)
 		}
 		if n := count(t, db, cells); n != 1 {
 			t.Errorf("%d rows, want 1", n)
@@ -116,19 +117,17 @@ func count(t *testing.T, db *sql.DB, table string) (n int) {
 	return n
 }
 
-// An Advance waits for a transaction that has compared an older token, and sees its writes; a
-// transaction that begins later is refused. So "read after Advance" is sound.
-func TestAdvanceWaitsForTransactions(t *testing.T) {
+// A With waits for a transaction that has compared an older token, and sees its writes; a
+// transaction that begins later is refused. So "read after With" is sound.
+func TestWithWaitsForTransactions(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)
 		g, cells := newFence(t, d, db, sqlfence.Options{}), fresh("cells")
 		mustExec(t, db, "CREATE TABLE %s (v int)", cells)
-		if err := g.Advance(t.Context(), db, "n", 5); err != nil {
-			t.Fatal(err)
-		}
+		fifth := with(t, g, db, "n", 5)
 		compared, finish, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- g.Do(t.Context(), db, "n", 5, func(tx *sql.Tx) error {
+			done <- fifth.Do(t.Context(), func(tx *sql.Tx) error {
 				close(compared)
 				<-finish
 				_, err := tx.ExecContext(t.Context(), "INSERT INTO "+cells+" VALUES (1)")
@@ -137,10 +136,13 @@ func TestAdvanceWaitsForTransactions(t *testing.T) {
 		}()
 		<-compared
 		advanced := make(chan error, 1)
-		go func() { advanced <- g.Advance(t.Context(), db, "n", 6) }()
+		go func() {
+			_, err := g.With(t.Context(), db, fencing.GrantOf("n", 6))
+			advanced <- err
+		}()
 		select {
 		case err := <-advanced:
-			t.Errorf("Advance did not wait: %v", err)
+			t.Errorf("With did not wait: %v", err)
 		case <-time.After(100 * time.Millisecond):
 		}
 		close(finish)
@@ -151,12 +153,12 @@ func TestAdvanceWaitsForTransactions(t *testing.T) {
 			t.Error(err)
 		}
 		if n := count(t, db, cells); n != 1 {
-			t.Errorf("after the Advance %d rows are seen, want 1", n)
+			t.Errorf("after the With %d rows are seen, want 1", n)
 		}
 		ran := false
-		err := g.Do(t.Context(), db, "n", 5, func(*sql.Tx) error { ran = true; return nil })
+		err := fifth.Do(t.Context(), func(*sql.Tx) error { ran = true; return nil })
 		if !errors.Is(err, fencing.ErrStale) || ran {
-			t.Errorf("a transaction after the Advance: %v, ran %t", err, ran)
+			t.Errorf("a transaction after the With: %v, ran %t", err, ran)
 		}
 	})
 }
@@ -227,7 +229,11 @@ func TestManyNewNames(t *testing.T) {
 				for j := range 20 {
 					// Pairs of goroutines share names, with the same token.
 					name := fmt.Sprintf("name-%d-%d", i/2, j)
-					if err := g.Do(t.Context(), db, name, 7, func(*sql.Tx) error { return nil }); err != nil {
+					w, err := g.With(t.Context(), db, fencing.GrantOf(name, 7))
+					if err == nil {
+						err = w.Do(t.Context(), func(*sql.Tx) error { return nil })
+					}
+					if err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
 				}
@@ -246,7 +252,7 @@ func TestConflict(t *testing.T) {
 	mustExec(t, db, "CREATE TABLE %s (id int PRIMARY KEY, v int NOT NULL)", cells)
 	mustExec(t, db, "INSERT INTO %s VALUES (1, 0)", cells)
 	runs := 0
-	err := g.DoTx(t.Context(), db, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, "n", 7, func(tx *sql.Tx) error {
+	err := with(t, g, db, "n", 7).DoTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, func(tx *sql.Tx) error {
 		runs++
 		mustExec(t, db, "UPDATE %s SET v = v + 1", cells) // another, each time
 		_, err := tx.ExecContext(t.Context(), "UPDATE "+cells+" SET v = -1")
@@ -262,10 +268,10 @@ func TestContextEndsWaiting(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)
 		g := newFence(t, d, db, sqlfence.Options{})
-		err := g.Do(t.Context(), db, "n", 5, func(*sql.Tx) error {
+		err := with(t, g, db, "n", 5).Do(t.Context(), func(*sql.Tx) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if err := g.Advance(ctx, db, "n", 6); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := g.With(ctx, db, fencing.GrantOf("n", 6)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
 			return nil
@@ -296,8 +302,9 @@ func BenchmarkTx(b *testing.B) {
 				}
 			})
 			b.Run("fenced", func(b *testing.B) {
+				w := with(b, g, db, "bench", 7)
 				for b.Loop() {
-					if err := g.Do(b.Context(), db, "bench", 7, write); err != nil {
+					if err := w.Do(b.Context(), write); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -320,7 +327,7 @@ func TestEnsureTableWithoutCreate(t *testing.T) {
 	if err := g.EnsureTable(t.Context(), limited); err != nil {
 		t.Errorf("the table is there: %v", err)
 	}
-	if err := g.Do(t.Context(), limited, "n", 5, func(*sql.Tx) error { return nil }); err != nil {
+	if err := with(t, g, limited, "n", 5).Do(t.Context(), func(*sql.Tx) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	none, err := sqlfence.New(d.Dialect, &sqlfence.Options{Table: fresh("none")})

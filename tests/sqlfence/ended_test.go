@@ -55,7 +55,7 @@ func TestIgnoredDeadlock(t *testing.T) {
 			if err := other.Commit(); err != nil {
 				return err
 			}
-			if err := g.Advance(t.Context(), db, "n", token+1); err != nil {
+			if _, err := g.With(t.Context(), db, fencing.GrantOf("n", token+1)); err != nil {
 				return err
 			}
 			return update(tx, 3, 99)
@@ -67,22 +67,24 @@ func TestIgnoredDeadlock(t *testing.T) {
 		}
 		return v
 	}
-	if err := g.Do(t.Context(), db, "n", 5, stale(5)); !errors.Is(err, sqlfence.ErrEnded) {
+	fifth := with(t, g, db, "n", 5)
+	if err := fifth.Do(t.Context(), stale(5)); !errors.Is(err, sqlfence.ErrEnded) {
 		t.Errorf("Do: %v", err)
 	}
 	if v := written(); v != 0 {
 		t.Errorf("a stale write was applied: %d", v)
 	}
 	// The function without the errors that it ignores is refused, or runs, as ever.
-	if err := g.Do(t.Context(), db, "n", 5, func(*sql.Tx) error { return nil }); !errors.Is(err, fencing.ErrStale) {
+	if err := fifth.Do(t.Context(), func(*sql.Tx) error { return nil }); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a stale token: %v", err)
 	}
 	// The control: comparing alone, in a transaction of the program's.
+	sixth := with(t, g, db, "n", 6)
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Check(t.Context(), tx, "n", 6); err != nil {
+	if err := sixth.Check(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
 	if err := stale(6)(tx); err != nil {
@@ -109,7 +111,7 @@ func TestStatementThatCommits(t *testing.T) {
 			mustExec(t, db, "CREATE TABLE %s (v int)", cells)
 			mustExec(t, db, "CREATE TABLE %s_there (v int)", other)
 			text := strings.NewReplacer("%s", other, "%[2]s", other+"_there").Replace(statement)
-			err := g.Do(t.Context(), db, "n", uint64(i+1), func(tx *sql.Tx) error {
+			err := with(t, g, db, "n", uint64(i+1)).Do(t.Context(), func(tx *sql.Tx) error {
 				for _, text := range []string{"INSERT INTO " + cells + " VALUES (1)", text, "INSERT INTO " + cells + " VALUES (2)"} {
 					if _, err := tx.Exec(text); err != nil {
 						return err
@@ -136,7 +138,7 @@ func TestSQLiteRollsBackByItself(t *testing.T) {
 	g, cells := newFence(t, d, db, sqlfence.Options{}), fresh("cells")
 	mustExec(t, db, "CREATE TABLE %s (v int PRIMARY KEY)", cells)
 	mustExec(t, db, "INSERT INTO %s VALUES (1)", cells)
-	err := g.Do(t.Context(), db, "n", 5, func(tx *sql.Tx) error {
+	err := with(t, g, db, "n", 5).Do(t.Context(), func(tx *sql.Tx) error {
 		if _, err := tx.Exec("INSERT OR ROLLBACK INTO " + cells + " VALUES (1)"); err == nil {
 			t.Error("no conflict: this has tested nothing")
 		}
@@ -154,6 +156,7 @@ func TestAutocommitIsPutBack(t *testing.T) {
 		d := mariadb(t)
 		db := d.connect(t)
 		g := newFence(t, d, db, sqlfence.Options{}) // in the usual mode
+		with(t, g, db, "n", 5)
 		d.DSN += setting
 		db = d.connect(t)
 		db.SetMaxOpenConns(1)
@@ -165,6 +168,7 @@ func TestAutocommitIsPutBack(t *testing.T) {
 			}
 		}
 		ask(&before)
+		w := with(t, g, db, "n", 5)
 		cells := fresh("cells")
 		mustExec(t, db, "CREATE TABLE %s (v int)", cells)
 		failed := errors.New("failed")
@@ -178,14 +182,14 @@ func TestAutocommitIsPutBack(t *testing.T) {
 		} {
 			func() {
 				defer func() { _ = recover() }()
-				_ = g.Do(t.Context(), db, "n", 5, fn)
+				_ = w.Do(t.Context(), fn)
 			}()
 			if ask(&after); after != before {
 				t.Errorf("after %s autocommit is %d, and was %d", what, after, before)
 			}
 		}
 		over, cancel := context.WithCancel(t.Context())
-		_ = g.Do(over, db, "n", 5, func(*sql.Tx) error { cancel(); return nil })
+		_ = w.Do(over, func(*sql.Tx) error { cancel(); return nil })
 		if ask(&after); after != before {
 			t.Errorf("after the end of its context autocommit is %d, and was %d", after, before)
 		}

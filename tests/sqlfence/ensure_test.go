@@ -27,9 +27,7 @@ func TestEnsureTableInPostgreSQLWithoutCreate(t *testing.T) {
 	if err := g.EnsureTable(t.Context(), humble); err != nil {
 		t.Error(err)
 	}
-	if err := g.Advance(t.Context(), humble, "n", 7); err != nil {
-		t.Error(err)
-	}
+	with(t, g, humble, "n", 7)
 	missing, err := sqlfence.New(d.Dialect, &sqlfence.Options{Table: fresh("missing")})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,10 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/sqlfence"
+	"github.com/hasplock/hasp/memlock"
 )
 
 // orders is a database with one row.
@@ -23,7 +25,7 @@ func orders(ctx context.Context) (*sql.DB, error) {
 	return db, err
 }
 
-// Two transactions of one lock's holders, the older token last.
+// Two holders, one after the other; the first one's late transaction is refused.
 func Example() {
 	ctx := context.Background()
 	db, err := orders(ctx)
@@ -40,22 +42,40 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for _, w := range []struct {
-		token uint64 // as lease.Token() gives it
-		state string
-	}{{88, "paid"}, {87, "cancelled"}} {
-		err := g.Do(ctx, db, "orders/42", w.token, func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "UPDATE orders SET state = ? WHERE id = 42", w.state)
+	locks, err := hasp.New(memlock.New().Backend())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close()
+	take := func() *sqlfence.Writer {
+		lease, err := locks.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return nil
+		}
+		defer lease.Unlock()
+		fence, err := g.With(ctx, db, lease) // first, before anything is read
+		if err != nil {
+			fmt.Println(err)
+		}
+		return fence
+	}
+	set := func(fence *sqlfence.Writer, state string) error {
+		return fence.Do(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE orders SET state = ? WHERE id = 42", state)
 			return err
 		})
-		fmt.Println(w.token, "stale:", errors.Is(err, fencing.ErrStale))
 	}
+	first, second := take(), take()
+	fmt.Println(set(second, "paid"))
+	fmt.Println(errors.Is(set(first, "cancelled"), fencing.ErrStale))
 	var state string
 	err = db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
 	fmt.Println(state, err)
 	// Output:
-	// 88 stale: false
-	// 87 stale: true
+	// <nil>
+	// true
 	// paid <nil>
 }
 

@@ -17,6 +17,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/sqlfence"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/fencetest"
@@ -88,6 +89,16 @@ func newFence(t testing.TB, d database, db *sql.DB, o sqlfence.Options) *sqlfenc
 	return g
 }
 
+// with advances, and returns what must be there.
+func with(t testing.TB, g *sqlfence.Fence, db *sql.DB, name string, token uint64) *sqlfence.Writer {
+	t.Helper()
+	w, err := g.With(t.Context(), db, fencing.GrantOf(name, token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // place is a target of fencetest: tables in a database, and how they are fenced.
 type place struct {
 	database
@@ -148,32 +159,52 @@ type resource struct {
 	rows  *sqlfence.Table // if the token is in the rows
 }
 
-func (r *resource) Advance(ctx context.Context, name string, token uint64) error {
+var (
+	writers fencetest.Writers[*sqlfence.Writer]
+	rows    fencetest.Writers[*sqlfence.Row]
+)
+
+func (r *resource) with(ctx context.Context, name string, token uint64) (*sqlfence.Writer, error) {
+	return r.fence.With(ctx, r.db, fencing.GrantOf(name, token))
+}
+
+func (r *resource) Advance(ctx context.Context, name string, token uint64) (err error) {
 	if r.rows != nil {
-		return r.set(ctx, name, token, nil)
+		_, err = r.row(ctx, name, token)
+	} else {
+		_, err = r.with(ctx, name, token)
 	}
-	return r.fence.Advance(ctx, r.db, name, token)
+	return err
 }
 
 func (r *resource) Write(ctx context.Context, name string, token uint64, value string) error {
 	if r.rows != nil {
-		return r.set(ctx, name, token, sqlfence.Columns{"value": value})
+		row, err := rows.Get(r.cells, name, token, func() (*sqlfence.Row, error) { return r.row(ctx, name, token) })
+		if err != nil {
+			return err
+		}
+		return row.Set(ctx, r.db, sqlfence.Columns{"value": value})
 	}
-	return r.fence.DoTx(ctx, r.db, &sql.TxOptions{Isolation: r.Isolation}, name, token, func(tx *sql.Tx) error {
+	w, err := writers.Get(r.cells, name, token, func() (*sqlfence.Writer, error) { return r.with(ctx, name, token) })
+	if err != nil {
+		return err
+	}
+	return w.DoTx(ctx, &sql.TxOptions{Isolation: r.Isolation}, func(tx *sql.Tx) error {
 		return r.put(ctx, tx, name, value)
 	})
 }
 
-// set makes the row first if it is not there, with a token that everybody may follow.
-func (r *resource) set(ctx context.Context, name string, token uint64, c sqlfence.Columns) error {
-	err := r.rows.SetFenced(ctx, r.db, name, token, "fence", c, r.key(name))
+// row makes the row first if it is not there, with a token that everybody may follow.
+func (r *resource) row(ctx context.Context, name string, token uint64) (*sqlfence.Row, error) {
+	lease := fencing.GrantOf(name, token)
+	row, err := r.rows.With(ctx, r.db, lease, "fence", r.key(name))
 	if !errors.Is(err, sqlfence.ErrNotFound) {
-		return err
+		return row, err
 	}
 	if err := r.put(ctx, r.db, name, ""); err != nil {
-		return err
+		return nil, err
 	}
-	return r.rows.SetFenced(ctx, r.db, name, token, "fence", c, r.key(name))
+	return r.rows.With(ctx, r.db, lease, "fence", r.key(name))
 }
 
 func (r *resource) Overwrite(ctx context.Context, name, value string) error {

@@ -127,7 +127,7 @@ func TestModify(t *testing.T) {
 
 // A row that already is as it should be is no stale write (MySQL counts it as none), a row
 // that is not there is no stale write either.
-func TestSetFenced(t *testing.T) {
+func TestRow(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)
 		g := newFence(t, d, db, sqlfence.Options{})
@@ -137,7 +137,11 @@ func TestSetFenced(t *testing.T) {
 			t.Fatal(err)
 		}
 		set := func(token uint64, stock, id int) error {
-			return table.SetFenced(t.Context(), db, "items", token, "fence", sqlfence.Columns{"stock": stock}, id)
+			row, err := table.With(t.Context(), db, fencing.GrantOf("items", token), "fence", id)
+			if err != nil {
+				return err
+			}
+			return row.Set(t.Context(), db, sqlfence.Columns{"stock": stock})
 		}
 		for range 2 {
 			if err := set(7, 5, 1); err != nil {
@@ -155,13 +159,21 @@ func TestSetFenced(t *testing.T) {
 		if err := set(6, 5, 2); err != nil {
 			t.Errorf("another row: %v", err)
 		}
-		// In a transaction that is rolled back the token was never here.
+		// In a transaction that is rolled back nothing was written; the token stays, by With.
 		failed := errors.New("failed")
+		row, err := table.With(t.Context(), db, fencing.GrantOf("items", 8), "fence", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		err = g.Transact(t.Context(), db, nil, func(tx *sql.Tx) error {
-			return errors.Join(table.SetFenced(t.Context(), tx, "items", 9, "fence", nil, 1), failed)
+			return errors.Join(row.Set(t.Context(), tx, sqlfence.Columns{"stock": 99}), failed)
 		})
-		if !errors.Is(err, failed) {
-			t.Error(err)
+		var stock int
+		if scan := db.QueryRow("SELECT stock FROM " + name + " WHERE id = 1").Scan(&stock); !errors.Is(err, failed) || scan != nil || stock != 5 {
+			t.Errorf("%v; stock %d, %v", err, stock, scan)
+		}
+		if err := set(7, 6, 1); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("the one before: %v", err)
 		}
 		if err := set(8, 6, 1); err != nil {
 			t.Errorf("after a rollback: %v", err)
@@ -171,7 +183,7 @@ func TestSetFenced(t *testing.T) {
 
 // Values that a column does not keep as they were written, a second time under one token: the
 // row is as it should be, and MySQL counts no change.
-func TestSetFencedRounds(t *testing.T) {
+func TestRowRounds(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		db := d.connect(t)
 		g, name := newFence(t, d, db, sqlfence.Options{}), fresh("rounds")
@@ -185,15 +197,22 @@ func TestSetFencedRounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		columns := sqlfence.Columns{"price": 0.1, "small": "1.23456", "at": time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)}
+		seventh, err := table.With(t.Context(), db, fencing.GrantOf("n", 7), "fence", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for range 3 {
-			if err := table.SetFenced(t.Context(), db, "n", 7, "fence", columns, 1); err != nil {
+			if err := seventh.Set(t.Context(), db, columns); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := table.SetFenced(t.Context(), db, "n", 6, "fence", columns, 1); !errors.Is(err, fencing.ErrStale) {
+		if _, err := table.With(t.Context(), db, fencing.GrantOf("n", 8), "fence", 1); err != nil {
+			t.Error(err)
+		}
+		if err := seventh.Set(t.Context(), db, columns); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a stale token, the same values: %v", err)
 		}
-		if err := table.SetFenced(t.Context(), db, "n", 7, "fence", columns, 2); !errors.Is(err, sqlfence.ErrNotFound) {
+		if _, err := table.With(t.Context(), db, fencing.GrantOf("n", 7), "fence", 2); !errors.Is(err, sqlfence.ErrNotFound) {
 			t.Errorf("no such row: %v", err)
 		}
 	})

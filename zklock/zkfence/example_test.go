@@ -12,13 +12,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/zklock/zkfence"
 )
 
-// The tokens are those of leases, as lease.Token() gives them.
+// Two holders, one after the other; the first one's late write is refused.
 func Example() {
 	ctx := context.Background()
 	conn, _, err := zk.Connect([]string{exampleAddr}, 10*time.Second, zk.WithLogInfo(false))
@@ -26,14 +27,25 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-	first, err := zkfence.Advance(ctx, conn, "orders/42", 87, nil)
+	c, err := hasp.Open(ctx, "zookeeper://"+exampleAddr)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := zkfence.Advance(ctx, conn, "orders/42", 88, nil)
-	if err != nil {
-		log.Fatal(err)
+	defer c.Close()
+
+	take := func() *zkfence.Writer {
+		lease, err := c.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer lease.Unlock()
+		w, err := zkfence.With(ctx, conn, lease, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return w
 	}
+	first, second := take(), take()
 	_, err = second.Multi(ctx, &zk.CreateRequest{Path: "/paid", Acl: zk.WorldACL(zk.PermAll)})
 	fmt.Println("second:", err)
 	_, err = first.Multi(ctx, &zk.DeleteRequest{Path: "/paid", Version: -1})

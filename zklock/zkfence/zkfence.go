@@ -3,9 +3,9 @@
 // version is still the one that the writer has advanced to. That is one round trip, with one
 // operation more.
 //
-//	w, err := zkfence.Advance(ctx, conn, lease.Name(), lease.Token(), nil)
+//	fence, err := zkfence.With(ctx, conn, lease, nil)
 //	...read, think...
-//	_, err = w.Multi(ctx, &zk.SetDataRequest{Path: "/orders/42", Data: paid, Version: -1})
+//	_, err = fence.Multi(ctx, &zk.SetDataRequest{Path: "/orders/42", Data: paid, Version: -1})
 //
 // The nodes are persistent and stay: one for each lock name. A fence that is removed begins again
 // at version 0, which an earlier holder may remember: remove one only when no such holder is left.
@@ -53,12 +53,15 @@ type Writer struct {
 // maxEncoded keeps names of a usual length readable; longer ones are hashed.
 const maxEncoded = 240
 
-// Advance makes the fence refuse every smaller token of the lock from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
+// With makes the fence refuse every token smaller than the lease's from now on, and returns the
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
+// any other error the fence may have advanced: call With again with the same lease, or give the
+// lease up.
 //
-// The client library has no contexts: when ctx ends, Advance and Multi return its error, and
+// The client library has no contexts: when ctx ends, With and Multi return its error, and
 // a request that is under way may still be carried out, under the token like any other.
-func Advance(ctx context.Context, conn *zk.Conn, name string, token uint64, o *Options) (*Writer, error) {
+func With(ctx context.Context, conn *zk.Conn, lease fencing.Grant, o *Options) (*Writer, error) {
+	name, token := lease.Name(), lease.Token()
 	if err := fencing.Check(name, token); err != nil {
 		return nil, err
 	}

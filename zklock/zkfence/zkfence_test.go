@@ -64,17 +64,17 @@ func (r *resource) cell(name string) string {
 	return "/" + r.prefix + "-cell-" + encoded
 }
 
-func (r *resource) advance(ctx context.Context, name string, token uint64) (*zkfence.Writer, error) {
-	return zkfence.Advance(ctx, r.conn, name, token, &zkfence.Options{Root: "/" + r.prefix + "/fence"})
+func (r *resource) with(ctx context.Context, name string, token uint64) (*zkfence.Writer, error) {
+	return zkfence.With(ctx, r.conn, fencing.GrantOf(name, token), &zkfence.Options{Root: "/" + r.prefix + "/fence"})
 }
 
 func (r *resource) Advance(ctx context.Context, name string, token uint64) error {
-	_, err := r.advance(ctx, name, token)
+	_, err := r.with(ctx, name, token)
 	return err
 }
 
 func (r *resource) Write(ctx context.Context, name string, token uint64, value string) error {
-	w, err := writers.Get(r.prefix, name, token, func() (*zkfence.Writer, error) { return r.advance(ctx, name, token) })
+	w, err := writers.Get(r.prefix, name, token, func() (*zkfence.Writer, error) { return r.with(ctx, name, token) })
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func newWriter(t *testing.T) (*zkfence.Writer, *zk.Conn, string) {
 		t.Fatal(err)
 	}
 	name := strings.ToLower(rand.Text())
-	w, err := zkfence.Advance(t.Context(), c, name, 7, nil)
+	w, err := zkfence.With(t.Context(), c, fencing.GrantOf(name, 7), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestVersionMovesUnderTheSameToken(t *testing.T) {
 func TestRoot(t *testing.T) {
 	_, c, name := newWriter(t)
 	for _, root := range []string{"relative", "/", "/a/", "/a//b"} {
-		if _, err := zkfence.Advance(t.Context(), c, name, 8, &zkfence.Options{Root: root}); !errors.Is(err, fencing.ErrInvalid) {
+		if _, err := zkfence.With(t.Context(), c, fencing.GrantOf(name, 8), &zkfence.Options{Root: root}); !errors.Is(err, fencing.ErrInvalid) {
 			t.Errorf("root %q: %v", root, err)
 		}
 	}
@@ -204,7 +204,7 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	})
 	b.Run("fenced", func(b *testing.B) {
-		w, err := zkfence.Advance(b.Context(), c, "bench", 7, nil)
+		w, err := zkfence.With(b.Context(), c, fencing.GrantOf("bench", 7), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -105,15 +105,12 @@ the others give up after --wait (exit code 75) and write nothing.`,
 func (a *app) fenceFile(path string, f *fenceFlags) error {
 	ctx, stop := interruptible()
 	defer stop()
-	file, err := filefence.Open(path, f.name)
-	if err != nil {
-		return err
+	o := &filefence.Options{Wait: max(f.wait.d, 1)} // 0 is not the default here
+	file, err := filefence.With(ctx, path, fencing.GrantOf(f.name, f.token), o)
+	if err != nil || f.advance {
+		return interruption(ctx, err)
 	}
-	file.Wait = max(f.wait.d, 1) // 0 is not the default here
-	if f.advance {
-		return interruption(ctx, file.Advance(ctx, f.token))
-	}
-	return interruption(ctx, file.Replace(ctx, f.token, a.input(ctx)))
+	return interruption(ctx, file.Replace(ctx, a.input(ctx)))
 }
 
 // input is standard input as a reader that a signal ends, so that the temporary file is removed and
