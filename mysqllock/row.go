@@ -10,6 +10,11 @@ import (
 // rows is the scheme of a row that is locked in an open transaction. The token is drawn on
 // another connection: drawn in the same transaction it would be undone with it when the
 // connection breaks, and given out a second time.
+//
+// The transaction may have ended while the token was drawn: its connection was killed, say. The row's
+// next holder can then draw before us, and our token, of a lock that is lost already, would be the
+// greater one. So the connection is asked once more: if it answers, the row was ours when the token
+// was drawn, and every later holder draws a greater one.
 type rows struct{ *store }
 
 func (*rows) check(string) error        { return nil }
@@ -22,6 +27,9 @@ func (s *rows) acquire(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	drawn := false
 	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?, NULL)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
 		&drawn, &p.token, &p.connection)
+	if err == nil {
+		err = row(ctx, c, "SELECT 1", new(int))
+	}
 	return p, err
 }
 

@@ -1,0 +1,48 @@
+package mysqllock_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+)
+
+// S2: the connection of a row's lock is killed while its token is drawn. The next holder may have a
+// lower token than that: so the first is not told that it holds.
+func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	sqlkit.MariaDBStore(t, m)
+	const passage = "  INSERT INTO slow_bound (name"
+	broken(t, m, "slow_", passage, "  IF p_id = 'slow' THEN DO SLEEP(3); END IF;\n"+passage)
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=slow_", "strategy=row")
+	first, second := queuer(t, base), queuer(t, base)
+	db := sqlkit.MariaDBAdmin(t, m)
+
+	type answer struct {
+		driver.Verdict
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		v, err := first.Ticket(request("a", "slow")).Enqueue(ctx(t))
+		answered <- answer{v, err}
+	}()
+	testkit.Eventually(t, "the token is being drawn", func() bool {
+		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'") == 1
+	})
+	holder := number(t, db, "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
+	sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", holder))
+	var next driver.Verdict
+	testkit.Eventually(t, "the next holds", func() bool {
+		var err error
+		next, err = second.Ticket(request("a", "next")).Enqueue(ctx(t))
+		return err == nil && next.Held
+	})
+	if a := <-answered; a.Held {
+		t.Errorf("it holds with token %d beside the next one with %d", a.Token, next.Token)
+	}
+}
