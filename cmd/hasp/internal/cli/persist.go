@@ -39,11 +39,17 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 	end := time.Now().Add(p.most)
 	told := ""
 	left := p.most
+	var last error
 	for delay := againFirst; ; delay = min(2*delay, againMost) {
+		short := left < againFirst
 		err := attempt(left)
+		if last != nil && short && err != nil && fail(err).outcome == outcomeBusy {
+			return last // there was no time for another answer: what is known is what the last attempt has met
+		}
 		if err == nil || !heals(f, err) {
 			return err
 		}
+		last = err
 		if left = time.Until(end); left <= 0 && !p.always {
 			return err
 		}
