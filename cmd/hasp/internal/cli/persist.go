@@ -44,7 +44,7 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 		short := left < againFirst
 		err := attempt(left)
 		if last != nil && short && err != nil && fail(err).outcome == outcomeBusy {
-			return last // there was no time for another answer: what is known is what the last attempt has met
+			return last // it had no time for another answer: report the last one that is known
 		}
 		if err == nil || !heals(f, err) {
 			return err
