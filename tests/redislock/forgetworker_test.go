@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,15 +167,17 @@ func uses(t *testing.T, dir, name string) (granted time.Time, stale int) {
 
 // forgetRun is processes that contend for locks of a store that forgets.
 type forgetRun struct {
-	dir string
-	end func()
+	dir       string
+	ttl       time.Duration
+	processes []*os.Process
+	end       func()
 }
 
 const forgetProcesses = 6
 
 func startForgetRun(t *testing.T, storeURL string, ttl time.Duration) *forgetRun {
 	t.Helper()
-	r := &forgetRun{dir: t.TempDir()}
+	r := &forgetRun{dir: t.TempDir(), ttl: ttl}
 	var all []*exec.Cmd
 	var ends []io.Closer
 	var texts []*strings.Builder
@@ -187,6 +190,7 @@ func startForgetRun(t *testing.T, storeURL string, ttl time.Duration) *forgetRun
 		must(t, err)
 		must(t, p.Start())
 		all, ends, texts = append(all, p), append(ends, stdin), append(texts, out)
+		r.processes = append(r.processes, p.Process)
 	}
 	r.end = sync.OnceFunc(func() {
 		for _, e := range ends {
@@ -223,12 +227,15 @@ func (r *forgetRun) granted(t *testing.T, since time.Time) time.Duration {
 	return last.Sub(since)
 }
 
-// someGranted waits for a grant that a replica which was cut off does not have, and not for long:
-// sentinels do not promote one that has had no master for five seconds.
-func (r *forgetRun) someGranted(t *testing.T) {
+// mostBehind is how long a replica may be cut off: sentinels do not promote one that has had no master
+// for five seconds.
+const mostBehind = 3 * time.Second
+
+// someGranted waits for a grant, for at most so long.
+func (r *forgetRun) someGranted(t *testing.T, most time.Duration) {
 	t.Helper()
 	began := time.Now()
-	for time.Since(began) < 3*time.Second {
+	for time.Since(began) < most {
 		for _, name := range forgetNames {
 			if granted, _ := uses(t, r.dir, name); granted.After(began) {
 				return
@@ -236,6 +243,24 @@ func (r *forgetRun) someGranted(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// halfStopped stops half of the processes while the store fails over, and until another one was granted
+// a lock. A failover breaks every connection: a holder that is not stopped asks again at once, and
+// mostly learns that it was forgotten before a new server can grant to anyone.
+func (r *forgetRun) halfStopped(t *testing.T, failOver func()) {
+	t.Helper()
+	stopped := r.processes[:forgetProcesses/2]
+	for _, p := range stopped {
+		must(t, p.Signal(syscall.SIGSTOP))
+	}
+	defer func() {
+		for _, p := range stopped {
+			must(t, p.Signal(syscall.SIGCONT))
+		}
+	}()
+	failOver()
+	r.someGranted(t, r.ttl/2)
 }
 
 // lost returns the number of leases that were lost so far.
