@@ -11,6 +11,11 @@ import (
 // row is strategy=row: SELECT ... FOR UPDATE on the name's row, found by its primary key so
 // that only a row is locked, in a transaction that stays open for as long as the lock is
 // held.
+//
+// The connection may break while the token is drawn on another one. The row's next holder can then draw
+// before us, and our token, of a lock that is lost already, would be the greater one. So the connection
+// is asked once more: if it answers, the row was ours when the token was drawn, and every later
+// holder draws a greater one.
 type row struct{}
 
 func (row) check(string) error { return nil }
@@ -37,6 +42,9 @@ func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request
 	var seq int64
 	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, NULL::bigint, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
 		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid)}, &seq)
+	if err == nil {
+		err = one(ctx, c, "SELECT 1", nil, new(int))
+	}
 	return grant{held: true, token: uint64(seq)}, err
 }
 
