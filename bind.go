@@ -24,8 +24,8 @@ func (m *MultiLease) Bind(ctx context.Context) context.Context {
 	return work
 }
 
-// grip is a *Lease or a *MultiLease.
-type grip interface {
+// anyLease is a *Lease or a *MultiLease.
+type anyLease interface {
 	holder
 	Context() context.Context
 	Err() error
@@ -33,7 +33,7 @@ type grip interface {
 }
 
 // bind returns a context that ends with ctx, with the lease, or by cancel.
-func bind(ctx context.Context, l grip) (_ context.Context, cancel context.CancelCauseFunc) {
+func bind(ctx context.Context, l anyLease) (_ context.Context, cancel context.CancelCauseFunc) {
 	if ctx == nil {
 		ctx = nilContext
 	}

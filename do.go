@@ -44,7 +44,7 @@ func DoAll(ctx context.Context, locks []Locker, fn func(ctx context.Context) err
 }
 
 // do calls fn under what take returns, and releases that.
-func do[L grip](ctx context.Context, take func(context.Context) (L, error), fn func(context.Context) error) (err error) {
+func do[L anyLease](ctx context.Context, take func(context.Context) (L, error), fn func(context.Context) error) (err error) {
 	if fn == nil {
 		return fmt.Errorf("hasp: do: %w: the function is nil", ErrInvalidOption)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -258,4 +260,27 @@ func ExampleLease_Export() {
 	// new: true true <nil>
 	// others: true
 	// <nil>
+}
+
+// A condition that waits for work, under a lock of many machines. Its Wait gives the lock back and takes it again.
+func ExampleSyncLocker() {
+	c := open()
+	defer c.Close()
+	fatal := func(err error) { log.Fatal(err) } // lost: the program must not go on
+	cond := sync.NewCond(hasp.SyncLocker(context.Background(), c.Mutex("queue"), fatal))
+
+	var work []string
+	go func() {
+		cond.L.Lock()
+		defer cond.L.Unlock()
+		work = append(work, "a letter")
+		cond.Signal()
+	}()
+	cond.L.Lock()
+	for len(work) == 0 {
+		cond.Wait()
+	}
+	fmt.Println(work)
+	cond.L.Unlock()
+	// Output: [a letter]
 }
