@@ -13,7 +13,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,12 +24,14 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/examples/internal/store"
-	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
-var stock = flag.Int("stock", 0, "make the table, and set the stock to this")
+var stock = flag.Int("stock", 0, "make the tables, and set the stock to this")
 var take = flag.Int("take", 0, "articles to take, one after the other")
+
+const schema = `CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL);
+	INSERT INTO inventory VALUES ('widget', %d) ON CONFLICT (item) DO UPDATE SET stock = excluded.stock;`
 
 func main() {
 	flag.Parse()
@@ -40,62 +41,44 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	c, err := store.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
 	db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	table, err := pgxfence.New(nil)
-	if err == nil {
-		err = table.EnsureTable(ctx, db)
-	}
 	if err == nil && *stock > 0 {
-		_, err = db.Exec(ctx, fmt.Sprintf(`
-			CREATE TABLE IF NOT EXISTS inventory (item text PRIMARY KEY, stock int NOT NULL);
-			INSERT INTO inventory VALUES ('widget', %d) ON CONFLICT (item) DO UPDATE SET stock = excluded.stock`, *stock))
+		_, err = db.Exec(ctx, fmt.Sprintf(schema, *stock)+table.Schema())
 	}
-	if err != nil {
-		return err
-	}
-	c, err := store.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	for left := *take; left > 0 && err == nil; {
-		// Stale is the one error that says for certain that nothing was written. After another
-		// one (the lock was lost while the answer was under way) it may have been.
-		if err = sell(ctx, c, db, table); err == nil {
-			left--
-		} else if errors.Is(err, fencing.ErrStale) {
-			err = nil
-		}
+	// An error of Do wraps fencing.ErrStale if nothing was written for certain. After another one (the
+	// lock was lost while the answer was under way) it may have been.
+	for n := 0; n < *take && err == nil; n++ {
+		err = c.Do(ctx, "inventory/widget", func(ctx context.Context) error { return sell(ctx, db, table) })
 	}
 	return err
 }
 
-func sell(ctx context.Context, c *hasp.Client, db *pgxpool.Pool, table *pgxfence.Fence) error {
-	lease, err := c.Mutex("inventory/widget").Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer lease.Unlock()    // its outcome changes nothing: what was written under the token is written
-	work := lease.Bind(ctx) // ends when the lock is lost, or when we are told to stop
+// sell runs under the lock. ctx ends when that is lost, or when the program is told to stop.
+func sell(ctx context.Context, db *pgxpool.Pool, table *pgxfence.Fence) error {
+	lease, _ := hasp.LeaseFrom(ctx)
 	// Before reading: from here on no earlier holder can write below us.
-	fence, err := table.With(work, db, lease)
+	fence, err := table.With(ctx, db, lease)
 	if err != nil {
 		return err
 	}
 	var left int
-	if err := db.QueryRow(work, `SELECT stock FROM inventory WHERE item = 'widget'`).Scan(&left); err != nil {
-		return err
-	}
-	if left == 0 {
-		return errors.New("sold out")
+	err = db.QueryRow(ctx, `SELECT stock FROM inventory WHERE item = 'widget' AND stock > 0`).Scan(&left)
+	if err != nil {
+		return fmt.Errorf("sold out? %w", err)
 	}
 	left-- // think; if we are paused here, the next line fails with fencing.ErrStale
-	err = fence.Do(work, func(tx pgx.Tx) error {
-		_, err := tx.Exec(work, `UPDATE inventory SET stock = $1 WHERE item = 'widget'`, left)
+	err = fence.Do(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE inventory SET stock = $1 WHERE item = 'widget'`, left)
 		return err
 	})
 	if err == nil {
