@@ -21,6 +21,7 @@ type hold struct {
 	multi *hasp.MultiLease
 	term  *hasp.Term
 	value string // that it campaigned with
+	scope *scope // of the function that it lasts for; nil: it is released
 
 	*acquisition
 	each    []*hasp.Lease // by claim
@@ -55,10 +56,21 @@ func (h *hold) held() bool {
 }
 
 func (h *hold) context() context.Context {
+	if h.scope != nil {
+		return h.scope.work
+	}
 	if h.multi != nil {
 		return h.multi.Context()
 	}
 	return h.lease.Context()
+}
+
+// bind is [hasp.Lease.Bind].
+func (h *hold) bind(ctx context.Context) context.Context {
+	if h.multi != nil {
+		return h.multi.Bind(ctx)
+	}
+	return h.lease.Bind(ctx)
 }
 
 // returned is the end of an acquisition.
@@ -133,7 +145,7 @@ func (r *run) leaseOf(leases []*hasp.Lease, c claim) (*hasp.Lease, *machine) {
 	return nil, nil
 }
 
-// judgeGrantLocked checks S1, S2, S4 and MinHold for a new grant: the present holds, and those that
+// checkGrantLocked checks S1, S2, S4 and MinHold for a new grant: the present holds, and those that
 // must still be kept free, must leave room for it. It asks the others whether they hold before it
 // asks this one, so that all held at one moment if all say yes.
 func (r *run) checkGrantLocked(h *hold, i int) {
@@ -203,7 +215,7 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 	return ""
 }
 
-// judgeLosses requires a reason for each reported loss: without a fault, and before trust has
+// checkLosses requires a reason for each reported loss: without a fault, and before trust has
 // ended, only an operator removes an entry.
 func (r *run) checkLosses() {
 	r.mu.Lock()
@@ -239,7 +251,7 @@ func (m *machine) margin() time.Duration {
 	return max(m.TTL/10, 50*time.Millisecond)
 }
 
-// judgeTokenLocked checks S2 for two grants: the one that was granted before the other was
+// checkTokenLocked checks S2 for two grants: the one that was granted before the other was
 // requested, or excludes it, has the smaller token. An import is the grant that was exported.
 func (r *run) checkTokenLocked(h *hold, i int, o *hold, j int) {
 	if !r.traits.Fencing {
@@ -281,7 +293,7 @@ func (r *run) grant(id string) string {
 	return id
 }
 
-// judgeRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all
+// checkRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all
 // are allowed.
 func (r *run) checkRefusalLocked(a *acquisition, err error) {
 	allowed := r.faulty || a.machine.closed || r.ctx.Err() != nil ||

@@ -99,7 +99,7 @@ func commonOf(t driver.Traits) []Op {
 }
 
 func featuresOf(ops []Op, t driver.Traits) []feature {
-	fs := []feature{"Within", "Reentrant", "LocalHandOver", "MinHold", "MaxHold", "Stall", "Bounded"}
+	fs := []feature{"Within", "Reentrant", "LocalHandOver", "MinHold", "MaxHold", "Stall", "Bounded", "Do", "Bind"}
 	if t.FIFO {
 		fs = append(fs, "Ask", "Revocable", "Deadlock")
 	}

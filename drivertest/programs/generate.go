@@ -182,6 +182,10 @@ func (g *generator) options(s *Step) {
 		o.Reentrant = g.chance(2)
 		o.Within = o.Within || o.Reentrant
 	}
+	o.Do = g.wants("Do")
+	if o.Bind = g.wants("Bind"); o.Bind && g.isAbout("Bind") {
+		o.Within = true
+	}
 	if g.wants("LocalHandOver") {
 		o.LocalHandOver = g.pick(2, 3, 5)
 	}

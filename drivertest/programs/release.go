@@ -34,6 +34,8 @@ func (r *run) release(h *hold) {
 		defer cancel()
 		var err error
 		switch {
+		case h.scope != nil:
+			err = h.scope.leave()
 		case h.multi != nil:
 			err = h.multi.Release(ctx)
 		case h.term != nil:
@@ -47,9 +49,10 @@ func (r *run) release(h *hold) {
 	})
 }
 
-// judgeReleaseLocked checks S7 for a release.
+// checkReleaseLocked checks S7 for a release.
 func (r *run) checkReleaseLocked(h *hold, held, alone bool, err error) {
 	switch {
+	case h.scope != nil && h.term != nil: // Run tells its observers alone
 	case err == nil && !held:
 		r.failLocked("S7: a release of what was lost is nil", "%s", h.note)
 	case err == nil && alone && h.overtaken && !r.evicted[h.ids[0]]:

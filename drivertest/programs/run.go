@@ -95,7 +95,7 @@ func (r *run) connect() {
 	for _, c := range r.p.Clients {
 		m := &machine{Client: c, conn: r.at[c.Store].connect(r.tb)}
 		m.conn.slow(c.Slow)
-		opts := []hasp.Option{hasp.WithTTL(c.TTL)}
+		opts := []hasp.Option{hasp.WithTTL(c.TTL), hasp.WithObserver(unheard{})}
 		if c.Margin > 0 {
 			opts = append(opts, hasp.WithSafetyMargin(c.Margin))
 		}

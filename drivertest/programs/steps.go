@@ -116,6 +116,9 @@ func (r *run) acquire(i int, s Step, m *machine) {
 	if s.Opts.Within {
 		if a.within = r.heldLease(s.Lease, func(h *hold) bool { return h.machine == m }); a.within != nil {
 			ctx = a.within.context()
+			if s.Opts.Bind {
+				ctx = a.within.bind(r.ctx)
+			}
 		}
 	}
 	if s.Time > 0 {
@@ -133,8 +136,9 @@ func (r *run) acquire(i int, s Step, m *machine) {
 	r.mu.Unlock()
 	r.jobs.Go(func() {
 		defer a.cancel()
-		h, err := call(ctx)
-		r.returned(a, h, err)
+		if h, err := call(ctx); h != nil || err != nil {
+			r.returned(a, h, err)
+		}
 	})
 }
 
@@ -145,6 +149,7 @@ func (a *acquisition) of() []feature {
 	for f, is := range map[feature]bool{
 		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "LocalHandOver": o.LocalHandOver > 0, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
 		"Stall": o.Stall > 0, "Bounded": a.step.Time > 0, "Ask": o.Ask, "Revocable": o.Revocable, "Deadlock": o.Deadlock,
+		"Do": o.Do && a.step.Do.hasScope(), "Bind": o.Bind && a.within != nil,
 	} {
 		if is {
 			fs = append(fs, f)
@@ -178,6 +183,9 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 	s, c, name, opts := a.step, a.machine.client, r.name(a.step.Name), r.options(a)
 	capacity := r.capacity(s.Name)
 	units := capacity
+	if s.Opts.Do && s.Do.hasScope() {
+		return r.scoped(a, i)
+	}
 	one := func(lock func(context.Context) (*hasp.Lease, error)) func(context.Context) (*hold, error) {
 		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
 		return func(ctx context.Context) (*hold, error) {
@@ -214,13 +222,16 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 			return &hold{lease: t.Lease, term: t, value: value}, nil
 		}
 	}
-	return r.lockAll(a)
+	locks := r.lockAll(a)
+	return func(ctx context.Context) (*hold, error) {
+		m, err := hasp.LockAll(ctx, locks...)
+		return &hold{multi: m}, err
+	}
 }
 
 // lockAll takes the step's name and the next one, and the same name by the next client: of the
 // same store, which then is one lock with two addresses, or of another with the same label.
-func (r *run) lockAll(a *acquisition) func(context.Context) (*hold, error) {
-	var locks []hasp.Locker
+func (r *run) lockAll(a *acquisition) (locks []hasp.Locker) {
 	add := func(client, name int) {
 		m := r.machines[client%len(r.machines)]
 		name %= len(r.p.Names)
@@ -244,10 +255,7 @@ func (r *run) lockAll(a *acquisition) func(context.Context) (*hold, error) {
 	add(a.client, a.step.Name)
 	add(a.client, a.step.Name+1)
 	add(a.client+1, a.step.Name)
-	return func(ctx context.Context) (*hold, error) {
-		m, err := hasp.LockAll(ctx, locks...)
-		return &hold{multi: m}, err
-	}
+	return locks
 }
 
 // abort ends the context of an acquisition under way.

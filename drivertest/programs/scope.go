@@ -1,0 +1,114 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hasplock/hasp"
+)
+
+// hasScope reports operations that can also be done by a method that takes a function.
+func (o Op) hasScope() bool {
+	switch o {
+	case Lock, RLock, Acquire, Campaign, LockAll:
+		return true
+	}
+	return false
+}
+
+// scope is a function that runs under a lock.
+type scope struct {
+	work  context.Context
+	end   chan struct{} // closed by the one who gives the hold up
+	ended chan error    // what the method that has called the function returned
+}
+
+// leave has the function return, and returns what came of the release.
+func (s *scope) leave() error {
+	close(s.end)
+	return <-s.ended
+}
+
+// errServed is returned by the function of Run, and so by Run: a nil would begin another term.
+var errServed = errors.New("the program has given the term up")
+
+// scoped is call by the methods that take a function.
+func (r *run) scoped(a *acquisition, i int) func(context.Context) (*hold, error) {
+	value := fmt.Sprintf("campaign of step %d", i)
+	do := r.method(a, value)
+	return func(ctx context.Context) (*hold, error) {
+		var h *hold
+		err := do(ctx, func(work context.Context, term *hasp.Term) error {
+			h = &hold{term: term, scope: &scope{work, make(chan struct{}), make(chan error, 1)}}
+			switch {
+			case term != nil:
+				h.lease, h.value = term.Lease, value
+			case a.step.Do == LockAll:
+				h.multi, _ = hasp.MultiLeaseFrom(work)
+			default:
+				h.lease, _ = hasp.LeaseFrom(work)
+			}
+			r.returned(a, h, nil)
+			return r.serve(h)
+		})
+		if h == nil {
+			return &hold{}, err
+		}
+		h.scope.ended <- err
+		return nil, nil
+	}
+}
+
+// method is the one for the step, which has no term but in Run. It sets the acquisition's claims.
+func (r *run) method(a *acquisition, value string) func(context.Context, func(context.Context, *hasp.Term) error) error {
+	s, c, name, opts := a.step, a.machine.client, r.name(a.step.Name), r.options(a)
+	capacity := r.capacity(s.Name)
+	units := capacity
+	var do func(context.Context, func(context.Context) error) error
+	switch s.Do {
+	case Lock:
+		do = c.Mutex(name, opts...).Do
+	case RLock:
+		units, do = 1, c.RWMutex(name, opts...).RDo
+	case Acquire:
+		units = (s.Units-1)%capacity + 1
+		do = func(ctx context.Context, fn func(context.Context) error) error {
+			return c.Semaphore(name, capacity, opts...).Do(ctx, units, fn)
+		}
+	case LockAll:
+		locks := r.lockAll(a) // which sets the claims
+		do = func(ctx context.Context, fn func(context.Context) error) error { return hasp.DoAll(ctx, locks, fn) }
+	}
+	if s.Do != LockAll {
+		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
+	}
+	return func(ctx context.Context, fn func(context.Context, *hasp.Term) error) error {
+		if s.Do == Campaign {
+			return c.Election(name, opts...).Run(ctx, []byte(value), fn)
+		}
+		return do(ctx, func(ctx context.Context) error { return fn(ctx, nil) })
+	}
+}
+
+// serve is the function: it returns when the hold is given up, or its context ends.
+func (r *run) serve(h *hold) error {
+	select {
+	case <-h.scope.end:
+	case <-h.scope.work.Done():
+		r.mu.Lock()
+		h.over = true
+		r.mu.Unlock()
+	}
+	if h.term == nil {
+		return nil
+	}
+	// After a loss Run would stand again: one term is enough for a step.
+	h.cancel()
+	return errServed
+}
+
+// unheard is told what Run cannot return. Faults are expected here.
+type unheard struct{}
+
+func (unheard) Observe(hasp.Event) {}
