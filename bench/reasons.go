@@ -49,7 +49,7 @@ var reasons = []struct{ store, who, text string }{
 		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
 		"With 512 each waiter passes two queues of the server's, so that none becomes so long that the search for deadlocks stops the server."},
 	{"mysql", "hasp table", "With contention a stored procedure with a transaction of several tables, where the floor inserts a row; and to be woken takes two statements more, one that waits and one that rings. " +
-		"512 clients that ask at once queue up at the name's row, and the first releases behind them."},
+		"512 clients that ask at once enter the queue one after the other while the first hand-overs go on: many have not been served yet when counting ends."},
 	{"mysql", "hasp getlock", "As PostgreSQL's advisory locks: the token is a committed row. A contended acquisition looks first, so that the caller is told that it waits, and then waits: " +
 		"three statements for two."},
 	{"file", "hasp", "The floor is one flock. Here an entry is written into the queue's file under such a lock, with token, owner and note, and taken out again; " +

@@ -45,7 +45,7 @@ const removalPause = 20 * time.Millisecond
 // passDead removes what dead sessions have left, or gives the client that does a moment.
 func (t *table) passDead(ctx context.Context, stale int) error {
 	if stale == staleSessions {
-		return t.removeDead(ctx, t.work)
+		return t.removeDead(ctx, 1)
 	}
 	select {
 	case <-ctx.Done():
@@ -85,7 +85,10 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 	var seq sql.Null[uint64]
 	var capacity sql.NullInt64
 	var holder sql.NullString
-	if err := row(ctx, t.work, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow); err != nil {
+	err = onConn(ctx, t.work, func(c *sql.Conn) error {
+		return row(ctx, c, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow)
+	})
+	if err != nil {
 		return a, t.gone(err)
 	}
 	a.seq, a.capacity, a.holder = seq.V, capacity.Int64, holder.String

@@ -74,6 +74,25 @@ func (l *keptConn) end() {
 	l.drop()
 }
 
+// onConn runs fn on a connection of the pool and closes it after an error: what the server ties to it,
+// such as a lock of GET_LOCK, is freed. As with keptConn, fn runs again if nothing was sent, once.
+func onConn(ctx context.Context, db *sql.DB, fn func(*sql.Conn) error) error {
+	for again := true; ; again = false {
+		c, err := db.Conn(ctx)
+		if err != nil {
+			return explain(ctx, err)
+		}
+		if err = fn(c); err == nil {
+			_ = c.Close() // to its pool; there is nothing to report
+			return nil
+		}
+		discard(c)
+		if !again || !errors.Is(err, sqldriver.ErrBadConn) {
+			return err
+		}
+	}
+}
+
 // discard closes a connection instead of giving it back: the pool drops one that its user
 // calls bad.
 func discard(c *sql.Conn) {

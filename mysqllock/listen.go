@@ -3,6 +3,7 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -134,9 +135,6 @@ func (s *session) listen(ctx context.Context, l *listener) error {
 			return nil
 		})
 		whole = err == nil
-		if whole && stale {
-			err = s.table.removeDead(ctx, c)
-		}
 		return err
 	})
 	for id, seq := range granted {
@@ -150,8 +148,16 @@ func (s *session) listen(ctx context.Context, l *listener) error {
 	if len(granted) > 0 {
 		l.rank = -1 // what still waits is something else
 	}
-	if err == nil && !found {
+	switch {
+	case err == nil && !found:
 		err = s.Dead() // and not again at once
+	case err == nil && stale:
+		s.removeDeadLater()
+		err = errUnclaimed
 	}
 	return err
 }
+
+// errUnclaimed says that dead sessions are to be removed: the next call waits until they are claimed, or
+// it would end at once as well.
+var errUnclaimed = errors.New("dead sessions are left")

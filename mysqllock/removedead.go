@@ -3,42 +3,62 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"math"
+	"strings"
 	"time"
 )
 
-// dead selects the sessions that have expired and that no client is removing: a client that claimed
-// one and did not finish within a second has died as well, or can do with help.
-const dead = "expires <= UTC_TIMESTAMP(6) AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)"
-
-// removeDead removes dead sessions. Every client helps: a waiter, a renewal, a try that
-// finds a lock taken. The claim keeps five hundred waiters from doing it all at once.
-func (t *table) removeDead(ctx context.Context, q querier) error {
-	var ids []string
-	err := each(ctx, q, t.named("SELECT id FROM {p}sessions WHERE "+dead+" ORDER BY expires LIMIT 16"), func(r *sql.Rows) error {
-		var id string
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		// The moment is compared under the row's lock, with what a renewal has just committed.
-		n, err := run(ctx, q, t.named("UPDATE {p}sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = ? AND "+dead, id))
-		if err == nil && n > 0 {
-			err = t.remove(ctx, q, id)
+// removeDead removes sessions that have expired, and that no other client is removing, for up to so
+// many claims. Every client helps: a waiter, a renewal, a try that finds a lock taken. The next ones are
+// claimed before the last are gone, since a young claim keeps the other clients from looking.
+func (t *table) removeDead(ctx context.Context, claims int) error {
+	claimed, err := t.claim(ctx, true)
+	for n := 1; err == nil && len(claimed) > 0; n++ {
+		var next []string
+		if n < claims {
+			next, err = t.claim(ctx, false)
 		}
-		if err != nil {
-			return err
+		for _, id := range claimed {
+			if err == nil {
+				err = t.remove(ctx, t.work, id)
+			}
 		}
+		claimed = next
 	}
-	return nil
+	return err
 }
 
-// endSession ends a session before its time.
+func (t *table) claim(ctx context.Context, first bool) ([]string, error) {
+	p, ids := 0, ""
+	if first {
+		p = 1
+	}
+	err := onConn(ctx, t.work, func(c *sql.Conn) error { return row(ctx, c, t.named("CALL {p}claim_1(?)", p), &ids) })
+	return strings.Fields(ids), err
+}
+
+// removeDeadLater does so in the background until nothing is left to do, or the session ends.
+func (s *session) removeDeadLater() {
+	s.Lock()
+	defer s.Unlock()
+	if s.removing || s.Closed() {
+		return
+	}
+	s.removing = true
+	s.listeners.Add(1)
+	go func() {
+		defer s.listeners.Done()
+		_ = s.table.removeDead(s.Done, math.MaxInt) // who is told that something is left tries again
+		s.Lock()
+		defer s.Unlock()
+		s.removing = false
+	}()
+}
+
+// endSession ends a session before its time. Its claim has another day, since it says nothing of
+// clients that remove what others have left.
 func (t *table) endSession(ctx context.Context, q querier, id string) error {
-	if _, err := run(ctx, q, t.named("UPDATE {p}sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = ?", id)); err != nil {
+	if _, err := run(ctx, q, t.named("UPDATE {p}sessions SET expires = '1970-01-02', claimed = UTC_TIMESTAMP(6) WHERE id = ?", id)); err != nil {
 		return err
 	}
 	return t.remove(ctx, q, id)

@@ -37,7 +37,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		}
 		_ = s.bells.tend(ctx, c, bell)
 		if stale {
-			_ = s.table.removeDead(ctx, c)
+			s.removeDeadLater()
 		}
 		if untidy {
 			s.table.sweep(ctx, c)

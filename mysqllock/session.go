@@ -34,7 +34,9 @@ type session struct {
 	listener listener // waits at the bell of another session, or polls; see listen
 	second   listener // polls while the first is not aware of all that waits
 
-	listeners sync.WaitGroup // and the ringing
+	removing bool // a goroutine removes dead sessions; guarded by the session's lock
+
+	listeners sync.WaitGroup // and the ringing, and the removing
 }
 
 // ticket is the ticket of one entry.

@@ -43,8 +43,10 @@ CREATE TABLE IF NOT EXISTS {p}names (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- A session lives until expires. A client that finds it dead sets expires to 1970, which is
--- final, and claims the removal of its entries. grants counts the grants to entries that waited.
--- bell is the number of the session's bell, see listen.
+-- final, and claims the removal of its entries; one that ends its own, to the day after. As long as
+-- a claim is younger than a second, no other client looks for more dead ones: five hundred clients
+-- at once would take from the locks what they need. grants counts the grants to entries that
+-- waited. bell is the number of the session's bell, see listen.
 CREATE TABLE IF NOT EXISTS {p}sessions (
   id VARBINARY(40) NOT NULL PRIMARY KEY,
   expires DATETIME(6) NOT NULL,
@@ -226,7 +228,8 @@ BEGIN
   COMMIT;
   SELECT COALESCE(v_there, FALSE), COUNT(*), COALESCE(BIT_XOR(seq), 0),
     EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
-      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)),
+      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
+      AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND),
     EXISTS (SELECT 1 FROM {p}store WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60),
     UUID_SHORT() DIV 16777216, COALESCE((SELECT bell FROM {p}sessions WHERE id = p_session), 0)
     FROM {p}entries WHERE session = p_session;
@@ -241,6 +244,11 @@ END
 -- are ahead. If the last one waits, so does this one, since those ahead of it are ahead of this
 -- one; if it holds, all do. If there is none, the entry is made in the row of the name, as clients
 -- do by an UPDATE of their own where that row exists.
+--
+-- Those that enter a queue wait for each other at a lock of GET_LOCK, the gate, and only one of them at
+-- the row: a release would wait behind all of them, and each transaction that waits makes the others
+-- slower. The gate excludes nothing: who has waited for five seconds goes on without it. If the call
+-- is killed, the gate may stay with the connection, which the client closes then.
 --
 -- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale: 1 some
 -- session is dead and no client removes it; 2 entries of one that is being removed are still in
@@ -259,11 +267,19 @@ BEGIN
   DECLARE v_row BOOLEAN DEFAULT FALSE;
   DECLARE v_found VARBINARY(40);
   DECLARE v_holder VARBINARY(2048);
+  DECLARE v_gate VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hasp:gate:', SHA1(CONCAT(DATABASE(), '.{p}', p_name)));
+  DECLARE v_got INT DEFAULT 0;
   -- A duplicate id is an entry whose making was not answered; a missing parent is a session
   -- that ended.
   DECLARE CONTINUE HANDLER FOR 1062 SET v_said = 4;
   DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 3;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; DO RELEASE_LOCK(v_gate); RESIGNAL; END;
+  IF p_mode <> 2 THEN
+    BEGIN
+      DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 0; -- a cluster may not allow it
+      SET v_got = GET_LOCK(v_gate, 5);
+    END;
+  END IF;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   IF p_mode = 2 THEN
@@ -327,6 +343,9 @@ BEGIN
       ROLLBACK;
     END IF;
   END IF;
+  IF v_got = 1 THEN
+    DO RELEASE_LOCK(v_gate);
+  END IF;
   IF v_said <> 0 AND v_said <> 3 THEN
     -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
     -- looked for in the order in which it moves.
@@ -349,7 +368,8 @@ BEGIN
   END IF;
   IF v_said IN (1, 2) OR v_granted IS NULL THEN
     SELECT EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
-      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) INTO v_stale;
+      AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
+      AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND) INTO v_stale;
   END IF;
   -- Beginning with the dead sessions, which are few, and not with the queue, which may be long.
   IF v_said IN (1, 2) AND NOT v_stale AND (EXISTS (SELECT STRAIGHT_JOIN 1 FROM {p}sessions s JOIN {p}entries e ON e.session = s.id
@@ -359,6 +379,45 @@ BEGIN
     SET v_stale = 2;
   END IF;
   SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row;
+END
+//
+-- claim declares up to sixteen sessions dead that have expired, and answers with their ids: the
+-- caller is to remove them. A claim that is older than a second counts as none: its client has died
+-- as well, or can do with help. p_first is FALSE if the caller removes others already; else nothing
+-- is claimed beside another client that does, or is just about to.
+--
+-- The moment is compared under the row's lock, with what a renewal has just committed.
+DROP PROCEDURE IF EXISTS {p}claim_1
+//
+CREATE PROCEDURE {p}claim_1(p_first BOOLEAN)
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_gate VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hasp:claim:', SHA1(CONCAT(DATABASE(), '.{p}')));
+  DECLARE v_got, v_n INT DEFAULT 0;
+  DECLARE v_id VARBINARY(40);
+  DECLARE v_ids VARBINARY(700) DEFAULT '';
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN DO RELEASE_LOCK(v_gate); RESIGNAL; END;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 1; -- a cluster may not allow it
+    SET v_got = GET_LOCK(v_gate, 0);
+  END;
+  IF v_got = 1 AND NOT (p_first AND EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) THEN
+    claiming: WHILE v_n < 16 DO
+      SET v_id = NULL, v_n = v_n + 1;
+      SELECT id INTO v_id FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
+        AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND) ORDER BY expires LIMIT 1;
+      IF v_id IS NULL THEN
+        LEAVE claiming;
+      END IF;
+      UPDATE {p}sessions SET expires = '1970-01-01', claimed = UTC_TIMESTAMP(6) WHERE id = v_id AND expires <= UTC_TIMESTAMP(6)
+        AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND);
+      IF ROW_COUNT() > 0 THEN
+        SET v_ids = CONCAT(v_ids, v_id, ' ');
+      END IF;
+    END WHILE;
+  END IF;
+  DO RELEASE_LOCK(v_gate);
+  SELECT v_ids;
 END
 //
 -- remove takes an entry away, and p_there is 1 if there was one: the entry of the row, behind which
@@ -567,16 +626,18 @@ BEGIN
     SET v_grants = NULL;
     SELECT grants, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
         AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
+        AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)
       INTO v_grants, v_stale FROM {p}sessions WHERE id = p_session;
     SET v_elapsed = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6));
     IF v_grants IS NULL OR v_grants > p_grants OR v_stale OR v_elapsed >= p_limit THEN
       LEAVE listening;
     END IF;
     IF p_bells THEN
-      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants)
-        INTO v_waiting, v_blocked, v_first, v_last, v_number, v_left, v_grants
+      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants), MIN(w.rank)
+        INTO v_waiting, v_blocked, v_first, v_last, v_number, v_left, v_grants, v_rank
         FROM (SELECT (SELECT a.session FROM {p}entries a WHERE a.name = e.name AND a.seq < e.seq AND a.units + e.units > e.capacity
-            ORDER BY a.seq DESC LIMIT 1) AS ahead
+            ORDER BY a.seq DESC LIMIT 1) AS ahead,
+            (SELECT CAST(e.turn AS SIGNED) - CAST(n.departures AS SIGNED) FROM {p}names n WHERE n.name = e.name) AS rank
           FROM {p}entries e WHERE e.session = p_session AND e.granted IS NULL LIMIT 257) w
         JOIN {p}sessions s ON s.id = p_session LEFT JOIN {p}sessions b ON b.id = w.ahead;
       IF v_waiting = 0 THEN
@@ -594,8 +655,9 @@ BEGIN
           SET v_pause = 0;
         END IF;
         -- Until that session must have been renewed; and a second at most, for a departure whose bell
-        -- no client rings: an entry that an operator removed, say. MySQL counts in whole seconds.
-        SET v_left = LEAST(p_limit - v_elapsed, GREATEST(v_left, 20000), 750000 + FLOOR(RAND() * 500000));
+        -- no client rings: an entry that an operator removed, say. Those far behind have more time, and
+        -- hundreds of them would take from the hand-overs what they need. MySQL counts in whole seconds.
+        SET v_left = LEAST(p_limit - v_elapsed, GREATEST(v_left, 20000), (750000 + FLOOR(RAND() * 500000)) * GREATEST(1, LEAST(v_rank, 10000) DIV 32));
         SET v_got = GET_LOCK(v_bell, IF(VERSION() LIKE '%MariaDB%', v_left / 1000000, CEILING(v_left / 1000000)));
         IF v_got = 1 THEN
           DO RELEASE_LOCK(v_bell);
