@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// completionBound is how long a completion asks the store: a person waits at the shell. completionMost
+// is how many names it offers.
+const (
+	completionBound = 250 * time.Millisecond
+	completionMost  = 200
+)
+
+// completions tells the shell what can follow. What is asked of the store is for reading alone; if there is
+// no answer, there is nothing to offer, and no message: the shell shows that in the middle of a line.
+func (a *app) completions(root *cobra.Command) {
+	names := map[string]cobra.CompletionFunc{
+		"run": a.completeName, "try": a.completeName, "hold": a.completeName, "elect": a.completeName, "wait": a.completeName,
+		"who": a.completeName, "release": a.completeName, "ls": a.completeName, "top": a.completeName,
+		"man": cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
+	}
+	for _, c := range root.Commands() {
+		if f := names[c.Name()]; f != nil {
+			c.ValidArgsFunction = f
+		} else if !c.HasSubCommands() && c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = cobra.NoFileCompletions
+		}
+		a.completeFlags(c)
+		for _, sub := range c.Commands() {
+			a.completeFlags(sub)
+		}
+	}
+}
+
+// completeFlags offers the words that a flag knows.
+func (a *app) completeFlags(c *cobra.Command) {
+	of := map[string]cobra.CompletionFunc{
+		"lock": a.completeFlagName, "name": a.completeFlagName, "permits": a.completePermits, "holder": a.completeHolder,
+		"store": cobra.FixedCompletions(storeWords(), cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		complete := of[f.Name]
+		if r, ok := f.Value.(*reaction); ok {
+			complete = cobra.FixedCompletions(r.choices(), cobra.ShellCompDirectiveNoFileComp)
+		} else if word, _ := pflag.UnquoteUsage(f); complete == nil && f.Value.Type() != "bool" && word != "FILE" {
+			complete = cobra.NoFileCompletions
+		}
+		if complete != nil {
+			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that does not exist, or has one
+		}
+	})
+}
+
+// storeWords are beginnings of URLs.
+func storeWords() (words []string) {
+	for _, scheme := range driver.Schemes() {
+		if scheme == "file" {
+			scheme = "file:///"
+		} else {
+			scheme += "://"
+		}
+		words = append(words, scheme)
+	}
+	return words
+}
+
+// choices are the values of the flag.
+func (p *reaction) choices() []string {
+	words := []string{p.most, "ignore", "signal:TERM", "signal:INT", "signal:HUP", "signal:USR1", "signal:USR2"}
+	if p.words != "" {
+		words = slices.Insert(words, 1, p.words)
+	}
+	return words
+}
+
+// completeName offers names in the place of an argument. Behind the name comes a command, which the
+// shell completes.
+func (a *app) completeName(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.completeFlagName(cmd, args, begun)
+}
+
+// completeFlagName offers the names that are held or waited for.
+func (a *app) completeFlagName(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return a.lookUp(cmd, func(ctx context.Context, c *hasp.Client) (names []string) {
+		for name, err := range c.Names(ctx, begun) {
+			if err != nil || len(names) == completionMost {
+				break
+			}
+			if plain(name) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completePermits offers the number of permits that the users of the name have agreed on.
+func (a *app) completePermits(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.ofEntries(cmd, args, func(e hasp.Entry) string {
+		if e.Capacity == driver.Whole {
+			return ""
+		}
+		return (&permits{1, e.Capacity}).String()
+	})
+}
+
+// completeHolder offers the entries of the name.
+func (a *app) completeHolder(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.ofEntries(cmd, args, func(e hasp.Entry) string {
+		if !plain(e.ID) {
+			return ""
+		}
+		return e.ID + "\t" + clean(ownerText(e.Owner))
+	})
+}
+
+// ofEntries offers a word for each entry of the name that the line has already, but the empty word.
+func (a *app) ofEntries(cmd *cobra.Command, args []string, word func(hasp.Entry) string) (words []string, _ cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.lookUp(cmd, func(ctx context.Context, c *hasp.Client) (words []string) {
+		q, err := c.Inspect(ctx, args[0])
+		if err != nil {
+			return nil
+		}
+		for _, e := range append(q.Holders, q.Waiters...) {
+			if w := word(e); w != "" && !slices.Contains(words, w) {
+				words = append(words, w)
+			}
+		}
+		return words
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// plain reports whether a name is a word in every shell. Others, which need quotes, are not offered.
+func plain(name string) bool {
+	for _, r := range name {
+		if r <= ' ' || r == 0x7f || strings.ContainsRune("\"'`$\\;&|<>(){}[]*?!#~=", r) {
+			return false
+		}
+	}
+	return name != "" && name[0] != '-'
+}
+
+// lookUp opens the store of the line that is completed and asks it. It returns when the time is over, also
+// if the store does not heed its context: the process ends then.
+func (a *app) lookUp(cmd *cobra.Command, ask func(context.Context, *hasp.Client) []string) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), completionBound)
+	defer cancel()
+	if a.configure(cmd.Flags()) != nil || a.chooseStore(cmd.Flags()) != nil {
+		return nil
+	}
+	f := cmd.Flags().Lookup("store")
+	if f == nil {
+		return nil
+	}
+	store, ok := lookOnly(f.Value.(*storeURL))
+	if !ok {
+		return nil
+	}
+	answer := make(chan []string, 1)
+	go func() {
+		var words []string
+		if c, err := a.connect(ctx, store); err == nil {
+			words = ask(ctx, c)
+		}
+		answer <- words
+	}()
+	select {
+	case words := <-answer:
+		return words
+	case <-time.After(completionBound + completionBound/10): // what has come until then is still taken
+		return nil
+	}
+}
+
+// lookOnly is the store's URL for a look that makes nothing: no directory, and no tables.
+func lookOnly(s *storeURL) (string, bool) {
+	switch s.scheme() {
+	case "":
+		return "", false
+	case "file":
+		info, err := os.Stat(s.parsed.Path)
+		return s.text, err == nil && info.IsDir()
+	case "postgres", "postgresql", "mysql", "mariadb":
+		u := *s.parsed
+		q, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
+			return "", false
+		}
+		q.Set("migrate", "false")
+		u.RawQuery = q.Encode()
+		return u.String(), true
+	}
+	return s.text, true
+}
