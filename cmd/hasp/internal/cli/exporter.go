@@ -51,7 +51,7 @@ names come and go; beyond --max-names, hasp_exporter_names_left_out counts.
 Anybody who can reach the address can read the names of the locks. INT or TERM
 ends it, with exit code 0.`,
 		Example: `  hasp exporter --store redis://cache.example.com --prefix deploy/
-  hasp exporter --listen :9747 nightly-report leader   # beyond this machine`,
+  hasp exporter --listen :9747 nightly leader   # beyond this machine`,
 	}
 	fs := c.Flags()
 	fs.Var(&f.store, "store", "the store's `URL` (default: this user's file store)")

@@ -40,8 +40,8 @@ through a pipe: closing it, or dying, releases the lock.
 Under cron or as a service standard input ends at once; give it one that does not.
 
 ` + exportManual,
-		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]} line; ...; exec {COPROC[1]}>&-\n" +
-			"  eval \"$(hasp hold --export deploy)\"; ./build; ./upload; hasp release --mine",
+		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]}; ...; exec {COPROC[1]}>&-\n" +
+			"  eval \"$(hasp hold --export deploy)\"; ./build; hasp release --mine",
 	}
 	f.storeFlags.add(c.Flags(), "tell failures as JSON on standard error, too; standard output is JSON in any case")
 	f.lockFlags.add(c.Flags())
