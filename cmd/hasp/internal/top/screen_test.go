@@ -36,7 +36,7 @@ func press(t *testing.T, s *screen, keys ...string) {
 	}
 }
 
-// text is what is shown, without the marks. No line is wider than the screen, and there are no more than fit.
+// text returns the screen without the marks. No line is wider than the screen, and there are no more than fit.
 func text(t *testing.T, s *screen) string {
 	t.Helper()
 	lines := s.lines()
@@ -165,7 +165,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Whatever the names are and the size is, no line is broken, and the selected row is shown.
+// With all names and sizes, no line is broken, and the selected row is shown.
 func TestSizes(t *testing.T) {
 	s, _ := over(t)
 	var l Look

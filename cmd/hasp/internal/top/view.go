@@ -54,7 +54,7 @@ func (s *screen) title() string {
 	return fmt.Sprintf("%s  %s  %d names, %d hold, %d wait", l.Time.Format("15:04:05"), s.Clean(l.Store), l.Names, l.Held, l.Waits)
 }
 
-// news is what the user must know: an outage, what is being asked, or how the last action went.
+// news tells of an outage, of the action that is about to be made, or how the last one went.
 func (s *screen) news() string {
 	switch {
 	case s.action != nil:
@@ -132,7 +132,7 @@ func (s *screen) visible() func(func(int) bool) {
 	}
 }
 
-// cell is a text of that many cells, whatever its characters take.
+// cell is a text of that many cells; a character may take two.
 func (s *screen) cell(text string, width int) string {
 	text = ansi.Truncate(s.Clean(text), width, "…")
 	return text + strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))

@@ -63,7 +63,7 @@ func (w *Watch) Look(ctx context.Context) (Look, error) {
 	return l, nil
 }
 
-// order is what the names are sorted by.
+// order sorts the names.
 type order int
 
 const (
