@@ -26,7 +26,9 @@ type session struct {
 	id    string
 	conn  *sessionConn
 
-	renewals int // how many have begun; the session's lock guards it
+	// The session's lock guards these.
+	renewals int       // how many have begun
+	waited   time.Time // when the store last answered that an entry waits
 }
 
 // ticket is the ticket of one entry.
@@ -37,7 +39,7 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.conn = &sessionConn{to: t.links, heard: s.Message, restored: s.lookUp}
+	s.conn = &sessionConn{to: t.links, patience: min(dialTimeout, o.TTL/4), heard: s.Message, restored: s.lookUp, quiet: s.quiet}
 	if t.links.listens() {
 		s.conn.channel = "hasp_s_" + s.id
 	}
@@ -50,7 +52,7 @@ func (s *session) lookUp() {
 	s.Lock()
 	defer s.Unlock()
 	for t := range s.Tickets() {
-		if t.Waits() {
+		if t.Extra.waits && !t.Held() {
 			t.AskAfter(time.Millisecond + mathrand.N(50*time.Millisecond))
 		}
 	}

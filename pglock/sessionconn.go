@@ -4,12 +4,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// sessionConn is a session's separate connection. It renews, and it listens: one connection for both,
-// since renewals are a few in a TTL, and each of them proves that the connection on which
-// notifications should arrive is alive. An exhausted pool affects neither.
+// sessionConn is a session's separate connection. It renews and, while something waits, it listens: one
+// connection for both, since renewals are a few in a TTL, and each of them proves that the connection on
+// which notifications should arrive is alive. An exhausted pool affects neither.
 //
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
@@ -17,10 +18,21 @@ type sessionConn struct {
 	to      linker
 	channel string // to listen on; "" where nothing can be heard
 
+	// patience bounds LISTEN and UNLISTEN, since a renewal may wait behind them: where the server does
+	// not answer, there is time left for it on another connection.
+	patience time.Duration
+
 	heard func(payload string)
+	// quiet reports whether nothing has waited for a while. Then it sets stands to 0.
+	quiet func() bool
 	// restored is called each time the connection is set up again. What was notified while it
-	// was down is lost, so that waiters have to ask.
+	// was down is lost, so that waiters have to ask; the first that still waits has it listen again.
 	restored func()
+
+	// stands is the number of the LISTEN that is in force, 0 if none is: see session.hears.
+	stands  atomic.Int64
+	listens int64     // how many there were. The owner's, as is
+	look    time.Time // when to see whether something waits still
 
 	mu        sync.Mutex
 	requests  []*request
@@ -40,7 +52,7 @@ const dialPause = 150 * time.Millisecond
 // start returns when the connection is set up and keeps it until done ends. ctx
 // bounds the start only.
 func (l *sessionConn) start(ctx, done context.Context) error {
-	c, err := l.dial(ctx)
+	c, err := l.to.link(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,7 +62,10 @@ func (l *sessionConn) start(ctx, done context.Context) error {
 
 // ask has something done on the connection. While that is down, it waits for the next.
 func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
-	a := &request{ctx: ctx, do: do, answer: make(chan error, 1)}
+	return l.submit(ctx, &request{ctx: ctx, do: do, answer: make(chan error, 1)})
+}
+
+func (l *sessionConn) submit(ctx context.Context, a *request) error {
 	l.mu.Lock()
 	l.requests = append(l.requests, a)
 	if l.interrupt != nil {
@@ -62,6 +77,8 @@ func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) 
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-a.ctx.Done(): // the owner has ended
+		return a.ctx.Err()
 	}
 }
 
@@ -77,7 +94,12 @@ func (l *sessionConn) next(done context.Context) (*request, context.Context, con
 			return a, nil, nil
 		}
 	}
-	ctx, cancel := context.WithCancel(done)
+	ctx, cancel := done, context.CancelFunc(nil)
+	if l.stands.Load() != 0 {
+		ctx, cancel = context.WithDeadline(done, l.look)
+	} else {
+		ctx, cancel = context.WithCancel(done)
+	}
 	l.interrupt = cancel
 	return nil, ctx, cancel
 }
@@ -85,6 +107,7 @@ func (l *sessionConn) next(done context.Context) (*request, context.Context, con
 func (l *sessionConn) run(done context.Context, c link) {
 	for {
 		l.serve(done, c)
+		l.stands.Store(0)
 		c.close()
 		for c = nil; c == nil; {
 			if done.Err() != nil {
@@ -98,7 +121,7 @@ func (l *sessionConn) run(done context.Context, c link) {
 
 // serve does what is asked and listens in between, until the connection breaks.
 func (l *sessionConn) serve(done context.Context, c link) {
-	for done.Err() == nil {
+	for done.Err() == nil && l.unlisten(done, c) == nil {
 		a, asleep, cancel := l.next(done)
 		if a != nil {
 			// A context that ends breaks the connection, and rightly: a server that does not
@@ -129,7 +152,7 @@ func (l *sessionConn) again(done context.Context) link {
 	}
 	ctx, cancel := context.WithTimeout(done, dialTimeout)
 	defer cancel()
-	c, err := l.dial(ctx)
+	c, err := l.to.link(ctx)
 	if err != nil {
 		l.refuse(err)
 		return nil
@@ -146,16 +169,4 @@ func (l *sessionConn) refuse(err error) {
 	for _, a := range asked {
 		a.answer <- err
 	}
-}
-
-func (l *sessionConn) dial(ctx context.Context) (link, error) {
-	c, err := l.to.link(ctx)
-	if err != nil || l.channel == "" {
-		return c, err
-	}
-	if err := c.script(ctx, "LISTEN "+l.channel); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
 }
