@@ -27,12 +27,12 @@ const askUnheard = time.Second
 
 // Enter makes the entry, or asks for it, and sees to it that a grant which follows is heard.
 func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
-	stood := s.conn.stands.Load()
+	stood := s.hear.stands.Load()
 	a, err := s.enter(ctx, t, mode)
 	if err != nil || a.State != pushqueue.Waits || s.hears(t, stood) {
 		return a, err
 	}
-	if s.conn.listen(ctx, s.Done) == nil {
+	if s.listen(ctx) == nil {
 		if later, err := s.Enter(ctx, t, pushqueue.Ask); err == nil {
 			return later, nil
 		}
@@ -52,7 +52,7 @@ func (s *session) hears(t *ticket, stood int64) bool {
 	defer s.Unlock()
 	t.Extra.waits = true
 	s.waited = time.Now()
-	return s.conn.channel == "" || stood != 0 && stood == s.conn.stands.Load()
+	return !s.table.links.listens() || stood != 0 && stood == s.hear.stands.Load()
 }
 
 // quiet reports whether nothing has waited for listenFor, and then counts the LISTEN as ended.
@@ -67,43 +67,23 @@ func (s *session) quiet() bool {
 			return false
 		}
 	}
-	s.conn.stands.Store(0)
+	s.hear.stands.Store(0)
 	return true
 }
 
 // listen returns when a LISTEN stands, unless ctx ends first, or that takes too long. The LISTEN goes on
-// then: a waiter that gives up must not break the connection on which the session renews.
-func (l *sessionConn) listen(ctx, done context.Context) error {
+// then: a waiter that gives up must not break the connection on which a session renews.
+func (s *session) listen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askUnheard)
 	defer cancel()
-	return l.submit(ctx, &request{ctx: done, answer: make(chan error, 1), do: func(ctx context.Context, r runner) error {
-		if l.stands.Load() != 0 { // another waiter has asked for it
-			return nil
+	for {
+		l := sharedConn(s.conn, s.Options.TTL)
+		err := l.submit(ctx, &request{ctx: l.done, answer: make(chan error, 1), do: func(ctx context.Context, r runner) error {
+			return l.listen(ctx, r, &s.hear)
+		}})
+		if err == nil || ctx.Err() != nil || l == s.conn || l.done.Err() == nil {
+			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, l.patience)
-		defer cancel()
-		err := r.script(ctx, "LISTEN "+l.channel)
-		if err == nil {
-			l.look = time.Now().Add(listenFor)
-			l.listens++
-			l.stands.Store(l.listens)
-		}
-		return err
-	}})
-}
-
-// unlisten ends the LISTEN if nothing waits any more. It looks every listenFor. An entry that comes to
-// wait from now on finds that no LISTEN stands, and its request for one comes after the UNLISTEN: the owner
-// of the connection does one thing after the other.
-func (l *sessionConn) unlisten(done context.Context, r runner) error {
-	if l.stands.Load() == 0 || time.Now().Before(l.look) {
-		return nil
+		// The other session was closed: there is another connection to share, or this session's.
 	}
-	l.look = time.Now().Add(listenFor)
-	if !l.quiet() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(done, l.patience)
-	defer cancel()
-	return r.script(ctx, "UNLISTEN "+l.channel)
 }

@@ -46,7 +46,8 @@ func TestOnlyWaitersAreWoken(t *testing.T) {
 	}
 	spied := control.PgConn().PID()
 
-	clients := []*hasp.Client{client(t, server.URL()), client(t, server.URL())}
+	// Another TTL: they share no connection with the others.
+	clients := []*hasp.Client{client(t, server.URL(), hasp.WithTTL(ages)), client(t, server.URL(), hasp.WithTTL(ages))}
 	listens := statements(t, server, "LISTEN hasp%")
 	before := map[int32]int{}
 	for _, pid := range pids {
@@ -118,17 +119,57 @@ func TestListenerIsCut(t *testing.T) {
 		held = append(held, testkit.Lock(t, holder, name))
 		next = append(next, testkit.Queued(t, waiter, name))
 	}
-	listening := "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'hasp' AND query LIKE 'LISTEN%'"
-	testkit.Eventually(t, "a connection that listens", func() bool { return ask[int](t, server.URL(), listening) == 1 })
+	testkit.Eventually(t, "a connection that listens", func() bool { return listening(t, server.URL()) == 1 })
 	for range 2 {
 		sqlkit.Postgres(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
 		testkit.Release(t, held[0]) // its notification may be lost
 		testkit.Release(t, testkit.Granted(t, next[0]))
-		testkit.Eventually(t, "a connection that listens again", func() bool { return ask[int](t, server.URL(), listening) == 1 })
+		testkit.Eventually(t, "a connection that listens again", func() bool { return listening(t, server.URL()) == 1 })
 		testkit.Release(t, held[1]) // it is notified to the new connection
 		testkit.Release(t, testkit.Granted(t, next[1]))
 		held, next = held[2:], next[2:]
 	}
+}
+
+// The clients of a process listen on one connection: however many wait for a name, a hand-over wakes one
+// process of the server. If that breaks, or its client is closed, the others go on by another.
+func TestOneConnectionListens(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	held := testkit.Lock(t, client(t, server.URL(), hasp.WithTTL(ages)), "shared")
+	const waiters = 8
+	var next []<-chan *hasp.Lease
+	first := client(t, server.URL(), hasp.WithTTL(ages))
+	c := first
+	for range waiters {
+		next = append(next, testkit.Queued(t, c, "shared"))
+		testkit.Eventually(t, "a LISTEN", func() bool { return listening(t, server.URL()) == 1 })
+		c = client(t, server.URL(), hasp.WithTTL(ages))
+	}
+	pass := func() {
+		testkit.Release(t, held)
+		held, next = testkit.Granted(t, next[0]), next[1:]
+	}
+	pass() // first holds, and listens for the others
+	pass()
+	sqlkit.Postgres(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	pass()
+	testkit.Eventually(t, "a connection that listens again", func() bool { return listening(t, server.URL()) == 1 })
+	pass()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	testkit.Eventually(t, "another connection that listens", func() bool { return listening(t, server.URL()) == 1 })
+	for len(next) > 0 {
+		pass()
+	}
+	testkit.Release(t, held)
+}
+
+// listening counts the connections whose last statement was LISTEN: those of clients that renew in ages.
+func listening(t *testing.T, serverURL string) int {
+	return ask[int](t, serverURL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'hasp' AND query LIKE 'LISTEN%'")
 }
 
 // ages is a TTL that no test outlasts: what needs one to pass does not happen.

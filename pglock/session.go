@@ -25,6 +25,7 @@ type session struct {
 	table *table
 	id    string
 	conn  *sessionConn
+	hear  listener
 
 	// The session's lock guards these.
 	renewals int       // how many have begun
@@ -39,15 +40,13 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.conn = &sessionConn{to: t.links, patience: min(dialTimeout, o.TTL/4), heard: s.Message, restored: s.lookUp, quiet: s.quiet}
-	if t.links.listens() {
-		s.conn.channel = "hasp_s_" + s.id
-	}
+	s.conn = &sessionConn{to: t.links, done: s.Done, patience: min(dialTimeout, o.TTL/4), heard: map[string]*listener{}}
+	s.hear = listener{channel: "hasp_s_" + s.id, heard: s.Message, quiet: s.quiet, lost: s.lookUp}
 	return s
 }
 
-// lookUp has every waiter ask, because the connection has been down and what was notified meanwhile
-// is lost. They do not all ask at once.
+// lookUp has every waiter ask, because the connection on which it listened is down, and what is notified
+// meanwhile is lost. They do not all ask at once. The first that still waits has the session listen again.
 func (s *session) lookUp() {
 	s.Lock()
 	defer s.Unlock()

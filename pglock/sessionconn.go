@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -15,24 +14,16 @@ import (
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
 type sessionConn struct {
-	to      linker
-	channel string // to listen on; "" where nothing can be heard
+	to   linker
+	done context.Context // the session's
 
 	// patience bounds LISTEN and UNLISTEN, since a renewal may wait behind them: where the server does
 	// not answer, there is time left for it on another connection.
 	patience time.Duration
 
-	heard func(payload string)
-	// quiet reports whether nothing has waited for a while. Then it sets stands to 0.
-	quiet func() bool
-	// restored is called each time the connection is set up again. What was notified while it
-	// was down is lost, so that waiters have to ask; the first that still waits has it listen again.
-	restored func()
-
-	// stands is the number of the LISTEN that is in force, 0 if none is: see session.hears.
-	stands  atomic.Int64
-	listens int64     // how many there were. The owner's, as is
-	look    time.Time // when to see whether something waits still
+	// The owner's.
+	heard map[string]*listener // those that listen here, by channel
+	look  time.Time            // when to see whether something waits still
 
 	mu        sync.Mutex
 	requests  []*request
@@ -49,14 +40,14 @@ type request struct {
 // dialPause is the least time between two dials (L7).
 const dialPause = 150 * time.Millisecond
 
-// start returns when the connection is set up and keeps it until done ends. ctx
+// start returns when the connection is set up and keeps it until the session ends. ctx
 // bounds the start only.
-func (l *sessionConn) start(ctx, done context.Context) error {
+func (l *sessionConn) start(ctx context.Context) error {
 	c, err := l.to.link(ctx)
 	if err != nil {
 		return err
 	}
-	go l.run(done, c)
+	go l.run(c)
 	return nil
 }
 
@@ -83,7 +74,7 @@ func (l *sessionConn) submit(ctx context.Context, a *request) error {
 }
 
 // next takes what was asked, or the right to sleep in a context that ask ends.
-func (l *sessionConn) next(done context.Context) (*request, context.Context, context.CancelFunc) {
+func (l *sessionConn) next() (*request, context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupt = nil
@@ -94,35 +85,36 @@ func (l *sessionConn) next(done context.Context) (*request, context.Context, con
 			return a, nil, nil
 		}
 	}
-	ctx, cancel := done, context.CancelFunc(nil)
-	if l.stands.Load() != 0 {
-		ctx, cancel = context.WithDeadline(done, l.look)
+	ctx, cancel := l.done, context.CancelFunc(nil)
+	if len(l.heard) > 0 {
+		ctx, cancel = context.WithDeadline(ctx, l.look)
 	} else {
-		ctx, cancel = context.WithCancel(done)
+		ctx, cancel = context.WithCancel(ctx)
 	}
 	l.interrupt = cancel
 	return nil, ctx, cancel
 }
 
-func (l *sessionConn) run(done context.Context, c link) {
+func (l *sessionConn) run(c link) {
+	defer l.tell()
 	for {
-		l.serve(done, c)
-		l.stands.Store(0)
+		l.serve(c)
+		l.deaf()
 		c.close()
 		for c = nil; c == nil; {
-			if done.Err() != nil {
+			if l.done.Err() != nil {
 				return
 			}
-			c = l.again(done)
+			c = l.again()
 		}
-		l.restored()
+		l.tell()
 	}
 }
 
 // serve does what is asked and listens in between, until the connection breaks.
-func (l *sessionConn) serve(done context.Context, c link) {
-	for done.Err() == nil && l.unlisten(done, c) == nil {
-		a, asleep, cancel := l.next(done)
+func (l *sessionConn) serve(c link) {
+	for l.done.Err() == nil && l.unlisten(c) == nil {
+		a, asleep, cancel := l.next()
 		if a != nil {
 			// A context that ends breaks the connection, and rightly: a server that does not
 			// answer on it may answer on another.
@@ -132,7 +124,11 @@ func (l *sessionConn) serve(done context.Context, c link) {
 			}
 			continue
 		}
-		err := c.wait(asleep, l.heard)
+		err := c.wait(asleep, func(channel, payload string) {
+			if h := l.heard[channel]; h != nil {
+				h.heard(payload)
+			}
+		})
 		woken := asleep.Err() != nil
 		cancel()
 		if err != nil && !woken {
@@ -142,15 +138,15 @@ func (l *sessionConn) serve(done context.Context, c link) {
 }
 
 // again makes one attempt to connect, after a pause.
-func (l *sessionConn) again(done context.Context) link {
+func (l *sessionConn) again() link {
 	timer := time.NewTimer(dialPause + rand.N(dialPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-done.Done():
+	case <-l.done.Done():
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(done, dialTimeout)
+	ctx, cancel := context.WithTimeout(l.done, dialTimeout)
 	defer cancel()
 	c, err := l.to.link(ctx)
 	if err != nil {
