@@ -113,22 +113,23 @@ var mayImport = map[string][]string{
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
-	"./internal/backends":           {},
-	"./internal/backends/install":   {"./internal/backends"},
-	"./internal/runtests":           {}, // runs go test
-	"./internal/modules":            {}, // runs go and git
-	"./internal/deps":               {},
-	"./internal/docs":               {},
-	"./internal/faultnet":           {},
-	"./internal/fstype":             {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
-	"./internal/rulecases":          {"./driver"},         // the table of cases that every driver's rule is held to
-	"./internal/naivelock":          {},                   // a lock as people write it by hand, for controls
-	"./tests/internal/history":      {"github.com/anishathalye/porcupine"},
-	"./internal/broken":             {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
-	"./internal/testkit":            {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
-	"./internal/testkit/sqlkit":     {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
-	"./internal/testtier":           {},                                       // imported by every package's tests, the root's too
-	"./tests/internal/recordedhold": {".", "./tests/internal/history"},        // its own, so that history knows no lock
+	"./internal/backends":         {},
+	"./internal/backends/install": {"./internal/backends"},
+	"./internal/runtests":         {}, // runs go test
+	"./internal/modules":          {}, // runs go and git
+	"./internal/deps":             {},
+	"./internal/docs":             {},
+	"./internal/faultnet":         {},
+	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
+	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
+	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
+	"./internal/history":          {},                   // tests, and hasp torture
+	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
+	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
+	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testkit/sqlkit":   {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
+	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
+	"./internal/recordedhold":     {".", "./internal/history"},              // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

@@ -8,6 +8,8 @@
 //	cut := p.Lose(faultnet.Down, 1, faultnet.Contains("EVALSHA"))
 //	<-cut                                              // the server did it, the answer never came
 //
+// [New] refuses a target beyond this machine; [NewRemote] does not.
+//
 // Only the connection is disturbed and the server is real, because a faked server has only the
 // faults that its author thought of.
 //

@@ -21,6 +21,7 @@ type Proxy struct {
 	mu      sync.Mutex
 	target  string
 	closed  bool
+	remote  bool        // the target may be on another machine
 	unhook  func() bool // from New's context
 	rebuff  bool
 	rules   [2]Rule // by Direction
@@ -39,11 +40,23 @@ func New(ctx context.Context, target string) (*Proxy, error) {
 	if err := checkLoopback(target); err != nil {
 		return nil, err
 	}
+	return start(ctx, target, false)
+}
+
+// NewRemote is New for a target on any host: for hasp torture, whose user names the store.
+func NewRemote(ctx context.Context, target string) (*Proxy, error) {
+	if _, _, err := net.SplitHostPort(target); err != nil {
+		return nil, fmt.Errorf("faultnet: target %q is not host:port: %w", target, err)
+	}
+	return start(ctx, target, true)
+}
+
+func start(ctx context.Context, target string, remote bool) (*Proxy, error) {
 	endpoint, err := newEndpoint()
 	if err != nil {
 		return nil, fmt.Errorf("faultnet: proxy to %s: %w", target, err)
 	}
-	p := &Proxy{target: target, endpoint: endpoint, links: map[*link]struct{}{}}
+	p := &Proxy{target: target, remote: remote, endpoint: endpoint, links: map[*link]struct{}{}}
 	p.startAccepting()
 	// Under the lock, because a context that has already ended calls Close right now.
 	p.mu.Lock()
@@ -66,7 +79,7 @@ func checkLoopback(target string) error {
 // Redirect sends connections that are made from now on to another server, as an address does that
 // moves to the machine that takes over. Reset cuts those that exist.
 func (p *Proxy) Redirect(target string) error {
-	if err := checkLoopback(target); err != nil {
+	if err := checkLoopback(target); err != nil && !p.remote {
 		return err
 	}
 	p.mu.Lock()

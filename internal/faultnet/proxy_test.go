@@ -164,6 +164,20 @@ func TestOnlyLoopbackTargets(t *testing.T) {
 	}
 }
 
+func TestRemoteTargets(t *testing.T) {
+	p, err := NewRemote(t.Context(), "192.0.2.1:80") // nothing is dialled before a client is
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Redirect("192.0.2.2:80"); err != nil {
+		t.Error(err)
+	}
+	if p, err := NewRemote(t.Context(), "192.0.2.1"); err == nil {
+		t.Errorf("a target without a port: %v", p)
+	}
+}
+
 func TestCloseEndsEverything(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
 )
 
 // A connection goes dead without a word, and new ones work: gRPC's own pings would take

@@ -15,9 +15,9 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
 )
 
 // Everything at once: clients take turns under a few names while members are killed and

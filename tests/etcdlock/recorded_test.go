@@ -9,8 +9,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/tests/internal/history"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // recordedClient is a client that relies on Held all the time it has a lock, and has all of it
@@ -55,7 +56,7 @@ func (g *recordedHold) release(ctx context.Context) error {
 }
 
 // promises are checked in every history of etcdlock.
-var promises = history.Options{Fencing: true, FIFO: true, Limit: 10 * time.Second}
+var promises = linear.Options{Fencing: true, FIFO: true, Limit: 10 * time.Second}
 
 // violations checks what was recorded so far, and describes each violation.
 func violations(t testing.TB, rec *history.Recorder) (wrong []string) {
@@ -64,7 +65,7 @@ func violations(t testing.TB, rec *history.Recorder) (wrong []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range history.Check(h, promises) {
+	for _, v := range linear.Check(h, promises) {
 		wrong = append(wrong, v.String())
 	}
 	return wrong

@@ -11,9 +11,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	"github.com/hasplock/hasp/tests/internal/history"
 )
 
 // CrashesEnv is how often TestCrashes kills the server.

@@ -13,10 +13,11 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // crew are workers and how often one of them was granted.
@@ -77,7 +78,7 @@ func turn(ctx context.Context, rec *history.Recorder, c *hasp.Client, who, name 
 func check(t *testing.T, h history.History, strategy string) {
 	t.Helper()
 	if strategy == "table" {
-		history.Require(t, h, history.Options{Fencing: true})
+		linear.Require(t, h, linear.Options{Fencing: true})
 		return
 	}
 	for _, v := range history.Tokens(h) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	"github.com/hasplock/hasp/tests/internal/history"
 )
 
 // Names are made old and swept, as fast as it goes, while three clients lock them: no

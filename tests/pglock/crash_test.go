@@ -12,10 +12,11 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // crashes is how often the server crashes, HASP_CRASHES for a campaign.
@@ -38,7 +39,7 @@ func TestCrashes(t *testing.T) {
 	for mode, params := range map[string]string{"asynchronous": "", "synchronous": "durable_release=on"} {
 		t.Run(mode, func(t *testing.T) {
 			h := crashed(t, crashes(t), params, "", 6*time.Second, time.Second)
-			history.Require(t, h, history.Options{Fencing: true})
+			linear.Require(t, h, linear.Options{Fencing: true})
 		})
 	}
 	t.Run("control", func(t *testing.T) {

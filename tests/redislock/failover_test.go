@@ -10,10 +10,11 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // replicated is a store in which a master can be replaced by its replica.
@@ -197,7 +198,7 @@ func TestPartitionedMaster(t *testing.T) {
 			must(t, err)
 			switch found := history.Exclusion(h); {
 			case wait == "wait=1":
-				history.Require(t, h, history.Options{Fencing: true})
+				linear.Require(t, h, linear.Options{Fencing: true})
 			case len(found) == 0:
 				t.Error("the old master's locks and the new one's have passed the check")
 			}

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
 )
 
 // forgetTTL is short, so that many faults fit into a run. A lease that is lost because the machine is

@@ -19,9 +19,10 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 const (
@@ -285,5 +286,5 @@ func (r *forgetRun) check(t *testing.T) (found []history.Violation, stale, lost 
 		_, n := uses(t, r.dir, name)
 		stale += n
 	}
-	return history.Check(h, history.Options{Fencing: true}), stale, r.lost(t)
+	return linear.Check(h, linear.Options{Fencing: true}), stale, r.lost(t)
 }

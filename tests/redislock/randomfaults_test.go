@@ -11,10 +11,11 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // faultRun is several clients of one server, each behind a separate network, and the history of
@@ -103,7 +104,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 	h, err := s.Rec.History()
 	must(t, err)
-	history.Require(t, h, history.Options{Fencing: true})
+	linear.Require(t, h, linear.Options{Fencing: true})
 }
 
 // The control: a driver that reports renewals and makes none. Without any fault the checks find

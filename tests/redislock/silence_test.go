@@ -13,9 +13,10 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // These tests are about silence: nothing is refused, cut or answered, and no error is reported.
@@ -76,7 +77,7 @@ func serverStops(t *testing.T, wrap func(driver.Backend) driver.Backend, stopped
 	waiters.Wait()
 	h, err := rec.History()
 	must(t, err)
-	history.Require(t, h, history.Options{Fencing: true})
+	linear.Require(t, h, linear.Options{Fencing: true})
 	for _, op := range h {
 		if op.Token <= held.Token() {
 			t.Errorf("token %d after %d", op.Token, held.Token())

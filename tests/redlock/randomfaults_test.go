@@ -13,10 +13,11 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/broken"
 	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/history"
-	"github.com/hasplock/hasp/tests/internal/recordedhold"
+	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
 // faultRun is five servers that forget everything when they are killed, and clients that each
@@ -144,7 +145,7 @@ func TestRandomFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	history.Require(t, h, history.Options{})
+	linear.Require(t, h, linear.Options{})
 }
 
 // The control: a driver that reports renewals and makes none. Without any fault the checks find

@@ -42,8 +42,8 @@ func (c Claim) String() string {
 	return fmt.Sprintf("%d of %d", c.Units, c.Capacity)
 }
 
-// conflicts reports whether the two claims can never be held at the same time.
-func (c Claim) conflicts(d Claim) bool {
+// Conflicts reports whether the two claims can never be held at the same time.
+func (c Claim) Conflicts(d Claim) bool {
 	return c.Capacity != d.Capacity || c.Units+d.Units > c.Capacity
 }
 
@@ -89,9 +89,9 @@ type Operation struct {
 	Note string // errors, for the reader
 }
 
-// certain returns the time during which the client certainly held the lock; see the
+// Certain returns the time during which the client certainly held the lock; see the
 // package comment. ok is false if there is none.
-func (o *Operation) certain() (from, to Time, ok bool) {
+func (o *Operation) Certain() (from, to Time, ok bool) {
 	if o.Outcome != Granted {
 		return 0, 0, false
 	}

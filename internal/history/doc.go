@@ -10,7 +10,7 @@
 //	op.Releasing()
 //	op.Released()                                      // or NotHeld, ReleaseUnknown
 //	...
-//	history.Require(t, h, history.Options{Fencing: true, FIFO: true})
+//	violations := history.Check(h, history.Options{Fencing: true, FIFO: true})
 //
 // # What counts as evidence
 //
@@ -36,6 +36,6 @@
 // # Checks
 //
 // [Exclusion], [Tokens], [Beliefs] and [Fair] take n log n time and see violations of one
-// kind each. [Linearizable] asks whether any order of grants and ends explains the whole
-// record of a name; it sees what the others cannot, and is slower. [Check] runs them all.
+// kind each. [Check] runs them all. Package tests/internal/linear asks in addition whether any order
+// of grants and ends explains the whole record of a name.
 package history

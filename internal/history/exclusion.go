@@ -11,7 +11,7 @@ import (
 // capacity, or have different capacities; and grants for which there was no room at any
 // moment between call and return.
 func Exclusion(h History) []Violation {
-	return eachName(h, "exclusion", func(c *checkRun, ops []*Operation) {
+	return EachName(h, "exclusion", func(c *CheckRun, ops []*Operation) {
 		ops = granted(ops)
 		overlaps(c, ops)
 		noRoom(c, ops)
@@ -20,10 +20,10 @@ func Exclusion(h History) []Violation {
 
 // overlaps goes through the certain holds in order of their start. A hold that ends at
 // the very stamp at which another starts is out of its way: clocks are not that fine.
-func overlaps(c *checkRun, ops []*Operation) {
+func overlaps(c *CheckRun, ops []*Operation) {
 	var holds []*Operation
 	for _, o := range ops {
-		if _, _, ok := o.certain(); ok {
+		if _, _, ok := o.Certain(); ok {
 			holds = append(holds, o)
 		}
 	}
@@ -31,7 +31,7 @@ func overlaps(c *checkRun, ops []*Operation) {
 	var active []*Operation
 	for _, o := range holds {
 		active = slices.DeleteFunc(active, func(a *Operation) bool {
-			_, to, _ := a.certain()
+			_, to, _ := a.Certain()
 			return to <= o.Return
 		})
 		sum, mixed := o.Claim.Units, false
@@ -42,9 +42,9 @@ func overlaps(c *checkRun, ops []*Operation) {
 		active = append(active, o)
 		switch {
 		case mixed:
-			c.report(active, "held under different capacities at once")
+			c.Report(active, "held under different capacities at once")
 		case sum > o.Claim.Capacity:
-			c.report(active, "held by %d at once%s", len(active), counted(sum, o.Claim.Capacity))
+			c.Report(active, "held by %d at once%s", len(active), counted(sum, o.Claim.Capacity))
 		}
 	}
 }
@@ -59,11 +59,11 @@ func counted(sum, capacity int64) string {
 // noRoom checks the grants that have no certain hold: lost or killed before anybody
 // looked. The store still let them in at some moment between call and return, so at one
 // of these moments the others' certain holds must have left room.
-func noRoom(c *checkRun, ops []*Operation) {
+func noRoom(c *CheckRun, ops []*Operation) {
 	load := newLoad(ops)
 	for _, o := range ops {
-		if _, _, ok := o.certain(); !ok && load.least(o.Call, o.Return)+o.Claim.Units > o.Claim.Capacity {
-			c.report(append([]*Operation{o}, covering(ops, o)...),
+		if _, _, ok := o.Certain(); !ok && load.least(o.Call, o.Return)+o.Claim.Units > o.Claim.Capacity {
+			c.Report(append([]*Operation{o}, covering(ops, o)...),
 				"granted although there was no room at any moment from call to return")
 		}
 	}
@@ -72,7 +72,7 @@ func noRoom(c *checkRun, ops []*Operation) {
 // covering returns the operations that certainly held during a part of o's acquire.
 func covering(ops []*Operation, o *Operation) (out []*Operation) {
 	for _, a := range ops {
-		if from, to, ok := a.certain(); ok && from < o.Return && to > o.Call {
+		if from, to, ok := a.Certain(); ok && from < o.Return && to > o.Call {
 			out = append(out, a)
 		}
 	}
@@ -90,7 +90,7 @@ func newLoad(ops []*Operation) *load {
 	type change struct{ ends, starts int64 }
 	changes := map[Time]change{}
 	for _, o := range ops {
-		if from, to, ok := o.certain(); ok {
+		if from, to, ok := o.Certain(); ok {
 			f, t := changes[from], changes[to]
 			f.starts += o.Claim.Units
 			t.ends += o.Claim.Units

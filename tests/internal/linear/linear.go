@@ -1,4 +1,4 @@
-package history
+package linear
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/hasplock/hasp/internal/history"
 )
 
 const defaultLimit = 20 * time.Second
@@ -31,11 +32,11 @@ const defaultLimit = 20 * time.Second
 // The answer is sought for at most limit for each lock (0: 20 s), and as long again for
 // the words in which to name a violation. If there was no answer, the lock is among the
 // violations as undecided, so that no test passes unchecked.
-func Linearizable(h History, strictBusy bool, limit time.Duration) []Violation {
+func Linearizable(h history.History, strictBusy bool, limit time.Duration) []history.Violation {
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	return eachName(h, "linearizability", func(c *checkRun, ops []*Operation) {
+	return history.EachName(h, "linearizability", func(c *history.CheckRun, ops []*history.Operation) {
 		deadline := time.Now().Add(limit)
 		for _, part := range split(steps(ops, strictBusy), partSize) {
 			if !decide(c, part, time.Until(deadline)) {
@@ -46,13 +47,13 @@ func Linearizable(h History, strictBusy bool, limit time.Duration) []Violation {
 }
 
 // decide checks one part of a lock's steps and reports whether they were explained.
-func decide(c *checkRun, p part, left time.Duration) bool {
+func decide(c *history.CheckRun, p part, left time.Duration) bool {
 	m := p.model()
 	switch porcupine.CheckOperationsTimeout(m, p.operations(), max(left, 1)) {
 	case porcupine.Ok:
 		return true
 	case porcupine.Unknown:
-		c.report(nil, "undecided: no answer about %d steps within the time limit; check a shorter history", len(p.steps))
+		c.Report(nil, "undecided: no answer about %d steps within the time limit; check a shorter history", len(p.steps))
 		return false
 	}
 	// Asked again with the search recorded, which costs too much to do for every history.
@@ -62,7 +63,7 @@ func decide(c *checkRun, p part, left time.Duration) bool {
 }
 
 // explain accuses the step that the longest explanation of the record had to leave out.
-func (p part) explain(c *checkRun, info porcupine.LinearizationInfo) {
+func (p part) explain(c *history.CheckRun, info porcupine.LinearizationInfo) {
 	var longest []int
 	for _, sequences := range info.PartialLinearizations() {
 		for _, s := range sequences {
@@ -84,11 +85,11 @@ func (p part) explain(c *checkRun, info porcupine.LinearizationInfo) {
 		}
 	}
 	holders := slices.Clone(s.holders)
-	c.report(append([]*Operation{stuck.op}, holders...), "after %d of %d steps nothing explains this %s%s",
+	c.Report(append([]*history.Operation{stuck.op}, holders...), "after %d of %d steps nothing explains this %s%s",
 		len(longest), len(p.steps), stuck.kind, ours(holders))
 }
 
-func ours(holders []*Operation) string {
+func ours(holders []*history.Operation) string {
 	if len(holders) == 0 {
 		return ": no client holds"
 	}

@@ -1,10 +1,12 @@
-package history
+package linear
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/history"
 )
 
 const seeds = 40
@@ -13,7 +15,7 @@ const seeds = 40
 const simSlack = 20
 
 // eachSimulated runs f on simulated histories of every kind of lock.
-func eachSimulated(t *testing.T, faults bool, f func(t *testing.T, kind string, seed uint64, h History)) {
+func eachSimulated(t *testing.T, faults bool, f func(t *testing.T, kind string, seed uint64, h history.History)) {
 	for kind, claim := range simKinds {
 		t.Run(kind, func(t *testing.T) {
 			for seed := range uint64(seeds) {
@@ -26,8 +28,8 @@ func eachSimulated(t *testing.T, faults bool, f func(t *testing.T, kind string, 
 func TestSimulatedHistoriesPass(t *testing.T) {
 	for _, faults := range []bool{false, true} {
 		t.Run(fmt.Sprintf("faults=%v", faults), func(t *testing.T) {
-			outcomes := map[Outcome]int{}
-			eachSimulated(t, faults, func(t *testing.T, kind string, seed uint64, h History) {
+			outcomes := map[history.Outcome]int{}
+			eachSimulated(t, faults, func(t *testing.T, kind string, seed uint64, h history.History) {
 				o := everything
 				if kind != "mutex" {
 					o.Slack = simSlack
@@ -41,9 +43,9 @@ func TestSimulatedHistoriesPass(t *testing.T) {
 				}
 			})
 			// A simulation that never lost or refused anything would prove little.
-			need := []Outcome{Granted, Busy, "release " + Released}
+			need := []history.Outcome{history.Granted, history.Busy, "release " + history.Released}
 			if faults {
-				need = append(need, Unknown, "release "+Unknown, "release "+NotHeld, "release "+Pending)
+				need = append(need, history.Unknown, "release "+history.Unknown, "release "+history.NotHeld, "release "+history.Pending)
 			}
 			for _, n := range need {
 				if outcomes[n] < seeds {
@@ -56,7 +58,7 @@ func TestSimulatedHistoriesPass(t *testing.T) {
 
 // Without tokens the search has to find the order of grants by itself.
 func TestSimulatedHistoriesWithoutTokensPass(t *testing.T) {
-	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h History) {
+	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h history.History) {
 		if kind == "readers and writers" {
 			h = simulate(seed, simKinds[kind], 3, 10, true) // see Linearizable on readers
 		}
@@ -73,111 +75,111 @@ func TestSimulatedHistoriesWithoutTokensPass(t *testing.T) {
 // no opportunity.
 type spoiler struct {
 	checks []string // that must object; others may
-	spoil  func(r *rand.Rand, h History) (History, bool)
+	spoil  func(r *rand.Rand, h history.History) (history.History, bool)
 }
 
 var spoilers = map[string]spoiler{
-	"double grant": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h History) (History, bool) {
-		x, ok := pick(r, h, func(o *Operation) bool { from, to, _ := o.certain(); return to-from > 10 })
+	"double grant": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		x, ok := pick(r, h, func(o *history.Operation) bool { from, to, _ := o.Certain(); return to-from > 10 })
 		if !ok {
 			return nil, false
 		}
-		from, to, _ := x.certain()
-		intruder := Operation{ID: "intruder", Client: "intruder", Name: x.Name, Claim: Claim{x.Claim.Capacity, x.Claim.Capacity},
-			Call: from + 1, Return: from + 2, Outcome: Granted, Token: 1 << 40}
-		return append(h, intruder.released(to-2, to-1)), true
+		from, to, _ := x.Certain()
+		intruder := made{ID: "intruder", Client: "intruder", Name: x.Name, Claim: history.Claim{Units: x.Claim.Capacity, Capacity: x.Claim.Capacity},
+			Call: from + 1, Return: from + 2, Outcome: history.Granted, Token: 1 << 40}
+		return append(h, history.Operation(intruder.released(to-2, to-1))), true
 	}},
-	"belief beyond the next grant": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h History) (History, bool) {
-		a, ok := pick(r, h, func(o *Operation) bool { return o.Outcome == Granted && o.Release != Released })
+	"belief beyond the next grant": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		a, ok := pick(r, h, func(o *history.Operation) bool { return o.Outcome == history.Granted && o.Release != history.Released })
 		if !ok {
 			return nil, false
 		}
-		b, ok := pick(r, h, func(o *Operation) bool {
-			_, _, certain := o.certain()
-			return certain && o.Token > a.Token && o.Claim.conflicts(a.Claim) && o.Return > a.Return
+		b, ok := pick(r, h, func(o *history.Operation) bool {
+			_, _, certain := o.Certain()
+			return certain && o.Token > a.Token && o.Claim.Conflicts(a.Claim) && o.Return > a.Return
 		})
 		if ok {
-			_, to, _ := b.certain()
-			a.Asked, a.LastHeld, a.Lost = true, b.Return+1+Time(r.Int64N(int64(to-b.Return))), 0
+			_, to, _ := b.Certain()
+			a.Asked, a.LastHeld, a.Lost = true, b.Return+1+history.Time(r.Int64N(int64(to-b.Return))), 0
 		}
 		return h, ok
 	}},
-	"two capacities": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h History) (History, bool) {
-		a, ok := pick(r, h, func(o *Operation) bool { return len(overlapping(h, o)) > 0 })
+	"two capacities": {[]string{"exclusion", "linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		a, ok := pick(r, h, func(o *history.Operation) bool { return len(overlapping(h, o)) > 0 })
 		if ok {
 			a.Claim.Capacity++
 		}
 		return h, ok
 	}},
-	"token reuse": {[]string{"tokens"}, func(r *rand.Rand, h History) (History, bool) {
+	"token reuse": {[]string{"tokens"}, func(r *rand.Rand, h history.History) (history.History, bool) {
 		a, _ := pick(r, h, wasGranted)
-		b, ok := pick(r, h, func(o *Operation) bool { return wasGranted(o) && o != a })
+		b, ok := pick(r, h, func(o *history.Operation) bool { return wasGranted(o) && o != a })
 		if ok {
 			a.Token = b.Token
 		}
 		return h, ok
 	}},
-	"token regress": {[]string{"tokens", "linearizability"}, func(r *rand.Rand, h History) (History, bool) {
+	"token regress": {[]string{"tokens", "linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
 		a, _ := pick(r, h, wasGranted)
-		b, ok := pick(r, h, func(o *Operation) bool { return wasGranted(o) && o.Call > a.Return })
+		b, ok := pick(r, h, func(o *history.Operation) bool { return wasGranted(o) && o.Call > a.Return })
 		if ok {
 			a.Token, b.Token = b.Token, a.Token
 		}
 		return h, ok
 	}},
-	"token regress while both wait": {[]string{"tokens", "linearizability"}, func(r *rand.Rand, h History) (History, bool) {
+	"token regress while both wait": {[]string{"tokens", "linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
 		a, _ := pick(r, h, isCertain)
-		b, ok := pick(r, h, func(o *Operation) bool {
-			_, to, _ := a.certain()
-			return isCertain(o) && o.Return >= to && o.Call < a.Return && o.Claim.conflicts(a.Claim)
+		b, ok := pick(r, h, func(o *history.Operation) bool {
+			_, to, _ := a.Certain()
+			return isCertain(o) && o.Return >= to && o.Call < a.Return && o.Claim.Conflicts(a.Claim)
 		})
 		if ok {
 			a.Token, b.Token = b.Token, a.Token
 		}
 		return h, ok
 	}},
-	"missing token": {[]string{"tokens"}, func(r *rand.Rand, h History) (History, bool) {
+	"missing token": {[]string{"tokens"}, func(r *rand.Rand, h history.History) (history.History, bool) {
 		a, ok := pick(r, h, wasGranted)
 		if ok {
 			a.Token = 0
 		}
 		return h, ok
 	}},
-	"overtaking": {[]string{"fifo"}, func(r *rand.Rand, h History) (History, bool) {
+	"overtaking": {[]string{"fifo"}, func(r *rand.Rand, h history.History) (history.History, bool) {
 		a, _ := pick(r, h, isCertain)
-		b, ok := pick(r, h, func(o *Operation) bool { return isCertain(o) && o.Return > a.Return+simSlack })
+		b, ok := pick(r, h, func(o *history.Operation) bool { return isCertain(o) && o.Return > a.Return+simSlack })
 		if ok {
 			a.Seq, b.Seq = b.Token, a.Token
 		}
 		return h, ok
 	}},
-	"success after the loss": {[]string{"beliefs"}, func(r *rand.Rand, h History) (History, bool) {
-		a, ok := pick(r, h, func(o *Operation) bool { return o.Release == Released })
+	"success after the loss": {[]string{"beliefs"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		a, ok := pick(r, h, func(o *history.Operation) bool { return o.Release == history.Released })
 		if ok {
 			a.Lost = a.ReleaseCall - 1
 		}
 		return h, ok
 	}},
-	"held again": {[]string{"beliefs"}, func(r *rand.Rand, h History) (History, bool) {
-		a, ok := pick(r, h, func(o *Operation) bool { return o.Outcome == Granted && o.Lost > 0 })
+	"held again": {[]string{"beliefs"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		a, ok := pick(r, h, func(o *history.Operation) bool { return o.Outcome == history.Granted && o.Lost > 0 })
 		if ok {
 			a.Asked, a.LastHeld = true, a.Lost+1
 		}
 		return h, ok
 	}},
-	"busy without a holder": {[]string{"linearizability"}, func(r *rand.Rand, h History) (History, bool) {
-		return append(h, refused("early", h[0].Claim, 1, 2, Busy)), true // simulations begin later
+	"busy without a holder": {[]string{"linearizability"}, func(r *rand.Rand, h history.History) (history.History, bool) {
+		return append(h, history.Operation(refused("early", h[0].Claim, 1, 2, history.Busy))), true // simulations begin later
 	}},
 }
 
-func wasGranted(o *Operation) bool { return o.Outcome == Granted }
+func wasGranted(o *history.Operation) bool { return o.Outcome == history.Granted }
 
-func isCertain(o *Operation) bool { _, _, ok := o.certain(); return ok }
+func isCertain(o *history.Operation) bool { _, _, ok := o.Certain(); return ok }
 
-func overlapping(h History, o *Operation) (out []*Operation) {
-	from, to, ok := o.certain()
+func overlapping(h history.History, o *history.Operation) (out []*history.Operation) {
+	from, to, ok := o.Certain()
 	for i := range h {
-		if f, t, certain := h[i].certain(); ok && certain && &h[i] != o && f < to && t > from {
+		if f, t, certain := h[i].Certain(); ok && certain && &h[i] != o && f < to && t > from {
 			out = append(out, &h[i])
 		}
 	}
@@ -185,20 +187,20 @@ func overlapping(h History, o *Operation) (out []*Operation) {
 }
 
 // pick chooses one of the operations that fit. If none does it returns an empty one.
-func pick(r *rand.Rand, h History, fits func(*Operation) bool) (*Operation, bool) {
+func pick(r *rand.Rand, h history.History, fits func(*history.Operation) bool) (*history.Operation, bool) {
 	for _, i := range r.Perm(len(h)) {
 		if fits(&h[i]) {
 			return &h[i], true
 		}
 	}
-	return &Operation{}, false
+	return &history.Operation{}, false
 }
 
 func TestSpoiledHistoriesFail(t *testing.T) {
 	for name, s := range spoilers {
 		t.Run(name, func(t *testing.T) {
 			spoiled := 0
-			eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h History) {
+			eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h history.History) {
 				h, ok := s.spoil(rand.New(rand.NewPCG(seed, 2)), slices.Clone(h))
 				if !ok {
 					return
@@ -225,9 +227,15 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 	}
 }
 
+// operations are those of the one lock, in order of Call.
+func operations(h history.History) (all []*history.Operation) {
+	history.EachName(h, "none", func(_ *history.CheckRun, ops []*history.Operation) { all = ops })
+	return all
+}
+
 func explained(parts []part) bool {
 	for _, p := range parts {
-		if !decide(&checkRun{}, p, defaultLimit) {
+		if !decide(&history.CheckRun{}, p, defaultLimit) {
 			return false
 		}
 	}
@@ -237,13 +245,12 @@ func explained(parts []part) bool {
 // A busy answer belongs to the part that it was given in: in the one before, the hold at
 // which the record was cut would explain it.
 func TestBusyAfterACut(t *testing.T) {
-	ex := Exclusive()
-	h := History{
+	ex := history.Exclusive()
+	h := past{
 		got("a", ex, 10, 20, 1).released(30, 40), got("b", ex, 50, 60, 2).released(70, 80),
-		refused("c", ex, 90, 100, Busy), got("d", ex, 110, 120, 3).released(130, 140),
+		refused("c", ex, 90, 100, history.Busy), got("d", ex, 110, 120, 3).released(130, 140),
 	}
-	_, ops := h.byName()
-	parts := split(steps(ops["x"], true), 1)
+	parts := split(steps(operations(h.history()), true), 1)
 	if len(parts) != 3 || explained(parts) {
 		t.Errorf("%d parts, and none objects to the busy answer", len(parts))
 	}
@@ -252,7 +259,7 @@ func TestBusyAfterACut(t *testing.T) {
 // However a record is cut, the parts say what the whole says.
 func TestSplitChangesNoVerdict(t *testing.T) {
 	cuts, verdicts := 0, map[bool]int{}
-	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h History) {
+	eachSimulated(t, true, func(t *testing.T, kind string, seed uint64, h history.History) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		for _, name := range []string{"", "belief beyond the next grant", "token regress", "busy without a holder"} {
 			h, ok := slices.Clone(h), true
@@ -262,8 +269,7 @@ func TestSplitChangesNoVerdict(t *testing.T) {
 			if !ok {
 				continue
 			}
-			_, ops := h.byName()
-			all := steps(ops["x"], true)
+			all := steps(operations(h), true)
 			whole, parts := explained([]part{{steps: all}}), split(all, 1)
 			if got := explained(parts); got != whole {
 				t.Fatalf("seed %d, %q: in %d parts %v, as a whole %v", seed, name, len(parts), got, whole)

@@ -1,10 +1,12 @@
-package history
+package linear
 
 import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/hasplock/hasp/internal/history"
 )
 
 // sim is a correct lock service in simulated time, with everything that makes histories
@@ -13,34 +15,34 @@ import (
 // plays out what a store and its clients do and records only what the clients saw.
 type sim struct {
 	*rand.Rand
-	now    Time
+	now    history.Time
 	agenda agenda
 	queue  []*simEntry // of the one lock
 	token  uint64
 	nextID int
-	past   History
+	past   history.History
 }
 
 type simEntry struct {
-	op      *Operation
+	op      *history.Operation
 	holds   bool
 	granted func() // called when it begins to hold
 }
 
 // kinds of locks that a simulated history can be about.
-var simKinds = map[string]func(*rand.Rand) Claim{
-	"mutex": func(*rand.Rand) Claim { return Exclusive() },
-	"readers and writers": func(r *rand.Rand) Claim {
+var simKinds = map[string]func(*rand.Rand) history.Claim{
+	"mutex": func(*rand.Rand) history.Claim { return history.Exclusive() },
+	"readers and writers": func(r *rand.Rand) history.Claim {
 		if r.IntN(3) == 0 {
-			return Exclusive()
+			return history.Exclusive()
 		}
-		return Shared()
+		return history.Shared()
 	},
-	"semaphore": func(r *rand.Rand) Claim { return Permits(1+r.Int64N(3), 4) },
+	"semaphore": func(r *rand.Rand) history.Claim { return history.Permits(1+r.Int64N(3), 4) },
 }
 
 // simulate lets clients make rounds attempts each.
-func simulate(seed uint64, claim func(*rand.Rand) Claim, clients, rounds int, faults bool) History {
+func simulate(seed uint64, claim func(*rand.Rand) history.Claim, clients, rounds int, faults bool) history.History {
 	s := &sim{Rand: rand.New(rand.NewPCG(seed, 1)), now: 1000}
 	for c := range clients {
 		s.attempt(fmt.Sprint("c", c), rounds, claim, faults)
@@ -56,19 +58,19 @@ func simulate(seed uint64, claim func(*rand.Rand) Claim, clients, rounds int, fa
 // after runs do once some time has passed, up to about most.
 func (s *sim) after(most int64, do func()) {
 	s.nextID++
-	heap.Push(&s.agenda, appointment{s.now + 1 + Time(s.Int64N(most)), s.nextID, do})
+	heap.Push(&s.agenda, appointment{s.now + 1 + history.Time(s.Int64N(most)), s.nextID, do})
 }
 
 // note puts an operation on record at its end.
-func (s *sim) note(o *Operation) { s.past = append(s.past, *o) }
+func (s *sim) note(o *history.Operation) { s.past = append(s.past, *o) }
 
-func (s *sim) attempt(client string, rounds int, claim func(*rand.Rand) Claim, faults bool) {
+func (s *sim) attempt(client string, rounds int, claim func(*rand.Rand) history.Claim, faults bool) {
 	if rounds == 0 {
 		return
 	}
 	again := func() { s.attempt(client, rounds-1, claim, faults) }
 	s.after(50, func() {
-		o := &Operation{ID: fmt.Sprint(client, ".", rounds), Client: client, Name: "x", Claim: claim(s.Rand), Call: s.now}
+		o := &history.Operation{ID: fmt.Sprint(client, ".", rounds), Client: client, Name: "x", Claim: claim(s.Rand), Call: s.now}
 		try, doomed := s.IntN(5) == 0, faults && s.IntN(10) == 0
 		s.after(20, func() { // the request arrives
 			e := &simEntry{op: o}
@@ -77,11 +79,11 @@ func (s *sim) attempt(client string, rounds int, claim func(*rand.Rand) Claim, f
 			switch {
 			case try && !s.fits(e):
 				o.Token = 0
-				s.after(20, func() { o.Return, o.Outcome = s.now, Busy; s.note(o); again() })
+				s.after(20, func() { o.Return, o.Outcome = s.now, history.Busy; s.note(o); again() })
 				return
 			case doomed: // the client gives up; the fate of its entry is unknown
 				e.granted = func() {}
-				s.after(100, func() { o.Return, o.Outcome, o.Token = s.now, Unknown, 0; s.note(o); again() })
+				s.after(100, func() { o.Return, o.Outcome, o.Token = s.now, history.Unknown, 0; s.note(o); again() })
 				s.after(400, func() { s.leave(e) })
 			default:
 				e.granted = func() { s.after(20, func() { s.hold(e, faults, again) }) }
@@ -120,7 +122,7 @@ func (s *sim) leave(e *simEntry) {
 // hold runs a client after the grant has reached it.
 func (s *sim) hold(e *simEntry, faults bool, again func()) {
 	o := e.op
-	o.Return, o.Outcome = s.now, Granted
+	o.Return, o.Outcome = s.now, history.Granted
 	if faults && s.IntN(4) == 0 {
 		s.lose(e, again)
 		return
@@ -134,9 +136,9 @@ func (s *sim) hold(e *simEntry, faults bool, again func()) {
 			s.after(20, func() {
 				s.leave(e)
 				s.after(20, func() {
-					o.ReleaseReturn, o.Release = s.now, Released
+					o.ReleaseReturn, o.Release = s.now, history.Released
 					if faults && s.IntN(5) == 0 {
-						o.Release = Unknown
+						o.Release = history.Unknown
 					}
 					s.note(o)
 					again()
@@ -169,7 +171,7 @@ func (s *sim) lose(e *simEntry, again func()) {
 			}
 			s.after(500, func() {
 				o.Lost = s.now
-				o.ReleaseCall, o.ReleaseReturn, o.Release = s.now+1, s.now+2, NotHeld
+				o.ReleaseCall, o.ReleaseReturn, o.Release = s.now+1, s.now+2, history.NotHeld
 				s.note(o)
 				again()
 			})
@@ -179,7 +181,7 @@ func (s *sim) lose(e *simEntry, again func()) {
 }
 
 type appointment struct {
-	at Time
+	at history.Time
 	id int // first come, first served
 	do func()
 }

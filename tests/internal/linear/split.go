@@ -1,4 +1,4 @@
-package history
+package linear
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/hasplock/hasp/internal/history"
 )
 
 // partSize is how many grants Linearizable checks at once, where it can choose. The
@@ -40,13 +41,13 @@ func split(all []step, size int) []part {
 	now, first := part{}, 0
 	for i, g := range grants {
 		now.steps = append(now.steps, g)
-		from, to, held := g.op.certain()
+		from, to, held := g.op.Certain()
 		if held && g.op.Claim.Units == g.op.Claim.Capacity && i-first >= size {
 			at := from + (to-from)/2
 			n := sort.Search(len(answers), func(i int) bool { return answers[i].from > at })
 			now.steps, answers = append(now.steps, answers[:n]...), answers[n:]
 			parts = append(parts, now)
-			now, first = part{initial: state{[]*Operation{g.op}, g.rank}}, i
+			now, first = part{initial: state{[]*history.Operation{g.op}, g.rank}}, i
 		}
 		now.steps = append(now.steps, ends[i])
 	}
@@ -57,7 +58,7 @@ func split(all []step, size int) []part {
 // sortSteps returns the grants in order of rank, the end of each at the same index, and
 // the busy answers in order of from.
 func sortSteps(all []step) (grants, ends, answers []step) {
-	endOf := map[*Operation]step{}
+	endOf := map[*history.Operation]step{}
 	for _, s := range all {
 		switch s.kind {
 		case grant:

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/tests/internal/history"
+	"github.com/hasplock/hasp/internal/history"
 )
 
 // Workload is the work of clients while a test injects faults into their store: every client takes every

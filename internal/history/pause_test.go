@@ -68,7 +68,7 @@ func TestStoppedHolder(t *testing.T) {
 		t.Errorf("an honest holder: %s", texts(vs))
 	}
 	vs := Check(stopHolder(t, "cached"), Options{Fencing: true})
-	if got := checksOf(vs); !slices.Equal(got, []string{"exclusion", "linearizability"}) {
+	if got := checksOf(vs); !slices.Equal(got, []string{"exclusion"}) {
 		t.Errorf("a holder with a cached flag: only %v objected: %s", got, texts(vs))
 	}
 }

@@ -65,7 +65,7 @@ func share(name string, ops []*Operation) Fairness {
 func (f *Fairness) order(ops []*Operation, slack Time) {
 	var holds []*Operation
 	for _, o := range ops {
-		if _, _, ok := o.certain(); ok && o.order() != 0 {
+		if _, _, ok := o.Certain(); ok && o.order() != 0 {
 			holds = append(holds, o)
 		}
 	}
@@ -76,7 +76,7 @@ func (f *Fairness) order(ops []*Operation, slack Time) {
 	}
 	slices.SortStableFunc(holds, func(a, b *Operation) int { return cmp.Compare(a.Return, b.Return) })
 
-	c := &checkRun{check: "fifo", name: f.Name, zero: start(ops)}
+	c := &CheckRun{check: "fifo", name: f.Name, zero: start(ops)}
 	tree := make([]int, len(holds)+1)
 	next, counted := 0, 0
 	var last *Operation // to enter, among those counted
@@ -96,7 +96,7 @@ func (f *Fairness) order(ops []*Operation, slack Time) {
 		}
 		if n := counted - before; n > 0 {
 			f.Inversions += n
-			c.report([]*Operation{o, last}, "overtaken by %d that had entered later", n)
+			c.Report([]*Operation{o, last}, "overtaken by %d that had entered later", n)
 		}
 	}
 	f.Overtakings = c.found
