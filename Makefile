@@ -80,6 +80,11 @@ programs: ## run random programs on every store (HASP_PROGRAMS=500), a million o
 	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -run TestPrograms ./tests/filelock
 	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run TestPrograms ./tests/memlock
 
+# Faults of clients on servers that it starts; the verdicts are printed.
+.PHONY: torture
+torture: servers ## hasp torture on every store, for 10 minutes each (FOR=1h)
+	cd cmd/hasp && HASP_TORTURE='$(or $(FOR),10m)' REQUIRE_BACKENDS=1 go test -count=1 -timeout 48h -v -run TestTortureStores .
+
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop
 interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp"; VERSIONS=old: their old versions)

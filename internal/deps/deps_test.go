@@ -104,8 +104,9 @@ var mayImport = map[string][]string{
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":                    {"./cmd/hasp/internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/torture", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./cmd/hasp/internal/exporter":  {".", "./driver"},
+	"./cmd/hasp/internal/torture":   {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
 	"./cmd/hasp/internal/cli/group": {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},

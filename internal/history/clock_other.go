@@ -4,6 +4,6 @@ package history
 
 import "time"
 
-// now is the wall clock: the only one that several processes share here without cgo. If
+// Now is the wall clock: the only one that several processes share here without cgo. If
 // it is stepped during a test, the record is worthless.
-func now() Time { return Time(time.Now().UnixNano()) }
+func Now() Time { return Time(time.Now().UnixNano()) }

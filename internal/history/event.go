@@ -26,6 +26,8 @@ type what string
 
 const (
 	called    what = "called"    // acquire is about to be called
+	waiting   what = "waiting"   // the store has put it into the queue
+	requeued  what = "requeued"  // the place in the queue is lost; it asks again
 	answered  what = "answered"  // acquire has returned
 	held      what = "held"      // Held() said yes; At is from before it was asked
 	lost      what = "lost"      // the loss was noticed
@@ -60,6 +62,10 @@ func (o *Operation) apply(e event) error {
 	switch e.What {
 	case called:
 		o.Client, o.Name, o.Claim, o.Call = e.Client, e.Name, Claim{e.Units, e.Capacity}, e.At
+	case waiting:
+		o.Waiting = e.At
+	case requeued:
+		o.Requeued = true
 	case answered:
 		twice = o.Return > 0
 		o.Return, o.Outcome, o.Token, o.Seq = e.At, e.Outcome, e.Token, e.Seq
@@ -103,6 +109,10 @@ func (o *Operation) events() []event {
 			e.Op = o.ID
 			all = append(all, e)
 		}
+	}
+	add(event{At: o.Waiting, What: waiting})
+	if o.Requeued {
+		add(event{At: max(o.Waiting, o.Call), What: requeued})
 	}
 	add(event{At: o.Return, What: answered, Outcome: o.Outcome, Token: o.Token, Seq: o.Seq})
 	add(event{At: o.LastHeld, What: held})

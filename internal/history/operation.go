@@ -79,6 +79,9 @@ type Operation struct {
 	Token        uint64 // the fencing token; 0 if the store gives none
 	Seq          uint64 // order of entry into the queue; 0 means that Token is
 
+	Waiting  Time // when the store had put it into the queue, as its client was told; 0 if it had not to wait, or that is not known
+	Requeued bool // it lost its place in the queue on the way
+
 	Asked    bool // Held() was asked, so LastHeld says all about the belief, Lost nothing
 	LastHeld Time // just before the last Held() that said yes
 	Lost     Time // when the loss was recorded

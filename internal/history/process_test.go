@@ -98,9 +98,9 @@ func runWorkers(t *testing.T, lock string) History {
 // Three processes, one file of records. Under a real lock of the kernel's the stamps of
 // all three must fit together, or the clocks are not comparable; without it they must not.
 func TestManyProcesses(t *testing.T) {
-	before := now()
+	before := Now()
 	h := runWorkers(t, "flock")
-	after := now()
+	after := Now()
 	if vs := Check(h, Options{Fencing: true}); len(vs) > 0 {
 		t.Errorf("under flock: %s", texts(vs))
 	}

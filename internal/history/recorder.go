@@ -38,7 +38,7 @@ func Open(path string) (*Recorder, error) {
 		return nil, err
 	}
 	// No two live processes share a pid, and the clock tells a reused one apart.
-	prefix := fmt.Sprintf("%d.%x", os.Getpid(), now())
+	prefix := fmt.Sprintf("%d.%x", os.Getpid(), Now())
 	return &Recorder{prefix: prefix, file: f}, nil
 }
 
@@ -103,12 +103,18 @@ type Attempt struct {
 	over atomic.Bool // lost or being released: what Held() says no about is known
 }
 
-func (a *Attempt) record(e event) { a.recordAt(now(), e) }
+func (a *Attempt) record(e event) { a.recordAt(Now(), e) }
 
 func (a *Attempt) recordAt(t Time, e event) {
 	e.Op, e.At = a.id, t
 	a.rec.record(e)
 }
+
+// Waiting records that the store has put the request into the queue.
+func (a *Attempt) Waiting() { a.record(event{What: waiting}) }
+
+// Requeued records that the place in the queue was lost, and that the client asks again.
+func (a *Attempt) Requeued() { a.record(event{What: requeued}) }
 
 // Granted records that acquire returned the lock. token is 0 if the store gives none;
 // seq is the place in the queue, or 0 if the token is that.
@@ -133,7 +139,7 @@ func (a *Attempt) Unknown(err error) {
 // Held asks whether the lock is still held, records the answer and returns it. A no that
 // is not news is not recorded; a yes always is, for it may be one too many.
 func (a *Attempt) Held(ask func() bool) bool {
-	before := now()
+	before := Now()
 	if ask() {
 		a.recordAt(before, event{What: held})
 		return true

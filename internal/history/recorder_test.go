@@ -186,7 +186,7 @@ func TestYesCountsFromBeforeTheQuestion(t *testing.T) {
 	op := r.Acquire("c", "x", Shared())
 	op.Granted(1, 0)
 	var asked Time
-	op.Held(func() bool { asked = now(); return true })
+	op.Held(func() bool { asked = Now(); return true })
 	if o := mustHistory(t, r)[0]; o.LastHeld >= asked {
 		t.Errorf("asked at %d, on record as held at %d", asked, o.LastHeld)
 	}

@@ -23,8 +23,26 @@ type Hold struct {
 	Locker hasp.Locker   // nil: the mutex Name
 	Claim  history.Claim // of the Locker
 
+	// Lock replaces Client and Locker for a lock that is not hasp's. nil: theirs.
+	Lock func(context.Context) (Lease, error)
+
 	// Begin is called after the grant, End before the release, also if the lock is lost. nil: nothing.
-	Begin, End func(*hasp.Lease)
+	Begin, End func(Lease)
+
+	// Asking is called before the lock is asked for, for those who know more of the acquisition. nil: nothing.
+	Asking func(*history.Attempt)
+	// Work is done instead of waiting For; it returns when the lock is to be released. nil: nothing is done.
+	Work func(Lease, *history.Attempt)
+	// Unchecked has the holder believe until it releases, and never ask the lock: for controls.
+	Unchecked bool
+}
+
+// Lease is a held lock, as *hasp.Lease is.
+type Lease interface {
+	Token() uint64
+	Held() bool
+	Lost() <-chan struct{}
+	Release(context.Context) error
 }
 
 // Run waits for the lock until ctx ends, holds it for For or until it is lost, and
@@ -32,22 +50,33 @@ type Hold struct {
 // release is for the history, and so is ctx, which a holder outlives.
 func (h Hold) Run(ctx context.Context, rec *history.Recorder) error {
 	if h.Locker == nil {
-		h.Locker, h.Claim = h.Client.Mutex(h.Name), history.Exclusive()
+		h.Claim = history.Exclusive()
 	}
 	op := rec.Acquire(h.Who, h.Name, h.Claim)
-	l, err := h.Locker.Lock(ctx)
+	if h.Asking != nil {
+		h.Asking(op)
+	}
+	l, err := h.lock(ctx)
 	if err != nil {
 		op.Unknown(err) // its entry may be there yet
 		return err
 	}
 	op.Granted(l.Token(), 0)
-	stop := op.Watch(l.Held, l.Lost(), 5*time.Millisecond)
+	held, lost := l.Held, l.Lost()
+	if h.Unchecked {
+		held, lost = func() bool { return true }, nil
+	}
+	stop := op.Watch(held, lost, 5*time.Millisecond)
 	if h.Begin != nil {
 		h.Begin(l)
 	}
-	select {
-	case <-time.After(h.For):
-	case <-l.Lost():
+	if h.Work != nil {
+		h.Work(l, op)
+	} else {
+		select {
+		case <-time.After(h.For):
+		case <-lost:
+		}
 	}
 	if h.End != nil {
 		h.End(l)
@@ -65,4 +94,14 @@ func (h Hold) Run(ctx context.Context, rec *history.Recorder) error {
 		op.ReleaseUnknown(err)
 	}
 	return nil
+}
+
+func (h Hold) lock(ctx context.Context) (Lease, error) {
+	switch {
+	case h.Lock != nil:
+		return h.Lock(ctx)
+	case h.Locker != nil:
+		return h.Locker.Lock(ctx)
+	}
+	return h.Client.Mutex(h.Name).Lock(ctx)
 }

@@ -105,8 +105,8 @@ func work(ctx context.Context, c *hasp.Client, ttl time.Duration, rec *history.R
 		h := recordedhold.Hold{
 			Client: c, Who: fmt.Sprint("process ", os.Getpid()), Name: name, For: hold, TTL: ttl,
 			Locker: locker, Claim: claim,
-			Begin: func(l *hasp.Lease) { note(dir, name, fmt.Sprintf("begin %d\n", time.Now().UnixMicro())) },
-			End:   func(l *hasp.Lease) { use(dir, name, what, l) },
+			Begin: func(recordedhold.Lease) { note(dir, name, fmt.Sprintf("begin %d\n", time.Now().UnixMicro())) },
+			End:   func(l recordedhold.Lease) { use(dir, name, what, l) },
 		}
 		if h.Run(ctx, rec) != nil {
 			time.Sleep(20 * time.Millisecond) // the store is away
@@ -117,7 +117,7 @@ func work(ctx context.Context, c *hasp.Client, ttl time.Duration, rec *history.R
 // use reads or writes a resource that checks no tokens, if the lock is held. A second line says that it
 // is held still: without it the process may have been stopped before the first, for longer than
 // any lease allows.
-func use(dir, name, what string, l *hasp.Lease) {
+func use(dir, name, what string, l recordedhold.Lease) {
 	if l.Held() {
 		note(dir, name, fmt.Sprintf("%s %d\n", what, l.Token()))
 	}

@@ -124,6 +124,7 @@ you already have.
 		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.configCommand(), a.versionCommand(), a.manCommand(),
 	)
 	root.AddCommand(a.optionalVerbs()...)
+	root.AddCommand(a.tortureVerbs()...)
 	a.completions(root)
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)

@@ -1,0 +1,226 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/torture"
+	"github.com/spf13/cobra"
+)
+
+// tortureVerbs are torture and its worker, which torture starts and users do not need.
+func (a *app) tortureVerbs() []*cobra.Command {
+	worker := &cobra.Command{
+		Use: workerVerb, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := torture.Worker(a.stdin, a.stdout, torture.Opener(a.connect)); err != nil {
+				return fail(err)
+			}
+			return nil
+		},
+	}
+	return []*cobra.Command{a.tortureCommand(), worker}
+}
+
+const workerVerb = "__torture-worker"
+
+type tortureFlags struct {
+	storeFlags
+	trust     trustFlags // only its TTL
+	duration  span
+	processes int
+	faults    string
+	seed      uint64
+	yes, dry  bool
+}
+
+// The bounds of a run. Each process has four locks at a time, and a proxy.
+const (
+	leastProcesses = 2
+	mostProcesses  = 64
+	leastTTL       = 500 * time.Millisecond
+)
+
+func (a *app) tortureCommand() *cobra.Command {
+	f := tortureFlags{duration: span{d: time.Minute, min: time.Second}}
+	f.trust.ttl = span{d: 2 * time.Second, min: 1}
+	c := &cobra.Command{
+		Use:   "torture [flags] [URL]",
+		Short: "stop, cut off and kill clients of the store, and judge what they believed",
+		Long: `Prove the store's locks on the store itself: start --processes clients that
+contend for separate names, each behind a proxy, for --for. Meanwhile stop,
+cut off and kill those that hold, and record what each of them was told. At the
+end judge the record by the promises of docs/GUARANTEES.md: whether two believed
+at once, whether a release reported success too late, whether a fence let a late
+write through, whether something is stuck or left.
+
+FAULTS
+  pause    stop the process for longer than the TTL
+  hold     deliver nothing for longer than the TTL; then all of it, late
+  ackloss  the store does what it is asked, and the answer is lost
+  cut      reset its connections
+  kill     kill -9
+All happen at the clients; no server is touched. A file store has no network: pause
+and kill. A plan of faults is drawn from --seed; --dry-run prints it.
+
+CONTROL
+  One name is locked naively: the holder never asks whether it still holds. If
+  that lock is not caught, the run proves nothing: INCONCLUSIVE, exit code 77.
+
+The load is bounded, a hundred acquisitions a second for each process and name at
+most, but do not run it against a store in use without need. A store that is not
+on this machine is asked about first (--yes). What was locked is released at the
+end, also after Ctrl-C; what a killed process held expires. docs/TORTURE.md says
+how to read the verdict, and what it cannot show.
+
+Exit code 0: every promise held and the control was caught. 1: a promise is
+broken; the record is kept, and its directory named. 77: inconclusive.`,
+		Example: `  hasp torture redis://127.0.0.1
+  hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/locks`,
+	}
+	fs := c.Flags()
+	f.add(fs, "as one JSON object")
+	fs.Var(&f.duration, "for", "how long to go on")
+	fs.Var(&f.trust.ttl, "ttl", "the TTL to ask for")
+	fs.IntVar(&f.processes, "processes", 6, fmt.Sprintf("how many clients contend (`N`, %d to %d)", leastProcesses, mostProcesses))
+	fs.StringVar(&f.faults, "faults", "", "which `FAULTS`, with commas between (default: all that the store's kind allows)")
+	fs.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
+	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
+	fs.BoolVar(&f.dry, "dry-run", false, "print the plan of faults and do nothing")
+	return a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("torture takes one URL: %s", cmd.UseLine())
+		}
+		if len(args) == 1 {
+			if a.storeFrom == "--store" {
+				return usage("the store is given twice, by --store and as URL")
+			}
+			_ = f.store.Set(args[0])
+			if err := f.store.checkScheme(); err != nil {
+				return err
+			}
+		}
+		if !cmd.Flags().Changed("seed") {
+			f.seed = uint64(rand.Uint32())
+		}
+		return a.torture(&f)
+	})
+}
+
+// config checks the flags, before any I/O.
+func (f *tortureFlags) config() (c torture.Config, err error) {
+	url := f.store.String()
+	c = torture.Config{Store: url, For: f.duration.d, Processes: f.processes, Seed: f.seed, TTL: f.trust.ttl.d}
+	no := torture.Disturbable(url)
+	switch {
+	case f.processes < leastProcesses || f.processes > mostProcesses:
+		return c, usage("--processes must be from %d to %d, not %d", leastProcesses, mostProcesses, f.processes)
+	case c.TTL < leastTTL:
+		return c, usage("--ttl must be at least %s, not %s: a busy machine would lose locks by itself", leastTTL, c.TTL)
+	case f.faults != "":
+		if c.Faults, err = torture.ParseKinds(f.faults); err != nil {
+			return c, usage("--faults: %v", err)
+		}
+	case no != nil:
+		c.Faults = torture.Local
+	default:
+		c.Faults = torture.Kinds
+	}
+	for _, k := range c.Faults {
+		if no != nil && k != torture.Pause && k != torture.Kill {
+			return c, usage("--faults %s cannot be made here: %v", k, no)
+		}
+	}
+	return c, nil
+}
+
+func (a *app) torture(f *tortureFlags) error {
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	if f.dry {
+		return a.printPlan(f, torture.Plan(c))
+	}
+	if !f.yes && !torture.OnThisMachine(c.Store) {
+		if err := a.consent(f); err != nil {
+			return err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("find this program, to start it again: %w", err)}
+	}
+	c.Worker, c.Say = []string{self, workerVerb}, func(text string) {
+		if !f.json {
+			a.tell(text)
+		}
+	}
+	c.Open = func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error) {
+		return a.open(ctx, &f.storeFlags, opts...)
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	c.Say(fmt.Sprintf("%s with %d processes, faults %s, seed %d", c.For, c.Processes, torture.Join(c.Faults), c.Seed))
+	v, err := torture.Run(ctx, c)
+	if err != nil {
+		return fail(interruption(ctx, err))
+	}
+	return a.conclude(f, v)
+}
+
+func (a *app) conclude(f *tortureFlags, v *torture.Verdict) (err error) {
+	if f.json {
+		err = a.printJSON(v)
+	} else {
+		err = a.print("%s", v.Text())
+	}
+	switch {
+	case err != nil:
+		return err
+	case v.Result == torture.BrokenResult:
+		return &failure{code: exitNo, outcome: outcomeNo, err: errors.New(v.Sentence()), told: !f.json}
+	case v.Result == torture.Inconclusive:
+		return &failure{code: exitInconclusive, outcome: outcomeInconclusive, err: errors.New(v.Sentence()), told: !f.json}
+	}
+	return nil
+}
+
+func (a *app) printPlan(f *tortureFlags, plan []torture.Planned) error {
+	if f.json {
+		return a.printJSON(plan)
+	}
+	var b strings.Builder
+	for _, p := range plan {
+		fmt.Fprintln(&b, p)
+	}
+	return a.print("%s", b.String())
+}
+
+// consent asks the person at the terminal. Without one it refuses.
+func (a *app) consent(f *tortureFlags) error {
+	store := f.store.public()
+	if !a.tty || !group.IsTerminal(a.stdin) {
+		return usage("%s is not on this machine: torture loads a store for %s; give --yes if that may be", clean(store), f.duration.d)
+	}
+	_, _ = fmt.Fprintf(a.stderr, "hasp: %s is not on this machine. Load it for %s, on names that no other client uses? [y/N] ", clean(store), f.duration.d)
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return usage("no answer: %v", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return usage("not begun")
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+//go:build unix
+
+package torture
+
+import (
+	"errors"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/history"
+)
+
+const second = history.Time(time.Second)
+
+// granted is a hold that asked, and was released; times are in seconds.
+func granted(client string, call, ret, held, release int, token uint64) history.Operation {
+	return history.Operation{
+		ID: client, Client: client, Name: "x", Claim: history.Exclusive(), Call: history.Time(call) * second, Return: history.Time(ret) * second,
+		Outcome: history.Granted, Token: token, Asked: true, LastHeld: history.Time(held) * second,
+		ReleaseCall: history.Time(release) * second, ReleaseReturn: history.Time(release)*second + 1, Release: history.Released,
+	}
+}
+
+func lost(o history.Operation, at int) history.Operation {
+	o.Lost, o.Release = history.Time(at)*second, history.NotHeld
+	return o
+}
+
+func TestOverlaps(t *testing.T) {
+	b := granted("b", 2, 20, 24, 25, 2)
+	for name, c := range map[string]struct {
+		a    history.Operation
+		want Overlaps
+	}{
+		"one after the other":        {granted("a", 1, 5, 9, 10, 1), Overlaps{}},
+		"stopped beyond the grant":   {lost(granted("a", 1, 5, 10, 31, 1), 30), Overlaps{InFlight: 1}},
+		"told before the grant":      {lost(granted("a", 1, 5, 10, 21, 1), 19), Overlaps{Told: 1}},
+		"still held after the grant": {lost(granted("a", 1, 5, 22, 31, 1), 30), Overlaps{Broken: 1}},
+		"released after the grant":   {granted("a", 1, 5, 10, 22, 1), Overlaps{Broken: 1}},
+	} {
+		v := &Verdict{}
+		v.measure(history.History{c.a, b}, disturbed{}, disturbed{}, true)
+		if v.Overlaps != c.want {
+			t.Errorf("%s: %+v, want %+v", name, v.Overlaps, c.want)
+		}
+		if broken := c.a.Release == history.Released && c.want.Broken > 0; (v.FalseEnds > 0) != broken {
+			t.Errorf("%s: %d false ends", name, v.FalseEnds)
+		}
+	}
+}
+
+func TestMargin(t *testing.T) {
+	h := history.History{lost(granted("a", 1, 5, 10, 16, 1), 15), granted("b", 2, 20, 24, 25, 2)}
+	for _, stopped := range []bool{false, true} {
+		v, idle := &Verdict{}, disturbed{}
+		if stopped {
+			idle.add(Stall{"a", 11 * second, 14 * second})
+		}
+		v.measure(h, disturbed{}, idle, false)
+		if stopped != (len(v.Margins) == 0) || !stopped && v.Margins[0] != 5 || v.Losses != 1 || v.Inversions != nil {
+			t.Errorf("stopped %v: margins %v, %d losses", stopped, v.Margins, v.Losses)
+		}
+	}
+}
+
+func TestOvertaking(t *testing.T) {
+	a := granted("a", 1, 20, 21, 22, 2)
+	a.Waiting = 2 * second
+	for name, c := range map[string]struct {
+		b    history.Operation
+		idle Stall
+		want int
+	}{
+		"entered later, held earlier":   {granted("b", 3, 5, 6, 7, 1), Stall{}, 1},
+		"perhaps entered earlier":       {granted("b", 1, 5, 6, 7, 1), Stall{}, 0},
+		"held later":                    {granted("b", 3, 30, 31, 32, 3), Stall{}, 0},
+		"the overtaken one did not run": {granted("b", 3, 5, 6, 7, 1), Stall{"a", 3 * second, 4 * second}, 0},
+		"another one did not run":       {granted("b", 3, 5, 6, 7, 1), Stall{"c", 3 * second, 4 * second}, 1},
+	} {
+		v, d := &Verdict{}, disturbed{}
+		d.add(c.idle)
+		v.measure(history.History{a, c.b}, d, d, true)
+		if *v.Inversions != c.want {
+			t.Errorf("%s: %d, want %d", name, *v.Inversions, c.want)
+		}
+	}
+}
+
+// A fault has hit those that hold at its moment, by the record.
+func TestHits(t *testing.T) {
+	control := granted("a", 1, 5, 9, 40, 1)
+	control.Name = "control"
+	h := history.History{lost(granted("a", 1, 5, 10, 31, 1), 30), granted("a", 32, 33, 34, 35, 2), control}
+	v := &Verdict{Faults: map[Kind]Count{}}
+	v.countHits([]Fault{
+		{Kind: Pause, Client: "a", From: 11 * second}, {Kind: Cut, Client: "a", From: 34 * second},
+		{Kind: Pause, Client: "a", From: 39 * second}, {Kind: Kill, Client: "b", From: 11 * second},
+	}, h, "control")
+	want := map[Kind]Count{Pause: {2, 1, 1}, Cut: {1, 1, 0}, Kill: {1, 0, 0}}
+	if !reflect.DeepEqual(v.Faults, want) || v.Hits != 2 || v.Control.Hits != 3 {
+		t.Errorf("%+v, %d hits, %d of the control", v.Faults, v.Hits, v.Control.Hits)
+	}
+}
+
+func TestResults(t *testing.T) {
+	one := 1
+	for want, v := range map[Result][]Verdict{
+		Held:         {{Control: Control{Violations: 1}}},
+		Inconclusive: {{}},
+		BrokenResult: {
+			{Violations: []string{"x"}}, {LostFenced: 1}, {FalseEnds: 1}, {Stuck: []string{"x"}}, {Orphans: &one}, {Inversions: &one},
+			{Overlaps: Overlaps{Broken: 1}, Control: Control{Violations: 1}},
+		},
+	} {
+		for _, v := range v {
+			if v.conclude(); v.Result != want || (v.Broken != "") != (want == BrokenResult) {
+				t.Errorf("%+v", v)
+			}
+		}
+	}
+}
+
+// The unfenced register shows a lost update, and the fenced one prevents it.
+func TestRegisters(t *testing.T) {
+	for _, fenced := range []bool{false, true} {
+		r, err := openRegister(t.TempDir(), "x", fenced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		old, err1 := r.read("old", 1)
+		now, err2 := r.read("new", 2)
+		err3 := r.write("new", 2, now)
+		late := r.write("old", 1, old)
+		s, err4 := r.load()
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			t.Fatal(err)
+		}
+		want := state{Version: 2, Lost: 1}
+		if fenced {
+			want = state{Version: 1, Seen: 2, Refused: 1}
+		}
+		if s != want || errors.Is(late, fencing.ErrStale) != fenced {
+			t.Errorf("fenced %v: %+v, the late write: %v", fenced, s, late)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	c := Config{For: time.Minute, TTL: time.Second, Processes: 6, Seed: 7, Faults: []Kind{Hold, Kill}}
+	plan := Plan(c)
+	if again := Plan(c); !slices.Equal(plan, again) || len(plan) < 60 {
+		t.Errorf("%d faults, and then %d", len(plan), len(again))
+	}
+	onControl := 0
+	for i, p := range plan {
+		if p.Kind != Hold && p.Kind != Kill || p.Worker < 0 || p.Worker >= 6 || p.At >= c.For || i > 0 && p.At < plan[i-1].At || p.Lasts < 1.1 {
+			t.Errorf("%+v", p)
+		}
+		if p.Name == 0 && p.Kind == Hold {
+			onControl++
+		}
+	}
+	if onControl < len(plan)/5 {
+		t.Errorf("%d of %d faults can show the control", onControl, len(plan))
+	}
+	if c.Seed++; slices.Equal(plan, Plan(c)) {
+		t.Error("another seed gives the same plan")
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	for store, c := range map[string]struct {
+		here   bool
+		faults string // why no proxy; "" if there may be one
+	}{
+		"file:///x":                               {true, "no"},
+		"redis://127.0.0.1":                       {true, ""},
+		"redis://:s3cret@localhost:1/3":           {true, ""},
+		"redis://10.0.0.1":                        {false, ""},
+		"redis://127.0.0.1,10.0.0.1":              {false, "cluster"},
+		"redis://127.0.0.1?sentinel=x":            {true, "Sentinel"},
+		"redlock://127.0.0.1:1,127.0.0.1:2":       {true, ""},
+		"etcd://127.0.0.1?ca=x":                   {true, "certificate"},
+		"postgres://db/x":                         {false, "verify-full"},
+		"postgres://db/x?sslmode=require":         {false, ""},
+		"postgres://[::1]/x":                      {true, ""},
+		"zookeeper://a,b?tls=true":                {false, "servername"},
+		"zookeeper://a,b?tls=true&servername=zoo": {false, ""},
+		"postgres:///x?host=/run":                 {false, "address"},
+	} {
+		if got := OnThisMachine(store); got != c.here {
+			t.Errorf("%s: on this machine: %v", store, got)
+		}
+		if err := Disturbable(store); (err == nil) != (c.faults == "") || err != nil && c.faults != "no" && !strings.Contains(err.Error(), c.faults) {
+			t.Errorf("%s: %v", store, err)
+		}
+	}
+}
+
+// What is encrypted to a distant server stays so: a driver that sees a proxy on loopback would not ask
+// for it by itself.
+func TestProxiesKeepTLS(t *testing.T) {
+	for store, name := range map[string]string{
+		"rediss://u:p@10.0.0.1": "10.0.0.1", "mysql://u:p@db/x": "db", "mysql://u@127.0.0.1/x": "", "redis://10.0.0.1": "", "mysql://u:p@db/x?tls=false": "",
+	} {
+		n, through, err := proxies(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Close()
+		u, err := url.Parse(through)
+		if err != nil || u.Host != n.Addrs()[0] || u.Query().Get("servername") != name {
+			t.Errorf("%s: %s, %v", store, through, err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+//go:build unix
+
+package torture
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hasplock/hasp/internal/history"
+)
+
+// disturbed are times of each client. What happens to one that is disturbed, and up to a TTL after, is
+// no measure of the lock.
+type disturbed map[string][]Stall
+
+func (d disturbed) add(s Stall) { d[s.Client] = append(d[s.Client], s) }
+
+// disturbances are those, and the times in which each client did not run.
+func disturbances(faults []Fault, idle []Stall, after history.Time) (all, stopped disturbed) {
+	all, stopped = disturbed{}, disturbed{}
+	for _, s := range idle {
+		stopped.add(s)
+		s.To += after
+		all.add(s)
+	}
+	for _, f := range faults {
+		if f.Kind == Pause {
+			stopped.add(Stall{f.Client, f.From, f.To})
+		}
+		all.add(Stall{f.Client, f.From, f.To + after})
+	}
+	return all, stopped
+}
+
+// at reports whether a client was disturbed at any time between two.
+func (d disturbed) at(client string, from, to history.Time) bool {
+	return slices.ContainsFunc(d[client], func(s Stall) bool { return s.From <= to && s.To >= from })
+}
+
+// anyAt is at for all clients.
+func (d disturbed) anyAt(from, to history.Time) bool {
+	for client := range d {
+		if d.at(client, from, to) {
+			return true
+		}
+	}
+	return false
+}
+
+// measure counts and measures what no check of package history reports.
+func (v *Verdict) measure(ours history.History, d, stopped disturbed, fifo bool) {
+	inversions := 0
+	history.EachName(ours, "", func(_ *history.CheckRun, ops []*history.Operation) {
+		var grants []*history.Operation
+		for _, o := range ops {
+			switch o.Outcome {
+			case history.Granted:
+				grants = append(grants, o)
+			case history.Unknown, history.Pending:
+				v.Unanswered++
+			}
+		}
+		slices.SortFunc(grants, func(a, b *history.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		v.Acquisitions += len(grants)
+		for i, o := range grants {
+			v.overlap(o, grants[i+1:])
+			if i+1 < len(grants) {
+				v.handOver(o, grants[i+1], d, stopped)
+			}
+			inversions += overtakers(o, grants[:i], d)
+		}
+	})
+	if fifo {
+		v.Inversions = &inversions
+	}
+	slices.Sort(v.Margins)
+	if n := len(v.Margins); n > 0 {
+		v.MarginMin, v.MarginMid = &v.Margins[0], &v.Margins[n/2]
+	}
+}
+
+// overlap classifies what o did after others had been granted the lock. later are in order of grant.
+func (v *Verdict) overlap(o *history.Operation, later []*history.Operation) {
+	end := over(o)
+	if o.ReleaseCall == 0 {
+		end = o.LastHeld // killed: what it last knew
+	}
+	for _, b := range later {
+		if b.Return >= end {
+			return
+		}
+		_, to, certain := o.Certain()
+		_, _, other := b.Certain() // or it may have been granted, and lost, before o was
+		switch {
+		case certain && other && to > b.Return:
+			v.Overlaps.Broken++
+			if o.Release == history.Released {
+				v.FalseEnds++
+			}
+		case o.Lost > 0 && o.Lost <= b.Return:
+			v.Overlaps.Told++
+		default:
+			v.Overlaps.InFlight++
+		}
+	}
+}
+
+// handOver measures the time between the end of one hold and the next grant.
+func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed) {
+	if o.Lost > 0 {
+		v.Losses++
+		// One that does not run cannot be told.
+		if !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
+			v.Margins = append(v.Margins, seconds(next.Return-o.Lost))
+		}
+		return
+	}
+	waited := next.Waiting > 0 && next.Waiting < o.ReleaseCall
+	if o.Release != history.Released || !waited || d.anyAt(o.ReleaseCall, next.Return) {
+		return
+	}
+	if took := seconds(next.Return - o.ReleaseReturn); v.HandOver == nil || took > *v.HandOver {
+		v.HandOver = &took
+	}
+}
+
+// overtakers counts those that asked after o was in the queue, and held before it did.
+func overtakers(o *history.Operation, earlier []*history.Operation, d disturbed) (n int) {
+	if _, _, certain := o.Certain(); !certain || o.Waiting == 0 || o.Requeued || d.at(o.Client, o.Waiting, o.Return) {
+		return 0
+	}
+	for i := len(earlier) - 1; i >= 0 && earlier[i].Return > o.Waiting; i-- {
+		if earlier[i].Call > o.Waiting {
+			n++
+		}
+	}
+	return n
+}

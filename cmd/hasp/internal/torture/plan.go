@@ -1,0 +1,57 @@
+//go:build unix
+
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Planned is one fault of a plan.
+type Planned struct {
+	At     time.Duration `json:"at_ns"` // since the workers began
+	Kind   Kind          `json:"kind"`
+	Worker int           `json:"worker"` // the process to disturb, from 0; the next one that is not disturbed already
+	Name   int           `json:"name"`   // of the lock that it is to hold then, from 1; 0 is the control's
+	Lasts  float64       `json:"ttls"`   // of pause and hold, in TTLs as granted
+
+	// AtRelease loses the answer to the release, not to a renewal; of ackloss only.
+	AtRelease bool `json:"at_release,omitempty"`
+}
+
+func (p Planned) String() string {
+	name := fmt.Sprint("name ", p.Name)
+	if p.Name == 0 {
+		name = "the control"
+	}
+	text := fmt.Sprintf("%8.3fs  %-7s process %d while it holds %s", p.At.Seconds(), p.Kind, p.Worker, name)
+	switch {
+	case p.Kind == Pause || p.Kind == Hold:
+		text += fmt.Sprintf(", for %.2f TTL", p.Lasts)
+	case p.AtRelease:
+		text += ", at its release"
+	}
+	return text
+}
+
+// Plan draws the faults of a run. The same seed and settings give the same plan. Which fault of it
+// is carried out depends on who gets which lock when.
+func Plan(c Config) (plan []Planned) {
+	r := rand.New(rand.NewPCG(c.Seed, 24))
+	// A naive lock does not fail because it is killed, or because an answer is lost.
+	telling := slices.DeleteFunc(slices.Clone(c.Faults), func(k Kind) bool { return k == Kill || k == AckLoss })
+	for at := c.TTL / 2; at < c.For; at += time.Duration((0.3 + 0.5*r.Float64()) * float64(c.TTL)) {
+		p := Planned{
+			At: at, Kind: c.Faults[r.IntN(len(c.Faults))], Worker: r.IntN(c.Processes), Name: 1 + r.IntN(nameCount),
+			Lasts: 1.15 + 0.85*r.Float64(), AtRelease: r.IntN(2) == 0,
+		}
+		if n := len(plan); n%4 == 1 && len(telling) > 0 {
+			p.Name, p.Kind = 0, telling[n/4%len(telling)]
+		}
+		p.AtRelease = p.AtRelease && p.Kind == AckLoss
+		plan = append(plan, p)
+	}
+	return plan
+}

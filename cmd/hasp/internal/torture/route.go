@@ -1,0 +1,123 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/hasplock/hasp/internal/faultnet"
+)
+
+// ports are those of a URL without one, by scheme. Other schemes have no network that a proxy
+// could be put into.
+var ports = map[string]string{
+	"redis": "6379", "rediss": "6379", "valkey": "6379", "valkeys": "6379", "redlock": "6379", "redlocks": "6379",
+	"etcd": "2379", "zookeeper": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306",
+}
+
+// targets are the host:port of a store's URL; none if it has no network.
+func targets(u *url.URL) (all []string) {
+	port := ports[u.Scheme]
+	if port == "" {
+		return nil
+	}
+	for h := range strings.SplitSeq(u.Host, ",") {
+		switch host, p, err := net.SplitHostPort(h); {
+		case err == nil:
+			all = append(all, net.JoinHostPort(host, p))
+		case h != "":
+			all = append(all, net.JoinHostPort(strings.Trim(h, "[]"), port))
+		}
+	}
+	return all
+}
+
+// OnThisMachine reports whether a store is reached without leaving this machine. A store that
+// cannot be understood is not.
+func OnThisMachine(storeURL string) bool {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		return false
+	}
+	if u.Scheme == "file" {
+		return true
+	}
+	all := targets(u)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(t string) bool { return !loopback(t) })
+}
+
+func loopback(target string) bool {
+	host, _, _ := net.SplitHostPort(target)
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// Disturbable returns nil if a proxy can stand between a client and the store that a URL names, or
+// the reason why not: then only the faults of [Local] can be made.
+func Disturbable(storeURL string) error {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		return errors.New("the store's URL cannot be understood")
+	}
+	q, all := u.Query(), targets(u)
+	strict := u.Scheme == "postgres" || u.Scheme == "postgresql"
+	mode := q.Get("sslmode")
+	switch {
+	case len(all) == 0:
+		return errors.New("this store is not reached by a network address in its URL")
+	case q.Has("sentinel"), len(all) > 1 && (strings.HasPrefix(u.Scheme, "redis") || strings.HasPrefix(u.Scheme, "valkey")):
+		return errors.New("the clients of a Sentinel set or a cluster learn their servers' addresses from the servers, and would pass the proxies by")
+	case u.Scheme == "etcd" && secured(u):
+		return errors.New("etcd's client demands the server's name in its certificate, and the proxy has another")
+	case strict && mode == "verify-full", strict && mode == "" && slices.ContainsFunc(all, func(t string) bool { return !loopback(t) }):
+		return errors.New("sslmode=verify-full demands the server's name in its certificate, and the proxy has another; use sslmode=verify-ca or require")
+	case secured(u) && len(all) > 1 && !q.Has("servername"):
+		return errors.New("several servers with TLS need the parameter servername, since the proxies have other names")
+	}
+	return nil
+}
+
+// secured reports whether the connections use TLS, for the stores that take package tlsparams' parameters.
+func secured(u *url.URL) bool {
+	q := u.Query()
+	if q.Get("tls") == "false" {
+		return false
+	}
+	return slices.Contains([]string{"rediss", "valkeys", "redlocks"}, u.Scheme) || q.Has("tls") || q.Has("ca") || q.Has("cert") ||
+		q.Has("servername") || u.Scheme == "mysql" && slices.ContainsFunc(targets(u), func(t string) bool { return !loopback(t) })
+}
+
+// proxies starts one proxy to each server of a store, and returns the URL that leads through
+// them. TLS goes on: a driver that demands it of a distant host only would drop it for a proxy on
+// loopback, and send a password in plain text to the real one.
+func proxies(storeURL string) (faultnet.Network, string, error) {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		return nil, "", errors.New("the store's URL cannot be understood")
+	}
+	all := targets(u)
+	var n faultnet.Network
+	for _, target := range all {
+		p, err := faultnet.NewRemote(context.Background(), target)
+		if err != nil {
+			n.Close()
+			return nil, "", fmt.Errorf("start a proxy: %w", err)
+		}
+		n = append(n, p)
+	}
+	q := u.Query()
+	if secured(u) && !q.Has("servername") {
+		host, _, _ := net.SplitHostPort(all[0])
+		q.Set("servername", host)
+		u.RawQuery = q.Encode()
+	}
+	u.Host = strings.Join(n.Addrs(), ",")
+	return n, u.String(), nil
+}

@@ -1,0 +1,110 @@
+//go:build unix
+
+package torture
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Text is the verdict for people.
+func (v *Verdict) Text() string {
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-21s"+format+"\n", append([]any{what}, args...)...)
+	}
+	line("store", "%s", v.Store)
+	line("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
+	line("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
+	for _, k := range v.Kinds {
+		c := v.Faults[k]
+		line("fault "+string(k), "%d, of which %d hit a holder and %d took its lock", c.Done, c.Hits, c.Lost)
+	}
+	b.WriteString("\n")
+	o := v.Overlaps
+	line("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d told that they hold",
+		o.InFlight+o.Told+o.Broken, o.InFlight, o.Told, o.Broken)
+	line("lost updates", "%s without a fence, of %d writes; %s", count(v.LostPlain), v.Writes, v.fence())
+	line("false \"released\"", "%s", count(v.FalseEnds))
+	line("stuck names", "%s", count(len(v.Stuck)))
+	line("orphans", "%s", optional(v.Orphans, "not known: the store cannot list its entries"))
+	line("overtaken waiters", "%s", optional(v.Inversions, "not counted: the store promises no order"))
+	if v.MarginMin != nil {
+		line("told of a loss", "%s before the next grant at the least, %s in the middle (%d losses of a process that ran)",
+			short(*v.MarginMin), short(*v.MarginMid), len(v.Margins))
+	}
+	if v.HandOver != nil {
+		line("slowest hand-over", "%s, of those without a fault near", short(*v.HandOver))
+	}
+	for _, d := range v.Deaths {
+		line("died", "%s", d)
+	}
+	if v.Stubborn > 0 {
+		line("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
+	}
+	c := v.Control
+	line("control", "%s: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
+	for _, x := range v.Violations {
+		fmt.Fprintf(&b, "\n%s\n", x)
+	}
+	fmt.Fprintf(&b, "\n%s\n", v.Sentence())
+	return b.String()
+}
+
+func (v *Verdict) fence() string {
+	if !v.Fencing {
+		return "the store gives no tokens to fence with"
+	}
+	return fmt.Sprintf("%s with one, which refused %d", count(v.LostFenced), v.Refused)
+}
+
+// Sentence is the verdict in one.
+func (v *Verdict) Sentence() string {
+	var text string
+	switch v.Result {
+	case BrokenResult:
+		text = "BROKEN: " + v.Broken + "."
+		if v.Record != "" {
+			text += " The record is in " + v.Record + "."
+		}
+	case Inconclusive:
+		text = "INCONCLUSIVE: the naive lock was not caught, so this run would not have seen a lock that fails; "
+		if v.Control.Hits == 0 {
+			text += "no fault came upon its holder: run for longer."
+		} else {
+			text += "add faults that take a lock away (pause, hold, cut), or run for longer."
+		}
+	default:
+		text = "Every promise held, and the control was caught."
+	}
+	if v.Result != BrokenResult && v.Hits < fewHits {
+		text += fmt.Sprintf(" Only %d faults hit a holder, which says little: run for longer.", v.Hits)
+	}
+	return text
+}
+
+func count[N int | uint64](n N) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+func optional(n *int, otherwise string) string {
+	if n == nil {
+		return otherwise
+	}
+	return count(*n)
+}
+
+func short(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d.Abs() >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d.Abs() >= time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	}
+	return d.Round(time.Microsecond).String()
+}

@@ -1,0 +1,136 @@
+//go:build unix
+
+package torture
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/internal/history"
+)
+
+// Verdict has the results of a run. All numbers but those of Control are of the names that hasp locks.
+type Verdict struct {
+	Store     string  `json:"store"`
+	Seed      uint64  `json:"seed"`
+	Kinds     []Kind  `json:"faults_asked"`
+	Seconds   float64 `json:"seconds"`
+	Processes int     `json:"processes"`
+	TTL       float64 `json:"ttl_s"` // as granted
+
+	Acquisitions int            `json:"acquisitions"`
+	Unanswered   int            `json:"acquisitions_without_answer"`
+	Planned      int            `json:"faults_planned"`
+	Faults       map[Kind]Count `json:"faults"`
+	Hits         int            `json:"hits"` // faults that came upon a holder
+	Losses       int            `json:"losses"`
+
+	Overlaps   Overlaps  `json:"overlaps"`
+	LostPlain  uint64    `json:"lost_updates_unfenced"`
+	LostFenced uint64    `json:"lost_updates_fenced"`
+	Writes     uint64    `json:"writes"`
+	Refused    uint64    `json:"writes_refused_by_fence"`
+	Fencing    bool      `json:"fencing"` // the store gives tokens
+	FalseEnds  int       `json:"false_released"`
+	Stuck      []string  `json:"stuck"`
+	Orphans    *int      `json:"orphans"`         // null: the store cannot say
+	Inversions *int      `json:"fifo_inversions"` // null: the store promises no order
+	Margins    []float64 `json:"-"`               // seconds, ascending: from a loss told to the next grant
+	MarginMin  *float64  `json:"margin_min_s"`    // null: no loss of a process that ran
+	MarginMid  *float64  `json:"margin_median_s"`
+	HandOver   *float64  `json:"slowest_hand_over_s"` // from a release to the waiter's grant; null: none without a fault
+
+	Control Control `json:"control"`
+
+	Deaths   []string `json:"workers_died"` // of no fault of the plan
+	Stubborn int      `json:"workers_killed_at_end"`
+
+	Violations []string `json:"violations"`       // in words, the first ones
+	Broken     string   `json:"broken,omitempty"` // which promises were
+	Result     Result   `json:"verdict"`
+	Record     string   `json:"record,omitempty"` // directory of the record, kept where a promise was broken
+
+	picture picture
+}
+
+// Count counts the faults of one kind.
+type Count struct {
+	Done int `json:"done"`
+	Hits int `json:"hits"`
+	Lost int `json:"lost"` // hits by which the lock was lost
+}
+
+// Overlaps counts the times that one worked as the holder while another was granted the lock.
+type Overlaps struct {
+	InFlight int `json:"stopped_or_in_flight"` // it was stopped, or between its last look and the end of the write
+	Told     int `json:"told"`                 // it had been told of the loss, and was about to notice
+	Broken   int `json:"broken"`               // none of these: it asked, and was told that it holds
+}
+
+// Control has the results of the naive lock.
+type Control struct {
+	What         string `json:"what"`
+	Acquisitions int    `json:"acquisitions"`
+	Hits         int    `json:"hits"`
+	Violations   int    `json:"violations"`
+	Lost         uint64 `json:"lost_updates"`
+}
+
+// Result is a verdict in one word.
+type Result string
+
+// The results.
+const (
+	Held         Result = "held"         // every promise
+	BrokenResult Result = "broken"       // at least one
+	Inconclusive Result = "inconclusive" // the control was not caught: this run would not have seen it
+)
+
+// fewHits is how many faults must have hit a holder before a run says much.
+const fewHits = 20
+
+// picture has the data of the report.
+type picture struct {
+	began  history.Time
+	ended  history.Time
+	ops    history.History
+	faults []Fault
+	names  []string // the control's is the last
+	found  []history.Violation
+}
+
+// conclude fills Broken and Result from the rest.
+func (v *Verdict) conclude() {
+	add := func(yes bool, format string, args ...any) {
+		if yes && v.Broken != "" {
+			v.Broken += "; "
+		}
+		if yes {
+			v.Broken += fmt.Sprintf(format, args...)
+		}
+	}
+	add(len(v.Violations) > 0, "%d contradictions in the record", len(v.Violations))
+	add(v.Overlaps.Broken > 0, "two held at once, %d times", v.Overlaps.Broken)
+	add(v.LostFenced > 0, "%d updates were lost in spite of the fence", v.LostFenced)
+	add(v.FalseEnds > 0, "%d releases reported success after another had been granted the lock", v.FalseEnds)
+	add(len(v.Stuck) > 0, "%d names are stuck", len(v.Stuck))
+	add(v.Orphans != nil && *v.Orphans > 0, "%d entries have no owner and do not expire", deref(v.Orphans))
+	add(v.Inversions != nil && *v.Inversions > 0, "%d waiters were overtaken", deref(v.Inversions))
+	switch {
+	case v.Broken != "":
+		v.Result = BrokenResult
+	case v.Control.Violations == 0:
+		v.Result = Inconclusive
+	default:
+		v.Result = Held
+	}
+}
+
+func deref(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+func seconds(d history.Time) float64 { return time.Duration(d).Seconds() }

@@ -1,0 +1,85 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp/internal/backends"
+)
+
+// torture runs hasp torture, and returns its verdict.
+func torture(t *testing.T, store string, want int, args ...string) (v struct {
+	Acquisitions int
+	Verdict      string
+	Broken       string
+	Faults       map[string]struct{ Done, Hits int }
+	Lost         uint64 `json:"lost_updates_fenced"`
+	Control      struct{ Violations int }
+}) {
+	t.Helper()
+	code, out, words := hasp(t, store, append([]string{"torture", "--json", "--ttl", "1s"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &v); err != nil || code != want {
+		t.Fatalf("exit code %d, want %d: %v\n%s%s", code, want, err, out, words)
+	}
+	return v
+}
+
+// On Redis every kind of fault is made and every promise holds; a run whose faults no naive lock fails
+// under is inconclusive, and says so.
+func TestTortureRedis(t *testing.T) {
+	server := backends.SharedRedis(t)
+	v := torture(t, server.URL(), 0, "--for", "15s", "--seed", "2")
+	if v.Verdict != "held" || v.Acquisitions == 0 || v.Control.Violations == 0 || v.Lost != 0 {
+		t.Errorf("%+v", v)
+	}
+	for _, kind := range []string{"pause", "hold", "ackloss", "cut", "kill"} {
+		if v.Faults[kind].Done == 0 {
+			t.Errorf("no fault of the kind %s: %+v", kind, v.Faults)
+		}
+	}
+	if v := torture(t, server.URL(), 77, "--for", "3s", "--faults", "kill"); v.Verdict != "inconclusive" {
+		t.Errorf("only killed: %+v", v)
+	}
+}
+
+// make torture sets for how long.
+func TestTortureStores(t *testing.T) {
+	duration := os.Getenv("HASP_TORTURE")
+	if duration == "" {
+		t.Skip("only with HASP_TORTURE, as make torture sets it")
+	}
+	for name, store := range map[string]func() string{
+		"file":              func() string { return "file://" + t.TempDir() },
+		"redis":             func() string { return backends.SharedRedis(t).URL() },
+		"redis-setnx":       func() string { return with(t, backends.SharedRedis(t).URL(), "strategy=setnx") },
+		"etcd":              func() string { return backends.SharedEtcd(t).URL() },
+		"zookeeper":         func() string { return "zookeeper://" + backends.SharedZooKeeper(t).Addr },
+		"postgres":          func() string { return backends.SharedPostgres(t).URL() },
+		"postgres-advisory": func() string { return with(t, backends.SharedPostgres(t).URL(), "strategy=advisory") },
+		"mariadb":           func() string { return backends.SharedMariaDB(t).URL() },
+		"mariadb-getlock":   func() string { return with(t, backends.SharedMariaDB(t).URL(), "strategy=getlock") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, words := hasp(t, store(), "torture", "--for", duration)
+			t.Logf("exit code %d\n%s%s", code, out, words)
+			if code != 0 {
+				t.Fail()
+			}
+		})
+	}
+}
+
+func TestTortureNeedsAStoreAndConsent(t *testing.T) {
+	code, _, words := hasp(t, "redis://:s3cret@127.0.0.1:1", "torture", "--for", "1s")
+	if code != 69 || strings.Contains(words, "s3cret") {
+		t.Errorf("an unreachable store: exit code %d, %s", code, words)
+	}
+	code, _, words = hasp(t, "redis://:s3cret@192.0.2.1", "torture")
+	if code != 64 || !strings.Contains(words, "redis://192.0.2.1 is not on this machine") || !strings.Contains(words, "--yes") {
+		t.Errorf("a distant store: exit code %d, %s", code, words)
+	}
+}
