@@ -56,7 +56,7 @@ func TestTortureStores(t *testing.T) {
 		"file":              func() string { return "file://" + t.TempDir() },
 		"redis":             func() string { return backends.SharedRedis(t).URL() },
 		"redis-setnx":       func() string { return with(t, backends.SharedRedis(t).URL(), "strategy=setnx") },
-		"etcd":              func() string { return backends.SharedEtcd(t).URL() },
+		"etcd":              func() string { return "etcd://" + backends.SharedEtcd(t).Addr },
 		"zookeeper":         func() string { return "zookeeper://" + backends.SharedZooKeeper(t).Addr },
 		"postgres":          func() string { return backends.SharedPostgres(t).URL() },
 		"postgres-advisory": func() string { return with(t, backends.SharedPostgres(t).URL(), "strategy=advisory") },

@@ -52,12 +52,16 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		}
 	}
 	v.countHits(r.faults, all, r.control)
+	busy, stopped := disturbances(r.faults, idle, history.Time(r.ttl))
+	cut := map[string]bool{}
+	if traits.Liveness == driver.ConnectionBound {
+		ours, cut = untilCut(ours, r.faults)
+	}
+	v.measure(ours, busy, stopped, cut, traits.FIFO)
 	found := history.Check(ours, history.Options{Fencing: traits.Fencing})
 	for _, x := range found[:min(len(found), mostShown)] {
 		v.Violations = append(v.Violations, x.String())
 	}
-	busy, stopped := disturbances(r.faults, idle, history.Time(r.ttl))
-	v.measure(ours, busy, stopped, traits.FIFO)
 	if err := v.readRegisters(r.dir, r.names, r.control); err != nil {
 		return nil, err
 	}
@@ -72,7 +76,6 @@ func (r *run) judge(left settled) (*Verdict, error) {
 			v.Control.Acquisitions++
 		}
 	}
-	v.picture = picture{r.began, history.Now(), all, r.faults, append(slices.Clone(r.names), r.control), append(found, caught...)}
 	v.conclude()
 	return v, nil
 }

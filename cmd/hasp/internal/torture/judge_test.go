@@ -44,12 +44,40 @@ func TestOverlaps(t *testing.T) {
 		"released after the grant":   {granted("a", 1, 5, 10, 22, 1), Overlaps{Broken: 1}},
 	} {
 		v := &Verdict{}
-		v.measure(history.History{c.a, b}, disturbed{}, disturbed{}, true)
+		v.measure(history.History{c.a, b}, disturbed{}, disturbed{}, nil, true)
 		if v.Overlaps != c.want {
 			t.Errorf("%s: %+v, want %+v", name, v.Overlaps, c.want)
 		}
 		if broken := c.a.Release == history.Released && c.want.Broken > 0; (v.FalseEnds > 0) != broken {
 			t.Errorf("%s: %d false ends", name, v.FalseEnds)
+		}
+	}
+}
+
+// Where locks are bound to a connection, a holder may believe until it is told that its connection has
+// ended, and no longer than the bound.
+func TestCutOff(t *testing.T) {
+	b := granted("b", 2, 20, 24, 25, 2)
+	notHeld := granted("a", 1, 5, 22, 23, 1)
+	notHeld.Release = history.NotHeld
+	for name, c := range map[string]struct {
+		a    history.Operation
+		f    Fault
+		want Overlaps
+	}{
+		"told in time":         {lost(granted("a", 1, 5, 22, 24, 1), 23), Fault{Kind: Cut, Client: "a", From: 15 * second, To: 15 * second}, Overlaps{CutOff: 1}},
+		"told too late":        {lost(granted("a", 1, 5, 22, 31, 1), 30), Fault{Kind: Cut, Client: "a", From: 15 * second, To: 15 * second}, Overlaps{Broken: 1}},
+		"told by its release":  {notHeld, Fault{Kind: Cut, Client: "a", From: 15 * second, To: 15 * second}, Overlaps{CutOff: 1}},
+		"another was cut off":  {lost(granted("a", 1, 5, 22, 24, 1), 23), Fault{Kind: Cut, Client: "b", From: 15 * second, To: 15 * second}, Overlaps{Broken: 1}},
+		"released in the end":  {granted("a", 1, 5, 22, 24, 1), Fault{Kind: Cut, Client: "a", From: 15 * second, To: 15 * second}, Overlaps{Broken: 1}},
+		"stopped, and not cut": {lost(granted("a", 1, 5, 22, 24, 1), 23), Fault{Kind: Pause, Client: "a", From: 15 * second, To: 15 * second}, Overlaps{Broken: 1}},
+	} {
+		h, cut := untilCut(history.History{c.a, b}, []Fault{c.f})
+		v := &Verdict{}
+		v.measure(h, disturbed{}, disturbed{}, cut, false)
+		broken := len(history.Exclusion(h)) > 0
+		if v.Overlaps != c.want || broken != (c.want.Broken > 0) || c.want.CutOff > 0 && len(v.Margins) > 0 {
+			t.Errorf("%s: %+v, want %+v; exclusion is broken: %v", name, v.Overlaps, c.want, broken)
 		}
 	}
 }
@@ -61,7 +89,7 @@ func TestMargin(t *testing.T) {
 		if stopped {
 			idle.add(Stall{"a", 11 * second, 14 * second})
 		}
-		v.measure(h, disturbed{}, idle, false)
+		v.measure(h, disturbed{}, idle, nil, false)
 		if stopped != (len(v.Margins) == 0) || !stopped && v.Margins[0] != 5 || v.Losses != 1 || v.Inversions != nil {
 			t.Errorf("stopped %v: margins %v, %d losses", stopped, v.Margins, v.Losses)
 		}
@@ -84,7 +112,7 @@ func TestOvertaking(t *testing.T) {
 	} {
 		v, d := &Verdict{}, disturbed{}
 		d.add(c.idle)
-		v.measure(history.History{a, c.b}, d, d, true)
+		v.measure(history.History{a, c.b}, d, d, nil, true)
 		if *v.Inversions != c.want {
 			t.Errorf("%s: %d, want %d", name, *v.Inversions, c.want)
 		}

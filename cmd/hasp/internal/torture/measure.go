@@ -48,7 +48,7 @@ func (d disturbed) anyAt(from, to history.Time) bool {
 }
 
 // measure counts and measures what no check of package history reports.
-func (v *Verdict) measure(ours history.History, d, stopped disturbed, fifo bool) {
+func (v *Verdict) measure(ours history.History, d, stopped disturbed, cut map[string]bool, fifo bool) {
 	inversions := 0
 	history.EachName(ours, "", func(_ *history.CheckRun, ops []*history.Operation) {
 		var grants []*history.Operation
@@ -63,9 +63,9 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, fifo bool)
 		slices.SortFunc(grants, func(a, b *history.Operation) int { return cmp.Compare(a.Return, b.Return) })
 		v.Acquisitions += len(grants)
 		for i, o := range grants {
-			v.overlap(o, grants[i+1:])
+			v.overlap(o, grants[i+1:], cut[o.ID])
 			if i+1 < len(grants) {
-				v.handOver(o, grants[i+1], d, stopped)
+				v.handOver(o, grants[i+1], d, stopped, cut[o.ID])
 			}
 			inversions += overtakers(o, grants[:i], d)
 		}
@@ -80,7 +80,7 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, fifo bool)
 }
 
 // overlap classifies what o did after others had been granted the lock. later are in order of grant.
-func (v *Verdict) overlap(o *history.Operation, later []*history.Operation) {
+func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, cut bool) {
 	end := over(o)
 	if o.ReleaseCall == 0 {
 		end = o.LastHeld // killed: what it last knew
@@ -99,6 +99,8 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation) {
 			}
 		case o.Lost > 0 && o.Lost <= b.Return:
 			v.Overlaps.Told++
+		case cut:
+			v.Overlaps.CutOff++
 		default:
 			v.Overlaps.InFlight++
 		}
@@ -106,11 +108,11 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation) {
 }
 
 // handOver measures the time between the end of one hold and the next grant.
-func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed) {
+func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, cut bool) {
 	if o.Lost > 0 {
 		v.Losses++
 		// One that does not run cannot be told.
-		if !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
+		if !cut && !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
 			v.Margins = append(v.Margins, seconds(next.Return-o.Lost))
 		}
 		return
@@ -135,4 +137,30 @@ func overtakers(o *history.Operation, earlier []*history.Operation, d disturbed)
 		}
 	}
 	return n
+}
+
+// cutOffBound is for how long the holder of a lock that is bound to a connection may believe after the
+// connection has ended: GUARANTEES.md, S5.
+const cutOffBound = 12 * history.Time(1e9)
+
+// untilCut is for stores whose locks are bound to a connection: these have no margin between the loss and
+// the next grant, and promise only that a holder is told in time. So what a holder believed after a
+// fault ended its connection, until it was told, counts for nothing, if it was told within the bound.
+// It returns the ids of such holds.
+func untilCut(ours history.History, faults []Fault) (history.History, map[string]bool) {
+	ours, cut := slices.Clone(ours), map[string]bool{}
+	for i := range ours {
+		o := &ours[i]
+		told := o.Lost
+		if told == 0 && o.Release == history.NotHeld {
+			told = o.ReleaseReturn
+		}
+		for _, f := range faults {
+			during := o.Client == f.Client && f.Kind != Pause && o.Return <= f.To && told >= f.From
+			if during && told <= f.To+cutOffBound && o.LastHeld > f.From {
+				o.LastHeld, cut[o.ID] = f.From, true
+			}
+		}
+	}
+	return ours, cut
 }

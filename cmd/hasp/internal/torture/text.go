@@ -23,8 +23,8 @@ func (v *Verdict) Text() string {
 	}
 	b.WriteString("\n")
 	o := v.Overlaps
-	line("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d told that they hold",
-		o.InFlight+o.Told+o.Broken, o.InFlight, o.Told, o.Broken)
+	line("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
+		o.InFlight+o.Told+o.CutOff+o.Broken, o.InFlight, o.Told, o.CutOff, o.Broken)
 	line("lost updates", "%s without a fence, of %d writes; %s", count(v.LostPlain), v.Writes, v.fence())
 	line("false \"released\"", "%s", count(v.FalseEnds))
 	line("stuck names", "%s", count(len(v.Stuck)))

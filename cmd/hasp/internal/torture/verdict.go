@@ -49,8 +49,6 @@ type Verdict struct {
 	Broken     string   `json:"broken,omitempty"` // which promises were
 	Result     Result   `json:"verdict"`
 	Record     string   `json:"record,omitempty"` // directory of the record, kept where a promise was broken
-
-	picture picture
 }
 
 // Count counts the faults of one kind.
@@ -64,6 +62,7 @@ type Count struct {
 type Overlaps struct {
 	InFlight int `json:"stopped_or_in_flight"` // it was stopped, or between its last look and the end of the write
 	Told     int `json:"told"`                 // it had been told of the loss, and was about to notice
+	CutOff   int `json:"cut_off"`              // its connection had ended, which took the lock; it was told in time (connection-bound stores)
 	Broken   int `json:"broken"`               // none of these: it asked, and was told that it holds
 }
 
@@ -88,16 +87,6 @@ const (
 
 // fewHits is how many faults must have hit a holder before a run says much.
 const fewHits = 20
-
-// picture has the data of the report.
-type picture struct {
-	began  history.Time
-	ended  history.Time
-	ops    history.History
-	faults []Fault
-	names  []string // the control's is the last
-	found  []history.Violation
-}
 
 // conclude fills Broken and Result from the rest.
 func (v *Verdict) conclude() {
