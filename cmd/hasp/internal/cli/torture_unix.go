@@ -87,7 +87,7 @@ how to read the verdict, and what it cannot show.
 Exit code 0: every promise held and the control was caught. 1: a promise is
 broken; the record is kept, and its directory named. 77: inconclusive.`,
 		Example: `  hasp torture redis://127.0.0.1
-  hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/locks`,
+  hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/x`,
 	}
 	fs := c.Flags()
 	f.add(fs, "as one JSON object")
