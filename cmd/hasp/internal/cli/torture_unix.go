@@ -52,13 +52,7 @@ const (
 	leastTTL       = 500 * time.Millisecond
 )
 
-func (a *app) tortureCommand() *cobra.Command {
-	f := tortureFlags{duration: span{d: time.Minute, min: time.Second}}
-	f.trust.ttl = span{d: 2 * time.Second, min: 1}
-	c := &cobra.Command{
-		Use:   "torture [flags] [URL]",
-		Short: "stop, cut off and kill clients of the store, and judge what they believed",
-		Long: `Prove the store's locks on the store itself: start --processes clients that
+const tortureManual = `Prove the store's locks on the store itself: start --processes clients that
 contend for separate names, each behind a proxy, for --for. Meanwhile stop,
 cut off and kill those that hold, and record what each of them was told. At the
 end judge the record by the promises of docs/GUARANTEES.md: whether two believed
@@ -85,7 +79,15 @@ end, also after Ctrl-C; what a killed process held expires. docs/TORTURE.md says
 how to read the verdict, and what it cannot show.
 
 Exit code 0: every promise held and the control was caught. 1: a promise is
-broken; the record is kept, and its directory named. 77: inconclusive.`,
+broken; the record is kept, and its directory named. 77: inconclusive.`
+
+func (a *app) tortureCommand() *cobra.Command {
+	f := tortureFlags{duration: span{d: time.Minute, min: time.Second}}
+	f.trust.ttl = span{d: 2 * time.Second, min: 1}
+	c := &cobra.Command{
+		Use:   "torture [flags] [URL]",
+		Short: "stop, cut off and kill clients of the store, and judge what they believed",
+		Long:  tortureManual,
 		Example: `  hasp torture redis://127.0.0.1
   hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/x`,
 	}
