@@ -25,6 +25,8 @@ var (
 	ErrRefused = errors.New("refused by the store")
 	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
 	ErrInvalid = errors.New("invalid setting")
+	// ErrReadOnly: this user may look at the store and not lock in it. It comes with ErrInvalid.
+	ErrReadOnly = errors.New("only to be looked at")
 	// ErrClosed: the backend or session was closed by its owner.
 	ErrClosed = errors.New("closed")
 )

@@ -89,7 +89,11 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 		return nil, 0, refuse(err)
 	}
 	// After a failure the first to look must find it, not the first to hold.
-	if err := s.check(); err != nil {
+	err = s.mayWrite()
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
 		s.leave()
 		return nil, 0, err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,11 +25,11 @@ import (
 // The flock is on the directory and not on a file in it, because it outlives all that
 // happens to the files: after rm -rf dir/* a new process still meets it.
 func attach(ctx context.Context, path string, o *Options) (*store, error) {
-	root, err := openRoot(path, o)
+	root, a, err := openRoot(path, o)
 	if err != nil {
 		return nil, err
 	}
-	queues, lives, err := acquireShared(ctx, root, path)
+	queues, lives, err := acquireShared(ctx, root, path, a)
 	if err == nil {
 		// The directory may have been moved while we waited; a lock on it says nothing
 		// about the one that is there now.
@@ -40,23 +39,42 @@ func attach(ctx context.Context, path string, o *Options) (*store, error) {
 		_ = unix.Close(root)
 		return nil, err
 	}
-	return newStore(path, root, queues, lives)
+	return newStore(path, root, queues, lives, a.access)
+}
+
+// opened is how a directory may be used.
+type opened struct {
+	access
+	asked bool // Options say for whom it is
 }
 
 // openRoot opens the directory and refuses one that is not safe.
-func openRoot(path string, o *Options) (fd int, err error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return -1, explain(path, err)
-	}
-	fd, err = openDir(unix.AT_FDCWD, path)
+func openRoot(path string, o *Options) (fd int, a opened, err error) {
+	w, err := o.wanted()
 	if err != nil {
-		return -1, explain(path, err)
+		return -1, a, err
 	}
-	if err = checkFS(fd, path, o); err != nil {
+	if err := w.make(path); err != nil {
+		return -1, a, explain(path, err)
+	}
+	fd, st, err := openDirStat(unix.AT_FDCWD, path)
+	if err != nil {
+		return -1, a, explain(path, err)
+	}
+	a.asked = w.mode != 0
+	if err = w.accept(path, &st); err == nil {
+		a.access, err = accessOf(&st)
+	}
+	if err != nil {
+		err = explain(path, err)
+	} else {
+		err = checkFS(fd, path, o)
+	}
+	if err != nil {
 		_ = unix.Close(fd)
-		return -1, err
+		return -1, a, err
 	}
-	return fd, nil
+	return fd, a, nil
 }
 
 // checkFS refuses a file system that is not this machine's own: a named pipe connects no two
@@ -82,29 +100,6 @@ func checkFS(fd int, path string, o *Options) error {
 		driver.ErrInvalid, path, fs.Name, hint)
 }
 
-// openDir opens a directory that only we may change.
-func openDir(dir int, name string) (int, error) {
-	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil {
-		switch {
-		case int(st.Uid) != os.Geteuid():
-			err = fmt.Errorf("%w: it belongs to uid %d and this process runs as uid %d; a store has one owner",
-				driver.ErrInvalid, st.Uid, os.Geteuid())
-		case st.Mode&0o022 != 0:
-			err = fmt.Errorf("%w: others may write in it (mode %#o); chmod it to 0700", driver.ErrInvalid, st.Mode&0o777)
-		}
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
 // explain adds the meaning of the usual errors here.
 func explain(path string, err error) error {
 	what := ""
@@ -112,20 +107,24 @@ func explain(path string, err error) error {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EMLINK):
 		what = " (a store must be a directory, and not a symbolic link to one)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		what = " (the store's owner needs read, write and search permission)"
+		what = denied(path)
 	}
 	return fmt.Errorf("store directory %s: %w%s", path, err, what)
 }
 
 // acquireShared gets the shared flock, by way of the exclusive one if no other process has any.
-func acquireShared(ctx context.Context, root int, path string) (queues, lives int, err error) {
+func acquireShared(ctx context.Context, root int, path string, a opened) (queues, lives int, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, fmt.Errorf("%w while waiting for another process that prepares the store in %s, or holds a flock on it", err, path)
 		}
-		switch err := unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB); err {
+		err = unix.EWOULDBLOCK // one that only looks prepares nothing
+		if !a.look {
+			err = unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB)
+		}
+		switch err {
 		case nil:
-			if err := prepare(root, path); err != nil {
+			if err := prepare(root, path, a); err != nil {
 				return 0, 0, err
 			}
 		case unix.EWOULDBLOCK, unix.EINTR:
@@ -136,7 +135,7 @@ func acquireShared(ctx context.Context, root int, path string) (queues, lives in
 		// gets it there, it prepares the store again, to the same end.
 		switch err := unix.Flock(root, unix.LOCK_SH|unix.LOCK_NB); err {
 		case nil:
-			return openParts(root, path)
+			return openParts(root, path, a.access)
 		case unix.EWOULDBLOCK, unix.EINTR:
 			sleepBriefly(time.Millisecond)
 		default:
@@ -146,8 +145,8 @@ func acquireShared(ctx context.Context, root int, path string) (queues, lives in
 }
 
 // openParts opens the subdirectories of a store that others may be using.
-func openParts(root int, path string) (queues, lives int, err error) {
-	found, err := readFormat(root)
+func openParts(root int, path string, a access) (queues, lives int, err error) {
+	found, err := a.readFormat(root)
 	if err == nil && found == "" {
 		err = unix.ENOENT
 	}
@@ -155,12 +154,16 @@ func openParts(root int, path string) (queues, lives int, err error) {
 		err = checkFormat(path, found)
 	}
 	if err == nil {
-		if queues, err = openDir(root, queuesDirName); err == nil {
-			if lives, err = openDir(root, sessionsDirName); err == nil {
+		if queues, err = a.openDir(root, queuesDirName); err == nil {
+			if lives, err = a.openDir(root, sessionsDirName); err == nil {
 				return queues, lives, nil
 			}
 			_ = unix.Close(queues)
 		}
+	}
+	if errors.Is(err, unix.ENOENT) && a.look {
+		return 0, 0, fmt.Errorf("%w: %s belongs to uid %d and this process runs as uid 0, which only looks at it; it has no complete store",
+			driver.ErrInvalid, path, a.uid)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return 0, 0, &damageError{file: path, what: "files were removed while other processes use it"}

@@ -74,9 +74,14 @@ func (d *diagnosis) directory() {
 		d.add(driver.Warn, "directory", "", "cannot be examined: %v", err)
 		return
 	}
-	if st.Mode&0o077 != 0 {
+	switch {
+	case d.store.access.kind == oneGroup:
+		d.add(driver.Info, "directory", "", "%s, mode %#o, shared by the members of gid %d", d.store.path, st.Mode&0o7777, st.Gid)
+	case d.store.access.kind == allUsers:
+		d.add(driver.Info, "directory", "", "%s, mode %#o, shared by all users, each of whom can break it", d.store.path, st.Mode&0o7777)
+	case st.Mode&0o077 != 0:
 		d.add(driver.Warn, "directory", "chmod 0700 "+d.store.path, "others may look into it (mode %#o)", st.Mode&0o777)
-	} else {
+	default:
 		d.add(driver.Info, "directory", "", "%s, mode %#o, uid %d", d.store.path, st.Mode&0o777, st.Uid)
 	}
 	// A user that may rename in a parent can put another directory in the place of the store.

@@ -32,6 +32,9 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 		return err
 	}
 	defer s.leave()
+	if err := s.mayWrite(); err != nil {
+		return err
+	}
 	k := newKey(name)
 	q := s.file(k)
 	if err := q.lock(ctx); err != nil {
@@ -49,14 +52,14 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 	if slot == 0 {
 		return fmt.Errorf("%w: no entry %s", driver.ErrGone, id)
 	}
-	unkept := writeNote(s.root, k, note)
+	unkept := s.access.writeNote(s.root, k, note)
 	_, err = q.removeEntry(slot, r, k, func(who []wakeTarget) {
 		for _, p := range append(who, wakeTarget{r.session, r.ticket}) {
 			s.notifier.notify(p)
 		}
 	})
 	if err == nil && unkept == nil {
-		_ = keepNote(s.root, k)
+		_ = s.access.keepNote(s.root, k)
 	}
 	return err
 }
@@ -87,7 +90,7 @@ func (b *backend) LastEviction(ctx context.Context, name string) (string, error)
 		return "", err
 	}
 	defer s.leave()
-	note, err := readNote(s.root, newKey(name))
+	note, err := s.access.readNote(s.root, newKey(name))
 	if err != nil {
 		return "", fmt.Errorf("read a note in %s/%s: %w", s.path, notesDir, err)
 	}

@@ -135,7 +135,7 @@ func TestForgettingSparesTheNewNote(t *testing.T) {
 		}
 		defer s.leave()
 		sections := 0
-		if err := removeOldNotes(s.root, func(file int, do func()) error {
+		if err := s.access.removeOldNotes(s.root, func(file int, do func()) error {
 			sections++
 			if file != fileOf(newKey("name").hash) {
 				t.Errorf("in the critical section of file %d", file)

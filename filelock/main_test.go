@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,9 +64,18 @@ type child struct {
 
 func start(t testing.TB, j job) *child {
 	t.Helper()
+	return startWith(t, j, nil)
+}
+
+// startWith starts it with attributes: as another user, say.
+func startWith(t testing.TB, j job, attr *syscall.SysProcAttr) *child {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if attr != nil {
+		exe = "/proc/self/exe" // which another user can run though the directories above are closed to them
 	}
 	b, err := json.Marshal(j)
 	if err != nil {
@@ -73,7 +83,7 @@ func start(t testing.TB, j job) *child {
 	}
 	c := &child{Cmd: exec.Command(exe), t: t, lines: make(chan string, 1000)}
 	c.Env = append(os.Environ(), childEnv+"="+string(b))
-	c.Stderr = os.Stderr
+	c.Stderr, c.SysProcAttr = os.Stderr, attr
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -47,14 +47,14 @@ func parseNoteName(name string) (file int, ok bool) {
 var errNoNote = errors.New("there is no note")
 
 // writeNote prepares a note. It does not replace an older one yet.
-func writeNote(root int, k key, note string) error {
+func (a access) writeNote(root int, k key, note string) error {
 	if note == "" {
 		return errNoNote
 	}
-	if err := unix.Mkdirat(root, notesDir, 0o700); err != nil && err != unix.EEXIST {
+	if err := a.makeDir(root, notesDir); err != nil {
 		return err
 	}
-	dir, err := openDir(root, notesDir)
+	dir, err := a.openDir(root, notesDir)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func writeNote(root int, k key, note string) error {
 		return err
 	}
 	noteProbe()
-	fd, err := openFile(dir, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	fd, err := a.openFile(dir, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func writeNote(root int, k key, note string) error {
 }
 
 // keepNote makes what writeNote has prepared the note of the name.
-func keepNote(root int, k key) error {
-	dir, err := openDir(root, notesDir)
+func (a access) keepNote(root int, k key) error {
+	dir, err := a.openDir(root, notesDir)
 	if err != nil {
 		return err
 	}
@@ -95,13 +95,13 @@ func noteProbe() {
 }
 
 // readNote returns "" if there is none, or an old one that is only still to be removed.
-func readNote(root int, k key) (string, error) {
-	dir, err := openDir(root, notesDir)
+func (a access) readNote(root int, k key) (string, error) {
+	dir, err := a.openDir(root, notesDir)
 	if err != nil {
 		return "", unlessMissing(err)
 	}
 	defer unix.Close(dir)
-	fd, err := openFile(dir, noteName(k), unix.O_RDONLY)
+	fd, err := a.openNote(dir, noteName(k))
 	if err != nil {
 		return "", unlessMissing(err)
 	}
@@ -129,8 +129,8 @@ func isOld(st *unix.Stat_t) bool { return time.Since(time.Unix(st.Mtim.Unix())) 
 // removeOldNotes removes old notes, and what has never become one. section runs do in the
 // critical section of a queue file: an eviction may replace the old note at this moment,
 // and the new one must stay.
-func removeOldNotes(root int, section func(file int, do func()) error) error {
-	dir, err := openDir(root, notesDir)
+func (a access) removeOldNotes(root int, section func(file int, do func()) error) error {
+	dir, err := a.openDir(root, notesDir)
 	if err != nil {
 		return unlessMissing(err)
 	}

@@ -274,7 +274,7 @@ func (p *notifier) peerLocked(id sessionID) (*peer, sessionState, error) {
 	if p.closed { // by a call that Close has overtaken; the descriptors may be others' by now
 		return nil, missing, errStoreClosed
 	}
-	fd, l, err := openSessionFile(p.store.sessionsDir, id)
+	fd, l, err := p.store.access.openSessionFile(p.store.sessionsDir, id)
 	if err != nil || l != alive {
 		return nil, l, err
 	}

@@ -102,7 +102,7 @@ func (s *store) isMissing(id sessionID) bool {
 	if s.session(id) != nil {
 		return false
 	}
-	fd, l, err := openSessionFile(s.sessionsDir, id)
+	fd, l, err := s.access.openSessionFile(s.sessionsDir, id)
 	closeFD(fd)
 	return err == nil && l == missing
 }

@@ -30,27 +30,31 @@ const (
 // All queue files are made here and never later, so that one that is missing was removed,
 // and is never taken for new. A file that is damaged, missing, or a copy continues above the
 // highest number of all; should all be gone, the clock carries on.
-func prepare(root int, path string) error {
-	if err := checkOwn(root, path); err != nil {
+func prepare(root int, path string, a opened) error {
+	if err := a.checkOwn(root, path); err != nil {
 		return err
 	}
-	for _, name := range []string{queuesDirName, sessionsDirName} {
-		if err := unix.Mkdirat(root, name, 0o700); err != nil && err != unix.EEXIST {
+	dirs := []string{queuesDirName, sessionsDirName}
+	if a.kind != oneUser {
+		dirs = append(dirs, notesDir) // with the right mode for all, and in a store for all users by root
+	}
+	for _, name := range dirs {
+		if err := a.makeDir(root, name); err != nil {
 			return fmt.Errorf("make %s/%s: %w", path, name, err)
 		}
 	}
-	queues, err := openDir(root, queuesDirName)
+	queues, err := a.openDir(root, queuesDirName)
 	if err != nil {
 		return explain(path+"/"+queuesDirName, err)
 	}
 	defer unix.Close(queues)
-	lives, err := openDir(root, sessionsDirName)
+	lives, err := a.openDir(root, sessionsDirName)
 	if err != nil {
 		return explain(path+"/"+sessionsDirName, err)
 	}
 	defer unix.Close(lives)
 
-	if err := prepareQueues(root, queues, path); err != nil {
+	if err := a.prepareQueues(root, queues, path); err != nil {
 		return err
 	}
 	names, err := readDir(lives)
@@ -61,14 +65,14 @@ func prepare(root int, path string) error {
 		_ = unix.Unlinkat(lives, name, 0) // an unused file, at worst
 	}
 	// No other process is in a critical section. Notes, too, are unused files at worst.
-	_ = removeOldNotes(root, func(_ int, do func()) error { do(); return nil })
-	return writeFormat(root, path)
+	_ = a.removeOldNotes(root, func(_ int, do func()) error { do(); return nil })
+	return a.writeFormat(root, path)
 }
 
 // checkOwn refuses a directory that is used for something else: a mistyped path must not
 // put files into another directory.
-func checkOwn(root int, path string) error {
-	found, err := readFormat(root)
+func (a opened) checkOwn(root int, path string) error {
+	found, err := a.readFormat(root)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("read %s/%s: %w", path, formatFile, err)
 	}
@@ -81,10 +85,13 @@ func checkOwn(root int, path string) error {
 	}
 	for _, name := range names {
 		// Our own are there if a process died while making the store.
-		if name != queuesDirName && name != sessionsDirName && name != notesDir && name != formatFile {
+		if name = strings.TrimSuffix(name, "+"); name != queuesDirName && name != sessionsDirName && name != notesDir && name != formatFile {
 			return fmt.Errorf("%w: %s contains %q and is not a store; a store needs its own directory",
 				driver.ErrInvalid, path, name)
 		}
+	}
+	if a.kind == allUsers && !a.asked {
+		return fmt.Errorf("%w: %s is for all users and not a store; root makes one there by mode=1777 in the URL", driver.ErrInvalid, path)
 	}
 	return nil
 }
@@ -99,8 +106,8 @@ func checkFormat(path, found string) error {
 
 // readFormat returns what the format file says, "" if its writer died before it did. Whose
 // the file is does not matter: root may have restored the store.
-func readFormat(root int) (string, error) {
-	fd, err := openFile(root, formatFile, unix.O_RDONLY)
+func (a access) readFormat(root int) (string, error) {
+	fd, err := a.openFile(root, formatFile, unix.O_RDONLY)
 	if errors.As(err, new(*foreignError)) {
 		fd, err = openat(root, formatFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	}
@@ -115,11 +122,22 @@ func readFormat(root int) (string, error) {
 
 // writeFormat comes last: with it, the store is complete. A file that is not ours, though it
 // says what it should, is replaced: its time must be ours to set (see sweepSometimes).
-func writeFormat(root int, path string) error {
-	fd, err := openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT)
+func (a access) writeFormat(root int, path string) error {
+	if a.kind != oneUser {
+		// Another user's file is as good: who may write to it may set its time.
+		if found, err := a.readFormat(root); err == nil && found == format {
+			_ = touch(root, formatFile)
+			return nil
+		}
+		if err := a.writeSharedFormat(root); err != nil {
+			return fmt.Errorf("write %s/%s: %w", path, formatFile, err)
+		}
+		return nil
+	}
+	fd, err := a.openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT)
 	if errors.As(err, new(*foreignError)) || errors.Is(err, unix.EACCES) {
 		if err = unix.Unlinkat(root, formatFile, 0); err == nil {
-			fd, err = openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+			fd, err = a.openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 		}
 	}
 	if err == nil {
@@ -132,11 +150,26 @@ func writeFormat(root int, path string) error {
 	return nil
 }
 
-func prepareQueues(root, queues int, path string) error {
+// writeSharedFormat gives the file its name last: one that others may not read would refuse them for ever.
+func (a access) writeSharedFormat(root int) error {
+	const fresh = formatFile + "+"
+	_ = unix.Unlinkat(root, fresh, 0) // of a process that died here
+	fd, err := a.openFile(root, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Pwrite(fd, []byte(format), 0); err != nil {
+		return err
+	}
+	return unix.Renameat(root, fresh, root, formatFile)
+}
+
+func (a access) prepareQueues(root, queues int, path string) error {
 	var broken []int
 	floor := uint64(0)
 	for n := range queueFiles {
-		seq, err := resetQueue(root, queues, n)
+		seq, err := a.resetQueue(root, queues, n)
 		var d *damageError
 		switch {
 		case errors.As(err, &d), errors.Is(err, unix.ENOENT):
@@ -147,7 +180,7 @@ func prepareQueues(root, queues int, path string) error {
 		floor = max(floor, seq)
 	}
 	for _, n := range broken {
-		if err := makeQueue(root, queues, n, floor); err != nil {
+		if err := a.makeQueue(root, queues, n, floor); err != nil {
 			return fmt.Errorf("make queue file %s/%s/%02x: %w", path, queuesDirName, n, err)
 		}
 	}
@@ -156,10 +189,10 @@ func prepareQueues(root, queues int, path string) error {
 
 // resetQueue empties a queue file and returns its last seq, also of a copy. That is not
 // written to: by a hard link it may be the very file that another store uses.
-func resetQueue(root, queues, n int) (uint64, error) {
-	fd, err := openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
+func (a access) resetQueue(root, queues, n int) (uint64, error) {
+	fd, err := a.openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
 	if err != nil {
-		return 0, damagedIfWrongType(queues, n, err)
+		return 0, a.damagedIfWrongType(queues, n, err)
 	}
 	defer unix.Close(fd)
 	h := make(header, pageSize)
@@ -190,11 +223,12 @@ func resetQueue(root, queues, n int) (uint64, error) {
 }
 
 // damagedIfWrongType makes damage of an error of opening a queue file, if something is there
-// that cannot be one: a link, a directory, a file of another user.
-func damagedIfWrongType(queues, n int, err error) error {
+// that cannot be one: a link, a directory, a file of another user, or one whose maker died before it had its mode.
+func (a access) damagedIfWrongType(queues, n int, err error) error {
 	var st unix.Stat_t
 	if unix.Fstatat(queues, fmt.Sprintf("%02x", n), &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		(uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid()) {
+		(uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG || !a.owns(&st) ||
+			err == unix.EACCES && uint32(st.Mode)&a.fileMode() != a.fileMode()) {
 		return &damageError{what: err.Error()}
 	}
 	return err
@@ -202,7 +236,7 @@ func damagedIfWrongType(queues, n int, err error) error {
 
 // makeQueue makes a queue file where there is none, or something else. A directory must be
 // empty to be removed.
-func makeQueue(root, queues, n int, seq uint64) error {
+func (a access) makeQueue(root, queues, n int, seq uint64) error {
 	name := fmt.Sprintf("%02x", n)
 	err := unix.Unlinkat(queues, name, 0)
 	if err == unix.EISDIR || err == unix.EPERM {
@@ -211,7 +245,7 @@ func makeQueue(root, queues, n int, seq uint64) error {
 	if err != nil && err != unix.ENOENT {
 		return err
 	}
-	fd, err := openFile(queues, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+	fd, err := a.openFile(queues, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -133,7 +132,11 @@ func (q *queueFile) open() error {
 	if q.store.closed.Load() {
 		return errStoreClosed
 	}
-	fd, err := openFile(q.store.queuesDir, fmt.Sprintf("%02x", q.n), unix.O_RDWR)
+	flags := unix.O_RDWR
+	if q.store.access.look {
+		flags = unix.O_RDONLY // flock is content with it
+	}
+	fd, err := q.store.access.openFile(q.store.queuesDir, fmt.Sprintf("%02x", q.n), flags)
 	if errors.Is(err, unix.ENOENT) {
 		return &damageError{file: q.name, what: "it was removed"}
 	}
@@ -284,7 +287,7 @@ func pread(fd int, b []byte, at int64) (int, error) {
 
 // openFile opens a regular file of ours below a directory of ours. Everything else with
 // its name is a trap or a mistake.
-func openFile(dir int, name string, flags int) (int, error) {
+func (a access) openFile(dir int, name string, flags int) (int, error) {
 	fd, err := openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return -1, err
@@ -294,9 +297,33 @@ func openFile(dir int, name string, flags int) (int, error) {
 		switch {
 		case uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG:
 			err = errors.New("it is not a regular file")
-		case int(st.Uid) != os.Geteuid():
+		case flags&unix.O_EXCL != 0 && a.kind != oneUser:
+			err = unix.Fchmod(fd, a.fileMode()) // under every umask
+		case flags&unix.O_EXCL == 0 && !a.owns(&st):
 			err = &foreignError{st.Uid}
 		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// openNote opens a note, which in a store for all users may be anybody's. A hard link in a directory
+// where others may write can be one to a file that they may not read and we may.
+func (a access) openNote(dir int, name string) (int, error) {
+	shared := a.kind != oneUser
+	if a.kind == allUsers {
+		a.kind = oneGroup
+	}
+	fd, err := a.openFile(dir, name, unix.O_RDONLY)
+	if err != nil || !shared {
+		return fd, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Nlink != 1 {
+		err = errors.New("it is a hard link")
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -63,7 +63,7 @@ func (s *session) upkeep(ctx context.Context, every time.Duration) error {
 	if unix.Fstat(last, &own) != nil || err == nil && own.Ino == there.Ino || err != nil && err != unix.ENOENT {
 		return nil
 	}
-	fd, err := newSessionFile(s.store.sessionsDir, s.id)
+	fd, err := s.store.access.newSessionFile(s.store.sessionsDir, s.id)
 	if err != nil {
 		return err
 	}

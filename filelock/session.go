@@ -55,7 +55,7 @@ func openSession(s *store, o driver.SessionOptions) (*session, error) {
 	n := &session{store: s, opts: o, tickets: map[uint64]*ticket{}}
 	n.done, n.stop = context.WithCancel(context.Background())
 	copy(n.id[:], strings.ToLower(rand.Text())) // 26 letters of 5 bits; 80 bits are enough
-	fd, err := newSessionFile(s.sessionsDir, n.id)
+	fd, err := s.access.newSessionFile(s.sessionsDir, n.id)
 	if err != nil {
 		return nil, err
 	}

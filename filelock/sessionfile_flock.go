@@ -14,13 +14,30 @@ import (
 // a named pipe would, as on Linux, but what these kernels tell kqueue of one has too many
 // exceptions (Go does not use it for pipes on darwin), and so it is polled for.
 
-// newLife makes a session's file, locked from the moment it has its name: in between it
+// sessionOthersMay lets other users open the file, for a flock.
+const sessionOthersMay = 0o4
+
+// openAnyones opens a session's file, whose maker in a store for all users may be anybody.
+func (a access) openAnyones(dir int, name string) (int, error) {
+	if a.kind == allUsers {
+		a.kind = oneGroup
+	}
+	return a.openFile(dir, name, unix.O_RDONLY)
+}
+
+// newSessionFile makes a session's file, locked from the moment it has its name: in between it
 // would look dead, and be swept away.
-func newSessionFile(dir int, id sessionID) (fd int, err error) {
+func (a access) newSessionFile(dir int, id sessionID) (fd int, err error) {
 	fresh := freshPrefix + id.String()
-	fd, err = openFile(dir, fresh, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+	fd, err = a.openFile(dir, fresh, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err == nil {
-		if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if a.kind != oneUser {
+			err = unix.Fchmod(fd, a.sessionMode())
+		}
+		if err == nil {
+			err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		}
+		if err == nil {
 			if err = unix.Renameat(dir, fresh, dir, id.String()); err == nil {
 				return fd, nil
 			}
@@ -32,8 +49,8 @@ func newSessionFile(dir int, id sessionID) (fd int, err error) {
 }
 
 // openSessionFile tells whether a session lives. The descriptor is valid iff it does.
-func openSessionFile(dir int, id sessionID) (int, sessionState, error) {
-	fd, err := openFile(dir, id.String(), unix.O_RDONLY)
+func (a access) openSessionFile(dir int, id sessionID) (int, sessionState, error) {
+	fd, err := a.openAnyones(dir, id.String())
 	if errors.Is(err, unix.ENOENT) {
 		return -1, missing, nil
 	}

@@ -5,7 +5,6 @@ package filelock
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,18 +25,27 @@ import (
 // pages in all pipes together before the kernel limits new ones.
 const signalPipeSize = 4096
 
+// sessionOthersMay lets other users write to the file.
+const sessionOthersMay = 0o2
+
 // newSessionFile makes a session's file, alive from the moment it has its name: in between it
 // would look dead, and be swept away.
-func newSessionFile(dir int, id sessionID) (fd int, err error) {
+func (a access) newSessionFile(dir int, id sessionID) (fd int, err error) {
 	fresh := freshPrefix + id.String()
 	if err := unix.Mkfifoat(dir, fresh, 0o600); err != nil {
 		return -1, fmt.Errorf("make session file: %w", err)
 	}
-	fd, err = openPipe(dir, fresh, unix.O_RDWR)
+	fd, err = a.openPipe(dir, fresh, unix.O_RDWR)
 	if err == nil {
 		// A kernel that cannot shrink it leaves it larger: harmless, see notifier.readSignals.
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, signalPipeSize)
-		if err = unix.Renameat(dir, fresh, dir, id.String()); err == nil {
+		if a.kind != oneUser {
+			err = unix.Fchmod(fd, a.sessionMode()) // under every umask
+		}
+		if err == nil {
+			err = unix.Renameat(dir, fresh, dir, id.String())
+		}
+		if err == nil {
 			return fd, nil
 		}
 		_ = unix.Close(fd)
@@ -48,8 +56,8 @@ func newSessionFile(dir int, id sessionID) (fd int, err error) {
 
 // openSessionFile opens the pipe of a session, which tells whether it lives. The descriptor is
 // valid iff it does. An error says that it could not be found out.
-func openSessionFile(dir int, id sessionID) (int, sessionState, error) {
-	fd, err := openPipe(dir, id.String(), unix.O_WRONLY)
+func (a access) openSessionFile(dir int, id sessionID) (int, sessionState, error) {
+	fd, err := a.openPipe(dir, id.String(), unix.O_WRONLY)
 	switch {
 	case err == nil:
 		return fd, alive, nil
@@ -63,13 +71,13 @@ func openSessionFile(dir int, id sessionID) (int, sessionState, error) {
 
 var errNotPipe = errors.New("not a pipe of ours")
 
-func openPipe(dir int, name string, how int) (int, error) {
+func (a access) openPipe(dir int, name string, how int) (int, error) {
 	fd, err := openat(dir, name, how|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || int(st.Uid) != os.Geteuid() {
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || a.kind != allUsers && !a.owns(&st) {
 		_ = unix.Close(fd)
 		return -1, errNotPipe
 	}

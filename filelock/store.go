@@ -3,6 +3,7 @@
 package filelock
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // store is an open store directory. It keeps a shared flock on the
@@ -18,6 +21,7 @@ import (
 type store struct {
 	path                         string
 	root, queuesDir, sessionsDir int // directories
+	access                       access
 	files                        [queueFiles]*queueFile
 	notifier                     *notifier
 	uses                         atomic.Int32 // by the backend, sessions and calls under way
@@ -31,8 +35,8 @@ type store struct {
 }
 
 // newStore takes over the descriptors.
-func newStore(path string, root, queues, lives int) (*store, error) {
-	s := &store{path: path, root: root, queuesDir: queues, sessionsDir: lives, began: time.Now(), sessions: map[sessionID]*session{}}
+func newStore(path string, root, queues, lives int, a access) (*store, error) {
+	s := &store{path: path, access: a, root: root, queuesDir: queues, sessionsDir: lives, began: time.Now(), sessions: map[sessionID]*session{}}
 	for n := range s.files {
 		s.files[n] = newQueueFile(s, n)
 	}
@@ -45,6 +49,15 @@ func newStore(path string, root, queues, lives int) (*store, error) {
 }
 
 func (s *store) file(k key) *queueFile { return s.files[fileOf(k.hash)] }
+
+// mayWrite refuses root in a private store of another user: what root makes there its owner could not use.
+func (s *store) mayWrite() error {
+	if !s.access.look {
+		return nil
+	}
+	return fmt.Errorf("%w (%w): %s is the store of uid %d, and root only looks at it; do this as that user (setpriv --reuid %[4]d --clear-groups, sudo -u '#%[4]d')",
+		driver.ErrInvalid, driver.ErrReadOnly, s.path, s.access.uid)
+}
 
 // leave ends one use, and with the last of them everything of this process in the store.
 func (s *store) leave() {
@@ -141,7 +154,7 @@ func (s *store) endedSessions(ids []sessionID) (gone deadSessions, err error) {
 			continue
 		}
 		seen[id] = true
-		fd, l, e := openSessionFile(s.sessionsDir, id)
+		fd, l, e := s.access.openSessionFile(s.sessionsDir, id)
 		switch {
 		case e != nil:
 			err = e

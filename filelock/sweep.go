@@ -31,7 +31,7 @@ func (s *store) sweepSometimes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepBound)
 	defer cancel()
 	_ = s.sweep(ctx) // the next one goes on
-	_ = removeOldNotes(s.root, func(file int, do func()) error {
+	_ = s.access.removeOldNotes(s.root, func(file int, do func()) error {
 		q := s.files[file]
 		if err := q.lock(ctx); err != nil {
 			return err

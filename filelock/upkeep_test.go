@@ -174,7 +174,7 @@ func TestOpenIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := storeDir(t)
 	usable(t, dir)
-	fd, err := openDir(unix.AT_FDCWD, dir)
+	fd, _, err := openDirStat(unix.AT_FDCWD, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,6 +88,9 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	if busy := (*hasp.BusyError)(nil); errors.As(err, &busy) && busy.Quarantine > 0 {
 		d.TTL, err = "not tried: the store grants nothing at the moment", nil
 	}
+	if errors.Is(err, driver.ErrReadOnly) {
+		d.TTL, err = "not tried: this user may only look at the store", nil
+	}
 	if err != nil {
 		return err
 	}
