@@ -14,6 +14,7 @@ import (
 var schemes = map[string][]string{
 	"noetcd": {"etcd"}, "nomysql": {"mariadb", "mysql"}, "nopostgres": {"postgres", "postgresql"},
 	"noredis": {"redis", "rediss", "redlock", "redlocks", "valkey", "valkeys"}, "nozookeeper": {"zookeeper"}, "noexporter": nil,
+	"nohttp": {"hasp+http", "hasp+https"}, "noserve": nil,
 }
 
 // Each store can be left out, and all of them: the build says which are in. The
@@ -63,6 +64,10 @@ func TestTags(t *testing.T) {
 		out, _ := exec.Command(hasp, "exporter", "--max-names", "0").CombinedOutput()
 		if with := strings.Contains(string(out), "greater than zero"); with == slices.Contains(tags, "noexporter") {
 			t.Errorf("%s: hasp exporter says %s", name, out)
+		}
+		out, _ = exec.Command(hasp, "serve", "--max-locks", "0").CombinedOutput()
+		if with := strings.Contains(string(out), "greater than zero"); with == slices.Contains(tags, "noserve") {
+			t.Errorf("%s: hasp serve says %s", name, out)
 		}
 	}
 	for name, size := range sizes {

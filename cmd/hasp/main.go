@@ -8,7 +8,7 @@ import (
 
 	// Every store there is, but the one in memory: a command's memory ends with it. Each store with a
 	// client library is in a file that a build can leave out: -tags noetcd,nomysql,nopostgres,noredis,
-	// nozookeeper. The tag noexporter leaves out hasp exporter.
+	// nozookeeper, nohttp. The tags noexporter and noserve leave out hasp exporter and hasp serve.
 	_ "github.com/hasplock/hasp/filelock"
 )
 

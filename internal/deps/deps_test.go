@@ -28,9 +28,11 @@ var reasons = map[string]string{
 	"github.com/jackc/pgx/v5":             "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
 	"github.com/prometheus/client_golang": "promhasp: what it counts for",
 	"github.com/redis/go-redis/v9":        "the client that most users have: redislock/goredis takes theirs",
+	"charm.land/bubbletea/v2":             "the screen of hasp top: terminal, keys, sizes",
+	"github.com/charmbracelet/x/ansi":     "the width of texts on the screen of hasp top, in cells",
 	"github.com/redis/rueidis":            "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
 	"github.com/rogpeppe/go-internal":     "testscript runs the command's scenarios; tests only",
-	"github.com/spf13/cobra":              "the command's subcommands, completion and man pages",
+	"github.com/spf13/cobra":              "the command's subcommands and completion",
 	"github.com/spf13/pflag":              "cobra's flags",
 	"go.etcd.io/etcd/api/v3":              "etcdlock: the messages of etcd's client",
 	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
@@ -81,6 +83,8 @@ var mayImport = map[string][]string{
 	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
 	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
 	"./pglock":            {"./driver", "./internal/pushqueue", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./httplock":          {"./driver", "./driver/tlsparams", "./internal/httpapi"},
+	"./internal/httpapi":  {"./driver"}, // what httplock and hasp serve say to each other
 	"./mysqllock":         {"./driver", "./internal/pushqueue", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake waiters.
@@ -103,11 +107,15 @@ var mayImport = map[string][]string{
 	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
 	// The program is the one place that links every store.
-	"./cmd/hasp":                    {"./cmd/hasp/internal/cli", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":       {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/torture", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
-	"./cmd/hasp/internal/exporter":  {".", "./driver"},
-	"./cmd/hasp/internal/torture":   {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
-	"./cmd/hasp/internal/cli/group": {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
+	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
+	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/top", "./cmd/hasp/internal/torture", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/exporter": {".", "./driver"},
+	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access"},
+	// Who may do what: it knows nothing of locks but that they have names.
+	"./cmd/hasp/internal/serve/access": {},
+	"./cmd/hasp/internal/top":          {".", "charm.land/bubbletea/v2", "github.com/charmbracelet/x/ansi"},
+	"./cmd/hasp/internal/torture":      {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
+	"./cmd/hasp/internal/cli/group":    {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},
 	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group"}, // what its tests kill

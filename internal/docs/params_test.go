@@ -24,6 +24,7 @@ var sources = map[string][]string{
 	"mysqllock": {"mysqllock", "driver/tlsparams"},
 	"filelock":  {"filelock"},
 	"memlock":   {"memlock"},
+	"httplock":  {"httplock", "driver/tlsparams"},
 }
 
 // The table of URL parameters in DRIVERS.md has exactly the parameters that the drivers read.

@@ -123,13 +123,18 @@ you already have.
 		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
 		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.configCommand(), a.versionCommand(), a.manCommand(),
 	)
-	root.AddCommand(a.optionalVerbs()...)
 	root.AddCommand(a.tortureVerbs()...)
+	for _, verb := range optionalVerbs {
+		root.AddCommand(verb(a))
+	}
 	a.completions(root)
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)
 	return root
 }
+
+// optionalVerbs are those that a build may leave out: each is in a file with a build tag.
+var optionalVerbs []func(*app) *cobra.Command
 
 func suggestion(cmd *cobra.Command, arg string) string {
 	const longest = 20 // a longer word is not a mistyped verb

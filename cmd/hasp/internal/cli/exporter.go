@@ -19,8 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// optionalVerbs are those that a build may leave out.
-func (a *app) optionalVerbs() []*cobra.Command { return []*cobra.Command{a.exporterCommand()} }
+func init() { optionalVerbs = append(optionalVerbs, (*app).exporterCommand) }
 
 type exporterFlags struct {
 	storeFlags

@@ -13,6 +13,7 @@ const manual = `STORE
 STORES
   file:///dir               the processes of one machine
   redis:// rediss:// redlock:// etcd:// zookeeper:// postgres:// mysql://
+  hasp+http:// hasp+https://  a server of hasp serve, with what its store can
   hasp doctor says what the store in use promises. Some features are missing on
   some stores:
     --shared and --permits  not on redlock; not with strategy=setnx, redisson,

@@ -1,0 +1,270 @@
+//go:build !noserve
+
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/spf13/cobra"
+)
+
+func init() { optionalVerbs = append(optionalVerbs, (*app).serveCommand) }
+
+type serveFlags struct {
+	storeFlags
+	listen, tokens, cert, key, log string
+	drain                          span
+	limits                         serve.Limits
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	f := serveFlags{drain: span{d: 10 * time.Second, min: time.Millisecond}}
+	c := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "serve a store's locks over HTTP, to programs in any language",
+		Long: `Serve the locks of a store over HTTP and JSON: to curl, to any language, and to
+hasp and Go programs with --store hasp+http://127.0.0.1:7070. docs/SERVE.md
+describes the requests, and GET /v1/openapi.json does so for programs.
+
+The server keeps nothing: locks are in the store, with the leases that clients
+keep alive through the server. One that dies frees no lock, and its clients lose
+theirs in time. So the store must have leases: redis, etcd, zookeeper, or a table
+of a database. Others are refused (78).
+
+Without --tokens everybody who can reach the address may do everything; so any
+other address than this machine's needs --tokens, --cert and --key. A file of
+tokens has lines of name, rights, prefix of names, and hash; hasp serve token
+adds one.
+
+/healthz answers as long as the server does, /readyz until it is told to end, and
+/metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
+and locks are refused from then on, and for as long as --drain locks are kept
+alive and released. What is held longer stays in the store until its TTL is over,
+and its holder is told that it is lost.`,
+		Example: `  hasp serve --store redis://cache.example.com
+  hasp run --store hasp+http://127.0.0.1:7070 nightly-report -- ./report.sh
+  hasp serve --store etcd://etcd.internal --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,
+	}
+	fs := c.Flags()
+	fs.Var(&f.store, "store", "the store's `URL`")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:7070", "the `ADDRESS` to listen at; port 0 takes a free one")
+	fs.StringVar(&f.tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
+	fs.StringVar(&f.cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
+	fs.StringVar(&f.key, "key", "", "the `FILE` with its key")
+	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
+	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
+	fs.IntVar(&f.limits.Sessions, "max-sessions", serve.Defaults.Sessions, "`N` sessions of a token at most")
+	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a session at most")
+	fs.IntVar(&f.limits.Waiting, "max-waiting", serve.Defaults.Waiting, "`N` waiting locks of a token at most")
+	a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("serve takes no arguments: it serves all names")
+		}
+		return a.serveStore(&f)
+	})
+	c.AddCommand(a.serveTokenCommand())
+	return c
+}
+
+// serverLog is the log of requests.
+func (a *app) serverLog(form string) (*slog.Logger, error) {
+	switch form {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.stderr, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.stderr, nil)), nil
+	case "off":
+		return slog.New(slog.DiscardHandler), nil
+	}
+	return nil, usage("--log is text, json or off")
+}
+
+// check looks at what needs no store.
+func (f *serveFlags) check() (*tls.Config, *access.Tokens, error) {
+	host, _, err := net.SplitHostPort(f.listen)
+	switch {
+	case err != nil:
+		return nil, nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
+	case (f.cert == "") != (f.key == ""):
+		return nil, nil, usage("--cert and --key belong together")
+	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1:
+		return nil, nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero")
+	case !onlyHere(host) && (f.tokens == "" || f.cert == ""):
+		return nil, nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
+	}
+	var secure *tls.Config
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, nil, misconfigured("--cert and --key: %w", err)
+		}
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	}
+	var tokens *access.Tokens
+	if f.tokens != "" {
+		if tokens, err = readTokens(f.tokens); err != nil {
+			return nil, nil, misconfigured("--tokens: %w", err)
+		}
+	}
+	return secure, tokens, nil
+}
+
+// onlyHere reports an address that other machines cannot reach.
+func onlyHere(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// readTokens reads the file, which decides who may do what: others must not be able to write it.
+func readTokens(file string) (*access.Tokens, error) {
+	r, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("%s can be written by others than its owner: chmod go-w it", file)
+	}
+	t, err := access.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return t, nil
+}
+
+func (a *app) serveStore(f *serveFlags) error {
+	secure, tokens, err := f.check()
+	if err != nil {
+		return err
+	}
+	log, err := a.serverLog(f.log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	open, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	client, err := a.open(open, &f.storeFlags)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits})
+	if err != nil {
+		return fail(err)
+	}
+	defer s.Close()
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return misconfigured("--listen: %w", err)
+	}
+	defer l.Close()
+	h := serve.HTTP(s)
+	h.TLSConfig = secure
+	scheme := "http"
+	if secure != nil {
+		scheme = "https"
+	}
+	a.tell(fmt.Sprintf("locks of %s at %s://%s", client.Backend(), scheme, l.Addr()))
+	return serveUntil(ctx, s, h, l, f.drain.d)
+}
+
+// serveUntil answers until a signal comes, and then for as long as what is held needs, but no longer
+// than drain.
+func serveUntil(ctx context.Context, s *serve.Server, h *http.Server, l net.Listener, drain time.Duration) error {
+	ended := make(chan error, 1)
+	go func() {
+		if h.TLSConfig != nil {
+			ended <- h.ServeTLS(l, "", "")
+			return
+		}
+		ended <- h.Serve(l)
+	}()
+	broken := func(err error) error {
+		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("serve: %w", err)}
+	}
+	select {
+	case err := <-ended:
+		return broken(err)
+	case <-ctx.Done():
+	}
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	s.Drain(rest)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // for answers that are under way
+	defer cancel()
+	if err := h.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return broken(err)
+	}
+	return h.Close()
+}
+
+func (a *app) serveTokenCommand() *cobra.Command {
+	var file, rights, prefix string
+	c := &cobra.Command{
+		Use:   "token --tokens FILE [flags] NAME",
+		Short: "make a token for hasp serve",
+		Long: `Draw a token for NAME, add its line to the file of tokens, and print the token.
+The file has only its hash: it cannot be shown again. hasp serve reads the file
+when it starts.
+
+Rights are look (read queues and names), lock (acquire, release), and operate
+(release --force, take leases over, doctor); none includes another. To give one
+token different rights for another prefix, copy its line and change it.`,
+		Example: `  hasp serve token --tokens tokens --rights look,lock --prefix deploy/ ci
+  hasp who --store "hasp+https://TOKEN@locks.example.com" deploy/web`,
+	}
+	fs := c.Flags()
+	fs.StringVar(&file, "tokens", "", "the `FILE` of tokens; made if it does not exist")
+	fs.StringVar(&rights, "rights", "look,lock", "what the token may do: look, lock, operate (`LIST`)")
+	fs.StringVar(&prefix, "prefix", "", "only with names that begin with `PREFIX`")
+	return a.verb(c, func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 || file == "" {
+			return usage("serve token takes one name, and --tokens: hasp serve token --tokens FILE NAME")
+		}
+		token, line, err := access.New(args[0], rights, prefix)
+		if err != nil {
+			return usage("%v", err)
+		}
+		if err := appendToken(file, args[0], line); err != nil {
+			return misconfigured("--tokens: %w", err)
+		}
+		_, err = fmt.Fprintln(a.stdout, token)
+		return err
+	})
+}
+
+// appendToken adds a line, unless the file would be refused with it.
+func appendToken(file, name, line string) error {
+	switch known, err := readTokens(file); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, access.ErrEmpty):
+	case err != nil:
+		return err
+	case known.Has(name):
+		return fmt.Errorf("%s has a token for %q: give the new one another name, or remove the line", file, name)
+	}
+	w, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, line)
+	return errors.Join(err, w.Close())
+}

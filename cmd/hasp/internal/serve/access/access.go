@@ -1,0 +1,175 @@
+// Package access decides who may do what at a server: by tokens, of which only hashes are stored.
+package access
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Right is something that a token may do with the names below a prefix.
+type Right string
+
+// The rights. None includes another.
+const (
+	Look    Right = "look"    // read queues and names
+	Lock    Right = "lock"    // acquire
+	Operate Right = "operate" // evict, take over, name entries, examine the store
+)
+
+// Holder is who has a token.
+type Holder struct {
+	Name  string
+	rules []rule
+}
+
+type rule struct {
+	rights []Right
+	prefix string
+}
+
+// Anybody has all rights: for a server that only this machine can reach.
+func Anybody() *Holder {
+	return &Holder{Name: "anybody", rules: []rule{{rights: []Right{Look, Lock, Operate}}}}
+}
+
+// May reports whether the holder has the right to a name.
+func (h *Holder) May(r Right, name string) bool {
+	for _, rule := range h.rules {
+		if strings.HasPrefix(name, rule.prefix) && slices.Contains(rule.rights, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// Tokens are those of a file. The zero value knows none.
+type Tokens struct {
+	hashes  [][sha256.Size]byte
+	holders []*Holder
+}
+
+// ErrEmpty is for a file without a token.
+var ErrEmpty = errors.New("there is no token; hasp serve token makes one")
+
+// Has reports whether there is a token of that name.
+func (t *Tokens) Has(name string) bool {
+	return slices.ContainsFunc(t.holders, func(h *Holder) bool { return h.Name == name })
+}
+
+// Read reads a file of tokens: lines of
+//
+//	NAME RIGHTS PREFIX sha256:HASH
+//
+// with rights such as look,lock and a prefix of names, "" or * for all. Several lines with one name and
+// one hash add up. Empty lines, and those that begin with #, say nothing. Errors show the number of a
+// line, and nothing of a hash.
+func Read(r io.Reader) (*Tokens, error) {
+	t := &Tokens{}
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		if err := t.add(strings.Fields(text)); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(t.holders) == 0 {
+		return nil, ErrEmpty
+	}
+	return t, nil
+}
+
+func (t *Tokens) add(fields []string) error {
+	if len(fields) != 4 {
+		return fmt.Errorf("it has %d fields, not NAME RIGHTS PREFIX sha256:HASH", len(fields))
+	}
+	allowed, err := parseRule(fields[1], fields[2])
+	if err != nil {
+		return err
+	}
+	digits, ok := strings.CutPrefix(fields[3], "sha256:")
+	hash, err := hex.DecodeString(digits)
+	if !ok || err != nil || len(hash) != sha256.Size {
+		return fmt.Errorf("the last field is not sha256: and 64 hexadecimal digits")
+	}
+	for i, h := range t.holders {
+		same := [sha256.Size]byte(hash) == t.hashes[i]
+		switch {
+		case same && h.Name == fields[0]:
+			h.rules = append(h.rules, allowed)
+			return nil
+		case same || h.Name == fields[0]:
+			return fmt.Errorf("a name is for one token, and a token for one name: %q is there already", h.Name)
+		}
+	}
+	t.hashes = append(t.hashes, [sha256.Size]byte(hash))
+	t.holders = append(t.holders, &Holder{Name: fields[0], rules: []rule{allowed}})
+	return nil
+}
+
+// parseRule reads rights and a prefix.
+func parseRule(rights, prefix string) (rule, error) {
+	r := rule{prefix: prefix}
+	if prefix == "*" || prefix == `""` {
+		r.prefix = ""
+	}
+	for word := range strings.SplitSeq(rights, ",") {
+		switch right := Right(word); right {
+		case Look, Lock, Operate:
+			r.rights = append(r.rights, right)
+		default:
+			return r, fmt.Errorf("%q is no right: they are look, lock and operate, with commas between them", word)
+		}
+	}
+	return r, nil
+}
+
+// Find returns the holder of a token, nil if it has none. All hashes are compared, each in constant time, so
+// that the time tells nothing about a hash, nor about a token.
+func (t *Tokens) Find(token string) *Holder {
+	sum := sha256.Sum256([]byte(token))
+	var found *Holder
+	for i := range t.hashes {
+		if subtle.ConstantTimeCompare(sum[:], t.hashes[i][:]) == 1 {
+			found = t.holders[i]
+		}
+	}
+	return found
+}
+
+// New draws a token and makes its line for the file. A token has 128 bits, so that its hash needs no
+// salt and no work factor: to try them all is out of reach.
+func New(name, rights, prefix string) (token, line string, err error) {
+	if _, err := parseRule(rights, prefix); err != nil {
+		return "", "", err
+	}
+	if prefix == "" {
+		prefix = "*"
+	}
+	for _, s := range []string{name, prefix} {
+		if s == "" || strings.ContainsAny(s, " \t\r\n") || strings.HasPrefix(s, "#") {
+			return "", "", fmt.Errorf("a token's name and prefix have no blanks, and do not begin with #")
+		}
+	}
+	token = rand.Text()
+	sum := sha256.Sum256([]byte(token))
+	return token, fmt.Sprintf("%s %s %s sha256:%s", name, rights, prefix, hex.EncodeToString(sum[:])), nil
+}
+
+// MayAnywhere reports whether the holder has the right to any name at all.
+func (h *Holder) MayAnywhere(r Right) bool {
+	return slices.ContainsFunc(h.rules, func(x rule) bool { return slices.Contains(x.rights, r) })
+}

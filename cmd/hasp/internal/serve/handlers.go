@@ -1,0 +1,362 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"crypto/rand"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// about says what is served.
+func (s *Server) about(*call) (any, error) { return s.store(), nil }
+
+func (s *Server) store() httpapi.Store {
+	b := s.o.Store
+	return httpapi.Store{Server: s.life, Label: b.String(), Traits: httpapi.TraitsOf(b.Traits()), Can: abilities(b)}
+}
+
+func (s *Server) openSession(c *call) (any, error) {
+	var in httpapi.OpenSession
+	if err := c.decode(&in); err != nil {
+		return nil, err
+	}
+	if !c.holder.MayAnywhere(access.Lock) {
+		return nil, c.may(access.Lock, "")
+	}
+	x, granted, err := s.open(c.ctx, c.holder, time.Duration(min(in.TTL, longestTTL.Milliseconds()+1))*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	c.status = http.StatusCreated
+	// A ticket does no I/O, and this one is never used: it shows what others can.
+	can := abilities(x.drv.Ticket(driver.Request{Name: "-", ID: "-", Units: 1, Capacity: 1}))
+	return httpapi.Session{Session: x.id, Valid: granted.Milliseconds(), Can: can, Store: s.store()}, nil
+}
+
+// find is the session of the request.
+func (s *Server) find(c *call) (*session, error) {
+	return s.session(c.holder, c.q.Header.Get(httpapi.SessionHeader))
+}
+
+func (s *Server) closeSession(c *call) (any, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.close(c.ctx, x, "its client has closed it")
+}
+
+func (s *Server) keepAlive(c *call) (any, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, storeAnswer)
+	defer cancel()
+	return orError(x.keepAlive(ctx))
+}
+
+// orError keeps an answer of zero from being sent beside an error.
+func orError[T any](answer T, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (s *Server) events(c *call) (any, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.number("after", 0)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := c.number("wait_ms", 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.wait(s, int64(min(wait, uint64(longestWait.Milliseconds()))))
+	defer cancel()
+	return orError(x.events(ctx, after))
+}
+
+// number reads a parameter of the query.
+func (c *call) number(key string, def uint64) (uint64, error) {
+	text := c.q.URL.Query().Get(key)
+	if text == "" {
+		return def, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, httpapi.NewProblem(httpapi.Invalid, key+" is not a whole number")
+	}
+	return n, nil
+}
+
+// wait is the context of a request that waits: it ends after ms, when the client goes away, and when
+// the server is about to end.
+func (c *call) wait(s *Server, ms int64) (context.Context, context.CancelFunc) {
+	d := time.Duration(min(max(ms, 0), longestWait.Milliseconds())) * time.Millisecond
+	_ = c.allow(storeAnswer + d)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, d, errWaitOver)
+	stop := context.AfterFunc(s.drain, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// lock is the number in the path.
+func (c *call) lock() (uint64, error) {
+	n, err := strconv.ParseUint(c.q.PathValue("number"), 10, 63)
+	if err != nil || n == 0 {
+		return 0, httpapi.NewProblem(httpapi.Invalid, "a lock of a session is a whole number from 1 on, as in /v1/locks/1")
+	}
+	return n, nil
+}
+
+func (s *Server) acquire(c *call) (any, error) {
+	x, number, in, r, err := s.entering(c)
+	if err != nil {
+		return nil, err
+	}
+	if in.NoWait && in.Wait != 0 {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "no_wait and wait_ms exclude each other")
+	}
+	l, err := x.enter(number, r)
+	if err != nil {
+		return nil, err
+	}
+	d := time.Duration(min(max(in.Wait, 0), longestWait.Milliseconds())) * time.Millisecond
+	_ = c.allow(storeAnswer + d)
+	return orError(x.acquire(c.ctx, l, in.NoWait, d))
+}
+
+// entering reads a request for a lock.
+func (s *Server) entering(c *call) (x *session, number uint64, in httpapi.Acquire, r driver.Request, err error) {
+	if x, err = s.find(c); err != nil {
+		return
+	}
+	if number, err = c.lock(); err != nil {
+		return
+	}
+	if err = c.decode(&in); err != nil {
+		return
+	}
+	r, err = s.request(c, in)
+	return
+}
+
+var entryID = regexp.MustCompile(`^[0-9A-Za-z-]{1,40}$`)
+
+// request checks what the core of the library has checked where that is the client, and what only a
+// server must.
+func (s *Server) request(c *call, in httpapi.Acquire) (r driver.Request, err error) {
+	invalid := func(format string, args ...any) (driver.Request, error) {
+		return r, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf(format, args...))
+	}
+	r = driver.Request{Name: in.Name, ID: in.Entry, Units: in.Units, Capacity: in.Capacity, Owner: in.Owner, Since: in.Since, Value: in.Value, NoWait: in.NoWait}
+	if err := hasp.ValidateName(in.Name); err != nil {
+		return invalid("%v", err)
+	}
+	if err := c.may(access.Lock, in.Name); err != nil {
+		return r, err
+	}
+	if err := size(&r, in.Kind); err != nil {
+		return r, err
+	}
+	traits := s.o.Store.Traits()
+	switch {
+	case r.Capacity == driver.Whole && r.Units < r.Capacity && !traits.Shared:
+		return r, httpapi.NewProblem(httpapi.Unsupported, "the store has no read locks")
+	case r.Capacity != driver.Whole && !traits.Counting:
+		return r, httpapi.NewProblem(httpapi.Unsupported, "the store has no semaphores")
+	case len(r.Value) > 0 && !traits.Values:
+		return r, httpapi.NewProblem(httpapi.Unsupported, "the store keeps no values")
+	case len(in.Owner) > 2048:
+		return invalid("owner has %d bytes, 2048 are allowed", len(in.Owner))
+	case len(in.Note) > 1024:
+		return invalid("note has %d bytes, 1024 are allowed", len(in.Note))
+	case len(in.Value) > 1024:
+		return invalid("value has %d bytes, 1024 are allowed", len(in.Value))
+	case in.Entry != "" && !entryID.MatchString(in.Entry):
+		return invalid("entry has other characters than letters, digits and '-', or more than 40")
+	}
+	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and
+	// releases it. So only those who may evict it anyway name their entries; for others the server does.
+	if in.Entry == "" || !c.holder.May(access.Operate, in.Name) {
+		r.ID = strings.ToLower("s-" + rand.Text())
+	}
+	if r.Owner == "" {
+		r.Owner = c.owner(in.Note)
+	}
+	if r.Since.IsZero() {
+		r.Since = time.Now()
+	}
+	return r, nil
+}
+
+// owner is written for clients that do not say who they are, as the library writes it.
+func (c *call) owner(note string) string {
+	b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note})
+	if err != nil {
+		panic(err) // of strings
+	}
+	return string(b)
+}
+
+// size makes units and capacity of a kind.
+func size(r *driver.Request, kind string) error {
+	bare := r.Units == 0 && r.Capacity == 0
+	switch {
+	case bare && (kind == "" || kind == "mutex" || kind == "write"):
+		r.Units, r.Capacity = driver.Whole, driver.Whole
+	case bare && kind == "read":
+		r.Units, r.Capacity = 1, driver.Whole
+	case kind == "semaphore" && r.Capacity < driver.Whole:
+		r.Units = max(r.Units, 1)
+	case kind != "":
+		return httpapi.NewProblem(httpapi.Invalid, "kind is mutex, read, write or semaphore; only a semaphore has units and a capacity")
+	}
+	if r.Units < 1 || r.Units > r.Capacity || r.Capacity > driver.Whole {
+		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("units must be at least 1, and capacity from units to %d", driver.Whole))
+	}
+	return nil
+}
+
+func (s *Server) release(c *call) (any, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	number, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	return nil, x.leave(c.ctx, number)
+}
+
+// held is a lock of the session that the path names.
+func (s *Server) held(c *call, in any) (*session, *lock, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	number, err := c.lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.decode(in); err != nil {
+		return nil, nil, err
+	}
+	l, err := x.find(number)
+	return x, l, err
+}
+
+func (s *Server) wait(c *call) (any, error) {
+	var in httpapi.Wait
+	x, l, err := s.held(c, &in)
+	if err != nil {
+		return nil, err
+	}
+	if s.isDraining() {
+		return nil, draining()
+	}
+	d := time.Duration(min(max(in.Wait, 0), longestWait.Milliseconds())) * time.Millisecond
+	_ = c.allow(storeAnswer + d)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.drain, func() { cancel(draining()) })()
+	return orError(x.wait(ctx, l, d))
+}
+
+func (s *Server) publish(c *call) (any, error) {
+	var in httpapi.Value
+	x, l, err := s.held(c, &in)
+	if err != nil {
+		return nil, err
+	}
+	p, ok := l.ticket.(driver.Publisher)
+	if !ok || !s.o.Store.Traits().Values {
+		return nil, unsupported("keeps no values")
+	}
+	if len(in.Value) > 1024 {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "value has more than 1024 bytes")
+	}
+	return nil, x.use(c.ctx, l, func(ctx context.Context) error {
+		if in.Number != 0 && in.Number < l.published { // late: a newer one is published
+			return nil
+		}
+		l.published = max(l.published, in.Number)
+		return p.Publish(ctx, in.Value)
+	})
+}
+
+func (s *Server) downgrade(c *call) (any, error) {
+	var in httpapi.Smaller
+	x, l, err := s.held(c, &in)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := l.ticket.(driver.Downgrader)
+	if !ok {
+		return nil, unsupported("cannot make a held lock smaller")
+	}
+	if in.Units < 1 || in.Units > driver.Whole {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "units must be at least 1")
+	}
+	return nil, x.use(c.ctx, l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
+}
+
+// adopt takes over another session's entry: who may do that may also evict it.
+func (s *Server) adopt(c *call) (any, error) {
+	x, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	number, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	var in httpapi.AdoptLock
+	if err := c.decode(&in); err != nil {
+		return nil, err
+	}
+	r, err := s.request(c, in.Acquire)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.may(access.Operate, r.Name); err != nil {
+		return nil, err
+	}
+	l, err := x.enter(number, r)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := l.ticket.(driver.Adopter)
+	if !ok {
+		return nil, unsupported("cannot hand a held lock on")
+	}
+	var out httpapi.Lock
+	err = x.use(c.ctx, l, func(ctx context.Context) error {
+		v, err := a.Adopt(ctx, in.From, in.Seq)
+		v, err = x.heard(l, v, err, true)
+		out = answer(l, v)
+		return err
+	})
+	return orError(out, err)
+}
+
+func unsupported(what string) *httpapi.Problem {
+	return httpapi.NewProblem(httpapi.Unsupported, "the store "+what)
+}

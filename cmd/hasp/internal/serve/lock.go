@@ -1,0 +1,240 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// find returns the session's lock of a number.
+func (s *session) find(number uint64) (*lock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch l := s.locks[number]; {
+	case s.dead != nil:
+		return nil, s.dead
+	case l == nil:
+		return nil, httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has no lock %d", number))
+	case l.lost != "":
+		return nil, httpapi.NewProblem(httpapi.Gone, l.lost)
+	default:
+		return l, nil
+	}
+}
+
+// enter returns the lock of a number, and makes it if the number was never used. That comes before the
+// request to the store: from here on its number is used, and a loss is noted.
+func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead != nil {
+		return nil, s.dead
+	}
+	if l := s.locks[number]; l != nil {
+		if l.name != r.Name {
+			return nil, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("lock %d of the session is %q: a number is for one lock", number, l.name))
+		}
+		if l.lost != "" {
+			return nil, httpapi.NewProblem(httpapi.Gone, l.lost)
+		}
+		return l, nil
+	}
+	if !s.numbers.free(number) {
+		return nil, httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has used the number %d, and that lock is gone: take the next number", number))
+	}
+	if s.server.isDraining() {
+		return nil, draining()
+	}
+	if s.entries[r.ID] != nil {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "another lock of the session has this entry")
+	}
+	if err := s.server.admitLock(s.owner, len(s.locks)); err != nil {
+		return nil, err
+	}
+	s.numbers.use(number)
+	l := &lock{number: number, name: r.Name, entry: r.ID, ticket: s.drv.Ticket(r), turn: newTurn()}
+	s.locks[number], s.entries[r.ID] = l, l
+	return l, nil
+}
+
+// use calls f when it is the request's turn. The context ends with the request, with the session, and
+// when the next request for the lock has come.
+func (s *session) use(ctx context.Context, l *lock, f func(context.Context) error) error {
+	ctx, release, err := l.turn.take(ctx)
+	if err != nil {
+		return s.ended(err)
+	}
+	defer release()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.done, func() { cancel(context.Cause(s.done)) })()
+	if err = f(ctx); err != nil && ctx.Err() != nil && isContext(err) {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return s.ended(err)
+	}
+	return nil
+}
+
+// ended says of a request that a closed session has interrupted why that is.
+func (s *session) ended(err error) error {
+	if dead := s.state(); dead != nil && (isContext(err) || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed)) {
+		return dead
+	}
+	return err
+}
+
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errOvertaken)
+}
+
+// enqueue asks the store once: it makes the entry, or finds it.
+func (s *session) enqueue(ctx context.Context, l *lock) (driver.Verdict, error) {
+	v, err := l.ticket.Enqueue(ctx)
+	return s.heard(l, v, err, true)
+}
+
+// heard notes what the store has answered.
+func (s *session) heard(l *lock, v driver.Verdict, err error, entered bool) (driver.Verdict, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case l.lost != "": // the loss has overtaken the answer
+		return driver.Verdict{}, httpapi.NewProblem(httpapi.Gone, l.lost)
+	case errors.Is(err, driver.ErrGone):
+		s.dropLocked(l)
+		return v, err
+	case err != nil && entered && !l.confirmed && !l.uncertain && unchanged(err):
+		s.dropLocked(l) // nothing was made, and nothing is to be left
+		return v, err
+	case err != nil:
+		l.uncertain = l.uncertain || !unchanged(err)
+		return v, err
+	}
+	l.confirmed, l.uncertain, l.held = true, false, v.Held
+	s.waitsLocked(l, !v.Held)
+	return v, nil
+}
+
+// unchanged reports an error by which the store says that it has done nothing.
+func unchanged(err error) bool {
+	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
+}
+
+// acquire enqueues and, for as long as the request says, waits. What is not held then stays in the
+// queue.
+func (s *session) acquire(ctx context.Context, l *lock, noWait bool, wait time.Duration) (a httpapi.Lock, err error) {
+	err = s.use(ctx, l, func(ctx context.Context) error {
+		until, cancel := context.WithTimeoutCause(ctx, wait, errWaitOver)
+		defer cancel()
+		defer context.AfterFunc(s.server.drain, cancel)() // its place in the queue stays
+		v, err := s.enqueue(ctx, l)
+		for err == nil && !v.Held && !noWait && wait > 0 && until.Err() == nil {
+			v, err = s.look(ctx, until, l, v.Retry)
+		}
+		if err == nil && !v.Held && noWait {
+			s.mu.Lock()
+			s.dropLocked(l)
+			s.mu.Unlock()
+			a = answer(l, v)
+			a.State = httpapi.Busy
+			return nil
+		}
+		a = answer(l, v)
+		return err
+	})
+	return a, err
+}
+
+var errWaitOver = errors.New("the time to wait is over")
+
+// look waits for a change until the time is over, and asks where the store wants to be asked.
+func (s *session) look(ctx, until context.Context, l *lock, retry time.Duration) (driver.Verdict, error) {
+	wctx := until
+	if retry > 0 {
+		var cancel context.CancelFunc
+		wctx, cancel = context.WithTimeout(until, retry)
+		defer cancel()
+	}
+	v, err := l.ticket.Wait(wctx)
+	if err != nil && ctx.Err() == nil && isContext(err) {
+		if until.Err() != nil {
+			return driver.Verdict{}, nil
+		}
+		return s.enqueue(ctx, l)
+	}
+	return s.heard(l, v, err, false)
+}
+
+// wait waits for a change of a lock that is in the queue.
+func (s *session) wait(ctx context.Context, l *lock, wait time.Duration) (a httpapi.Lock, err error) {
+	err = s.use(ctx, l, func(ctx context.Context) error {
+		s.mu.Lock()
+		held := l.held
+		s.mu.Unlock()
+		if held { // the answer that said so was lost
+			v, err := s.enqueue(ctx, l)
+			a = answer(l, v)
+			return err
+		}
+		until, cancel := context.WithTimeoutCause(ctx, wait, errWaitOver)
+		defer cancel()
+		v, err := l.ticket.Wait(until)
+		if err != nil && ctx.Err() == nil && until.Err() != nil && isContext(err) {
+			a = answer(l, v)
+			a.Unchanged = true
+			return nil
+		}
+		v, err = s.heard(l, v, err, false)
+		a = answer(l, v)
+		return err
+	})
+	return a, err
+}
+
+func answer(l *lock, v driver.Verdict) httpapi.Lock {
+	a := httpapi.Lock{
+		State: httpapi.Waiting, Entry: l.entry, Retry: v.Retry.Milliseconds(), Holder: v.Holder, Quarantine: v.Quarantine.Milliseconds(),
+	}
+	if v.Held {
+		a.State, a.Token = httpapi.Held, v.Token
+	}
+	if v.Retry > 0 && a.Retry == 0 {
+		a.Retry = 1
+	}
+	return a
+}
+
+// leave releases a lock. It overtakes a request that is under way, which ends first.
+func (s *session) leave(ctx context.Context, number uint64) error {
+	s.mu.Lock()
+	l := s.locks[number]
+	switch {
+	case s.dead != nil:
+		defer s.mu.Unlock()
+		return s.dead
+	case l == nil:
+		defer s.mu.Unlock()
+		if s.numbers.wasReleased(number) {
+			return nil // and the answer that said so was lost
+		}
+		s.numbers.use(number) // a request for it that is still under way comes too late
+		return httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has no lock %d", number))
+	}
+	s.mu.Unlock()
+	err := s.use(ctx, l, l.ticket.Leave)
+	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrForgotten) {
+		s.mu.Lock()
+		s.dropLocked(l)
+		if err == nil {
+			s.numbers.release(number)
+		}
+		s.mu.Unlock()
+	}
+	return err
+}

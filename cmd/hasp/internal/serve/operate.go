@@ -1,0 +1,240 @@
+package serve
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// abilities lists what a backend or a ticket can.
+func abilities(x any) []string {
+	can := []string{}
+	add := func(ok bool, what string) {
+		if ok {
+			can = append(can, what)
+		}
+	}
+	add(is[driver.Identifier](x), httpapi.Identify)
+	add(is[driver.Namer](x), httpapi.Names)
+	add(is[driver.Evicter](x), httpapi.Evict)
+	add(is[driver.Recorder](x), httpapi.Record)
+	add(is[driver.Watcher](x), httpapi.Watch)
+	add(is[driver.Quarantiner](x), httpapi.Quarantine)
+	add(is[driver.Diagnoser](x), httpapi.Diagnose)
+	add(is[driver.Warner](x), httpapi.Warn)
+	add(is[driver.Publisher](x), httpapi.Publish)
+	add(is[driver.Downgrader](x), httpapi.Downgrade)
+	add(is[driver.Adopter](x), httpapi.Adopt)
+	return can
+}
+
+func is[T any](x any) bool {
+	_, ok := x.(T)
+	return ok
+}
+
+// name is the lock that the query names.
+func (c *call) name(r access.Right) (string, error) {
+	name := c.q.URL.Query().Get("name")
+	if err := hasp.ValidateName(name); err != nil {
+		return "", httpapi.NewProblem(httpapi.Invalid, err.Error())
+	}
+	return name, c.may(r, name)
+}
+
+func (s *Server) queue(c *call) (any, error) {
+	name, err := c.name(access.Look)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := c.number("limit", 0)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.o.Store.List(c.ctx, name, int(min(limit, 1<<30)))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]httpapi.Entry, len(entries))
+	for i, e := range entries {
+		all[i] = httpapi.EntryOf(e)
+	}
+	return httpapi.Queue{Entries: all}, nil
+}
+
+// names lists those that the token may look at.
+func (s *Server) names(c *call) (any, error) {
+	n, ok := s.o.Store.(driver.Namer)
+	if !ok {
+		return nil, unsupported("cannot list its names")
+	}
+	if !c.holder.MayAnywhere(access.Look) {
+		return nil, c.may(access.Look, c.q.URL.Query().Get("prefix"))
+	}
+	all := []string{}
+	err := n.Names(c.ctx, c.q.URL.Query().Get("prefix"), func(name string) bool {
+		if c.holder.May(access.Look, name) {
+			all = append(all, name)
+		}
+		return true
+	})
+	return orError(httpapi.NameList{Names: all}, err)
+}
+
+// beat is how often a watch says that it stands, so that its client can tell silence from a dead
+// network.
+const beat = 5 * time.Second
+
+// watch writes a line for each change: "changed", and "alive" when there was none for a while.
+func (s *Server) watch(c *call) (any, error) {
+	name, err := c.name(access.Look)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := s.o.Store.(driver.Watcher)
+	if !ok {
+		return nil, unsupported("cannot follow a name")
+	}
+	if err := s.admitWatch(c.holder); err != nil {
+		return nil, err
+	}
+	defer s.count(c.holder, func(u *usage) { u.waiting-- })
+	ctx, cancel := context.WithCancel(c.q.Context())
+	defer cancel()
+	defer context.AfterFunc(s.drain, cancel)()
+	changed, ended := make(chan struct{}, 1), make(chan error, 1) // one change that is not told yet stands for all
+	go func() {
+		ended <- w.Watch(ctx, name, func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for first := true; ; {
+		line := "alive\n"
+		select {
+		case <-changed:
+			line = "changed\n"
+		case <-tick.C:
+		case err := <-ended:
+			if first {
+				return nil, err
+			}
+			return written, nil // the end of the answer says that the watch is broken
+		}
+		if first && line == "alive\n" {
+			continue // it does not stand yet
+		}
+		if first {
+			c.w.Header().Set("Content-Type", "text/plain")
+			c.w.WriteHeader(http.StatusOK)
+			first = false
+		}
+		_ = c.allow(beat)
+		_, err := io.WriteString(c.w, line)
+		if err == nil {
+			err = http.NewResponseController(c.w).Flush()
+		}
+		if err != nil {
+			cancel()
+			<-ended
+			return written, nil
+		}
+	}
+}
+
+func (s *Server) evict(c *call) (any, error) {
+	var in httpapi.EvictEntry
+	if err := c.decode(&in); err != nil {
+		return nil, err
+	}
+	if err := hasp.ValidateName(in.Name); err != nil {
+		return nil, httpapi.NewProblem(httpapi.Invalid, err.Error())
+	}
+	if err := c.may(access.Operate, in.Name); err != nil {
+		return nil, err
+	}
+	if len(in.Note) > 4096 {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "note has more than 4096 bytes")
+	}
+	r, records := s.o.Store.(driver.Recorder)
+	e, ok := s.o.Store.(driver.Evicter)
+	switch {
+	case in.Note != "" && records:
+		return nil, r.EvictFor(c.ctx, in.Name, in.Entry, in.Note)
+	case ok:
+		return nil, e.Evict(c.ctx, in.Name, in.Entry)
+	}
+	return nil, unsupported("cannot evict")
+}
+
+func (s *Server) lastEviction(c *call) (any, error) {
+	name, err := c.name(access.Look)
+	if err != nil {
+		return nil, err
+	}
+	r, ok := s.o.Store.(driver.Recorder)
+	if !ok {
+		return nil, unsupported("keeps no record of evictions")
+	}
+	note, err := r.LastEviction(c.ctx, name)
+	return orError(httpapi.Text{Text: note}, err)
+}
+
+func (s *Server) quarantine(c *call) (any, error) {
+	name, err := c.name(access.Look)
+	if err != nil {
+		return nil, err
+	}
+	q, ok := s.o.Store.(driver.Quarantiner)
+	if !ok {
+		return httpapi.Closed{}, nil
+	}
+	left, err := q.Quarantine(c.ctx, name)
+	return orError(httpapi.Closed{Quarantine: left.Milliseconds()}, err)
+}
+
+func (s *Server) identity(c *call) (any, error) {
+	i, ok := s.o.Store.(driver.Identifier)
+	if !ok {
+		return nil, unsupported("cannot tell itself from others")
+	}
+	text, err := i.Identity(c.ctx)
+	return orError(httpapi.Text{Text: text}, err)
+}
+
+// doctor examines the store.
+func (s *Server) doctor(c *call) (any, error) {
+	if err := c.may(access.Operate, ""); err != nil {
+		return nil, err
+	}
+	all := []driver.Finding{{Level: driver.Info, Subject: "served", Text: "by hasp serve over " + s.o.Store.String()}}
+	d, ok := s.o.Store.(driver.Diagnoser)
+	if !ok {
+		return httpapi.Findings{Findings: all}, nil
+	}
+	found, err := d.Diagnose(c.ctx)
+	return orError(httpapi.Findings{Findings: append(all, found...)}, err)
+}
+
+// warnings has what breaks a promise: everybody who relies on a lock should know.
+func (s *Server) warnings(c *call) (any, error) {
+	w, ok := s.o.Store.(driver.Warner)
+	if !ok {
+		return httpapi.Findings{Findings: []driver.Finding{}}, nil
+	}
+	found, err := w.Warnings(c.ctx)
+	if found == nil {
+		found = []driver.Finding{}
+	}
+	return orError(httpapi.Findings{Findings: found}, err)
+}

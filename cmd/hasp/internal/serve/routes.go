@@ -1,0 +1,266 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+const (
+	largestBody = 16 << 10
+	writeSlack  = 10 * time.Second // for the answer's way to a slow reader
+)
+
+// route is one operation of the API.
+type route struct {
+	pattern string // of http.ServeMux
+	do      func(*Server, *call) (any, error)
+}
+
+// api has every operation that needs a token; openapi.json describes each.
+var api = []route{
+	{"GET /v1", (*Server).about},
+	{"POST /v1/session", (*Server).openSession},
+	{"DELETE /v1/session", (*Server).closeSession},
+	{"POST /v1/session/keepalive", (*Server).keepAlive},
+	{"GET /v1/session/events", (*Server).events},
+	{"PUT /v1/locks/{number}", (*Server).acquire},
+	{"DELETE /v1/locks/{number}", (*Server).release},
+	{"POST /v1/locks/{number}/wait", (*Server).wait},
+	{"POST /v1/locks/{number}/adopt", (*Server).adopt},
+	{"PUT /v1/locks/{number}/value", (*Server).publish},
+	{"POST /v1/locks/{number}/downgrade", (*Server).downgrade},
+	{"GET /v1/queue", (*Server).queue},
+	{"GET /v1/names", (*Server).names},
+	{"GET /v1/watch", (*Server).watch},
+	{"POST /v1/evict", (*Server).evict},
+	{"GET /v1/eviction", (*Server).lastEviction},
+	{"GET /v1/quarantine", (*Server).quarantine},
+	{"GET /v1/identity", (*Server).identity},
+	{"GET /v1/doctor", (*Server).doctor},
+	{"GET /v1/warnings", (*Server).warnings},
+	{"GET /metrics", (*Server).metrics},
+}
+
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range api {
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, q *http.Request) { s.handle(w, q, r) })
+	}
+	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json;version=3.1")
+		_, _ = w.Write(openAPI) // to a client that may have gone
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
+		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path, or not by this method: GET /v1/openapi.json lists them"))
+	})
+	return mux
+}
+
+// call is one request.
+type call struct {
+	ctx    context.Context
+	w      http.ResponseWriter
+	q      *http.Request
+	holder *access.Holder
+	body   []byte
+	status int
+}
+
+// ServeHTTP implements http.Handler. The log has no header, no body and no query: sessions and tokens
+// are in the first, and the names of locks in the others.
+func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	began := time.Now()
+	rec := &recorded{ResponseWriter: w}
+	h := rec.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	s.mux.ServeHTTP(rec, q)
+	took := time.Since(began)
+	_, pattern := s.mux.Handler(q)
+	s.meas.request(cmp.Or(pattern, "none"), rec.status)
+	s.o.Log.Info("request", slog.String("method", q.Method), slog.String("path", loggable(q.URL.Path)), slog.Int("status", rec.status),
+		slog.Int64("ms", took.Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", rec.holder))
+}
+
+// loggable keeps a path that somebody has made up from filling the log.
+func loggable(path string) string { return strconv.QuoteToASCII(path[:min(len(path), 100)]) }
+
+// recorded remembers what was answered to whom.
+type recorded struct {
+	http.ResponseWriter
+	status int
+	holder string
+}
+
+func (r *recorded) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorded) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorded) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// handle answers one request of the API.
+func (s *Server) handle(w http.ResponseWriter, q *http.Request, r route) {
+	ctx, cancel := context.WithTimeout(q.Context(), longestWait+storeAnswer) // a store that is silent; a watch has no end
+	defer cancel()
+	c := &call{ctx: ctx, w: w, q: q, status: http.StatusOK}
+	answer, err := func() (any, error) {
+		var err error
+		if c.holder, err = s.holder(q); err != nil {
+			return nil, err
+		}
+		if rec, ok := w.(*recorded); ok {
+			rec.holder = c.holder.Name
+		}
+		if err := c.read(); err != nil {
+			return nil, err
+		}
+		return r.do(s, c)
+	}()
+	switch {
+	case err != nil:
+		writeProblem(w, problem(err))
+	case answer == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case answer != written:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(c.status)
+		_ = json.NewEncoder(w).Encode(answer) // to a client that may have gone
+	}
+}
+
+// written is the answer of a handler that has written it itself.
+var written = any("written")
+
+// here reports a Host header that names this machine.
+func here(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	a, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && a.IsLoopback()
+}
+
+// holder is who has sent a request. A web page in a browser of this machine can send requests here as
+// well, also as another host if it lies about its own address (DNS rebinding): those are refused.
+func (s *Server) holder(q *http.Request) (*access.Holder, error) {
+	if err := s.origin.Check(q); err != nil {
+		return nil, httpapi.NewProblem(httpapi.Forbidden, "a page of another site has made this request")
+	}
+	if s.o.Tokens == nil {
+		if !here(q.Host) {
+			return nil, httpapi.NewProblem(httpapi.Forbidden, "without tokens the server answers to this machine's names only (the header Host is another)")
+		}
+		return s.anybody, nil
+	}
+	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		return nil, httpapi.NewProblem(httpapi.NoToken, "the request needs the header Authorization: Bearer TOKEN")
+	}
+	h := s.o.Tokens.Find(token)
+	if h == nil {
+		return nil, httpapi.NewProblem(httpapi.NoToken, "the token is not in the server's file")
+	}
+	return h, nil
+}
+
+// read reads the whole body. Only after that can the server notice that the client goes away, and the
+// time that a body may take must not end a request that waits.
+func (c *call) read() error {
+	var err error
+	if c.body, err = io.ReadAll(http.MaxBytesReader(c.w, c.q.Body, largestBody)); err != nil {
+		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("the body cannot be read, or has more than %d bytes", largestBody))
+	}
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(time.Time{}) // where it cannot be set, none was
+	return c.allow(storeAnswer)
+}
+
+// allow gives the answer its time.
+func (c *call) allow(d time.Duration) error {
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(d + writeSlack)) // where it cannot be set, none was
+	return nil
+}
+
+// decode reads the body as JSON, and refuses fields that do not exist: a mistyped no_wait must not be
+// silent.
+func (c *call) decode(into any) error {
+	if len(c.body) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(c.body)))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil && d.More() {
+		err = errors.New("there is more behind the object")
+	}
+	if err != nil {
+		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("the body is not what is expected: %v", err))
+	}
+	return nil
+}
+
+func (c *call) may(r access.Right, name string) error {
+	if c.holder.May(r, name) {
+		return nil
+	}
+	return httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has not the right to %s %q", c.holder.Name, r, name))
+}
+
+// problem is an error as it is sent.
+func problem(err error) *httpapi.Problem {
+	p := new(httpapi.Problem)
+	if errors.As(err, &p) {
+		return p
+	}
+	return httpapi.ProblemOf(err)
+}
+
+func writeProblem(w http.ResponseWriter, p *httpapi.Problem) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	switch {
+	case p.Of(httpapi.NoToken):
+		h.Set("WWW-Authenticate", "Bearer")
+	case !p.Final && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || p.Status == http.StatusBadGateway):
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // to a client that may have gone
+}
+
+// ready says whether new clients should come here.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if s.isDraining() {
+		http.Error(w, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n") // to a client that may have gone
+}

@@ -1,0 +1,245 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// session is a client's: one driver.Session and its locks.
+type session struct {
+	server *Server
+	id     string
+	owner  *access.Holder // the token that has opened it
+	drv    driver.Session
+	turn   *turn // of keep-alives
+	told   *turn // of requests for losses: one is open at a time
+
+	done context.Context // ends with the session
+	stop context.CancelCauseFunc
+
+	mu      sync.Mutex
+	dead    *httpapi.Problem // not nil: the store has none, or it is being closed
+	until   time.Time        // no client can trust it after this: see keptAlive
+	renewal int              // keep-alives under way
+	numbers numbers
+	locks   map[uint64]*lock
+	entries map[string]*lock // by the entry's id
+	version uint64           // of the last loss
+	changed chan struct{}    // closed at the next loss, and then another
+}
+
+// lock is a client's lock: one driver.Ticket.
+type lock struct {
+	number uint64
+	name   string
+	entry  string
+	ticket driver.Ticket
+	turn   *turn
+
+	published uint64 // the greatest number of a value; of who has the turn
+
+	// Guarded by the session's mu.
+	confirmed bool // the store has answered that there is an entry
+	uncertain bool // a request was not answered: there may be one
+	held      bool
+	waits     bool   // it counts as waiting
+	lost      string // not "": why it is gone
+	version   uint64 // of the loss
+}
+
+// gone is the driver's SessionOptions.Gone: it is called from anywhere, and only notes.
+func (s *session) gone(entry string, err error) {
+	if entry == "" {
+		s.end(httpapi.NewProblem(httpapi.SessionGone, fmt.Sprintf("the store has ended the session: %v", err)))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.entries[entry]
+	if l == nil || l.lost != "" {
+		return
+	}
+	s.version++
+	l.lost, l.version = err.Error(), s.version
+	s.waitsLocked(l, false)
+	s.notifyLocked()
+}
+
+func (s *session) notifyLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// end ends the session for its requests, and reports whether it was alive: the first reason stays.
+func (s *session) end(why *httpapi.Problem) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endLocked(why)
+}
+
+func (s *session) endLocked(why *httpapi.Problem) bool {
+	if s.dead != nil {
+		return false
+	}
+	s.dead = why
+	for _, l := range s.locks {
+		s.waitsLocked(l, false)
+	}
+	s.notifyLocked()
+	s.stop(why)
+	return true
+}
+
+// state is the problem of a session that has ended, or nil.
+func (s *session) state() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead != nil {
+		return s.dead
+	}
+	return nil
+}
+
+// keepAlive passes a keep-alive on to the store.
+func (s *session) keepAlive(ctx context.Context) (httpapi.Alive, error) {
+	ctx, release, err := s.turn.take(ctx)
+	if err != nil {
+		return httpapi.Alive{}, err
+	}
+	defer release()
+	s.mu.Lock()
+	if s.dead != nil {
+		defer s.mu.Unlock()
+		return httpapi.Alive{}, s.dead
+	}
+	s.renewal++ // from here on the reaper leaves the session alone
+	s.mu.Unlock()
+
+	granted, err := s.drv.KeepAlive(ctx)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewal--
+	partial := new(driver.PartialRenewal)
+	switch {
+	case errors.As(err, &partial):
+		granted = partial.Granted
+	case errors.Is(err, driver.ErrGone):
+		s.endLocked(httpapi.NewProblem(httpapi.SessionGone, err.Error()))
+		return httpapi.Alive{}, s.dead
+	case err != nil:
+		return httpapi.Alive{}, err
+	case s.dead != nil: // it was closed meanwhile: what the store has granted is void
+		return httpapi.Alive{}, s.dead
+	}
+	s.keptAliveLocked(granted)
+	alive := httpapi.Alive{Valid: granted.Milliseconds(), Lost: s.lostLocked(0)}
+	if partial.Err != nil {
+		alive.Error = partial.Err.Error()
+		for entry, left := range partial.Late {
+			if l := s.entries[entry]; l != nil {
+				alive.Late = append(alive.Late, httpapi.Late{Lock: l.number, Valid: left.Milliseconds()})
+			}
+		}
+	}
+	return alive, nil
+}
+
+// keptAliveLocked notes until when a client can trust the session. Its answer says granted, counted
+// from before its request, so that its trust ends before now + granted. An earlier answer may have granted
+// longer, and the client goes by that if this one is lost: so the time never goes back.
+func (s *session) keptAliveLocked(granted time.Duration) {
+	if until := time.Now().Add(granted); until.After(s.until) {
+		s.until = until
+	}
+}
+
+// expire ends a session that no client can trust any more, or that the store has ended, and reports whether it is over. It
+// leaves one alone that is being kept alive at this moment: the store may have granted that, and to
+// close the session then would take away what its client is about to be told. The margin is for requests
+// that come a little late: the store decides about those.
+func (s *session) expire(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead == nil && s.renewal == 0 && now.After(s.until.Add(reapMargin)) {
+		s.endLocked(httpapi.NewProblem(httpapi.SessionGone, "the session was not kept alive"))
+	}
+	return s.dead != nil
+}
+
+const reapMargin = time.Second
+
+func (s *session) lostLocked(after uint64) (all []httpapi.Lost) {
+	for _, l := range s.locks {
+		if l.lost != "" && l.version > after {
+			all = append(all, httpapi.Lost{Lock: l.number, Detail: l.lost})
+		}
+	}
+	return all
+}
+
+// events waits for a loss that is newer than after, and forgets those that are not: its client has
+// seen them.
+func (s *session) events(ctx context.Context, after uint64) (httpapi.Events, error) {
+	ctx, release, err := s.told.take(ctx)
+	if err != nil {
+		return httpapi.Events{}, err
+	}
+	defer release()
+	for {
+		s.mu.Lock()
+		if s.dead != nil {
+			defer s.mu.Unlock()
+			return httpapi.Events{}, s.dead
+		}
+		for _, l := range s.locks {
+			if l.lost != "" && l.version <= after {
+				s.dropLocked(l)
+			}
+		}
+		e := httpapi.Events{Version: s.version, Lost: s.lostLocked(after)}
+		changed := s.changed
+		s.mu.Unlock()
+		if len(e.Lost) > 0 {
+			return e, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			e.Lost = []httpapi.Lost{}
+			return e, nil
+		}
+	}
+}
+
+// dropLocked forgets a lock of which nothing is left in the store.
+func (s *session) dropLocked(l *lock) {
+	s.waitsLocked(l, false)
+	if s.locks[l.number] == l {
+		delete(s.locks, l.number)
+		s.server.count(s.owner, func(u *usage) { u.locks-- })
+	}
+	if s.entries[l.entry] == l {
+		delete(s.entries, l.entry)
+	}
+}
+
+func (s *session) waitsLocked(l *lock, waits bool) {
+	if l.waits != waits {
+		l.waits = waits
+		s.server.count(s.owner, func(u *usage) {
+			if waits {
+				u.waiting++
+			} else {
+				u.waiting--
+			}
+		})
+	}
+}

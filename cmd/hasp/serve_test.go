@@ -1,0 +1,200 @@
+//go:build unix && !noserve && !nohttp && !noredis
+
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+// startServer starts hasp serve, and returns its address with the scheme. It must end with 0 when it is
+// told to.
+func startServer(t *testing.T, store string, args ...string) (addr string) {
+	t.Helper()
+	c := exec.Command("hasp", append([]string{"serve", "--store", store, "--listen", "127.0.0.1:0", "--drain", "1s"}, args...)...)
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	stderr, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("hasp serve: %q, %v", first, err)
+	}
+	rest := make(chan string, 1)
+	go func() {
+		all, _ := io.ReadAll(lines) // until it ends
+		rest <- string(all)
+	}()
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		log := testkit.Await(t, "the end of hasp serve", rest)
+		if err := c.Wait(); err != nil {
+			t.Errorf("hasp serve: %v", err)
+		}
+		if !strings.Contains(log, "msg=request") || strings.Contains(log, "nightly") {
+			t.Errorf("no log of requests, or it shows the name of a lock:\n%s", log)
+		}
+	})
+	_, addr, ok := strings.Cut(strings.TrimSpace(first), " at ")
+	if !ok {
+		t.Fatalf("hasp serve says %q", first)
+	}
+	return addr
+}
+
+// script returns the shell script that docs/SERVE.md shows.
+func script(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/SERVE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "```sh\n")
+	text, _, end := strings.Cut(text, "```\n")
+	if !ok || !end || strings.Count(text, "\n") > 25 {
+		t.Fatalf("the script of the page: %q", text)
+	}
+	return text
+}
+
+// The script of the documentation locks, in many processes at once: none overwrites another's number.
+func TestServeScript(t *testing.T) {
+	for _, need := range []string{"curl", "jq"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skip("no " + need)
+		}
+	}
+	server := startServer(t, backends.SharedRedis(t).URL())
+	dir := t.TempDir()
+	number, file := filepath.Join(dir, "number"), filepath.Join(dir, "locked.sh")
+	for name, text := range map[string]string{number: "0\n", file: script(t)} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 8
+	ended := make(chan error, n)
+	for range n {
+		go func() {
+			c := exec.CommandContext(t.Context(), "sh", file, "nightly/"+filepath.Base(dir), "sh", "-c", `i=$(cat "$0"); sleep 0.05; echo $((i + 1)) > "$0"; test -n "$HASP_TOKEN"`, number)
+			c.Env = append(os.Environ(), "HASP_SERVER="+server)
+			out, err := c.CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			ended <- err
+		}()
+	}
+	for range n {
+		<-ended
+	}
+	if b, err := os.ReadFile(number); err != nil || strings.TrimSpace(string(b)) != "8" {
+		t.Errorf("eight have added one, and the number is %q, %v", b, err)
+	}
+	resp, err := http.Get(server + "/v1/names?prefix=nightly/" + filepath.Base(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "{\"names\":[]}\n" {
+		t.Errorf("left: %s, %v", b, err)
+	}
+}
+
+// certificate makes one for loopback that vouches for itself.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	public, err := x509.CreateCertificate(rand.Reader, about, about, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: public}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// With TLS and tokens: each may do what its line says, and no word of it is in a message.
+func TestServeTokens(t *testing.T) {
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "tokens")
+	token := map[string]string{}
+	for name, args := range map[string][]string{"all": {"--rights", "look,lock,operate"}, "reader": {"--rights", "look", "--prefix", "nightly/"}} {
+		code, out, errOut := hasp(t, "", append([]string{"serve", "token", "--tokens", tokens, name}, args...)...)
+		if code != 0 {
+			t.Fatalf("%d, %s", code, errOut)
+		}
+		token[name] = strings.TrimSpace(out)
+	}
+	cert, key := certificate(t)
+	server := startServer(t, backends.SharedRedis(t).URL(), "--tokens", tokens, "--cert", cert, "--key", key)
+	host, ok := strings.CutPrefix(server, "https://")
+	if !ok {
+		t.Fatalf("it serves %s", server)
+	}
+	as := func(token string) string {
+		return "hasp+https://" + token + "@" + host + "?ca=" + url.QueryEscape(cert)
+	}
+	if code, out, errOut := hasp(t, as(token["all"]), "run", "nightly/a", "--", "sh", "-c", `echo "$HASP_STORE" ${HASP_TOKEN:+held}`); code != 0 || !strings.Contains(out, " held") || strings.Contains(out, token["all"]) {
+		t.Errorf("run: %d, %s%s", code, out, errOut)
+	}
+	for _, c := range []struct {
+		token string
+		code  int
+		args  []string
+	}{
+		{token["reader"], 0, []string{"who", "nightly/a"}},
+		{token["reader"], 78, []string{"who", "other"}},
+		{token["reader"], 78, []string{"run", "nightly/a", "--", "true"}},
+		{"AAAABBBBCCCCDDDD", 78, []string{"who", "nightly/a"}},
+		{token["all"], 0, []string{"doctor"}},
+	} {
+		code, out, errOut := hasp(t, as(c.token), c.args...)
+		if code != c.code || strings.Contains(out+errOut, c.token) {
+			t.Errorf("%q: %d, want %d\n%s%s", c.args, code, c.code, out, errOut)
+		}
+	}
+	if code, _, errOut := hasp(t, "hasp+https://"+token["all"]+"@"+host, "who", "nightly/a"); code == 0 {
+		t.Errorf("a certificate of an unknown authority is accepted: %s", errOut)
+	}
+}

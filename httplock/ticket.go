@@ -1,0 +1,249 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// ticket is a lock of a session at the server. Its number makes a repeated request find the same entry.
+type ticket struct {
+	s *session
+	r driver.Request
+
+	// Guarded by the session's mu.
+	number    uint64 // 0: nothing was sent, or the server has said that nothing is left of it
+	confirmed bool   // the server has answered that there is an entry
+	uncertain bool   // a request was not answered
+	left      bool   // Leave was called
+	released  bool   // and confirmed
+	lost      error
+	published uint64
+	named     string // the server's name of the entry, if it is not ours
+}
+
+func (t *ticket) gone() error {
+	if t.lost != nil {
+		return t.lost
+	}
+	return fmt.Errorf("%w: it has left", driver.ErrGone)
+}
+
+func (t *ticket) path(number uint64, more string) string {
+	return "/v1/locks/" + strconv.FormatUint(number, 10) + more
+}
+
+func (t *ticket) loseLocked(err error) {
+	t.lost = err
+	t.dropLocked()
+}
+
+// dropLocked forgets a ticket that has no entry.
+func (t *ticket) dropLocked() {
+	if t.s.tickets[t.number] == t {
+		delete(t.s.tickets, t.number)
+	}
+	t.unnameLocked()
+}
+
+// nameLocked notes the entry's name in the store. A token without the right to operate cannot choose
+// it, and the core knows its entries by its own.
+func (t *ticket) nameLocked(entry string) {
+	if entry == "" || entry == t.r.ID || t.named != "" {
+		return
+	}
+	t.named = entry
+	b := t.s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ids == nil {
+		b.ids = map[string]string{}
+	}
+	b.ids[entry] = t.r.ID
+}
+
+func (t *ticket) unnameLocked() {
+	if t.named == "" {
+		return
+	}
+	t.s.b.mu.Lock()
+	defer t.s.b.mu.Unlock()
+	delete(t.s.b.ids, t.named)
+}
+
+func (t *ticket) request() httpapi.Acquire {
+	return httpapi.Acquire{
+		Name: t.r.Name, Units: t.r.Units, Capacity: t.r.Capacity, Entry: t.r.ID, Owner: t.r.Owner, Since: t.r.Since, Value: t.r.Value, NoWait: t.r.NoWait,
+	}
+}
+
+// Enqueue makes the entry or asks for it: the number tells the server which.
+func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	return t.enter(ctx, http.MethodPut, "", t.request())
+}
+
+// Adopt implements driver.Adopter.
+func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	return a.t.enter(ctx, http.MethodPost, "/adopt", httpapi.AdoptLock{Acquire: a.t.request(), From: id, Seq: seq})
+}
+
+func (t *ticket) enter(ctx context.Context, method, more string, body any) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	number, err := t.s.send(t)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	var a httpapi.Lock
+	err = t.s.call(ctx, request{method: method, path: t.path(number, more), body: body}, &a)
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	switch {
+	case t.lost != nil || t.left: // it has overtaken the answer
+		return driver.Verdict{}, t.gone()
+	case err == nil && a.State == httpapi.Busy:
+		t.forgetLocked()
+	case err == nil:
+		t.confirmed, t.uncertain = true, false
+		t.nameLocked(a.Entry)
+	case errors.Is(err, driver.ErrGone):
+		t.loseLocked(err)
+		return driver.Verdict{}, err
+	case t.confirmed || t.uncertain || !unchanged(err):
+		t.uncertain = !t.confirmed
+		return driver.Verdict{}, err
+	default: // nothing was made, and the number is used up
+		t.forgetLocked()
+		return driver.Verdict{}, err
+	}
+	return verdict(a)
+}
+
+// forgetLocked is for a ticket of which nothing is at the server. Another attempt takes a new number.
+func (t *ticket) forgetLocked() {
+	t.dropLocked()
+	t.number, t.uncertain = 0, false
+}
+
+// unchanged reports an answer by which nothing was done.
+func unchanged(err error) bool {
+	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
+}
+
+func verdict(a httpapi.Lock) (driver.Verdict, error) {
+	switch a.State {
+	case httpapi.Held:
+		return driver.Verdict{Held: true, Token: a.Token}, nil
+	case httpapi.Waiting, httpapi.Busy:
+		return driver.Verdict{Retry: time.Duration(a.Retry) * time.Millisecond, Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
+	}
+	return driver.Verdict{}, fmt.Errorf("the server answers that the lock is %q", a.State)
+}
+
+// longWait is how long one request waits: a TTL, so that one on a dead connection does not keep the
+// waiter from asking for longer.
+func (s *session) longWait() time.Duration {
+	return min(max(s.options.TTL, time.Second), 20*time.Second)
+}
+
+// Wait has the server wait for the store's push, one request after the other.
+func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	t.s.mu.Lock()
+	number, gone := t.number, t.left || t.lost != nil || t.number == 0
+	err := t.gone()
+	t.s.mu.Unlock()
+	if gone {
+		return driver.Verdict{}, err
+	}
+	wctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.s.done, func() { cancel(errClosed) })()
+	for {
+		var a httpapi.Lock
+		long := t.s.longWait()
+		err := t.s.call(wctx, request{method: http.MethodPost, path: t.path(number, "/wait"), body: httpapi.Wait{Wait: long.Milliseconds()}, wait: long}, &a)
+		switch {
+		case ctx.Err() != nil:
+			return driver.Verdict{}, ctx.Err()
+		case wctx.Err() != nil:
+			return driver.Verdict{}, context.Cause(wctx)
+		case errors.Is(err, driver.ErrGone):
+			t.s.mu.Lock()
+			defer t.s.mu.Unlock()
+			if t.lost == nil {
+				t.loseLocked(err)
+			}
+			return driver.Verdict{}, err
+		case err != nil:
+			return driver.Verdict{}, err
+		case !a.Unchanged:
+			return verdict(a)
+		}
+	}
+}
+
+// Leave removes the entry. From now on no answer brings it back.
+//
+// A server that does not know the session has forgotten it, or was started anew: the entry may be in the
+// store until its TTL is over, so that nothing is known.
+func (t *ticket) Leave(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := t.s
+	s.mu.Lock()
+	number := t.number
+	t.left = true
+	done := number == 0 || t.released || s.ended || t.lost != nil
+	s.mu.Unlock()
+	if done {
+		return fmt.Errorf("%w: nothing is left of it", driver.ErrGone)
+	}
+	err := s.call(ctx, request{method: http.MethodDelete, path: t.path(number, "")}, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		t.released = true
+		t.dropLocked()
+	case sessionGone(err):
+		t.dropLocked()
+		return fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
+	case errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrForgotten):
+		t.dropLocked()
+	}
+	return err
+}
+
+// Publish implements driver.Publisher. Its values are numbered: one that the network delivers late must not
+// take the place of a later one.
+func (p publisher) Publish(ctx context.Context, value []byte) error {
+	p.t.s.mu.Lock()
+	p.t.published++
+	n := p.t.published
+	p.t.s.mu.Unlock()
+	return p.t.change(ctx, http.MethodPut, "/value", httpapi.Value{Value: value, Number: n})
+}
+
+// Downgrade implements driver.Downgrader.
+func (d downgrader) Downgrade(ctx context.Context, units int64) error {
+	return d.t.change(ctx, http.MethodPost, "/downgrade", httpapi.Smaller{Units: units})
+}
+
+func (t *ticket) change(ctx context.Context, method, more string, body any) error {
+	t.s.mu.Lock()
+	number, gone := t.number, t.left || t.lost != nil || t.number == 0
+	err := t.gone()
+	t.s.mu.Unlock()
+	if gone {
+		return err
+	}
+	return t.s.call(ctx, request{method: method, path: t.path(number, more), body: body}, nil)
+}

@@ -1,0 +1,215 @@
+package httpapi
+
+import (
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// SessionHeader carries the id of a session. It is a secret, and a path is written to the logs of
+// every proxy, so that it is in no path.
+const SessionHeader = "Hasp-Session"
+
+// Store says what is behind a server.
+type Store struct {
+	Server string   `json:"server"` // one life of one server: it forgets its sessions with it
+	Label  string   `json:"label"`  // for messages: scheme, host and port
+	Traits Traits   `json:"traits"`
+	Can    []string `json:"can"` // the abilities below that the store has
+}
+
+// The abilities of a store and, from Publish on, of its locks.
+const (
+	Identify   = "identify"
+	Names      = "names"
+	Evict      = "evict"
+	Record     = "record"
+	Watch      = "watch"
+	Quarantine = "quarantine"
+	Diagnose   = "diagnose"
+	Warn       = "warn"
+	Publish    = "publish"
+	Downgrade  = "downgrade"
+	Adopt      = "adopt"
+)
+
+// Traits are those of package driver. Only leased stores are served.
+type Traits struct {
+	FIFO     bool  `json:"fifo"`
+	Shared   bool  `json:"shared"`
+	Counting bool  `json:"counting"`
+	Fencing  bool  `json:"fencing"`
+	Values   bool  `json:"values"`
+	Push     bool  `json:"push"`
+	Forgets  bool  `json:"forgets"`
+	MinTTL   int64 `json:"min_ttl_ms"`
+}
+
+// TraitsOf are the traits of a leased store as they are sent.
+func TraitsOf(t driver.Traits) Traits {
+	return Traits{FIFO: t.FIFO, Shared: t.Shared, Counting: t.Counting, Fencing: t.Fencing, Values: t.Values, Push: t.Push,
+		Forgets: t.Forgets, MinTTL: int64((t.MinTTL + time.Millisecond - 1) / time.Millisecond)}
+}
+
+// Driver are the traits as a driver has them.
+func (t Traits) Driver() driver.Traits {
+	return driver.Traits{FIFO: t.FIFO, Shared: t.Shared, Counting: t.Counting, Fencing: t.Fencing, Values: t.Values, Push: t.Push,
+		Forgets: t.Forgets, Liveness: driver.Leased, MinTTL: time.Duration(t.MinTTL) * time.Millisecond}
+}
+
+// OpenSession begins a session.
+type OpenSession struct {
+	TTL int64 `json:"ttl_ms"`
+}
+
+// Session is the answer to OpenSession.
+type Session struct {
+	Session string   `json:"session"`  // for SessionHeader
+	Valid   int64    `json:"valid_ms"` // counted from before the request was sent
+	Can     []string `json:"can"`      // what its locks can: Publish, Downgrade, Adopt
+	Store   Store    `json:"store"`
+}
+
+// Alive is the answer to a keep-alive.
+type Alive struct {
+	Valid int64  `json:"valid_ms"`        // counted from before the request was sent
+	Late  []Late `json:"late,omitempty"`  // locks that the store did not renew, each with its own remaining time
+	Lost  []Lost `json:"lost,omitempty"`  // as in Events
+	Error string `json:"error,omitempty"` // why there are Late ones
+}
+
+// Late is a lock whose own time goes on while others are renewed.
+type Late struct {
+	Lock  uint64 `json:"lock"`
+	Valid int64  `json:"valid_ms"`
+}
+
+// Lost is a lock that the store has no more, although it was not released.
+type Lost struct {
+	Lock   uint64 `json:"lock"`
+	Detail string `json:"detail"`
+}
+
+// Events are the losses of a session that its client has not seen. To ask with after=Version says that those up
+// to Version were seen.
+type Events struct {
+	Version uint64 `json:"version"`
+	Lost    []Lost `json:"lost"`
+}
+
+// Acquire asks for a lock, or asks again.
+type Acquire struct {
+	Name     string    `json:"name"`
+	Kind     string    `json:"kind,omitempty"`     // mutex, read, write, semaphore; or Units and Capacity alone
+	Units    int64     `json:"units,omitempty"`    // of a semaphore; 1 if absent
+	Capacity int64     `json:"capacity,omitempty"` // of a semaphore
+	Entry    string    `json:"entry,omitempty"`    // the entry's id in the store; drawn by the server if absent
+	Owner    string    `json:"owner,omitempty"`    // as hasp writes it
+	Note     string    `json:"note,omitempty"`     // for people, if there is no Owner
+	Since    time.Time `json:"since,omitzero"`
+	Value    []byte    `json:"value,omitempty"`
+	NoWait   bool      `json:"no_wait,omitempty"` // do not queue
+	Wait     int64     `json:"wait_ms,omitempty"` // answer when it is held, or after this
+}
+
+// Wait asks for a change of a lock that waits.
+type Wait struct {
+	Wait int64 `json:"wait_ms"`
+}
+
+// The states of a lock.
+const (
+	Held    = "held"
+	Waiting = "waiting" // it is in the queue
+	Busy    = "busy"    // with no_wait: another holds it, and nothing is left in the queue
+)
+
+// Lock is the answer about a lock.
+type Lock struct {
+	State      string `json:"state"`
+	Token      uint64 `json:"token,omitempty"`         // the fencing token, where the store has them
+	Entry      string `json:"entry,omitempty"`         // the entry's id in the store
+	Retry      int64  `json:"retry_ms,omitempty"`      // ask again after this: the store may not announce the next change
+	Holder     string `json:"holder,omitempty"`        // the owner of an entry in the way, where the answer had it
+	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
+	Unchanged  bool   `json:"unchanged,omitempty"`     // the time of a wait is over, and nothing has changed
+}
+
+// AdoptLock takes over another session's entry.
+type AdoptLock struct {
+	Acquire
+	From string `json:"from"`
+	Seq  uint64 `json:"seq"`
+}
+
+// Value replaces what is published with a lock.
+type Value struct {
+	Value  []byte `json:"value"`
+	Number uint64 `json:"number,omitempty"` // grows with each value; one that comes later than a greater one is dropped
+}
+
+// Smaller makes a lock smaller.
+type Smaller struct {
+	Units int64 `json:"units"`
+}
+
+// Queue lists entries, oldest first.
+type Queue struct {
+	Entries []Entry `json:"entries"`
+}
+
+// Entry is a driver.Entry.
+type Entry struct {
+	Name     string    `json:"name"`
+	ID       string    `json:"entry"`
+	Units    int64     `json:"units"`
+	Capacity int64     `json:"capacity"`
+	Owner    string    `json:"owner,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Value    []byte    `json:"value,omitempty"`
+	Seq      uint64    `json:"seq"`
+	Left     int64     `json:"left_ms,omitempty"`
+	Session  string    `json:"session,omitempty"`
+	Waits    bool      `json:"waits,omitempty"`
+}
+
+// EntryOf is an entry as it is sent.
+func EntryOf(e driver.Entry) Entry {
+	return Entry{Name: e.Name, ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: e.Owner, Since: e.Since, Value: e.Value,
+		Seq: e.Seq, Left: e.Left.Milliseconds(), Session: e.Session, Waits: e.Waits}
+}
+
+// Driver is the entry as a driver has it.
+func (e Entry) Driver() driver.Entry {
+	return driver.Entry{
+		Request: driver.Request{Name: e.Name, ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: e.Owner, Since: e.Since, Value: e.Value},
+		Seq:     e.Seq, Left: time.Duration(e.Left) * time.Millisecond, Session: e.Session, Waits: e.Waits,
+	}
+}
+
+// NameList has names that are in use.
+type NameList struct {
+	Names []string `json:"names"`
+}
+
+// EvictEntry removes somebody else's entry.
+type EvictEntry struct {
+	Name  string `json:"name"`
+	Entry string `json:"entry"`
+	Note  string `json:"note,omitempty"` // kept where the store can record
+}
+
+// Text is an answer of one text: the last eviction's note, or the store's identity.
+type Text struct {
+	Text string `json:"text"`
+}
+
+// Closed says for how long the store grants nothing.
+type Closed struct {
+	Quarantine int64 `json:"quarantine_ms"`
+}
+
+// Findings are those of a look at the store's settings.
+type Findings struct {
+	Findings []driver.Finding `json:"findings"`
+}

@@ -1,0 +1,41 @@
+package httplock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	_ "github.com/hasplock/hasp/httplock"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
+)
+
+// Through the server a store keeps its promises, with the traits that it has.
+func TestConformance(t *testing.T) {
+	redis := backends.SharedRedis(t)
+	conform(t, serve(t, redis.URL()))
+}
+
+func TestConformanceOthers(t *testing.T) {
+	testtier.Long(t)
+	for name, store := range map[string]func(*testing.T) string{
+		"Etcd":  func(t *testing.T) string { return "etcd://" + backends.SharedEtcd(t).Addr },
+		"SetNX": func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, store(t))
+			t.Parallel()
+			conform(t, s)
+		})
+	}
+}
+
+func conform(t *testing.T, s *server) {
+	drivertest.Run(t, drivertest.Harness{
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, s.url()) },
+		URL:  s.url(),
+		TTL:  3 * time.Second,
+	})
+}

@@ -1,0 +1,196 @@
+package httplock_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/history"
+	"github.com/hasplock/hasp/internal/recordedhold"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
+	_ "github.com/hasplock/hasp/redislock"
+	"github.com/hasplock/hasp/tests/internal/linear"
+)
+
+const (
+	faultTTL     = 3 * time.Second
+	faultClients = 4
+)
+
+// faultRun is several clients of one server, each behind its own bad network, the server behind
+// another, and the history of two locks.
+type faultRun struct {
+	recordedhold.Workload
+	server *server
+	store  *faultnet.Proxy   // between server and store
+	nets   []*faultnet.Proxy // between clients and server
+}
+
+// newFaultRun puts what front makes of the server's address between the clients and the server. One
+// more client uses the store itself.
+func newFaultRun(t *testing.T, front func(addr string) string) *faultRun {
+	t.Helper()
+	redis := backends.StartRedis(t, backends.RedisOptions{})
+	f := &faultRun{
+		store:    testkit.Proxy(t, redis.Addr),
+		Workload: recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()},
+	}
+	f.server = serve(t, "redis://"+f.store.Addr())
+	for range faultClients {
+		net := testkit.Proxy(t, front(f.server.addr))
+		f.nets = append(f.nets, net)
+		f.Clients = append(f.Clients, testkit.Client(t, "hasp+http://"+net.Addr(), hasp.WithTTL(faultTTL)))
+	}
+	f.Clients = append(f.Clients, testkit.Client(t, redis.URL(), hasp.WithTTL(faultTTL)))
+	return f
+}
+
+// inject makes one fault after another until the time is over, and repairs all.
+func (f *faultRun) inject(t *testing.T, lasts time.Duration) {
+	t.Helper()
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		net := f.nets[r.IntN(len(f.nets))]
+		if r.IntN(3) == 0 {
+			net = f.store
+		}
+		span := faultTTL/10 + time.Duration(r.Int64N(int64(3*faultTTL/2)))
+		switch r.IntN(6) {
+		case 0, 1: // killed, and down for a while
+			f.server.kill()
+			time.Sleep(span / 4)
+			f.server.start()
+		case 2: // stopped: the store expires what it has, and the server does not know
+			f.server.signal(syscall.SIGSTOP)
+			time.Sleep(span)
+			f.server.signal(syscall.SIGCONT)
+		case 3: // held, then delivered
+			net.Partition()
+			time.Sleep(span)
+			net.Heal()
+		case 4:
+			net.Reset()
+		case 5:
+			net.Lose(faultnet.Down, 1+r.IntN(3), nil)
+		}
+		time.Sleep(time.Duration(r.Int64N(int64(faultTTL / 4))))
+	}
+}
+
+// The server is killed, stopped and started anew, and the networks on both sides of it are held, cut and
+// robbed of answers, while clients work through it and beside it. No two hold at once, and tokens follow the order
+// of the grants. When the faults are over, every client gets every lock.
+func TestRandomFaults(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	f := newFaultRun(t, func(addr string) string { return addr })
+	ctx, cancel := context.WithCancel(t.Context())
+	workers := f.Run(ctx)
+	f.inject(t, 20*time.Second)
+	cancel()
+	workers.Wait()
+	for _, c := range f.Clients {
+		for _, name := range f.Names {
+			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	h, err := f.Rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linear.Require(t, h, linear.Options{Fencing: true})
+}
+
+// The server is killed while a client holds a lock through it. The client has given the lock up when the
+// store grants it to another. The control is a server that says that the session is valid for longer than the
+// store has granted: the same checks find that two have held.
+func TestServerKilled(t *testing.T) {
+	for what, front := range map[string]func(addr string) string{
+		"honest":   func(addr string) string { return addr },
+		"boastful": func(addr string) string { return boastful(t, addr) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			redis := backends.StartRedis(t, backends.RedisOptions{})
+			s := serve(t, redis.URL())
+			rec := history.New()
+			held := make(chan struct{})
+			through := recordedhold.Hold{
+				Client: testkit.Client(t, "hasp+http://"+front(s.addr), hasp.WithTTL(faultTTL)),
+				Who:    "through the server", Name: "a", For: 3 * faultTTL, TTL: faultTTL,
+				Begin: func(recordedhold.Lease) { close(held) },
+			}
+			beside := recordedhold.Hold{Client: testkit.Client(t, redis.URL()), Who: "beside it", Name: "a", For: time.Second, TTL: faultTTL}
+			var both sync.WaitGroup
+			both.Go(func() {
+				if err := through.Run(ctx(t), rec); err != nil {
+					t.Error(err)
+				}
+			})
+			testkit.Await(t, "the lock through the server", held)
+			s.kill()
+			both.Go(func() {
+				if err := beside.Run(ctx(t), rec); err != nil {
+					t.Error(err)
+				}
+			})
+			both.Wait()
+			h, err := rec.History()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if what == "honest" {
+				linear.Require(t, h, linear.Options{Fencing: true})
+			} else if len(history.Exclusion(h)) == 0 {
+				t.Error("a lock that was believed for longer than it lasted has passed the checks")
+			}
+		})
+	}
+}
+
+var validity = regexp.MustCompile(`"valid_ms":(\d+)`)
+
+// boastful is a proxy that makes every validity ten times as long.
+func boastful(t *testing.T, addr string) string {
+	p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
+	p.FlushInterval = -1
+	p.ModifyResponse = func(r *http.Response) error {
+		if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+			return nil
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return err
+		}
+		body = validity.ReplaceAllFunc(body, func(b []byte) []byte {
+			return append(bytes.Clone(b), '0')
+		})
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.ContentLength = int64(len(body))
+		r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+		return nil
+	}
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}

@@ -1,0 +1,127 @@
+package httplock_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+// program builds the command, which Go does anew only if something has changed. Tests in another module cannot
+// reach into its packages, and a server that is killed has to be a process anyway.
+func program(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "hasp")
+	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, ".")
+	c.Dir = "../../cmd/hasp"
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return file
+}
+
+// server is a process of hasp serve, which can be killed and started again at its address.
+type server struct {
+	t     testing.TB
+	file  string
+	store string
+	addr  string
+	args  []string
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+	orphan io.Closer // ends the process with the test, also if that is killed
+}
+
+func serve(t testing.TB, store string, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, file: program(t), store: store, addr: "127.0.0.1:0", args: args}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+// start returns when the server says where it listens. One that cannot reach its store ends at once, and
+// is started again, as a service manager would.
+func (s *server) start() {
+	s.t.Helper()
+	for range 20 {
+		if s.launch() {
+			return
+		}
+	}
+	s.t.Fatalf("hasp serve ends at once; try: hasp serve --store %s", s.store)
+}
+
+func (s *server) launch() bool {
+	s.t.Helper()
+	s.cmd = exec.Command(s.file, append([]string{"serve", "--store", s.store, "--listen", s.addr, "--log", "off"}, s.args...)...)
+	s.cmd.Env = append(os.Environ(), "HOME="+s.t.TempDir())
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.orphan = follow(s.t, s.cmd.Process.Pid)
+	listens := make(chan string, 1)
+	exited, cmd := make(chan struct{}), s.cmd
+	s.exited = exited
+	go func() {
+		defer close(exited)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			if _, addr, ok := strings.Cut(lines.Text(), " at http://"); ok {
+				listens <- addr
+			}
+		}
+		_ = cmd.Wait() // it was killed, mostly
+		listens <- ""  // it stays in the channel unread, if the server has listened
+	}()
+	addr := testkit.Await(s.t, "hasp serve to listen", listens)
+	if addr == "" {
+		_ = s.orphan.Close()
+		return false
+	}
+	s.addr = addr
+	return true
+}
+
+// follow kills a process when this one ends, however it does.
+func follow(t testing.TB, pid int) io.Closer {
+	t.Helper()
+	c := exec.Command("sh", "-c", fmt.Sprintf("read x; kill -9 %d 2>/dev/null", pid))
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = c.Wait() }() // it fails if the process has gone before
+	return in
+}
+
+func (s *server) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) } // one that has gone needs none
+
+// kill ends the server as a crash does.
+func (s *server) kill() {
+	s.signal(syscall.SIGKILL)
+	<-s.exited
+	_ = s.orphan.Close()
+}
+
+func (s *server) url() string { return "hasp+http://" + s.addr }
+
+func ctx(t testing.TB) context.Context { return testkit.Context(t) }
