@@ -56,7 +56,7 @@ alive and released. What is held longer stays in the store until its TTL is over
 and its holder is told that it is lost.`,
 		Example: `  hasp serve --store redis://cache.example.com
   hasp run --store hasp+http://127.0.0.1:7070 nightly-report -- ./report.sh
-  hasp serve --store etcd://etcd.internal --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,
+  hasp serve --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,
 	}
 	fs := c.Flags()
 	fs.Var(&f.store, "store", "the store's `URL`")

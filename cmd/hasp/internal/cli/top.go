@@ -38,7 +38,7 @@ KEYS
   Enter      open the queue of the name: holders, waiters, how long they wait
   Esc        back to the names
   a          in a queue: ask its holders for the lock, with a reason, as
-             hasp release does
+             hasp release does; again, to withdraw that
   e          in a queue: take the selected entry away, with a reason, as
              hasp release --force does
   q          leave; Ctrl-C, too

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/hasplock/hasp"
 )
@@ -58,6 +59,10 @@ func (s *screen) key(k tea.KeyPressMsg) tea.Cmd {
 			s.selected, s.opened, s.first = s.opened, "", 0
 		}
 	case "a":
+		if s.withdraw != nil {
+			s.withdraw()
+			return nil
+		}
 		s.begin(false)
 	case "e":
 		s.begin(true)
@@ -110,7 +115,11 @@ func (s *screen) actionKey(k tea.KeyPressMsg) tea.Cmd {
 		if a.evict {
 			return s.evict(a.name, a.entry, string(a.reason))
 		}
-		q, _ := s.queue()
+		q, there := s.queue()
+		if !there { // by now
+			s.status = fmt.Sprintf("%q is free", s.Clean(a.name))
+			return nil
+		}
 		return s.ask(q, string(a.reason))
 	case a.sure:
 	case k.String() == "enter":
@@ -118,24 +127,37 @@ func (s *screen) actionKey(k tea.KeyPressMsg) tea.Cmd {
 	case k.String() == "backspace":
 		a.reason = a.reason[:max(0, len(a.reason)-1)]
 	default:
-		for _, r := range k.Text {
-			if unicode.IsPrint(r) && len(a.reason) < reasonMost {
-				a.reason = append(a.reason, r)
-			}
-		}
+		a.add(k.Text)
 	}
 	return nil
 }
 
-// prompt is the line of an action.
+// add takes what is typed or pasted into the reason.
+func (a *action) add(text string) {
+	for _, r := range text {
+		if unicode.IsPrint(r) && len(a.reason) < reasonMost {
+			a.reason = append(a.reason, r)
+		}
+	}
+}
+
+// prompt is the first line of an action: what is about to be done, and to whom.
 func (s *screen) prompt() string {
 	a := s.action
-	what := fmt.Sprintf("ask the holders of %q for it", s.Clean(a.name))
 	if a.evict {
-		what = fmt.Sprintf("take %q away from %s", s.Clean(a.name), s.Clean(a.entry.Owner.String()))
+		return fmt.Sprintf("Take %q away from %s.", s.Clean(a.name), s.Clean(a.entry.Owner.String()))
 	}
+	return fmt.Sprintf("Ask the holders of %q for it.", s.Clean(a.name))
+}
+
+// question is the second one. Of a long reason its end is shown while it is typed, and its beginning with
+// the question whether to do it.
+func (s *screen) question() string {
+	a := s.action
 	if a.sure {
-		return fmt.Sprintf("%s, because %q? y or n", what, string(a.reason))
+		return fmt.Sprintf("y or n? The reason: %s", string(a.reason))
 	}
-	return fmt.Sprintf("%s. Why? %s_   (Enter, or Esc)", what, string(a.reason))
+	reason := string(a.reason)
+	reason = ansi.TruncateLeft(reason, max(0, ansi.StringWidth(reason)-max(0, s.width-30)), "…")
+	return fmt.Sprintf("Why? %s_   (Enter, or Esc)", reason)
 }

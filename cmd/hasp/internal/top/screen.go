@@ -51,6 +51,7 @@ type screen struct {
 	first    int    // the first row that is shown
 	opened   string // the name whose queue is shown; "" is the list
 	action   *action
+	withdraw context.CancelFunc // of the request under way; nil: there is none
 	status   string
 }
 
@@ -61,7 +62,10 @@ type (
 		err  error
 	}
 	lookAgain struct{}
-	done      struct{ status string }
+	done      struct {
+		status string
+		asked  bool // it was a request for the lock
+	}
 )
 
 // Init begins to look.
@@ -86,6 +90,13 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return s, s.lookOnce
 	case done:
 		s.status = msg.status
+		if msg.asked {
+			s.withdraw = nil
+		}
+	case tea.PasteMsg:
+		if s.action != nil && !s.action.sure {
+			s.action.add(msg.Content)
+		}
 	case tea.KeyPressMsg:
 		return s, s.key(msg)
 	}
@@ -133,28 +144,32 @@ func entries(q hasp.Queue) []hasp.Entry {
 	return append(append([]hasp.Entry(nil), q.Holders...), q.Waiters...)
 }
 
-// entry is the selected one of the opened queue, else its first holder.
+// entry is the selected one of the opened queue.
 func (s *screen) entry() (hasp.Entry, bool) {
 	q, _ := s.queue()
+	current := s.current()
 	for _, e := range entries(q) {
-		if e.ID == s.selected {
+		if e.ID == current {
 			return e, true
 		}
-	}
-	if len(q.Holders) > 0 {
-		return q.Holders[0], true
 	}
 	return hasp.Entry{}, false
 }
 
 // ask and evict run beside the screen, and say how it went.
 func (s *screen) ask(q hasp.Queue, reason string) tea.Cmd {
-	s.status = fmt.Sprintf("asked for %q, and wait for its holders", s.Clean(q.Name))
+	s.status = fmt.Sprintf("asked for %q, and wait for its holders; a withdraws that", s.Clean(q.Name))
+	var ctx context.Context
+	ctx, s.withdraw = context.WithCancel(s.ctx)
 	return func() tea.Msg {
-		if err := s.Ask(s.ctx, q, reason); err != nil {
-			return done{"not given back: " + s.Clean(err.Error())}
+		err := s.Ask(ctx, q, reason)
+		switch {
+		case ctx.Err() != nil:
+			return done{"the request is withdrawn", true}
+		case err != nil:
+			return done{"not given back: " + s.Clean(err.Error()), true}
 		}
-		return done{fmt.Sprintf("%q was given back", s.Clean(q.Name))}
+		return done{fmt.Sprintf("%q was given back", s.Clean(q.Name)), true}
 	}
 }
 
@@ -165,10 +180,10 @@ func (s *screen) evict(name string, e hasp.Entry, reason string) tea.Cmd {
 		err := s.watch.Client.Evict(ctx, name, e.ID, reason)
 		switch {
 		case errors.Is(err, hasp.ErrNotHeld):
-			return done{"the entry has just gone by itself"}
+			return done{status: "the entry has just gone by itself"}
 		case err != nil:
-			return done{"not evicted: " + s.Clean(err.Error())}
+			return done{status: "not evicted: " + s.Clean(err.Error())}
 		}
-		return done{fmt.Sprintf("took %q from %s", s.Clean(name), s.Clean(e.Owner.String()))}
+		return done{status: fmt.Sprintf("took %q from %s", s.Clean(name), s.Clean(e.Owner.String()))}
 	}
 }

@@ -120,7 +120,7 @@ func TestScreen(t *testing.T) {
 	press(t, s, "e", "enter") // a reason is required
 	want(t, s, "Why? _")
 	press(t, s, "in the way!", "backspace", "enter")
-	want(t, s, `because "in the way"? y or n`)
+	want(t, s, "y or n? The reason: in the way")
 	if !held.Held() {
 		t.Fatal("evicted without a confirmation")
 	}
@@ -134,6 +134,60 @@ func TestScreen(t *testing.T) {
 	if s.current() != "b" {
 		t.Errorf("back at %q", s.current())
 	}
+}
+
+// A request for a queue that has emptied meanwhile asks for nothing; one that is under way can be
+// withdrawn, and a second one is not made beside it.
+func TestAsk(t *testing.T) {
+	s, c := over(t)
+	asked := make(chan string, 9)
+	s.Ask = func(ctx context.Context, q hasp.Queue, reason string) error {
+		asked <- reason
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	l, err := c.Mutex("a").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	press(t, s, "enter", "a")
+	s.Update(tea.PasteMsg{Content: "pasted\n"})
+	press(t, s, "enter")
+	want(t, s, "y or n? The reason: pasted")
+	_, cmd := s.Update(tea.KeyPressMsg{Code: 'y', Text: "y"})
+	end := make(chan tea.Msg, 1)
+	go func() { end <- cmd() }()
+	if got := <-asked; got != "pasted" {
+		t.Errorf("asked because of %q", got)
+	}
+	press(t, s, "a")
+	s.Update(<-end)
+	want(t, s, "the request is withdrawn")
+
+	press(t, s, "a", "why", "enter")
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	press(t, s, "y")
+	want(t, s, `"a" is free`)
+	if len(asked) != 0 {
+		t.Error("asked for a free lock")
+	}
+}
+
+// The question is shown also if names, owners and reasons are longer than the screen.
+func TestLongReason(t *testing.T) {
+	s, c := over(t)
+	if _, err := c.Mutex(strings.Repeat("long ", 30), hasp.Note(strings.Repeat("note ", 30))).Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	press(t, s, "enter", "e", strings.Repeat("reason ", 20)+"end")
+	want(t, s, "Why? …", "end_")
+	press(t, s, "enter")
+	want(t, s, `Take "long `, "y or n? The reason: reason")
 }
 
 func TestSortsByTimes(t *testing.T) {

@@ -68,6 +68,9 @@ func (s *screen) news() string {
 }
 
 func (s *screen) help() string {
+	if s.action != nil {
+		return s.question()
+	}
 	if s.opened != "" {
 		return "Esc back  ↑↓ select  a ask the holders  e evict the entry  q quit"
 	}

@@ -13,7 +13,7 @@ import (
 type Watch struct {
 	Client *hasp.Client
 	Prefix string
-	Bound  time.Duration // of one look
+	Bound  time.Duration // of one request
 
 	seen holderChanges
 }
@@ -36,17 +36,16 @@ type Lock struct {
 
 // Look asks for every queue once, so the answers are of different moments.
 func (w *Watch) Look(ctx context.Context) (Look, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.Bound)
-	defer cancel()
 	if w.seen == nil {
 		w.seen = holderChanges{}
 	}
 	l := Look{Time: time.Now(), Store: w.Client.Backend().String(), Locks: []Lock{}}
-	for name, err := range w.Client.Names(ctx, w.Prefix) {
-		if err != nil {
-			return l, err
-		}
-		q, err := w.Client.Inspect(ctx, name)
+	names, err := w.names(ctx)
+	if err != nil {
+		return l, err
+	}
+	for _, name := range names {
+		q, err := w.inspect(ctx, name)
 		switch {
 		case err != nil:
 			return l, err
@@ -61,6 +60,26 @@ func (w *Watch) Look(ctx context.Context) (Look, error) {
 	w.seen.forget(l.Time)
 	byQueue.sort(l.Locks, l.Time)
 	return l, nil
+}
+
+// names and inspect bound each request, and not the look: a store with thousands of names is not out of
+// reach because a look takes long.
+func (w *Watch) names(ctx context.Context) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.Bound)
+	defer cancel()
+	for name, err := range w.Client.Names(ctx, w.Prefix) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (w *Watch) inspect(ctx context.Context, name string) (hasp.Queue, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.Bound)
+	defer cancel()
+	return w.Client.Inspect(ctx, name)
 }
 
 // order sorts the names.

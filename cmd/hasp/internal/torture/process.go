@@ -82,7 +82,8 @@ func (s *starter) start(argv []string, t task) (*process, error) {
 	go func() { _, _ = io.Copy(p.words, words); _ = words.Close() }()
 	go p.hear()
 	go p.wait()
-	return p, json.NewEncoder(p.in).Encode(t)
+	_ = json.NewEncoder(p.in).Encode(t) // one that has died already is seen by exited, which says why
+	return p, nil
 }
 
 // wait is the only one that waits for the process: it sees both stops and the end.
