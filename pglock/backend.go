@@ -95,7 +95,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	}
 	s := newSession(t, o)
 	var where string
-	err := s.conn.start(ctx)
+	err := s.conn.start(ctx, s.Done)
 	if err == nil {
 		err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
 			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint)::pg_catalog.text, hasp_where()"),

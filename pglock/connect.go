@@ -20,7 +20,7 @@ type link interface {
 	runner
 	// wait returns nil after a notification arrived, which heard was told, and an error when
 	// ctx ends or the connection does.
-	wait(ctx context.Context, heard func(channel, payload string)) error
+	wait(ctx context.Context, heard func(payload string)) error
 	// broken reports that the connection is of no use any more.
 	broken() bool
 	// close ends the connection, and with it all that the server keeps for it.
@@ -32,9 +32,6 @@ type linker interface {
 	fmt.Stringer
 	link(ctx context.Context) (link, error)
 	listens() bool // notifications arrive
-
-	// login is equal for two linkers whose links reach the same server in the same way.
-	login() any
 }
 
 // dialer makes connections with pgx.
@@ -64,19 +61,6 @@ func (d *dialer) String() string {
 }
 
 func (d *dialer) listens() bool { return d.seen.listens }
-
-// login is the URL, and the environment's part of it. Of somebody's pool it is not
-// known: functions may be among its settings.
-func (d *dialer) login() any {
-	if !d.own {
-		return d
-	}
-	type login struct {
-		url, host, database, user, password string
-		port                                uint16
-	}
-	return login{d.cfg.ConnString(), d.cfg.Host, d.cfg.Database, d.cfg.User, d.cfg.Password, d.cfg.Port}
-}
 
 // mode is how statements are sent. Prepared ones save the server most of its work, but
 // belong to a server's connection, which a transaction pooler changes under us.
@@ -201,10 +185,10 @@ func (l *pgxLink) noticed(text string) {
 	}
 }
 
-func (l *pgxLink) wait(ctx context.Context, heard func(channel, payload string)) error {
+func (l *pgxLink) wait(ctx context.Context, heard func(string)) error {
 	n, err := l.conn.WaitForNotification(ctx)
 	if err == nil {
-		heard(n.Channel, n.Payload)
+		heard(n.Payload)
 	}
 	return err
 }
@@ -229,8 +213,6 @@ type dbDialer struct {
 func (d *dbDialer) String() string { return "postgres database " + d.database + " by database/sql" }
 
 func (d *dbDialer) listens() bool { return false }
-
-func (d *dbDialer) login() any { return d }
 
 func (d *dbDialer) examine(ctx context.Context) error {
 	var replica bool
@@ -266,7 +248,7 @@ func (l *dbLink) each(ctx context.Context, stmt string, args []any, rows int, on
 }
 
 // wait hears nothing.
-func (l *dbLink) wait(ctx context.Context, _ func(channel, payload string)) error {
+func (l *dbLink) wait(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -45,7 +45,7 @@ func (h *heldConn) read() {
 	timer := time.AfterFunc(readAfter, func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
-			err := h.link.wait(ctx, func(_, _ string) {}) // nothing is listened to: others are ignored
+			err := h.link.wait(ctx, func(string) {}) // nothing is listened to: others are ignored
 			if err != nil && ctx.Err() == nil {
 				h.lost(err)
 				return

@@ -19,9 +19,7 @@ import (
 
 // extra is the driver's part of a ticket.
 type extra struct {
-	// The session's lock guards both.
-	row   bool // its entry is the row holder, or was it when we last looked
-	waits bool // the store has answered that its entry waits; it may hold by now
+	row bool // its entry is the row holder, or was it when we last looked. The session's lock guards it
 }
 
 // mostInRow is how many bytes of a request go into a name's row. With more the next version of the
@@ -49,8 +47,8 @@ const enterSQL = `WITH fast AS (
 const enterSlowly = `SELECT e.*, $4::pg_catalog.text FROM hasp_enter($1::pg_catalog.text, $2::boolean, hasp_turn($3::pg_catalog.text, 16),
 		$4::pg_catalog.text, $5::pg_catalog.text, $6::bigint, $7::bigint, $8::pg_catalog.text, $9::bigint, $10::pg_catalog.bytea, $11::bigint) e`
 
-// enter makes the entry, or asks for it.
-func (s *session) enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
+// Enter makes the entry, or asks for it.
+func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
 	s.Lock()
 	renewals := s.renewals
 	s.Unlock()
@@ -70,7 +68,7 @@ func (s *session) enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case a.state == "other":
 		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
 	case a.state == "row" && !s.inRow(t, renewals):
-		return s.enter(ctx, t, pushqueue.Ask) // which moves it
+		return s.Enter(ctx, t, pushqueue.Ask) // which moves it
 	}
 	return s.toAnswer(a), nil
 }

@@ -25,11 +25,8 @@ type session struct {
 	table *table
 	id    string
 	conn  *sessionConn
-	hear  listener
 
-	// The session's lock guards these.
-	renewals int       // how many have begun
-	waited   time.Time // when the store last answered that an entry waits
+	renewals int // how many have begun; the session's lock guards it
 }
 
 // ticket is the ticket of one entry.
@@ -40,18 +37,20 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.conn = &sessionConn{to: t.links, done: s.Done, patience: min(dialTimeout, o.TTL/4), heard: map[string]*listener{}}
-	s.hear = listener{channel: "hasp_s_" + s.id, heard: s.Message, quiet: s.quiet, lost: s.lookUp}
+	s.conn = &sessionConn{to: t.links, heard: s.Message, restored: s.lookUp}
+	if t.links.listens() {
+		s.conn.channel = "hasp_s_" + s.id
+	}
 	return s
 }
 
-// lookUp has every waiter ask, because the connection on which it listened is down, and what is notified
-// meanwhile is lost. They do not all ask at once. The first that still waits has the session listen again.
+// lookUp has every waiter ask, because the connection has been down and what was notified meanwhile
+// is lost. They do not all ask at once.
 func (s *session) lookUp() {
 	s.Lock()
 	defer s.Unlock()
 	for t := range s.Tickets() {
-		if t.Extra.waits && !t.Held() {
+		if t.Waits() {
 			t.AskAfter(time.Millisecond + mathrand.N(50*time.Millisecond))
 		}
 	}

@@ -7,23 +7,20 @@ import (
 	"time"
 )
 
-// sessionConn is a session's separate connection. It renews and, while something waits, it listens: one
-// connection for both, since renewals are a few in a TTL, and each of them proves that the connection on
-// which notifications should arrive is alive. An exhausted pool affects neither.
+// sessionConn is a session's separate connection. It renews, and it listens: one connection for both,
+// since renewals are a few in a TTL, and each of them proves that the connection on which
+// notifications should arrive is alive. An exhausted pool affects neither.
 //
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
 type sessionConn struct {
-	to   linker
-	done context.Context // the session's
+	to      linker
+	channel string // to listen on; "" where nothing can be heard
 
-	// patience bounds LISTEN and UNLISTEN, since a renewal may wait behind them: where the server does
-	// not answer, there is time left for it on another connection.
-	patience time.Duration
-
-	// The owner's.
-	heard map[string]*listener // those that listen here, by channel
-	look  time.Time            // when to see whether something waits still
+	heard func(payload string)
+	// restored is called each time the connection is set up again. What was notified while it
+	// was down is lost, so that waiters have to ask.
+	restored func()
 
 	mu        sync.Mutex
 	requests  []*request
@@ -40,23 +37,20 @@ type request struct {
 // dialPause is the least time between two dials (L7).
 const dialPause = 150 * time.Millisecond
 
-// start returns when the connection is set up and keeps it until the session ends. ctx
+// start returns when the connection is set up and keeps it until done ends. ctx
 // bounds the start only.
-func (l *sessionConn) start(ctx context.Context) error {
-	c, err := l.to.link(ctx)
+func (l *sessionConn) start(ctx, done context.Context) error {
+	c, err := l.dial(ctx)
 	if err != nil {
 		return err
 	}
-	go l.run(c)
+	go l.run(done, c)
 	return nil
 }
 
 // ask has something done on the connection. While that is down, it waits for the next.
 func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
-	return l.submit(ctx, &request{ctx: ctx, do: do, answer: make(chan error, 1)})
-}
-
-func (l *sessionConn) submit(ctx context.Context, a *request) error {
+	a := &request{ctx: ctx, do: do, answer: make(chan error, 1)}
 	l.mu.Lock()
 	l.requests = append(l.requests, a)
 	if l.interrupt != nil {
@@ -68,13 +62,11 @@ func (l *sessionConn) submit(ctx context.Context, a *request) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-a.ctx.Done(): // the owner has ended
-		return a.ctx.Err()
 	}
 }
 
 // next takes what was asked, or the right to sleep in a context that ask ends.
-func (l *sessionConn) next() (*request, context.Context, context.CancelFunc) {
+func (l *sessionConn) next(done context.Context) (*request, context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupt = nil
@@ -85,36 +77,29 @@ func (l *sessionConn) next() (*request, context.Context, context.CancelFunc) {
 			return a, nil, nil
 		}
 	}
-	ctx, cancel := l.done, context.CancelFunc(nil)
-	if len(l.heard) > 0 {
-		ctx, cancel = context.WithDeadline(ctx, l.look)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
+	ctx, cancel := context.WithCancel(done)
 	l.interrupt = cancel
 	return nil, ctx, cancel
 }
 
-func (l *sessionConn) run(c link) {
-	defer l.tell()
+func (l *sessionConn) run(done context.Context, c link) {
 	for {
-		l.serve(c)
-		l.deaf()
+		l.serve(done, c)
 		c.close()
 		for c = nil; c == nil; {
-			if l.done.Err() != nil {
+			if done.Err() != nil {
 				return
 			}
-			c = l.again()
+			c = l.again(done)
 		}
-		l.tell()
+		l.restored()
 	}
 }
 
 // serve does what is asked and listens in between, until the connection breaks.
-func (l *sessionConn) serve(c link) {
-	for l.done.Err() == nil && l.unlisten(c) == nil {
-		a, asleep, cancel := l.next()
+func (l *sessionConn) serve(done context.Context, c link) {
+	for done.Err() == nil {
+		a, asleep, cancel := l.next(done)
 		if a != nil {
 			// A context that ends breaks the connection, and rightly: a server that does not
 			// answer on it may answer on another.
@@ -124,11 +109,7 @@ func (l *sessionConn) serve(c link) {
 			}
 			continue
 		}
-		err := c.wait(asleep, func(channel, payload string) {
-			if h := l.heard[channel]; h != nil {
-				h.heard(payload)
-			}
-		})
+		err := c.wait(asleep, l.heard)
 		woken := asleep.Err() != nil
 		cancel()
 		if err != nil && !woken {
@@ -138,17 +119,17 @@ func (l *sessionConn) serve(c link) {
 }
 
 // again makes one attempt to connect, after a pause.
-func (l *sessionConn) again() link {
+func (l *sessionConn) again(done context.Context) link {
 	timer := time.NewTimer(dialPause + rand.N(dialPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.done.Done():
+	case <-done.Done():
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(l.done, dialTimeout)
+	ctx, cancel := context.WithTimeout(done, dialTimeout)
 	defer cancel()
-	c, err := l.to.link(ctx)
+	c, err := l.dial(ctx)
 	if err != nil {
 		l.refuse(err)
 		return nil
@@ -165,4 +146,16 @@ func (l *sessionConn) refuse(err error) {
 	for _, a := range asked {
 		a.answer <- err
 	}
+}
+
+func (l *sessionConn) dial(ctx context.Context) (link, error) {
+	c, err := l.to.link(ctx)
+	if err != nil || l.channel == "" {
+		return c, err
+	}
+	if err := c.script(ctx, "LISTEN "+l.channel); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
 }

@@ -61,7 +61,7 @@ func (t *table) watchFor(ctx context.Context, c link, soon int64, changed func()
 	within, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
 	for within.Err() == nil {
-		if err := c.wait(within, func(_, _ string) { changed() }); err != nil && within.Err() == nil {
+		if err := c.wait(within, func(string) { changed() }); err != nil && within.Err() == nil {
 			return explain(ctx, err)
 		}
 	}
