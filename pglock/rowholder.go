@@ -30,13 +30,17 @@ const mostInRow = 1000
 // that it is queued, and leaves it alone. The names of operators are written out because a pool of
 // the user's may have any search_path.
 //
+// Both this and leaveSQL take the name's turn before the row (hasp_first), as all do that wait for it: an
+// update that has waited for the row and finds it changed keeps its lock, and would wait with that for the turn of
+// one that waits for the row.
+//
 // A level above READ COMMITTED, and commits that do not wait for the disk, are the function's
 // business: it complains about the first and corrects the second.
 const enterSQL = `WITH fast AS (
 		UPDATE hasp_names n SET seq = greatest(n.seq OPERATOR(pg_catalog.+) 1::bigint, t.now), used = greatest(n.used, t.now OPERATOR(pg_catalog./) 3600000000::bigint),
 			h_id = $4::pg_catalog.text, h_seq = greatest(n.seq OPERATOR(pg_catalog.+) 1::bigint, t.now), h_until = t.now OPERATOR(pg_catalog.+) $11::bigint,
 			h_session = $5::pg_catalog.text, h_units = $6::bigint, h_capacity = $7::bigint, h_owner = $8::pg_catalog.text, h_since = $9::bigint, h_value = $10::pg_catalog.bytea
-		FROM (SELECT hasp_now() AS now FROM hasp_sessions s WHERE s.id OPERATOR(pg_catalog.=) $5::pg_catalog.text AND s.expires OPERATOR(pg_catalog.>) hasp_now()) t
+		FROM (SELECT hasp_now() AS now FROM hasp_sessions s WHERE s.id OPERATOR(pg_catalog.=) $5::pg_catalog.text AND s.expires OPERATOR(pg_catalog.>) hasp_now() AND hasp_first($3::pg_catalog.text)) t
 		WHERE n.name OPERATOR(pg_catalog.=) $3::pg_catalog.text AND n.h_id OPERATOR(pg_catalog.=) ''::pg_catalog.text AND NOT n.queued AND n.watched OPERATOR(pg_catalog.<) t.now
 			AND pg_catalog.current_setting('transaction_isolation'::pg_catalog.text) OPERATOR(pg_catalog.=) 'read committed'::pg_catalog.text
 			AND pg_catalog.current_setting('synchronous_commit'::pg_catalog.text) OPERATOR(pg_catalog.<>) 'off'::pg_catalog.text
@@ -153,7 +157,7 @@ func leaveSQL(durable bool) string {
 	return `WITH fast AS (
 		UPDATE hasp_names n SET h_id = ''::pg_catalog.text, h_session = ''::pg_catalog.text, h_owner = ''::pg_catalog.text, h_value = ''::pg_catalog.bytea
 		WHERE n.name OPERATOR(pg_catalog.=) $1::pg_catalog.text AND n.h_id OPERATOR(pg_catalog.=) $3::pg_catalog.text
-			AND n.h_session OPERATOR(pg_catalog.=) $2::pg_catalog.text AND n.watched OPERATOR(pg_catalog.<) hasp_now()
+			AND n.h_session OPERATOR(pg_catalog.=) $2::pg_catalog.text AND n.watched OPERATOR(pg_catalog.<) hasp_now() AND hasp_first($1::pg_catalog.text)
 		RETURNING ` + lazily + `)
 	SELECT true, ''::pg_catalog.text, $3::pg_catalog.text FROM fast
 	UNION ALL ` + leaveSlowly + ` WHERE NOT EXISTS (SELECT FROM fast)`

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -242,5 +243,48 @@ func TestLateHolder(t *testing.T) {
 				return err == nil && v.Held
 			})
 		}
+	}
+}
+
+// Clients that try one name at once wait for its row and its turn in one order: the server finds no
+// deadlock, which would take it a second.
+func TestRowHolderNoDeadlock(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	const clients, rounds = 8, 200
+	var wg sync.WaitGroup
+	for range clients {
+		b := testkit.Open(t, server.URL())
+		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for range rounds {
+				r := mutex("contended")
+				r.NoWait = true
+				ticket := s.Ticket(r)
+				v, err := ticket.Enqueue(t.Context())
+				if err == nil && v.Held {
+					err = ticket.Leave(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			s.Close(context.Background())
+			b.Close() // its backends tell of their deadlocks when they end
+		})
+	}
+	wg.Wait()
+	deadlocks := func() int64 {
+		return ask[int64](t, server.URL(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+	}
+	testkit.Eventually(t, "the end of the connections", func() bool {
+		return ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'hasp'") == 0
+	})
+	if n := deadlocks(); n > 0 {
+		t.Errorf("%d deadlocks", n)
 	}
 }

@@ -176,6 +176,13 @@ END $$;
 -- would do, and does where this is not called; but each version of a row has a separate queue, so
 -- that each commit wakes all waiters, which then wait in the next. p_slots is 0 for a request that
 -- is to pass the waiters, as a release is.
+--
+-- first is for statements that try the row before they call turn: it answers whether the turn is
+-- theirs at once. An update that has waited for the row and then leaves it alone keeps its lock; with that
+-- it would wait for the turn of a transaction that waits for the row.
+CREATE OR REPLACE FUNCTION hasp_first(p_name text) RETURNS boolean LANGUAGE sql VOLATILE
+RETURN pg_try_advisory_xact_lock(hashtextextended(p_name COLLATE "C", 7521983763894337537));
+
 CREATE OR REPLACE FUNCTION hasp_turn(p_name text, p_slots int) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_key bigint := hashtextextended(p_name COLLATE "C", 7521983763894337537);
