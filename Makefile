@@ -28,7 +28,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the commands into bin/
-	go build -trimpath -tags $(TAGS) -o bin/ ./cmd/...
+	go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp
 
 .PHONY: install
 install: build ## install hasp below PREFIX (default /usr/local)
@@ -91,7 +91,7 @@ interop: ## contend with other people's lock libraries, in Go, Java, Python and 
 	cd interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
-check: fmt-check tidy-check vet lint deps modules words ## all static checks: format, modules, vet, lint, dependency rules, plain English
+check: build fmt-check tidy-check vet lint deps modules words ## all static checks: format, modules, vet, lint, dependency rules, plain English
 
 .PHONY: fmt-check
 fmt-check: ## fail if gofmt would change a file
