@@ -19,6 +19,8 @@ const module = "github.com/hasplock/hasp"
 // fails the build until it stands here, so that somebody has to say what it is for:
 // each becomes part of what a user must trust, update and explain.
 var reasons = map[string]string{
+	"github.com/chromedp/cdproto":         "chromedp's messages; tests only",
+	"github.com/chromedp/chromedp":        "shows pages in a real browser; tests only",
 	"github.com/anishathalye/porcupine":   "checks recorded histories for linearizability; tests only",
 	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
 	"github.com/go-redsync/redsync/v4":    "the same; tests only",
@@ -134,6 +136,7 @@ var mayImport = map[string][]string{
 	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {},                   // tests, and hasp torture
 	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
+	"./tests/internal/browser":    {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
 	"./internal/testkit/sqlkit":   {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
