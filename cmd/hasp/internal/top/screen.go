@@ -26,12 +26,18 @@ type Options struct {
 // after a panic. A store that does not answer does not end it: the last look stays, with its age.
 func Run(ctx context.Context, w *Watch, o Options) error {
 	s := &screen{ctx: ctx, watch: w, Options: o, width: 80, height: 24}
-	p := tea.NewProgram(s, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
-	_, err := p.Run()
-	if ctx.Err() != nil && (errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, context.Canceled)) {
+	p := tea.NewProgram(s, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
+	// Not tea.WithContext: where that context ends, bubbletea closes the terminal's reader while its
+	// goroutine still reads, a data race. A message to quit has it wait for that goroutine first.
+	stop := context.AfterFunc(ctx, p.Quit)
+	defer stop()
+	if _, err := p.Run(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	return nil
 }
 
 // screen is the model: bubbletea calls its methods one at a time.
