@@ -35,6 +35,7 @@ type app struct {
 	storeFrom      string   // which of flag, variable and file has set the store, for hasp config
 	args           []string // as given
 	keeper         *keeper  // of a background holder
+	help           helpWriter
 }
 
 // Main runs the command with this process's arguments and returns its exit code.
@@ -57,9 +58,10 @@ func (a *app) run(args []string) int {
 	defer a.farewell()
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
 	err := root.Execute()
+	if err == nil && a.help.failed != nil {
+		err = notPrinted(a.help.failed)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -109,6 +111,9 @@ you already have.
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	a.help.Writer = a.stdout
+	root.SetOut(&a.help) // before the completions take it
+	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if mine := a.misplaced(cmd); mine != nil {
 			return mine

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,4 +44,18 @@ func refuseUnknown(parent *cobra.Command) {
 
 func unknownCommand(parent *cobra.Command, args []string) error {
 	return usage("unknown command %s%s; see: %s --help", quoteArg(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
+}
+
+// helpWriter is where cobra writes help: it does not look at what Write returns.
+type helpWriter struct {
+	io.Writer
+	failed error // the first
+}
+
+func (w *helpWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if err != nil && w.failed == nil {
+		w.failed = err
+	}
+	return n, err
 }
