@@ -33,6 +33,7 @@ const (
 	Refused     = "refused"      // driver.ErrRefused, of the store
 	Invalid     = "invalid"      // driver.ErrInvalid
 	Unknown     = "unknown"      // the outcome: ask again
+	Overtaken   = "overtaken"    // by another request of the session for the same: ask again
 	Draining    = "draining"     // the server ends; nothing was changed
 	Limit       = "limit"        // of the server; nothing was changed
 	NoToken     = "unauthorized" // no token, or one that is not known
@@ -53,6 +54,7 @@ var problems = map[string]struct {
 	Refused:     {http.StatusServiceUnavailable, "the store refuses"},
 	Invalid:     {http.StatusBadRequest, "the request is wrong"},
 	Unknown:     {http.StatusBadGateway, "the outcome is unknown; ask again"},
+	Overtaken:   {http.StatusConflict, "another request for the same lock has come; ask again"},
 	Draining:    {http.StatusServiceUnavailable, "this server is about to end"},
 	Limit:       {http.StatusTooManyRequests, "a limit of this server is reached"},
 	NoToken:     {http.StatusUnauthorized, "a known token is needed"},

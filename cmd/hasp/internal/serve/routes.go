@@ -249,7 +249,7 @@ func writeProblem(w http.ResponseWriter, p *httpapi.Problem) {
 	switch {
 	case p.Of(httpapi.NoToken):
 		h.Set("WWW-Authenticate", "Bearer")
-	case !p.Final && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || p.Status == http.StatusBadGateway):
+	case !p.Final && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || p.Status == http.StatusBadGateway || p.Of(httpapi.Overtaken)):
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(p.Status)

@@ -2,12 +2,13 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"sync"
+
+	"github.com/hasplock/hasp/internal/httpapi"
 )
 
 // errOvertaken ends a request when the next one for the same lock has come.
-var errOvertaken = errors.New("a later request for the same lock has come")
+var errOvertaken = httpapi.NewProblem(httpapi.Overtaken, "")
 
 // turn lets one request after the other use a ticket, or keep a session alive, as package driver
 // demands. A new request ends the one that is under way: its client has given that up, and the network
