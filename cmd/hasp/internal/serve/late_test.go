@@ -2,6 +2,8 @@ package serve_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -68,6 +70,7 @@ type repeater struct {
 
 func (p *repeater) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	pass := httputil.NewSingleHostReverseProxy(p.server)
+	pass.ErrorLog = log.New(io.Discard, "", 0) // a request that is given up at the end
 	if !strings.HasSuffix(q.URL.Path, "/wait") || p.began.Swap(true) {
 		pass.ServeHTTP(w, q)
 		return
