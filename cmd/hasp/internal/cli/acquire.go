@@ -23,7 +23,7 @@ type acquisition struct {
 }
 
 // lock takes the lock, or all of several, one after the other in an order that all clients share.
-func (q *acquisition) lock(ctx context.Context) (*grip, error) {
+func (q *acquisition) lock(ctx context.Context) (*commandLease, error) {
 	take, takeAll := hasp.Locker.Lock, hasp.LockAll
 	if q.flags.noWait {
 		take, takeAll = hasp.Locker.TryLock, hasp.TryLockAll
@@ -37,13 +37,13 @@ func (q *acquisition) lock(ctx context.Context) (*grip, error) {
 		if err != nil {
 			return nil, err
 		}
-		return gripOf(l), nil
+		return leaseOf(l), nil
 	}
 	m, err := takeAll(ctx, locks...)
 	if err != nil {
 		return nil, err
 	}
-	return gripOfAll(m, q.names), nil
+	return leaseOfAll(m, q.names), nil
 }
 
 // locker chooses the primitive.
@@ -69,7 +69,7 @@ func (f *lockFlags) exclusive() bool { return f.permits.n == 0 }
 var errWaitOver = errors.New("the wait is over")
 
 // run gets the lock, or returns a failure that says why not.
-func (q *acquisition) run(ctx context.Context) (*grip, error) {
+func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 	wctx, cancel := q.bounded(ctx)
 	defer cancel()
 	if q.flags.exclusive() && !q.flags.noWait {

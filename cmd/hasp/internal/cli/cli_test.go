@@ -177,11 +177,11 @@ func TestCommandEnvByStore(t *testing.T) {
 		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "MYSQL_PWD=m"} },
 	}
 	for scheme, gone := range map[string]string{"redis": "REDISCLI_AUTH=r", "postgres": "PGPASSWORD=p", "mysql": "MYSQL_PWD=m"} {
-		env := a.commandEnv(gripOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true)
+		env := a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true)
 		if slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://h") || len(env) < 6 {
 			t.Errorf("with %s: %q", scheme, env)
 		}
-		env = a.commandEnv(gripOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true)
+		env = a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true)
 		if !slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://ana:s3cret@h") {
 			t.Errorf("with %s and --pass-credentials: %q", scheme, env)
 		}

@@ -138,7 +138,7 @@ func (c *candidate) campaign() error {
 // lead runs the command for a term. again says that this candidate continues.
 func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again bool, err error) {
 	r := c.report
-	held := gripOf(term.Lease)
+	held := leaseOf(term.Lease)
 	r.held(held)
 	r.say("leading %q%s", r.name, tokenText(term.Token()))
 	t := &task{

@@ -63,7 +63,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
 // cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
 // margin) can stand in the store's URL, which is passed on.
-func (a *app) commandEnv(g *grip, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
+func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
 	own := map[string]string{}
 	for name := range a.settings {
 		own[name] = "" // removed

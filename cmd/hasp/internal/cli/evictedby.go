@@ -15,7 +15,7 @@ const reasonBound = 2 * time.Second
 // explainLoss adds to a loss who has taken the lock away and why, where that is how it was lost and
 // where the store keeps it. The store writes it in the same step as it removes the entry, so it is there
 // when the loss is noticed.
-func explainLoss(c *hasp.Client, g *grip, lost error) error {
+func explainLoss(c *hasp.Client, g *commandLease, lost error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), reasonBound)
 	defer cancel()
 	for _, l := range g.leases {

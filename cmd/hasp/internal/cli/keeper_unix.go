@@ -90,7 +90,7 @@ func (k *keeper) keep(name, note string) error {
 }
 
 // acquire waits for the lock for as long as the hasp that has started us lives.
-func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *grip, error) {
+func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *commandLease, error) {
 	ctx, stop := sigs.until(context.Background())
 	ctx, cancel := context.WithCancelCause(ctx)
 	acquired := make(chan struct{})

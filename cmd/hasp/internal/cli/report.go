@@ -118,7 +118,7 @@ func (r *reporter) gapRecord(lines int) string {
 	return string(line) + "\n"
 }
 
-func (r *reporter) held(g *grip) {
+func (r *reporter) held(g *commandLease) {
 	r.acquired = time.Now()
 	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds()}
 	if d := g.Deadline(); !d.IsZero() {

@@ -141,7 +141,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 // get connects and acquires. On success the caller closes the client. --wait covers both: a store
 // that starts after us, and one that answers but grants nothing yet, a replica before its promotion
 // say.
-func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (client *hasp.Client, held *grip, err error) {
+func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (client *hasp.Client, held *commandLease, err error) {
 	most := f.most()
 	err = a.persist(ctx, &f.storeFlags, forWait(most, r.trying), func(left time.Duration) error {
 		client, held, err = a.getOnce(ctx, names, note, span{d: left, set: most.set}, f, r, requests)
@@ -152,7 +152,7 @@ func (a *app) get(ctx context.Context, names []string, note string, f *runFlags,
 
 // getOnce is an attempt of get. On failure nothing is left open, and what the library may have left
 // in the store it removes while closing.
-func (a *app) getOnce(ctx context.Context, names []string, note string, most span, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *grip, error) {
+func (a *app) getOnce(ctx context.Context, names []string, note string, most span, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *commandLease, error) {
 	client, until, err := a.openOnce(ctx, &f.storeFlags, most, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
@@ -176,7 +176,7 @@ func noteOr(note string, argv []string) string {
 
 // lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
 // command has ended, and its exit code stands.
-func lingerUntil(t time.Time, l hold, sigs *signals) {
+func lingerUntil(t time.Time, l anyLease, sigs *signals) {
 	ctx, stop := sigs.until(l.Context())
 	if d := time.Until(t); d > 0 {
 		sleep(ctx, d)
@@ -191,7 +191,7 @@ const releaseBound = 5 * time.Second
 // settle releases the lock. A loss that only the release finds out counts as a loss during the run:
 // it is too late for the command, but the reader of the exit code must know. A release that is only
 // unconfirmed is no failure of the command; the TTL finishes it.
-func settle(end *ending, l hold, r *reporter) {
+func settle(end *ending, l anyLease, r *reporter) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
 	err := l.Release(ctx)

@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// grip is the lock of a command: one lease, or those of several locks as one.
-type grip struct {
-	hold
+// commandLease is the lock of a command: one lease, or those of several locks as one.
+type commandLease struct {
+	anyLease
 	leases   []*hasp.Lease // in the order in which the user named the locks
 	numbered bool          // the user named them by -l
 }
 
-// hold has the methods that a Lease and a MultiLease share.
-type hold interface {
+// anyLease has the methods that a Lease and a MultiLease share.
+type anyLease interface {
 	Held() bool
 	Lost() <-chan struct{}
 	Err() error
@@ -27,25 +27,27 @@ type hold interface {
 	Release(ctx context.Context) error
 }
 
-func gripOf(l *hasp.Lease) *grip { return &grip{hold: l, leases: []*hasp.Lease{l}} }
+func leaseOf(l *hasp.Lease) *commandLease {
+	return &commandLease{anyLease: l, leases: []*hasp.Lease{l}}
+}
 
-// gripOfAll puts the leases into the order of the names: LockAll takes them in its own.
-func gripOfAll(m *hasp.MultiLease, names []string) *grip {
-	g := &grip{hold: m}
+// leaseOfAll puts the leases into the order of the names: LockAll takes them in its own.
+func leaseOfAll(m *hasp.MultiLease, names []string) *commandLease {
+	all := &commandLease{anyLease: m}
 	for _, name := range names {
 		for _, l := range m.Leases() {
 			if l.Name() == name {
-				g.leases = append(g.leases, l)
+				all.leases = append(all.leases, l)
 			}
 		}
 	}
-	return g
+	return all
 }
 
 // only is the lease if there is one, and nil if there are several.
-func (g *grip) only() *hasp.Lease {
-	if len(g.leases) == 1 {
-		return g.leases[0]
+func (all *commandLease) only() *hasp.Lease {
+	if len(all.leases) == 1 {
+		return all.leases[0]
 	}
 	return nil
 }
@@ -72,8 +74,8 @@ func isNumbered(variable string) bool {
 }
 
 // number adds these variables.
-func (g *grip) number(own map[string]string) {
-	for i, l := range g.leases {
+func (all *commandLease) number(own map[string]string) {
+	for i, l := range all.leases {
 		n := strconv.Itoa(i + 1)
 		own["HASP_NAME_"+n], own["HASP_HOLDER_"+n] = l.Name(), l.ID()
 		if l.Token() != 0 {

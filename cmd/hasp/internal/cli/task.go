@@ -12,7 +12,7 @@ import (
 type task struct {
 	path      string
 	argv, env []string
-	lease     *grip
+	lease     *commandLease
 	flags     *commandFlags
 	maxHold   time.Duration // 0: no limit
 	signals   *signals
