@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // What people and programs do to the files of a store in use. Each must lead to a clear
@@ -322,5 +323,43 @@ func TestDirectoryMoved(t *testing.T) {
 				t.Errorf("token %d after %d", l.Token(), c.lease.Token())
 			}
 		})
+	}
+}
+
+// Another program has a flock on the directory, or a hasp was killed before it had prepared the store. One
+// that finds the store incomplete meanwhile prepares it as soon as it can: it is not damaged. That it was the exclusive
+// flock is one moment's difference, between two system calls; this is the same with a shared one.
+func TestIncompleteStoreIsPrepared(t *testing.T) {
+	defer func(n int) { incompleteTries = n }(incompleteTries)
+	incompleteTries = 1e6
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(foreign.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		c, err := hasp.Open(patient(t), "file://"+dir)
+		if err == nil {
+			err = c.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("opened while another program has a flock on a directory that is no store yet: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := foreign.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := testkit.Await(t, "the store", opened); err != nil {
+		t.Error(err)
 	}
 }

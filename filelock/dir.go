@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -112,9 +113,18 @@ func explain(path string, err error) error {
 	return fmt.Errorf("store directory %s: %w%s", path, err, what)
 }
 
+// incompleteTries is how often a store is found to lack something before that is called damage: for about
+// 60 ms. Tests try for longer.
+var incompleteTries = 50
+
 // acquireShared gets the shared flock, by way of the exclusive one if no other process has any.
+//
+// If the exclusive one is refused and the shared one is not, others use the store. Or one has just let go
+// that had the exclusive lock and has not prepared the store: it was killed, or it is another program. Then something
+// may be missing, which is damage only if others do use it: their locks stay, and the exclusive one is
+// refused each time.
 func acquireShared(ctx context.Context, root int, path string, a opened) (queues, lives int, err error) {
-	for {
+	for tries := 0; ; {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, fmt.Errorf("%w while waiting for another process that prepares the store in %s, or holds a flock on it", err, path)
 		}
@@ -135,7 +145,13 @@ func acquireShared(ctx context.Context, root int, path string, a opened) (queues
 		// gets it there, it prepares the store again, to the same end.
 		switch err := unix.Flock(root, unix.LOCK_SH|unix.LOCK_NB); err {
 		case nil:
-			return openParts(root, path, a.access)
+			queues, lives, err = openParts(root, path, a.access)
+			damage := new(damageError)
+			if tries++; !errors.As(err, &damage) || tries == incompleteTries {
+				return queues, lives, err
+			}
+			_ = unix.Flock(root, unix.LOCK_UN) // without it, two that find the store so would keep each other from preparing it
+			sleepBriefly(time.Duration(min(tries, 50)) * rand.N(100*time.Microsecond))
 		case unix.EWOULDBLOCK, unix.EINTR:
 			sleepBriefly(time.Millisecond)
 		default:
