@@ -65,14 +65,18 @@ func (e *Exporter) Scrape(ctx context.Context) ([]byte, error) {
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
 	}
-	if err := ctx.Err(); err != nil { // its turn came too late, or not at all
+	err := ctx.Err()
+	if end, bounded := ctx.Deadline(); bounded && !time.Now().Before(end) { // also where its timer has not run yet
+		err = context.DeadlineExceeded
+	}
+	if err != nil { // its turn came too late, or not at all
 		return nil, fmt.Errorf("another scrape is under way: %w", err)
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
 	p := newPage(e.o.Store)
-	err := e.read(ctx, p)
+	err = e.read(ctx, p)
 	ok := 1.0
 	if err != nil {
 		ok = 0

@@ -24,6 +24,7 @@ type process struct {
 	in     io.WriteCloser
 	said   *os.File
 	words  *tail
+	read   chan struct{} // closed when all of the words are read
 
 	ready   chan struct{} // closed when it works
 	exited  chan struct{} // closed when it is gone; status is set
@@ -52,7 +53,7 @@ func (s *starter) close() { close(s.jobs) }
 
 func (s *starter) start(argv []string, t task) (*process, error) {
 	p := &process{
-		client: t.Client, cmd: exec.Command(argv[0], argv[1:]...), words: &tail{},
+		client: t.Client, cmd: exec.Command(argv[0], argv[1:]...), words: &tail{}, read: make(chan struct{}),
 		ready: make(chan struct{}), exited: make(chan struct{}), stopped: make(chan struct{}, 1), lingers: make(chan string, 1),
 	}
 	said, saying, err := os.Pipe()
@@ -79,7 +80,11 @@ func (s *starter) start(argv []string, t task) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
-	go func() { _, _ = io.Copy(p.words, words); _ = words.Close() }()
+	go func() {
+		defer close(p.read)
+		_, _ = io.Copy(p.words, words)
+		_ = words.Close()
+	}()
 	go p.hear()
 	go p.wait()
 	_ = json.NewEncoder(p.in).Encode(t) // one that has died already is seen by exited, which says why
@@ -99,6 +104,10 @@ func (p *process) wait() {
 			}
 		default:
 			_ = p.in.Close()
+			select {
+			case <-p.read: // why it has ended
+			case <-time.After(time.Second): // another process has its standard error
+			}
 			close(p.exited)
 			return
 		}
