@@ -99,6 +99,13 @@ func TestAnswerLostUnnoticed(t *testing.T) {
 		}
 	})
 	orphan := onlyChild(t, a, parent)
+	connected := func() { // else the library fails before it sends
+		testkit.Eventually(t, "the client to be connected again", func() bool {
+			_, _, err := plain.Exists(parent)
+			return err == nil
+		})
+	}
+	connected()
 	answerLost(t, s, onLock(2), func() {
 		if err := plain.Delete(parent+"/"+orphan, -1); err == nil {
 			t.Error("deleted, and the answer has arrived")
@@ -108,6 +115,7 @@ func TestAnswerLostUnnoticed(t *testing.T) {
 		t.Errorf("children %q, %v", names, err)
 	}
 	l := zk.NewLock(plain, parent, zk.WorldACL(zk.PermAll))
+	connected()
 	answerLost(t, s, listOf(parent), func() {
 		if err := l.Lock(); err == nil {
 			t.Error("the library's lock was acquired, and the answer to its list has arrived")
