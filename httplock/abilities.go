@@ -69,7 +69,7 @@ func (l listing) Evict(ctx context.Context, name, id string) error {
 
 // EvictFor implements driver.Recorder.
 func (r recorder) EvictFor(ctx context.Context, name, id, note string) error {
-	return r.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: httpapi.EvictEntry{Name: name, Entry: id, Note: note}}, nil)
+	return r.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: httpapi.EvictEntry{Name: name, Entry: r.b.nameOf(id), Note: note}}, nil)
 }
 
 // LastEviction implements driver.Recorder.

@@ -45,25 +45,34 @@ func (b *backend) Close() error {
 
 // Open begins a session at the server, and one at the store with it.
 func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	var a httpapi.Session
-	ttl := (o.TTL + time.Millisecond - 1) / time.Millisecond
-	err := b.call(ctx, request{method: http.MethodPost, path: "/v1/session", body: httpapi.OpenSession{TTL: int64(ttl)}}, &a)
+	a, err := b.openSession(ctx, o.TTL)
 	if err != nil {
 		return nil, 0, err
 	}
-	s := newSession(b, o, a)
+	return newSession(b, o, a), time.Duration(a.Valid) * time.Millisecond, nil
+}
+
+// openSession begins a session at the server that the address leads to now.
+func (b *backend) openSession(ctx context.Context, ttl time.Duration) (a httpapi.Session, err error) {
+	ms := int64((ttl + time.Millisecond - 1) / time.Millisecond)
+	if err = b.call(ctx, request{method: http.MethodPost, path: "/v1/session", body: httpapi.OpenSession{TTL: ms}}, &a); err != nil {
+		return a, err
+	}
 	// The core has asked for the Traits, and relies on them: another server at this address may have
 	// another store.
 	if a.Store.Traits != b.store.Traits || !slices.Equal(a.Store.Can, b.store.Can) {
-		_ = s.Close(ctx) // else it expires
-		return nil, 0, fmt.Errorf("%w: %s serves another store by now (%s): open its URL again", driver.ErrRefused, b.host, a.Store.Label)
+		err = fmt.Errorf("%w: %s serves another store by now (%s): open its URL again", driver.ErrRefused, b.host, a.Store.Label)
+	} else {
+		_, err = valid(a.Valid)
 	}
-	granted, err := valid(a.Valid)
 	if err != nil {
-		_ = s.Close(ctx) // else it expires
-		return nil, 0, err
+		_ = b.closeSession(ctx, a.Session) // else it expires
 	}
-	return s, granted, nil
+	return a, err
+}
+
+func (b *backend) closeSession(ctx context.Context, id string) error {
+	return b.call(ctx, request{method: http.MethodDelete, path: "/v1/session", session: id}, nil)
 }
 
 // valid checks the time that a server has granted.
@@ -95,6 +104,18 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 		all = append(all, x)
 	}
 	return all, nil
+}
+
+// nameOf is the server's name of an entry that the core knows by ours.
+func (b *backend) nameOf(id string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for theirs, ours := range b.ids {
+		if ours == id {
+			return theirs
+		}
+	}
+	return id
 }
 
 // get asks for what a name, or the store, has.

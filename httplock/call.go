@@ -26,6 +26,8 @@ type request struct {
 	method, path string
 	query        url.Values
 	session      string
+	of           *ticket       // session.call fills in path and session, where the ticket is by then
+	more         string        // of the path, after the ticket's
 	body         any           // nil: none
 	wait         time.Duration // how long the server may wait, beside answering
 }

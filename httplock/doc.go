@@ -15,9 +15,10 @@
 // sent here, which is before the server sent its own. So a lock is given up in time, also if
 // the server dies or either network is silent.
 //
-// A server that ends or is started anew has forgotten its sessions: locks are lost (hasp.ErrLost), before the
-// store may grant them to others. Their entries stay in the store until their TTL is over. A release
-// that meets such a server has an unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
+// A server that has ended or was started anew has forgotten its sessions. What is held is then adopted by the
+// server that answers, if the store can hand a lock on (driver.Adopter); otherwise it is lost (hasp.ErrLost), before
+// the store may grant it to others. What waits queues again. A release that meets such a server may have an
+// unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
 //
 // A session has one request open for its losses, and each lock that is waited for has one, each on a
 // separate connection.

@@ -14,17 +14,22 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// session is a session at the server, and the one at the store that belongs to it.
+// session is a session at a server, and the one at the store that belongs to it. It moves to another
+// server when its own has forgotten it, or is about to end: see move.go.
 type session struct {
 	b       *backend
 	options driver.SessionOptions
-	id      string
 	can     []string // what its tickets can
 
 	done context.Context // ends with the session
 	stop context.CancelCauseFunc
 
+	moving   chan struct{} // full while it moves; guards next and nextLast
+	next     string        // the session that it moves to
+	nextLast uint64        // its newest number
+
 	mu      sync.Mutex
+	id      string
 	last    uint64             // number of the newest ticket that was sent
 	tickets map[uint64]*ticket // by number: those that were sent, and not left
 	polling bool
@@ -34,7 +39,7 @@ type session struct {
 var errClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
 
 func newSession(b *backend, o driver.SessionOptions, a httpapi.Session) *session {
-	s := &session{b: b, options: o, id: a.Session, can: a.Can, tickets: map[uint64]*ticket{}}
+	s := &session{b: b, options: o, id: a.Session, can: a.Can, moving: make(chan struct{}, 1), tickets: map[uint64]*ticket{}}
 	s.done, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -46,11 +51,11 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, errClosed
 	}
 	var a httpapi.Alive
-	err := s.call(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
+	id, err := s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
 	if err != nil {
 		return 0, err
 	}
-	s.lose(a.Lost)
+	s.lose(id, a.Lost)
 	granted, err := valid(a.Valid)
 	if err != nil || a.Error == "" {
 		return granted, err
@@ -59,7 +64,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, late := range a.Late {
-		if t := s.tickets[late.Lock]; t != nil {
+		if t := s.tickets[late.Lock]; t != nil && id == s.id {
 			partial.Late[t.r.ID] = time.Duration(late.Valid) * time.Millisecond
 		}
 	}
@@ -77,7 +82,14 @@ func (s *session) Close(ctx context.Context) error {
 		return err
 	}
 	s.stop(errClosed)
-	err := s.b.call(ctx, request{method: http.MethodDelete, path: "/v1/session", session: s.id}, nil)
+	if err := s.startMoving(ctx); err != nil {
+		return err
+	}
+	defer s.stopMoving()
+	if s.next != "" {
+		_ = s.b.closeSession(ctx, s.next) // else it expires
+	}
+	err := s.b.closeSession(ctx, s.where())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = s.ended || err == nil
@@ -87,25 +99,65 @@ func (s *session) Close(ctx context.Context) error {
 	return err
 }
 
-// call makes a request of the session, and tells the core if that has ended.
+// call makes a request of the session.
 func (s *session) call(ctx context.Context, r request, into any) error {
-	r.session = s.id
-	err := s.b.call(ctx, r, into)
-	if sessionGone(err) && s.done.Err() == nil {
-		s.options.Gone("", err)
-	}
+	_, err := s.callAt(ctx, r, into)
 	return err
 }
 
+// callAt says at which session as well. One that its server does not know moves, and the request is made there;
+// or the core is told that it has ended.
+func (s *session) callAt(ctx context.Context, r request, into any) (id string, err error) {
+	for {
+		if err := s.address(&r); err != nil {
+			return "", err
+		}
+		err := s.b.call(ctx, r, into)
+		passedOn := r.of != nil && errors.Is(err, driver.ErrGone) && s.elsewhere(r.session, r.of)
+		if !sessionGone(err) && !passedOn || s.done.Err() != nil {
+			return r.session, err
+		}
+		moved, broken := s.move(ctx, r.session)
+		switch {
+		case broken != nil:
+			return r.session, broken
+		case !moved:
+			s.options.Gone("", err)
+			return r.session, err
+		}
+	}
+}
+
+// address fills in where a request goes, which may have changed since the last attempt.
+func (s *session) address(r *request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.session = s.id
+	if t := r.of; t != nil {
+		if t.lost != nil {
+			return t.gone()
+		}
+		r.path = "/v1/locks/" + strconv.FormatUint(t.number, 10) + r.more
+	}
+	return nil
+}
+
+// where is the session's id.
+func (s *session) where() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
 // send registers a ticket before its first request leaves: a loss that overtakes the answer finds it.
-func (s *session) send(t *ticket) (number uint64, err error) {
+func (s *session) send(t *ticket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.done.Err() != nil:
-		return 0, errClosed
+		return errClosed
 	case t.left || t.lost != nil:
-		return 0, t.gone()
+		return t.gone()
 	case t.number == 0:
 		s.last++
 		t.number = s.last
@@ -115,7 +167,7 @@ func (s *session) send(t *ticket) (number uint64, err error) {
 		s.polling = true
 		go s.poll() // ends with the session, or with the backend
 	}
-	return t.number, nil
+	return nil
 }
 
 // poll asks for losses, one request after the other: each answer is told at once.
@@ -125,19 +177,23 @@ func (s *session) poll() {
 	defer cancel()
 	defer context.AfterFunc(s.b.closed, cancel)()
 	pause := time.Duration(0)
-	for seen := uint64(0); ; {
+	for seen, at := uint64(0), s.where(); ; {
 		var e httpapi.Events
 		began := time.Now()
-		err := s.call(ctx, request{
+		id, err := s.callAt(ctx, request{
 			method: http.MethodGet, path: "/v1/session/events", wait: long,
 			query: url.Values{"after": {strconv.FormatUint(seen, 10)}, "wait_ms": {strconv.FormatInt(long.Milliseconds(), 10)}},
 		}, &e)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, driver.ErrGone):
 			return
+		case err == nil && id != at: // it has moved: seen was the other one's
+			seen, at = 0, id
 		case err == nil && (len(e.Lost) > 0 || time.Since(began) > long/2):
-			s.lose(e.Lost)
+			s.lose(id, e.Lost)
 			seen, pause = e.Version, 0
+		case err == nil && e.Draining && s.moveAway(ctx, id):
+			pause = 0
 		default: // an error, or a server that is about to end
 			pause = min(2*pause+100*time.Millisecond, 2*time.Second)
 		}
@@ -151,12 +207,15 @@ func (s *session) poll() {
 
 // lose tells the core of confirmed tickets that the store has no more. One that is not confirmed yet
 // is told by its request: the loss has overtaken the answer.
-func (s *session) lose(all []httpapi.Lost) {
+func (s *session) lose(id string, all []httpapi.Lost) {
 	var gone []string
 	s.mu.Lock()
+	if id != s.id {
+		all = nil // numbers of a session that this one has left
+	}
 	for _, l := range all {
 		t := s.tickets[l.Lock]
-		if t == nil || t.left || t.lost != nil {
+		if t == nil || t.left || t.lost != nil || t.to.number != 0 { // the last: its adoption says what is lost
 			continue
 		}
 		t.loseLocked(fmt.Errorf("%w: %s", driver.ErrGone, l.Detail))

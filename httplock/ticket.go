@@ -1,11 +1,11 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -24,8 +24,12 @@ type ticket struct {
 	left      bool   // Leave was called
 	released  bool   // and confirmed
 	lost      error
+	stranded  bool   // it was lost with its server: the entry may be there until its time is over
+	token     uint64 // not 0: it is held
 	published uint64
 	named     string // the server's name of the entry, if it is not ours
+	home      place  // of its entry, since it was confirmed
+	to        place  // that it is moved to
 }
 
 func (t *ticket) gone() error {
@@ -33,10 +37,6 @@ func (t *ticket) gone() error {
 		return t.lost
 	}
 	return fmt.Errorf("%w: it has left", driver.ErrGone)
-}
-
-func (t *ticket) path(number uint64, more string) string {
-	return "/v1/locks/" + strconv.FormatUint(number, 10) + more
 }
 
 func (t *ticket) loseLocked(err error) {
@@ -75,6 +75,7 @@ func (t *ticket) unnameLocked() {
 	t.s.b.mu.Lock()
 	defer t.s.b.mu.Unlock()
 	delete(t.s.b.ids, t.named)
+	t.named = ""
 }
 
 func (t *ticket) request() httpapi.Acquire {
@@ -97,21 +98,24 @@ func (t *ticket) enter(ctx context.Context, method, more string, body any) (driv
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
-	number, err := t.s.send(t)
-	if err != nil {
+	if err := t.s.send(t); err != nil {
 		return driver.Verdict{}, err
 	}
 	var a httpapi.Lock
-	err = t.s.call(ctx, request{method: method, path: t.path(number, more), body: body}, &a)
+	id, err := t.s.callAt(ctx, request{method: method, of: t, more: more, body: body}, &a)
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
+	if id != t.s.id && t.lost == nil && !unchanged(err) { // the session has moved while the answer was on its way
+		t.strandLocked()
+	}
 	switch {
 	case t.lost != nil || t.left: // it has overtaken the answer
 		return driver.Verdict{}, t.gone()
 	case err == nil && a.State == httpapi.Busy:
 		t.forgetLocked()
 	case err == nil:
-		t.confirmed, t.uncertain = true, false
+		t.confirmed, t.uncertain, t.token = true, false, heldToken(a)
+		t.home = place{id, t.number, cmp.Or(a.Entry, t.r.ID)}
 		t.nameLocked(a.Entry)
 	case errors.Is(err, driver.ErrGone):
 		t.loseLocked(err)
@@ -137,6 +141,14 @@ func unchanged(err error) bool {
 	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
 }
 
+// heldToken is not 0 if the lock is held, and its store has tokens.
+func heldToken(a httpapi.Lock) uint64 {
+	if a.State != httpapi.Held {
+		return 0
+	}
+	return a.Token
+}
+
 func verdict(a httpapi.Lock) (driver.Verdict, error) {
 	switch a.State {
 	case httpapi.Held:
@@ -156,7 +168,7 @@ func (s *session) longWait() time.Duration {
 // Wait has the server wait for the store's push, one request after the other.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	t.s.mu.Lock()
-	number, gone := t.number, t.left || t.lost != nil || t.number == 0
+	gone := t.left || t.lost != nil || t.number == 0
 	err := t.gone()
 	t.s.mu.Unlock()
 	if gone {
@@ -168,7 +180,7 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
 		var a httpapi.Lock
 		long := t.s.longWait()
-		err := t.s.call(wctx, request{method: http.MethodPost, path: t.path(number, "/wait"), body: httpapi.Wait{Wait: long.Milliseconds()}, wait: long}, &a)
+		id, err := t.s.callAt(wctx, request{method: http.MethodPost, of: t, more: "/wait", body: httpapi.Wait{Wait: long.Milliseconds()}, wait: long}, &a)
 		switch {
 		case ctx.Err() != nil:
 			return driver.Verdict{}, ctx.Err()
@@ -184,9 +196,23 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 		case err != nil:
 			return driver.Verdict{}, err
 		case !a.Unchanged:
-			return verdict(a)
+			return t.changed(id, a)
 		}
 	}
+}
+
+// changed takes in the answer of a wait.
+func (t *ticket) changed(id string, a httpapi.Lock) (driver.Verdict, error) {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if id != t.s.id && t.lost == nil {
+		t.strandLocked()
+	}
+	if t.lost != nil || t.left {
+		return driver.Verdict{}, t.gone()
+	}
+	t.token = heldToken(a)
+	return verdict(a)
 }
 
 // Leave removes the entry. From now on no answer brings it back.
@@ -199,28 +225,40 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	s := t.s
 	s.mu.Lock()
-	number := t.number
 	t.left = true
-	done := number == 0 || t.released || s.ended || t.lost != nil
+	done := t.number == 0 || t.released || s.ended || t.lost != nil
+	stranded := t.stranded
 	s.mu.Unlock()
-	if done {
+	switch {
+	case stranded:
+		return errStranded
+	case done:
 		return fmt.Errorf("%w: nothing is left of it", driver.ErrGone)
 	}
-	err := s.call(ctx, request{method: http.MethodDelete, path: t.path(number, "")}, nil)
+	id, err := s.callAt(ctx, request{method: http.MethodDelete, of: t}, nil)
+	for err == nil && s.elsewhere(id, t) { // the session that has answered had passed it on, or was about to
+		if _, err = s.move(ctx, id); err == nil {
+			id, err = s.callAt(ctx, request{method: http.MethodDelete, of: t}, nil)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case t.stranded:
+		return errStranded
 	case err == nil:
 		t.released = true
 		t.dropLocked()
 	case sessionGone(err):
 		t.dropLocked()
-		return fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
+		return errStranded
 	case errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrForgotten):
 		t.dropLocked()
 	}
 	return err
 }
+
+var errStranded = fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
 
 // Publish implements driver.Publisher. Its values are numbered: one that the network delivers late must not
 // take the place of a later one.
@@ -234,16 +272,22 @@ func (p publisher) Publish(ctx context.Context, value []byte) error {
 
 // Downgrade implements driver.Downgrader.
 func (d downgrader) Downgrade(ctx context.Context, units int64) error {
-	return d.t.change(ctx, http.MethodPost, "/downgrade", httpapi.Smaller{Units: units})
+	err := d.t.change(ctx, http.MethodPost, "/downgrade", httpapi.Smaller{Units: units})
+	if err == nil {
+		d.t.s.mu.Lock()
+		d.t.r.Units = units
+		d.t.s.mu.Unlock()
+	}
+	return err
 }
 
 func (t *ticket) change(ctx context.Context, method, more string, body any) error {
 	t.s.mu.Lock()
-	number, gone := t.number, t.left || t.lost != nil || t.number == 0
+	gone := t.left || t.lost != nil || t.number == 0
 	err := t.gone()
 	t.s.mu.Unlock()
 	if gone {
 		return err
 	}
-	return t.s.call(ctx, request{method: method, path: t.path(number, more), body: body}, nil)
+	return t.s.call(ctx, request{method: method, of: t, more: more, body: body}, nil)
 }

@@ -93,8 +93,9 @@ type Lost struct {
 // Events are the losses of a session that its client has not seen. To ask with after=Version says that those up
 // to Version were seen.
 type Events struct {
-	Version uint64 `json:"version"`
-	Lost    []Lost `json:"lost"`
+	Version  uint64 `json:"version"`
+	Lost     []Lost `json:"lost"`
+	Draining bool   `json:"draining,omitempty"` // this server is about to end: open a session at another, and adopt what is held
 }
 
 // Acquire asks for a lock, or asks again.
@@ -135,11 +136,14 @@ type Lock struct {
 	Unchanged  bool   `json:"unchanged,omitempty"`     // the time of a wait is over, and nothing has changed
 }
 
-// AdoptLock takes over another session's entry.
+// AdoptLock takes over another session's entry: one that was exported, or the client's own of a session that
+// it cannot go on with.
 type AdoptLock struct {
 	Acquire
-	From string `json:"from"`
-	Seq  uint64 `json:"seq"`
+	From        string `json:"from"`                   // the entry
+	Seq         uint64 `json:"seq"`                    // its token
+	FromSession string `json:"from_session,omitempty"` // the session that it is in, and
+	FromLock    uint64 `json:"from_lock,omitempty"`    // its number there: they prove that it is the client's own
 }
 
 // Value replaces what is published with a lock.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -193,4 +195,102 @@ func boastful(t *testing.T, addr string) string {
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
+}
+
+// The server is killed and started anew while a client holds: the lock stays with its token, and is released.
+func TestServerStartedAnew(t *testing.T) {
+	t.Parallel()
+	redis := backends.SharedRedis(t)
+	s := serve(t, redis.URL())
+	session := testkit.Session(t, testkit.Open(t, s.url()), calm, func(id string, err error) { t.Errorf("told as gone: %s: %v", id, err) })
+	ticket := session.Ticket(testkit.Request("kept"))
+	held := testkit.Held(t, ticket)
+	s.kill()
+	s.start()
+	testkit.Until(t, "a keep-alive", func() error {
+		_, err := session.KeepAlive(ctx(t))
+		return err
+	})
+	if v := testkit.Held(t, ticket); v.Token != held.Token {
+		t.Errorf("token %d, and had %d", v.Token, held.Token)
+	}
+	if err := ticket.Leave(ctx(t)); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+// Two instances of the server before one store, and clients that reach one or the other: which one changes while
+// they hold and wait, and each is killed, stopped and started anew. Locks pass from one instance to the other,
+// no two hold at once, and tokens follow the order of the grants. That locks have passed is counted.
+func TestInstancesChange(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	redis := backends.StartRedis(t, backends.RedisOptions{})
+	servers := []*server{serve(t, redis.URL()), serve(t, redis.URL())}
+	front := &balancer{}
+	front.lead(servers[0].addr)
+	proxy := httptest.NewServer(front)
+	t.Cleanup(proxy.Close)
+	w := recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()}
+	for range faultClients {
+		w.Clients = append(w.Clients, testkit.Client(t, "hasp+"+proxy.URL, hasp.WithTTL(faultTTL)))
+	}
+	w.Clients = append(w.Clients, testkit.Client(t, redis.URL(), hasp.WithTTL(faultTTL)))
+	running, cancel := context.WithCancel(t.Context())
+	workers := w.Run(running)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		i := r.IntN(2)
+		front.lead(servers[1-i].addr)
+		switch r.IntN(4) {
+		case 0:
+			servers[i].kill()
+			servers[i].start()
+		case 1:
+			servers[i].signal(syscall.SIGSTOP)
+			time.Sleep(time.Duration(r.Int64N(int64(faultTTL / 2))))
+			servers[i].signal(syscall.SIGCONT)
+		}
+		time.Sleep(time.Duration(r.Int64N(int64(faultTTL / 3))))
+	}
+	cancel()
+	workers.Wait()
+	for _, c := range w.Clients {
+		for _, name := range w.Names {
+			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	h, err := w.Rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linear.Require(t, h, linear.Options{Fencing: true})
+	if n := front.adopted.Load(); n < 5 {
+		t.Errorf("%d locks have passed from one instance to the other: this shows little", n)
+	}
+}
+
+// balancer is a proxy before several servers, which leads to one of them at a time.
+type balancer struct {
+	to      atomic.Pointer[url.URL]
+	adopted atomic.Int64
+}
+
+func (b *balancer) lead(addr string) { b.to.Store(&url.URL{Scheme: "http", Host: addr}) }
+
+func (b *balancer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	p := httputil.NewSingleHostReverseProxy(b.to.Load())
+	p.FlushInterval = -1
+	p.ErrorLog = log.New(io.Discard, "", 0) // of servers that are killed
+	p.ModifyResponse = func(r *http.Response) error {
+		if strings.HasSuffix(q.URL.Path, "/adopt") && r.StatusCode == http.StatusOK {
+			b.adopted.Add(1)
+		}
+		return nil
+	}
+	p.ServeHTTP(w, q)
 }

@@ -40,9 +40,10 @@ hasp and Go programs with --store hasp+http://127.0.0.1:7070. docs/SERVE.md
 describes the requests, and GET /v1/openapi.json does so for programs.
 
 The server keeps nothing: locks are in the store, with the leases that clients
-keep alive through the server. One that dies frees no lock, and its clients lose
-theirs in time. So the store must have leases: redis, etcd, zookeeper, or a table
-of a database. Others are refused (78).
+keep alive through the server. One that dies frees no lock. Its clients go on at
+another one of the same store, and at most of the stores with what they hold. The
+store must have leases: redis, etcd, zookeeper, or a table of a database. Others
+are refused (78).
 
 Without --tokens everybody who can reach the address may do everything; so any
 other address than this machine's needs --tokens, --cert and --key. A file of
@@ -51,9 +52,9 @@ adds one.
 
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
-and locks are refused from then on, and for as long as --drain locks are kept
-alive and released. What is held longer stays in the store until its TTL is over,
-and its holder is told that it is lost.`,
+and locks are refused from then on, clients go on at another server, and for as
+long as --drain locks are kept alive and released. What is held longer stays in
+the store until its TTL is over, and its holder is told that it is lost.`,
 		Example: `  hasp serve --store redis://cache.example.com
   hasp run --store hasp+http://127.0.0.1:7070 nightly-report -- ./report.sh
   hasp serve --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,

@@ -2,6 +2,9 @@ package serve
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"crypto/rand"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -153,7 +154,7 @@ func (s *Server) entering(c *call) (x *session, number uint64, in httpapi.Acquir
 	if err = c.decode(&in); err != nil {
 		return
 	}
-	r, err = s.request(c, in)
+	r, err = s.request(c, in, x, number)
 	return
 }
 
@@ -161,7 +162,7 @@ var entryID = regexp.MustCompile(`^[0-9A-Za-z-]{1,40}$`)
 
 // request checks what the core of the library has checked where that is the client, and what only a
 // server must.
-func (s *Server) request(c *call, in httpapi.Acquire) (r driver.Request, err error) {
+func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64) (r driver.Request, err error) {
 	invalid := func(format string, args ...any) (driver.Request, error) {
 		return r, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf(format, args...))
 	}
@@ -195,7 +196,7 @@ func (s *Server) request(c *call, in httpapi.Acquire) (r driver.Request, err err
 	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and
 	// releases it. So only those who may evict it anyway name their entries; for others the server does.
 	if in.Entry == "" || !c.holder.May(access.Operate, in.Name) {
-		r.ID = strings.ToLower("s-" + rand.Text())
+		r.ID = entryName(x.id, number)
 	}
 	if r.Owner == "" {
 		r.Owner = c.owner(in.Note)
@@ -204,6 +205,15 @@ func (s *Server) request(c *call, in httpapi.Acquire) (r driver.Request, err err
 		r.Since = time.Now()
 	}
 	return r, nil
+}
+
+// entryName is the id of an entry that the server names. It follows from the session's id, a secret, and the
+// lock's number there. So every server of the store can tell that who names the two is the entry's client
+// (see adopt), and the session's id cannot be told from it.
+func entryName(session string, number uint64) string {
+	mac := hmac.New(sha256.New, []byte(session))
+	_, _ = fmt.Fprintf(mac, "entry %d", number) // to memory
+	return "s-" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:38]
 }
 
 // owner is written for clients that do not say who they are, as the library writes it.
@@ -318,7 +328,8 @@ func (s *Server) downgrade(c *call) (any, error) {
 	return nil, x.use(c.ctx, l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
 }
 
-// adopt takes over another session's entry: who may do that may also evict it.
+// adopt takes over another session's entry. Who may do that to any may also evict it; a client's own, of a
+// session that its server has forgotten, it may always take.
 func (s *Server) adopt(c *call) (any, error) {
 	x, err := s.find(c)
 	if err != nil {
@@ -332,11 +343,12 @@ func (s *Server) adopt(c *call) (any, error) {
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
-	r, err := s.request(c, in.Acquire)
+	r, err := s.request(c, in.Acquire, x, number)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.may(access.Operate, r.Name); err != nil {
+	own := in.FromSession != "" && hmac.Equal([]byte(in.From), []byte(entryName(in.FromSession, in.FromLock)))
+	if err := c.may(access.Operate, r.Name); err != nil && !own {
 		return nil, err
 	}
 	l, err := x.enter(number, r)

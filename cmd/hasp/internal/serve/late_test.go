@@ -2,8 +2,6 @@ package serve_test
 
 import (
 	"context"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -70,7 +68,7 @@ type repeater struct {
 
 func (p *repeater) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	pass := httputil.NewSingleHostReverseProxy(p.server)
-	pass.ErrorLog = log.New(io.Discard, "", 0) // a request that is given up at the end
+	pass.ErrorLog = quiet // a request that is given up at the end
 	if !strings.HasSuffix(q.URL.Path, "/wait") || p.began.Swap(true) {
 		pass.ServeHTTP(w, q)
 		return

@@ -213,10 +213,22 @@ func (s *session) events(ctx context.Context, after uint64) (httpapi.Events, err
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			e.Lost = []httpapi.Lost{}
+			e.Lost, e.Draining = []httpapi.Lost{}, s.server.isDraining()
 			return e, nil
 		}
 	}
+}
+
+// heldLocks are in no order: who looks at some of them now and then sees all.
+func (s *session) heldLocks() (all []*lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		if l.held && l.lost == "" {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // dropLocked forgets a lock of which nothing is left in the store.
