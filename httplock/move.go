@@ -22,8 +22,8 @@ import (
 // untouched: it ends where it would have ended, until a keep-alive of the new session succeeds, and that is
 // answered by the store after the adoption.
 //
-// What waits is not moved: a waiting entry cannot be adopted. It is told as gone, and the core queues again. The old
-// one leaves when the old session is closed, or by its TTL.
+// What waits is not moved: a waiting entry cannot be adopted. It is removed from the store, so that the lock is
+// granted to none who has given it up, told as gone, and the core queues again.
 //
 // If the client dies on the way, both sessions expire. If an answer is lost, the step is repeated: a
 // number of the new session names the same lock, and an adoption that has been done finds its entry.
@@ -54,8 +54,8 @@ func (s *session) startMoving(ctx context.Context) error {
 
 func (s *session) stopMoving() { <-s.moving }
 
-// move moves what is held out of the session from. It reports whether the session lives on elsewhere, which
-// it does not where nothing is held or the store cannot hand a lock on. After an error it can be called again,
+// move moves what there is out of the session from. It reports whether the session lives on elsewhere, which
+// it does not where it has no locks or the store cannot hand one on. After an error it can be called again,
 // and goes on where it was.
 func (s *session) move(ctx context.Context, from string) (bool, error) {
 	if err := s.startMoving(ctx); err != nil {
@@ -65,7 +65,7 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 	if s.where() != from {
 		return true, nil // another request has done it
 	}
-	if !slices.Contains(s.can, httpapi.Adopt) || !s.holds() {
+	if !slices.Contains(s.can, httpapi.Adopt) || !s.has() {
 		return false, nil
 	}
 	if s.next == "" {
@@ -80,12 +80,15 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 		}
 		s.next, s.nextLast = a.Session, 0
 	}
-	for arrived := false; !arrived; arrived = s.arrive() {
+	for {
 		if err := s.adoptAll(ctx); err != nil {
 			return false, err
 		}
+		if stranded, arrived := s.arrive(); arrived {
+			s.abandon(ctx, stranded)
+			return true, nil
+		}
 	}
-	return true, nil
 }
 
 // moveAway moves the session from a server that is about to end, and has that one free the rest.
@@ -107,15 +110,10 @@ func (s *session) elsewhere(id string, t *ticket) bool {
 	return t.lost == nil && (s.id != id || t.to.number != 0)
 }
 
-func (s *session) holds() bool {
+func (s *session) has() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.tickets {
-		if t.held() {
-			return true
-		}
-	}
-	return false
+	return len(s.tickets) > 0
 }
 
 func (t *ticket) held() bool { return t.token != 0 && t.lost == nil }
@@ -202,18 +200,17 @@ func (s *session) turnBack() {
 }
 
 // arrive makes the next session this one, unless answers that were on their way have added to what is to be
-// adopted. Requests that have failed at the old one then go to the new one.
-func (s *session) arrive() bool {
+// adopted. Requests that have failed at the old one then go to the new one. What cannot go is returned.
+func (s *session) arrive() (stranded []*ticket, arrived bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.held() && t.to.entry == "" {
-			s.mu.Unlock()
-			return false
+			return nil, false
 		}
 	}
-	before := s.tickets
+	before, from := s.tickets, s.id
 	s.tickets, s.id, s.last, s.next = map[uint64]*ticket{}, s.next, s.nextLast, ""
-	var gone []string
 	for _, t := range before {
 		switch {
 		case t.held():
@@ -222,10 +219,9 @@ func (s *session) arrive() bool {
 			t.unnameLocked()
 			t.nameLocked(t.home.entry)
 		case t.confirmed || t.uncertain:
-			if t.confirmed && !t.left {
-				gone = append(gone, t.r.ID)
-			}
+			t.home.session, t.home.number = from, t.number
 			t.strandLocked()
+			stranded = append(stranded, t)
 			continue
 		default: // its first request is about to be sent, or sent again
 			s.last++
@@ -233,11 +229,35 @@ func (s *session) arrive() bool {
 		}
 		s.tickets[t.number] = t
 	}
-	s.mu.Unlock()
-	for _, id := range gone {
-		s.options.Gone(id, errPlaceLost)
+	return stranded, true
+}
+
+// abandon removes the entries of stranded tickets from the store, as well as it can: else they stay in the queue,
+// and may be granted the lock, until their session's time is over. Then it tells the core, which queues again.
+func (s *session) abandon(ctx context.Context, stranded []*ticket) {
+	slots := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for _, t := range stranded {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			s.mu.Lock()
+			home, tell := t.home, t.confirmed && !t.left
+			s.mu.Unlock()
+			names := []string{home.entry}
+			if home.entry == "" { // the answer that named it was lost
+				names = []string{httpapi.EntryName(home.session, home.number), t.r.ID}
+			}
+			for _, name := range names {
+				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: home.session, FromLock: home.number}
+				_ = s.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
+			}
+			if tell {
+				s.options.Gone(t.r.ID, errPlaceLost)
+			}
+		})
 	}
-	return true
+	all.Wait()
 }
 
 // strandLocked gives up an entry in a session that this one has left.

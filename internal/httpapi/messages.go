@@ -196,11 +196,13 @@ type NameList struct {
 	Names []string `json:"names"`
 }
 
-// EvictEntry removes somebody else's entry.
+// EvictEntry removes somebody else's entry, or the client's own of a session that it cannot go on with.
 type EvictEntry struct {
-	Name  string `json:"name"`
-	Entry string `json:"entry"`
-	Note  string `json:"note,omitempty"` // kept where the store can record
+	Name        string `json:"name"`
+	Entry       string `json:"entry"`
+	Note        string `json:"note,omitempty"`         // kept where the store can record
+	FromSession string `json:"from_session,omitempty"` // as in AdoptLock
+	FromLock    uint64 `json:"from_lock,omitempty"`
 }
 
 // Text is an answer of one text: the last eviction's note, or the store's identity.

@@ -2,15 +2,11 @@ package serve
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -196,7 +192,7 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and
 	// releases it. So only those who may evict it anyway name their entries; for others the server does.
 	if in.Entry == "" || !c.holder.May(access.Operate, in.Name) {
-		r.ID = entryName(x.id, number)
+		r.ID = httpapi.EntryName(x.id, number)
 	}
 	if r.Owner == "" {
 		r.Owner = c.owner(in.Note)
@@ -205,15 +201,6 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		r.Since = time.Now()
 	}
 	return r, nil
-}
-
-// entryName is the id of an entry that the server names. It follows from the session's id, a secret, and the
-// lock's number there. So every server of the store can tell that who names the two is the entry's client
-// (see adopt), and the session's id cannot be told from it.
-func entryName(session string, number uint64) string {
-	mac := hmac.New(sha256.New, []byte(session))
-	_, _ = fmt.Fprintf(mac, "entry %d", number) // to memory
-	return "s-" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:38]
 }
 
 // owner is written for clients that do not say who they are, as the library writes it.
@@ -347,8 +334,7 @@ func (s *Server) adopt(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := in.FromSession != "" && hmac.Equal([]byte(in.From), []byte(entryName(in.FromSession, in.FromLock)))
-	if err := c.may(access.Operate, r.Name); err != nil && !own {
+	if err := c.may(access.Operate, r.Name); err != nil && !httpapi.Owns(in.From, in.FromSession, in.FromLock) {
 		return nil, err
 	}
 	l, err := x.enter(number, r)

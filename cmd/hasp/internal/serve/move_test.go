@@ -166,6 +166,9 @@ func TestSessionMoves(t *testing.T) {
 				t.Errorf("the store has %+v, and had %+v", after, before)
 			}
 			p.wantGone(t, "waits")
+			if e := p.entries(t, "theirs"); len(e) != 1 {
+				t.Errorf("a place that the client has given up is still in the queue: %+v", e)
+			}
 			if v, err := a.Enqueue(t.Context()); err != nil || !v.Held || v.Token != held.Token {
 				t.Errorf("asked again: %+v, %v", v, err)
 			}

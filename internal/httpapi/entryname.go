@@ -1,0 +1,23 @@
+package httpapi
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+)
+
+// EntryName is the id of an entry that a server names. It follows from the session's id, a secret, and the
+// lock's number there. So every server of the store can tell that a client which names the two is the
+// entry's, and the session's id cannot be told from it.
+func EntryName(session string, number uint64) string {
+	mac := hmac.New(sha256.New, []byte(session))
+	_, _ = fmt.Fprintf(mac, "entry %d", number) // to memory
+	return "s-" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:38]
+}
+
+// Owns reports whether an entry has the name that it got in a session.
+func Owns(entry, session string, number uint64) bool {
+	return session != "" && hmac.Equal([]byte(entry), []byte(EntryName(session, number)))
+}

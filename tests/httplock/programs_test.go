@@ -1,0 +1,46 @@
+package httplock_test
+
+import (
+	"math/rand/v2"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+)
+
+// Random programs through two servers of one store. Now and then all clients come to the other server, or
+// theirs is killed and started anew: what they hold goes with them.
+func TestPrograms(t *testing.T) {
+	redis := backends.SharedRedis(t)
+	servers := []*server{serve(t, redis.URL()), serve(t, redis.URL())}
+	front := &balancer{}
+	front.lead(servers[0].addr)
+	proxy := httptest.NewServer(front)
+	t.Cleanup(proxy.Close)
+	var at atomic.Int32
+	p := programs.Harness{
+		AtOnce: 16,
+		Other:  func(t testing.TB) driver.Backend { return testkit.Open(t, redis.URL()+"?prefix=other:") },
+		Proxied: func(t testing.TB) (driver.Backend, programs.Network) {
+			return testkit.Proxied(t, "hasp+"+proxy.URL)
+		},
+		Disturb: func(testing.TB) func() {
+			from := servers[at.Load()%2]
+			front.lead(servers[at.Add(1)%2].addr)
+			if rand.IntN(3) == 0 {
+				from.kill()
+				from.start()
+			}
+			return func() {}
+		},
+	}
+	p.Run(t, drivertest.Harness{Open: func(t testing.TB) driver.Backend { return testkit.Open(t, "hasp+"+proxy.URL) }, TTL: faultTTL})
+	if programs.Asked() {
+		t.Logf("%d locks have passed from one server to the other", front.adopted.Load())
+	}
+}
