@@ -246,7 +246,7 @@ func (s *session) abandon(ctx context.Context, stranded []*ticket) {
 			s.mu.Unlock()
 			names := []string{home.entry}
 			if home.entry == "" { // the answer that named it was lost
-				names = []string{httpapi.EntryName(home.session, home.number), t.r.ID}
+				names = []string{"", t.r.ID} // the one of the server, or ours
 			}
 			for _, name := range names {
 				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: home.session, FromLock: home.number}

@@ -136,6 +136,7 @@ var mayImport = map[string][]string{
 	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
 	"./internal/history":          {},                   // tests, and hasp torture
 	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
+	"./tests/internal/haspbin":    {}, // runs go
 	"./tests/internal/browser":    {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share

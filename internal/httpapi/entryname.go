@@ -17,6 +17,15 @@ func EntryName(session string, number uint64) string {
 	return "s-" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:38]
 }
 
+// Named is the entry that a client means: the one that it names, or the one that a server has named for its
+// lock.
+func Named(entry, session string, number uint64) string {
+	if entry == "" && session != "" {
+		return EntryName(session, number)
+	}
+	return entry
+}
+
 // Owns reports whether an entry has the name that it got in a session.
 func Owns(entry, session string, number uint64) bool {
 	return session != "" && hmac.Equal([]byte(entry), []byte(EntryName(session, number)))

@@ -140,7 +140,7 @@ type Lock struct {
 // it cannot go on with.
 type AdoptLock struct {
 	Acquire
-	From        string `json:"from"`                   // the entry
+	From        string `json:"from,omitempty"`         // the entry; absent: the one that the server has named, by the last two
 	Seq         uint64 `json:"seq"`                    // its token
 	FromSession string `json:"from_session,omitempty"` // the session that it is in, and
 	FromLock    uint64 `json:"from_lock,omitempty"`    // its number there: they prove that it is the client's own
@@ -199,7 +199,7 @@ type NameList struct {
 // EvictEntry removes somebody else's entry, or the client's own of a session that it cannot go on with.
 type EvictEntry struct {
 	Name        string `json:"name"`
-	Entry       string `json:"entry"`
+	Entry       string `json:"entry,omitempty"`        // as AdoptLock.From
 	Note        string `json:"note,omitempty"`         // kept where the store can record
 	FromSession string `json:"from_session,omitempty"` // as in AdoptLock
 	FromLock    uint64 `json:"from_lock,omitempty"`

@@ -7,29 +7,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/tests/internal/haspbin"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
-
-// program builds the command, which Go does anew only if something has changed. Tests in another module cannot
-// reach into its packages, and a server that is killed has to be a process anyway.
-func program(t testing.TB) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "hasp")
-	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, ".")
-	c.Dir = "../../cmd/hasp"
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return file
-}
 
 // server is a process of hasp serve, which can be killed and started again at its address.
 type server struct {
@@ -46,7 +33,7 @@ type server struct {
 
 func serve(t testing.TB, store string, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, file: program(t), store: store, addr: "127.0.0.1:0", args: args}
+	s := &server{t: t, file: haspbin.Build(t), store: store, addr: "127.0.0.1:0", args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s

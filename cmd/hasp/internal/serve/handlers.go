@@ -334,6 +334,7 @@ func (s *Server) adopt(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.From = httpapi.Named(in.From, in.FromSession, in.FromLock)
 	if err := c.may(access.Operate, r.Name); err != nil && !httpapi.Owns(in.From, in.FromSession, in.FromLock) {
 		return nil, err
 	}

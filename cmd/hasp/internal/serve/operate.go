@@ -160,6 +160,9 @@ func (s *Server) evict(c *call) (any, error) {
 	if err := hasp.ValidateName(in.Name); err != nil {
 		return nil, httpapi.NewProblem(httpapi.Invalid, err.Error())
 	}
+	if in.Entry = httpapi.Named(in.Entry, in.FromSession, in.FromLock); in.Entry == "" {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "entry is missing: the id that GET /v1/queue shows")
+	}
 	if err := c.may(access.Operate, in.Name); err != nil && !httpapi.Owns(in.Entry, in.FromSession, in.FromLock) {
 		return nil, err
 	}

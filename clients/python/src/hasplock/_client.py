@@ -1,0 +1,529 @@
+"""The client: one session at the server, kept alive in the background, for all locks of the program."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import os
+import random
+import socket
+import ssl
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Callable, Iterator, Optional
+from urllib.parse import quote
+
+from . import _clock
+from ._errors import Busy, Closed, Gone, HaspError, LockLost, Refused, SessionGone, Unavailable
+from ._http import Cancel, Cancelled, Transport
+
+# Trust ends a tenth before the store's time does: for clocks that differ, and for what is on its way.
+TRUST = 0.9
+LONG = 20.0  # seconds that one request waits at the server
+
+
+class Lease:
+    """A held lock. Its methods may be called from any thread.
+
+    token grows from one holder to the next: hand it to what is written to, which refuses a smaller one than it has
+    seen. held() is a look at the clock: call it before anything that must not happen without the lock.
+    """
+
+    def __init__(self, client: "Client", session: "_Session", number: int, request: dict[str, Any], answer: dict[str, Any]) -> None:
+        self.name: str = request["name"]
+        self.token: int = int(answer.get("token", 0))
+        #: Set when the lock is lost, before the store may grant it to another.
+        self.lost = threading.Event()
+        #: Why it was lost; "" while it is not.
+        self.reason = ""
+        self._client, self._session, self._number = client, session, number
+        self._request, self._entry = request, str(answer.get("entry", ""))
+        self._values = 0
+        self._mutex = threading.Lock()
+        self._over = False
+        self._told: list[Callable[[str], None]] = []
+
+    def __repr__(self) -> str:
+        return "<hasplock.Lease %r token %d%s>" % (self.name, self.token, "" if self.held() else " not held")
+
+    def held(self) -> bool:
+        """Whether the lock is held for sure at this moment."""
+        return not self._over and not self.lost.is_set() and self._client._clock() < self._session.deadline
+
+    def remaining(self) -> float:
+        """Seconds for which it is held for sure if no keep-alive succeeds from now on."""
+        return max(0.0, self._session.deadline - self._client._clock()) if self.held() else 0.0
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is held."""
+        if not self.held():
+            raise LockLost("the lock %r is not held: %s" % (self.name, self.reason or "it was released, or its time is over"))
+
+    def on_lost(self, tell: Callable[[str], None]) -> None:
+        """Have tell(reason) called when the lock is lost, by a thread of the client: it must return at once."""
+        with self._mutex:
+            if not self.lost.is_set():
+                self._told.append(tell)
+                return
+        tell(self.reason)
+
+    def publish(self, value: bytes) -> None:
+        """Replace the value that others see with the lock (at most 1 KB)."""
+        self.check()
+        self._values += 1
+        body = {"value": base64.b64encode(value).decode(), "number": self._values}
+        self._client._of(self, "PUT", "/value", body)
+
+    def release(self) -> None:
+        """Give the lock back. LockLost if it was lost before; Unavailable if the store has not confirmed it."""
+        self._client._release(self)
+
+    def _end(self, reason: str) -> None:
+        with self._mutex:
+            if self._over or self.lost.is_set():
+                return
+            self.reason = reason
+            self.lost.set()
+            told, self._told = self._told, []
+        for tell in told:
+            tell(reason)
+
+
+class _Session:
+    def __init__(self, id: str, valid: float, sent: float) -> None:
+        self.id = id
+        self.valid = valid
+        self.deadline = sent + valid * TRUST
+        self.renewed = sent
+        self.last = 0
+        self.leases: dict[int, Lease] = {}
+
+
+class Lock:
+    """A lock of a name. Use it in a with statement, as often as you like, from any thread."""
+
+    def __init__(self, client: "Client", request: dict[str, Any], timeout: Optional[float]) -> None:
+        self._client, self._request, self._timeout = client, request, timeout
+        self._local = threading.local()
+
+    def acquire(self, timeout: Optional[float] = None) -> Lease:
+        """Wait for the lock, first come, first served. Busy after timeout seconds."""
+        lease = self._client._acquire(self._request, self._timeout if timeout is None else timeout, Cancel())
+        assert lease is not None
+        return lease
+
+    def __enter__(self) -> Lease:
+        held = self._local.__dict__.setdefault("held", [])
+        lease = self.acquire()
+        held.append(lease)
+        return lease
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        """Release. If the lock was lost meanwhile, and the block has not failed, this raises LockLost."""
+        lease: Lease = self._local.held.pop()
+        try:
+            lease.release()
+        except LockLost:
+            if kind is None:
+                raise
+        except Unavailable:
+            pass  # nothing more is done under it: the store frees it when its time is over
+
+
+class Client:
+    """Locks at a server of hasp serve. Its methods may be called from any thread.
+
+    ttl is after how many seconds others get the locks of a client that has died. One session, which threads in the
+    background keep alive, serves all locks. A child that was forked must make a client of its own.
+    """
+
+    def __init__(
+        self, url: str = "http://127.0.0.1:7070", *, token: Optional[str] = None, ttl: float = 60.0, tls: Optional[ssl.SSLContext] = None, note: str = ""
+    ) -> None:
+        if not 0.001 <= ttl <= 86400:
+            raise ValueError("ttl is a number of seconds from 0.001 to 86400")
+        self._http: Any = Transport(url, token, tls)
+        self._clock: Callable[[], float] = _clock.now
+        self._ttl, self._note = ttl, note
+        self._mutex = threading.RLock()  # guards the session, and what is in it
+        self._changed = threading.Condition(self._mutex)
+        self._moving = threading.RLock()  # held while a session moves
+        self._session: Optional[_Session] = None
+        self._closed = False
+        self._polls = Cancel()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def lock(self, name: str, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+        """The mutex of a name. timeout: seconds to wait before Busy is raised; None waits for ever."""
+        return Lock(self, self._asks(name, note, {}), timeout)
+
+    def read_lock(self, name: str, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+        """The same lock for one of many readers."""
+        return Lock(self, self._asks(name, note, {"kind": "read"}), timeout)
+
+    def semaphore(self, name: str, capacity: int, units: int = 1, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+        """units of capacity permits. All users of the name say the same capacity."""
+        return Lock(self, self._asks(name, note, {"kind": "semaphore", "capacity": capacity, "units": units}), timeout)
+
+    def election(self, name: str, value: bytes, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+        """The lock of a leader, which publishes value: who has it leads. See leader and observe."""
+        return Lock(self, self._asks(name, note, {"value": base64.b64encode(value).decode()}), timeout)
+
+    def try_lock(self, name: str, *, note: str = "") -> Optional[Lease]:
+        """The mutex if it is free at this moment, else None."""
+        return self._acquire({**self._asks(name, note, {}), "no_wait": True}, 0.0, Cancel())
+
+    def leader(self, name: str) -> Optional[bytes]:
+        """What the holder of a lock has published, or None if there is no holder."""
+        answer = self._http.request("GET", "/v1/queue?limit=1&name=" + quote(name, safe=""))
+        for entry in answer["entries"]:
+            if not entry.get("waits"):
+                return base64.b64decode(entry.get("value", ""))
+        return None
+
+    def observe(self, name: str) -> Iterator[Optional[bytes]]:
+        """What leader returns, at once and whenever it changes, for ever."""
+        last: tuple[Any, ...] = ()
+        while not self._closed:
+            now = self.leader(name)
+            if (now,) != last:
+                last = (now,)
+                yield now
+                continue
+            try:
+                # The server says every five seconds that a watch stands.
+                self._http.stream("/v1/watch?name=" + quote(name, safe=""), lambda line: line != "changed" or self.leader(name) == now, 15.0)
+            except Unavailable:
+                self._pause(1.0)
+
+    def close(self) -> None:
+        """Release everything. What is still held counts as lost."""
+        with self._mutex:
+            session, self._session, self._closed = self._session, None, True
+            self._changed.notify_all()
+        self._polls()
+        if session is None:
+            self._http.close()
+            return
+        for lease in list(session.leases.values()):
+            lease._end("the client was closed")
+        try:
+            self._http.request("DELETE", "/v1/session", session=session.id)
+        except HaspError:
+            pass  # the store frees it when its time is over
+        self._http.close()
+
+    def _asks(self, name: str, note: str, more: dict[str, Any]) -> dict[str, Any]:
+        if not name:
+            raise ValueError("a lock has a name")
+        owner = "%s@%s pid %d" % (_user(), socket.gethostname(), os.getpid())
+        return {"name": name, "note": note or self._note or "%s (%s)" % (os.path.basename(sys.argv[0] or "python"), owner), **more}
+
+    # Acquisition.
+
+    def _acquire(self, request: dict[str, Any], timeout: Optional[float], cancel: Cancel) -> Optional[Lease]:
+        end = None if timeout is None else self._clock() + timeout
+        session, number = self._next()
+        gone = False  # the server does not know the session
+        pause = 0.05
+        try:
+            while True:
+                left = LONG if end is None else end - self._clock()
+                body = dict(request) if request.get("no_wait") else {**request, "wait_ms": int(max(0.0, min(left, LONG)) * 1000)}
+                try:
+                    if gone:
+                        self._recover(session)
+                        old, place = session, number
+                        session, number = self._next()
+                        self._abandon(session, request["name"], old, place)
+                        gone = False
+                    answer = self._http.request("PUT", "/v1/locks/%d" % number, body, session=session.id, wait=LONG, cancel=cancel)
+                except SessionGone:
+                    gone = True
+                    continue
+                except Gone:  # its place was taken from it: it queues again
+                    session, number = self._next()
+                    continue
+                except Unavailable:
+                    if end is not None and self._clock() >= end:
+                        raise
+                    self._pause(pause * random.uniform(0.5, 1.0), cancel)
+                    pause = min(2 * pause, 2.0)
+                    continue
+                pause = 0.05
+                if answer["state"] == "held":
+                    lease = self._grant(session, number, request, answer)
+                    if lease is not None:
+                        return lease
+                    session, number = self._next()  # it is too old to be trusted
+                elif answer["state"] == "busy":
+                    return None
+                elif end is not None and self._clock() >= end:
+                    self._leave(session, number)
+                    raise Busy("the lock %r is held by others, and %g seconds are over" % (request["name"], timeout or 0))
+        except (Cancelled, KeyboardInterrupt, SystemExit, Unavailable):
+            self._leave(session, number)
+            raise
+
+    def _grant(self, session: _Session, number: int, request: dict[str, Any], answer: dict[str, Any]) -> Optional[Lease]:
+        lease = Lease(self, session, number, request, answer)
+        with self._moving, self._mutex:
+            if session is self._session and lease.held():
+                session.leases[number] = lease
+                return lease
+        self._leave(session, number)
+        return None
+
+    def _leave(self, session: _Session, number: int) -> None:
+        try:
+            self._http.request("DELETE", "/v1/locks/%d" % number, session=session.id)
+        except HaspError:
+            pass  # its place goes with the session
+
+    def _abandon(self, session: _Session, name: str, old: _Session, number: int) -> None:
+        """Remove our place of a session that has moved, so that the lock is not granted to it."""
+        body = {"name": name, "from_session": old.id, "from_lock": number}
+        try:
+            self._http.request("POST", "/v1/evict", body, session=session.id)
+        except HaspError:
+            pass  # its time will be over
+
+    def _pause(self, seconds: float, cancel: Optional[Cancel] = None) -> None:
+        with self._changed:
+            self._changed.wait(seconds)
+            if self._closed:
+                raise Closed("the client is closed")
+        if cancel is not None and cancel.set:
+            raise Cancelled
+
+    # Release, and other requests of a lease.
+
+    def _of(self, lease: Lease, method: str, more: str, body: Any = None) -> None:
+        """A request of a held lock. It follows the lock to another server: what a session says of a lock that
+        another one has adopted meanwhile, gone or released, does not count."""
+        pause = 0.05
+        while True:
+            with self._mutex:
+                session, number = lease._session, lease._number
+            if lease.lost.is_set():
+                raise LockLost("the lock %r was lost: %s" % (lease.name, lease.reason))
+            try:
+                self._http.request(method, "/v1/locks/%d%s" % (number, more), body, session=session.id)
+                if not self._moved(lease, session):
+                    return
+            except SessionGone:
+                self._recover(session)
+                if not self._moved(lease, session) and not lease.lost.is_set():
+                    raise LockLost("the lock %r was lost with its server" % lease.name) from None
+            except Gone as e:
+                if not self._moved(lease, session):
+                    self._drop(lease)
+                    lease._end(str(e))
+                    raise LockLost("the lock %r was lost: %s" % (lease.name, e)) from None
+            except Unavailable:
+                if self._clock() >= session.deadline:
+                    raise
+                self._pause(pause)
+                pause = min(2 * pause, 1.0)
+
+    def _moved(self, lease: Lease, session: _Session) -> bool:
+        with self._moving:  # after a move that is under way
+            return lease._session is not session
+
+    def _release(self, lease: Lease) -> None:
+        with lease._mutex:
+            if lease._over:
+                return
+            if not lease.lost.is_set():
+                lease._over = True  # from here on nothing is told as lost
+        try:
+            self._of(lease, "DELETE", "")
+        finally:
+            self._drop(lease)
+            with lease._mutex:
+                lease._over = True
+
+    def _drop(self, lease: Lease) -> None:
+        with self._mutex:
+            if lease._session.leases.get(lease._number) is lease:
+                del lease._session.leases[lease._number]
+
+    # The session.
+
+    def _next(self) -> tuple[_Session, int]:
+        """The session, and a number for a new lock."""
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise Closed("the client is closed")
+                session = self._session
+                if session is not None and (session.leases or self._clock() < session.deadline):
+                    session.last += 1
+                    return session, session.last
+            with self._moving:
+                if self._session is session:
+                    self._begin(self._open())
+
+    def _open(self) -> _Session:
+        sent = self._clock()  # before the request: the store counts from later
+        answer = self._http.request("POST", "/v1/session", {"ttl_ms": int(self._ttl * 1000)})
+        return _Session(answer["session"], float(answer["valid_ms"]) / 1000, sent)
+
+    def _begin(self, session: _Session) -> None:
+        with self._mutex:
+            if self._closed:
+                raise Closed("the client is closed")
+            self._session = session
+            self._changed.notify_all()
+        for work in (self._keep, self._watch, self._listen):
+            threading.Thread(target=work, args=(session,), name="hasplock", daemon=True).start()
+
+    def _current(self, session: _Session) -> bool:
+        return self._session is session and not self._closed
+
+    def _keep(self, session: _Session) -> None:
+        """Keep the session alive every third of its time."""
+        pause = session.valid / 3
+        while True:
+            with self._changed:
+                self._changed.wait(pause)
+                if not self._current(session):
+                    return
+            pause = self._keep_once(session)
+
+    def _keep_once(self, session: _Session) -> float:
+        """One keep-alive; in how many seconds the next one is due."""
+        sent = self._clock()
+        try:
+            left = max(session.deadline - sent, session.valid / 10)
+            answer = self._http.request("POST", "/v1/session/keepalive", session=session.id, timeout=min(left, 15.0))
+        except SessionGone:
+            try:
+                self._recover(session)
+            except HaspError:
+                return min(session.valid / 20, 1.0)
+            return 0.0
+        except HaspError:
+            return min(session.valid / 20, 1.0)
+        late = {int(x["lock"]) for x in answer.get("late") or []}
+        with self._mutex:
+            if self._current(session) and not any(n in session.leases for n in late):
+                # What the store has not renewed has its own time: until that is clear, all keep the old one.
+                session.renewed = sent
+                session.deadline = max(session.deadline, sent + float(answer["valid_ms"]) / 1000 * TRUST)
+                self._changed.notify_all()
+        self._lose(session, answer.get("lost") or [])
+        return session.valid / 3 if not late else min(session.valid / 20, 1.0)
+
+    def _watch(self, session: _Session) -> None:
+        """End the leases when their time is over, also while a request hangs."""
+        while True:
+            with self._changed:
+                if not self._current(session):
+                    return
+                left = session.deadline - self._clock()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                ended = list(session.leases.values())
+                session.leases.clear()
+                self._session = None  # the next acquisition begins another
+            for lease in ended:
+                lease._end("its time was over: the server, or its store, was not reached")
+            return
+
+    def _listen(self, session: _Session) -> None:
+        """Hear of losses as soon as the store tells them."""
+        seen, pause = 0, 0.1
+        while self._current(session):
+            sent = self._clock()
+            try:
+                path = "/v1/session/events?after=%d&wait_ms=%d" % (seen, LONG * 1000)
+                answer = self._http.request("GET", path, session=session.id, wait=LONG, cancel=self._polls)
+            except Cancelled:
+                return
+            except (HaspError, OSError) as e:
+                try:
+                    if isinstance(e, SessionGone):
+                        self._recover(session)
+                        return
+                    self._pause(pause)
+                except HaspError:
+                    return
+                pause = min(2 * pause, 2.0)
+                continue
+            self._lose(session, answer["lost"])
+            seen = answer["version"]
+            try:
+                if answer.get("draining"):
+                    self._recover(session)
+                    return
+                if not answer["lost"] and self._clock() - sent < 1:
+                    self._pause(1.0)  # a server that does not wait
+            except HaspError:
+                continue
+            pause = 0.1
+
+    def _lose(self, session: _Session, lost: list[dict[str, Any]]) -> None:
+        # While a session moves, its server may tell as lost what the next one has adopted.
+        with self._moving:
+            if not self._current(session):
+                return
+            for each in lost:
+                with self._mutex:
+                    lease = session.leases.pop(int(each["lock"]), None)
+                if lease is not None:
+                    lease._end(str(each.get("detail", "the store has it no more")))
+
+    def _recover(self, old: _Session) -> None:
+        """Go on at the server that answers: it adopts what is held. Another thread may have done it."""
+        with self._moving:
+            if self._session is not old or self._closed:
+                return
+            with self._mutex:
+                held = list(old.leases.values())
+                if not held:
+                    self._session = None
+                    self._changed.notify_all()
+                    return
+            new = self._open()
+            for lease in held:
+                new.last += 1
+                self._adopt(lease, old, new)
+            self._begin(new)
+
+    def _adopt(self, lease: Lease, old: _Session, new: _Session) -> None:
+        body = {k: v for k, v in lease._request.items() if k in ("name", "kind", "capacity", "units", "note")}
+        body.update({"from": lease._entry, "seq": lease.token, "from_session": old.id, "from_lock": lease._number})
+        number = new.last
+        while True:
+            try:
+                answer = self._http.request("POST", "/v1/locks/%d/adopt" % number, body, session=new.id)
+            except Unavailable:
+                if self._clock() < old.deadline:
+                    self._pause(0.05)
+                    continue
+                answer = {}
+            except HaspError as e:  # gone, or the store cannot hand a lock on
+                lease._end("its server has ended: %s" % e)
+                return
+            if answer.get("state") != "held" or int(answer.get("token", 0)) != lease.token:
+                lease._end("its server has ended, and no other one has adopted it")
+                return
+            with self._mutex:
+                lease._session, lease._number, lease._entry = new, number, str(answer["entry"])
+                new.leases[number] = lease
+            return
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "uid %d" % os.getuid() if hasattr(os, "getuid") else "somebody"

@@ -1,0 +1,171 @@
+"""Requests to the server, by the standard library, over connections that are kept."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from typing import Any, Callable, Optional
+from urllib.parse import urlsplit
+
+from ._errors import HaspError, Refused, Unavailable, from_problem
+
+PATIENCE = 15.0  # seconds, for an answer that waits for nothing
+IDLE = 4  # connections that are kept
+LARGEST = 64 << 20  # bytes of an answer
+
+
+class Cancelled(Exception):
+    """The request was given up by this client."""
+
+
+class Cancel:
+    """Ends a request of another thread by closing its connection."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self.set = False
+
+    def __call__(self) -> None:
+        with self._mutex:
+            self.set = True
+            connection = self._connection
+        if connection is not None and connection.sock is not None:
+            try:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has just ended
+
+    def use(self, connection: Optional[http.client.HTTPConnection]) -> None:
+        with self._mutex:
+            if self.set and connection is not None:
+                raise Cancelled
+            self._connection = connection
+
+
+class Transport:
+    """Makes requests of one server."""
+
+    def __init__(self, url: str, token: Optional[str], tls: Optional[ssl.SSLContext]) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
+            raise ValueError("the URL of a server is as http://127.0.0.1:7070 or https://locks.example.com")
+        loopback = parts.hostname == "localhost" or parts.hostname == "::1" or parts.hostname.startswith("127.")
+        if token and parts.scheme == "http" and not loopback:
+            raise ValueError("a token is sent over TLS, or to this machine: use https")
+        self.host, self.port, self.secure = parts.hostname, parts.port, parts.scheme == "https"
+        self._token = token
+        self._tls = tls or (ssl.create_default_context() if self.secure else None)
+        self._mutex = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+
+    def __str__(self) -> str:
+        return "hasp serve at %s%s" % (self.host, ":%d" % self.port if self.port else "")
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        if self.secure:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def _take(self) -> Optional[http.client.HTTPConnection]:
+        with self._mutex:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._mutex:
+            if len(self._idle) < IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the connections that no request uses."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _headers(self, session: str) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = "Bearer " + self._token
+        if session:
+            headers["Hasp-Session"] = session
+        return headers
+
+    def request(
+        self, method: str, path: str, body: Any = None, session: str = "", wait: float = 0.0, cancel: Optional[Cancel] = None, timeout: Optional[float] = None
+    ) -> Any:
+        """Make one request. Every request of the API may be repeated, so it is, once, where a kept connection has just ended."""
+        limit = (PATIENCE if timeout is None else max(timeout, 0.001)) + wait
+        while True:
+            kept = self._take()
+            connection = kept or self._connect(limit)
+            if connection.sock is not None:
+                connection.sock.settimeout(limit)
+            else:
+                connection.timeout = limit
+            try:
+                if cancel is not None:
+                    cancel.use(connection)
+                connection.request(method, path, body=None if body is None else json.dumps(body), headers=self._headers(session))
+                response = connection.getresponse()
+                data = response.read(LARGEST)
+                break
+            except Cancelled:
+                connection.close()
+                raise
+            except (OSError, http.client.HTTPException) as e:
+                connection.close()
+                if cancel is not None and cancel.set:
+                    raise Cancelled from None
+                if kept and not isinstance(e, (socket.timeout, TimeoutError)):
+                    continue  # until no kept one is left
+                raise Unavailable("%s: %s" % (self, e or type(e).__name__)) from None
+            except BaseException:  # Ctrl-C: what comes over the connection next is the answer to this request
+                connection.close()
+                raise
+            finally:
+                if cancel is not None and not cancel.set:
+                    cancel.use(None)
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return self._answer(response.status, response.getheader("Content-Type") or "", data)
+
+    def _answer(self, status: int, kind: str, data: bytes) -> Any:
+        try:
+            value = json.loads(data) if data else None
+        except ValueError:
+            value = None
+        if 200 <= status < 300:
+            if data and value is None:
+                raise Unavailable("%s has answered something else than JSON: something is in between" % self)
+            return value
+        if kind.split(";")[0] != "application/problem+json" or not isinstance(value, dict):
+            error: HaspError = Unavailable("%s answers %d, and is not hasp serve, or something is in between" % (self, status))
+            if 400 <= status < 500:
+                error = Refused(str(error))
+            raise error
+        raise from_problem(status, value)
+
+    def stream(self, path: str, line: Callable[[str], bool], silence: float) -> None:
+        """Read lines until line returns False, the server ends them, or it is silent for so long."""
+        connection = self._connect(silence)
+        try:
+            connection.request("GET", path, headers=self._headers(""))
+            response = connection.getresponse()
+            if response.status != 200:
+                self._answer(response.status, response.getheader("Content-Type") or "", response.read(LARGEST))
+            while True:
+                text = response.readline(1000)
+                if not text or not line(text.decode("utf-8", "replace").strip()):
+                    return
+        except (OSError, http.client.HTTPException) as e:
+            raise Unavailable("%s: %s" % (self, e or type(e).__name__)) from None
+        finally:
+            connection.close()

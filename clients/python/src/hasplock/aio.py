@@ -1,0 +1,157 @@
+"""The same client for asyncio.
+
+    async with hasplock.aio.Client() as client:
+        async with client.lock("nightly-report") as lease:
+            await write_report(fencing_token=lease.token)
+
+The loss of the lock cancels the block, as asyncio.timeout does, and LockLost is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from types import TracebackType
+from typing import Any, AsyncIterator, Optional
+
+from . import _client
+from ._errors import LockLost, Unavailable
+from ._http import Cancel, Cancelled
+
+__all__ = ["Client", "Lock"]
+
+
+class Lock:
+    """A lock of a name, for async with."""
+
+    def __init__(self, client: "Client", lock: _client.Lock) -> None:
+        self._client, self._lock = client, lock
+        self._held: dict[Any, list[tuple[_client.Lease, "_Block"]]] = {}  # by task
+
+    async def acquire(self, timeout: Optional[float] = None) -> _client.Lease:
+        """Wait for the lock. Cancelling gives the place in the queue up."""
+        cancel = Cancel()
+        wait = self._lock._timeout if timeout is None else timeout
+        acquiring = self._client._run(self._client._sync._acquire, self._lock._request, wait, cancel)
+        try:
+            lease = await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            cancel()
+            try:
+                late = await acquiring  # the thread ends at once; it may have been granted the lock just before
+                if late is not None:
+                    await self._client._run(late.release)
+            except (Cancelled, Exception):
+                pass
+            raise
+        assert isinstance(lease, _client.Lease)
+        return lease
+
+    async def __aenter__(self) -> _client.Lease:
+        lease = await self.acquire()
+        block = _Block(lease)
+        self._held.setdefault(asyncio.current_task(), []).append((lease, block))
+        return lease
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        task = asyncio.current_task()
+        lease, block = self._held[task].pop()
+        if not self._held[task]:
+            del self._held[task]
+        lost = block.end()
+        try:
+            await self._client._run(lease.release)
+        except LockLost:
+            if kind is None or lost and kind is asyncio.CancelledError:
+                raise
+        except Unavailable:
+            pass  # nothing more is done under it: the store frees it when its time is over
+
+
+class _Block:
+    """Cancels the task of a block when its lease is lost."""
+
+    def __init__(self, lease: _client.Lease) -> None:
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._ended = False
+        self._cancelled = False
+        lease.on_lost(self._lost)
+
+    def _lost(self, _: str) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._cancel)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _cancel(self) -> None:
+        if not self._ended and self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def end(self) -> bool:
+        """Whether the loss has cancelled the block; if so the task is not cancelled any more."""
+        self._ended = True
+        if self._cancelled and self._task is not None and hasattr(self._task, "uncancel"):
+            self._task.uncancel()
+        return self._cancelled
+
+
+class Client:
+    """hasplock.Client for asyncio: each wait takes a thread, of threads at most at once."""
+
+    def __init__(self, url: str = "http://127.0.0.1:7070", *, threads: int = 64, **options: Any) -> None:
+        self._sync = _client.Client(url, **options)
+        self._threads = concurrent.futures.ThreadPoolExecutor(threads, "hasplock")
+
+    def _run(self, call: Any, *args: Any) -> "asyncio.Future[Any]":
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def lock(self, name: str, **options: Any) -> Lock:
+        """As Client.lock."""
+        return Lock(self, self._sync.lock(name, **options))
+
+    def read_lock(self, name: str, **options: Any) -> Lock:
+        """As Client.read_lock."""
+        return Lock(self, self._sync.read_lock(name, **options))
+
+    def semaphore(self, name: str, capacity: int, units: int = 1, **options: Any) -> Lock:
+        """As Client.semaphore."""
+        return Lock(self, self._sync.semaphore(name, capacity, units, **options))
+
+    def election(self, name: str, value: bytes, **options: Any) -> Lock:
+        """As Client.election."""
+        return Lock(self, self._sync.election(name, value, **options))
+
+    async def try_lock(self, name: str, **options: Any) -> Optional[_client.Lease]:
+        """As Client.try_lock; release it with await client.release(lease)."""
+        lease = await self._run(lambda: self._sync.try_lock(name, **options))
+        assert lease is None or isinstance(lease, _client.Lease)
+        return lease
+
+    async def release(self, lease: _client.Lease) -> None:
+        """Release without blocking the loop."""
+        await self._run(lease.release)
+
+    async def leader(self, name: str) -> Optional[bytes]:
+        """As Client.leader."""
+        value = await self._run(self._sync.leader, name)
+        assert value is None or isinstance(value, bytes)
+        return value
+
+    async def observe(self, name: str) -> AsyncIterator[Optional[bytes]]:
+        """As Client.observe."""
+        values = self._sync.observe(name)
+        while True:
+            yield await self._run(next, values)
+
+    async def close(self) -> None:
+        """As Client.close."""
+        await self._run(self._sync.close)
+        self._threads.shutdown(wait=False)

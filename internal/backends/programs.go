@@ -1,0 +1,24 @@
+package backends
+
+import "testing"
+
+// Programs that a few tests of the long tier need. They are not among allTools: make backends installs what
+// most need.
+var (
+	chromium = &tool{name: "chromium", debs: []string{"chromium", "fonts-dejavu-core"}, files: []string{"/usr/bin/chromium"}}
+	python   = &tool{name: "python with venv", debs: []string{"python3", "python3-venv"}, files: []string{"/usr/bin/python3", "/usr/lib/python3.*/ensurepip/__init__.py"}}
+)
+
+// Chromium returns the path of a browser that runs without a screen.
+func Chromium(tb testing.TB) string {
+	tb.Helper()
+	need(tb, chromium)
+	return chromium.path(0)
+}
+
+// Python returns the path of a Python that can make environments.
+func Python(tb testing.TB) string {
+	tb.Helper()
+	need(tb, python)
+	return python.path(0)
+}
