@@ -16,10 +16,9 @@ import (
 
 // completionBound is how long a completion asks the store: a person waits at the shell. completionMost
 // is how many names it offers.
-const (
-	completionBound = 250 * time.Millisecond
-	completionMost  = 200
-)
+const completionMost = 200
+
+var completionBound = 250 * time.Millisecond // the scripts are more patient
 
 // completions tells the shell what can follow. What is asked of the store is for reading alone; if there is
 // no answer, there is nothing to offer, and no message: the shell shows that in the middle of a line.
