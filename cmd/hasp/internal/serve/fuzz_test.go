@@ -18,7 +18,7 @@ import (
 )
 
 // FuzzAPI sends several requests of one client, a line each: method, path and body, with one blank between. The
-// client may lock and look at names that begin with "mine/". Whatever comes, each answer is as the document
+// client may lock and look at names that begin with "mine/". Each answer is as the document
 // says and comes in time; no secret and no name of others is in one; and another client's lock stays held.
 func FuzzAPI(f *testing.F) {
 	for _, lines := range []string{
