@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type tortureFlags struct {
 	processes int
 	faults    string
 	seed      uint64
+	html      string
 	yes, dry  bool
 }
 
@@ -99,6 +101,7 @@ func (a *app) tortureCommand() *cobra.Command {
 	fs.StringVar(&f.faults, "faults", "", "which `FAULTS`, with commas between (default: all that the store's kind allows)")
 	fs.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
+	fs.StringVar(&f.html, "html", "", "write a page with timelines to this `FILE` as well; it needs no network")
 	fs.BoolVar(&f.dry, "dry-run", false, "print the plan of faults and do nothing")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -160,6 +163,11 @@ func (a *app) torture(f *tortureFlags) error {
 			return err
 		}
 	}
+	page, err := newPage(f.html)
+	if err != nil {
+		return misconfigured("--html: %w", err)
+	}
+	defer page.discard()
 	self, err := os.Executable()
 	if err != nil {
 		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("find this program, to start it again: %w", err)}
@@ -179,7 +187,52 @@ func (a *app) torture(f *tortureFlags) error {
 	if err != nil {
 		return fail(interruption(ctx, err))
 	}
+	if err := page.write(v); err != nil {
+		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("--html: %w", err)}
+	}
 	return a.conclude(f, v)
+}
+
+// page is the file of --html. It is made before the run, which takes long, and gets its name when it is complete.
+type page struct {
+	path string
+	file *os.File // nil: none is wanted, or it has its name
+}
+
+func newPage(path string) (*page, error) {
+	if path == "" {
+		return &page{}, nil
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", quoteArg(path))
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".hasp-torture-*")
+	if err != nil {
+		return nil, err
+	}
+	return &page{path, file}, nil
+}
+
+func (p *page) write(v *torture.Verdict) error {
+	if p.file == nil {
+		return nil
+	}
+	w := bufio.NewWriter(p.file)
+	err := errors.Join(v.WriteHTML(w), w.Flush(), p.file.Chmod(0o644), p.file.Close())
+	if err == nil {
+		err = os.Rename(p.file.Name(), p.path)
+	}
+	if err == nil {
+		p.file = nil
+	}
+	return err
+}
+
+func (p *page) discard() {
+	if p.file != nil {
+		_ = p.file.Close()
+		_ = os.Remove(p.file.Name()) // it is ours, and incomplete
+	}
 }
 
 func (a *app) conclude(f *tortureFlags, v *torture.Verdict) (err error) {

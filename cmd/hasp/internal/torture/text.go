@@ -11,9 +11,25 @@ import (
 // Text is the verdict for people.
 func (v *Verdict) Text() string {
 	var b strings.Builder
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "%-21s"+format+"\n", append([]any{what}, args...)...)
+	for _, l := range v.lines() {
+		if l == (Line{}) {
+			b.WriteString("\n")
+			continue
+		}
+		fmt.Fprintf(&b, "%-21s%s\n", l.What, l.Text)
 	}
+	for _, x := range v.Violations {
+		fmt.Fprintf(&b, "\n%s\n", x)
+	}
+	fmt.Fprintf(&b, "\n%s\n", v.Sentence())
+	return b.String()
+}
+
+// Line is one of the verdict's lines; an empty one parts what was done from what was found.
+type Line struct{ What, Text string }
+
+func (v *Verdict) lines() (all []Line) {
+	line := func(what, format string, args ...any) { all = append(all, Line{what, fmt.Sprintf(format, args...)}) }
 	line("store", "%s", v.Store)
 	line("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
 	line("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
@@ -21,7 +37,7 @@ func (v *Verdict) Text() string {
 		c := v.Faults[k]
 		line("fault "+string(k), "%d, of which %d hit a holder and %d took its lock", c.Done, c.Hits, c.Lost)
 	}
-	b.WriteString("\n")
+	all = append(all, Line{})
 	o := v.Overlaps
 	line("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
 		o.InFlight+o.Told+o.CutOff+o.Broken, o.InFlight, o.Told, o.CutOff, o.Broken)
@@ -45,11 +61,7 @@ func (v *Verdict) Text() string {
 	}
 	c := v.Control
 	line("control", "%s: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
-	for _, x := range v.Violations {
-		fmt.Fprintf(&b, "\n%s\n", x)
-	}
-	fmt.Fprintf(&b, "\n%s\n", v.Sentence())
-	return b.String()
+	return all
 }
 
 func (v *Verdict) fence() string {

@@ -49,6 +49,8 @@ type Verdict struct {
 	Broken     string   `json:"broken,omitempty"` // which promises were
 	Result     Result   `json:"verdict"`
 	Record     string   `json:"record,omitempty"` // directory of the record, kept where a promise was broken
+
+	picture *picture // for WriteHTML
 }
 
 // Count counts the faults of one kind.
