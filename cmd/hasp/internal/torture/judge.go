@@ -76,7 +76,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 			v.Control.Acquisitions++
 		}
 	}
-	v.picture = draw(all, r.faults, r.began, r.For.Microseconds(), r.control)
+	v.picture = draw(slices.Concat(ours, control), r.faults, r.began, r.For.Microseconds(), r.control)
 	v.conclude()
 	return v, nil
 }

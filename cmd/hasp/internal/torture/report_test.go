@@ -11,7 +11,6 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-
 // recordOf is a holder that is paused and goes on beside the next one, a good one, and the control.
 func recordOf() history.History {
 	return history.History{
