@@ -24,7 +24,7 @@ PKGS    ?= ./... $(patsubst %,./%/...,$(filter-out .,$(TESTED)))
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the commands into bin/
@@ -84,6 +84,11 @@ programs: ## run random programs on every store (HASP_PROGRAMS=500), a million o
 .PHONY: torture
 torture: servers ## hasp torture on every store, for 10 minutes each (FOR=1h)
 	cd cmd/hasp && HASP_TORTURE='$(or $(FOR),10m)' REQUIRE_BACKENDS=1 go test -count=1 -timeout 48h -v -run TestTortureStores .
+
+# The locks of others as adapters: interop has them.
+.PHONY: torture-peers
+torture-peers: build ## hasp torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: some, and no file
+	cd interop && go run . peers -hasp ../bin/hasp -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../docs/TORTURE.md
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop

@@ -51,6 +51,8 @@ func (o *ours) try(name string) (_ bool, err error) {
 	return err == nil, err
 }
 
+func (o *ours) token() uint64 { return o.lease.Token() }
+
 func (o *ours) unlock() error {
 	err := o.lease.Release(o.ctx)
 	if errors.Is(err, hasp.ErrLost) {

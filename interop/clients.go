@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -17,6 +18,7 @@ var clients = map[string]func(ctx context.Context, kind, address string, ttl tim
 	"bsm":          newBSM,
 	"go-zookeeper": newGoZooKeeper,
 	"concurrency":  newConcurrency,
+	"pgx":          newPgx,
 	"etcdctl":      newEtcdctl,
 	"migrate":      newMigrate,
 	"psql":         newPsql,
@@ -25,21 +27,41 @@ var clients = map[string]func(ctx context.Context, kind, address string, ttl tim
 	"blunt":        newBlunt,
 }
 
-// beClient is this program as a client: the arguments of the protocol, its lines on the
+// takeURL are the clients that take a URL as their address, and not host:port.
+var takeURL = []string{"hasp", "migrate", "psql", "pgx", "mariadb"}
+
+// The variables of the protocol.
+const (
+	storeVariable   = "HASP_STORE"
+	addressVariable = "HASP_ADDRESS"
+	ttlVariable     = "HASP_TTL_MS"
+)
+
+// environ is the environment of a client. A server has one form of address here, which its clients know: it stands
+// for both.
+func environ(address string, ttl time.Duration) []string {
+	return []string{storeVariable + "=" + address, addressVariable + "=" + address, fmt.Sprint(ttlVariable, "=", ttl.Milliseconds())}
+}
+
+// beClient is this program as a client: the arguments and variables of the protocol, its lines on the
 // standard streams.
 func beClient(args []string) error {
-	if len(args) != 4 {
-		return fmt.Errorf("client takes LIBRARY KIND ADDRESS TTL_MS, not %q", args)
+	if len(args) != 2 {
+		return fmt.Errorf("client takes LIBRARY KIND, not %q", args)
 	}
 	open, ok := clients[args[0]]
 	if !ok {
 		return fmt.Errorf("no client %q", args[0])
 	}
-	ms, err := strconv.Atoi(args[3])
-	if err != nil {
-		return err
+	address := os.Getenv(addressVariable)
+	if slices.Contains(takeURL, args[0]) {
+		address = os.Getenv(storeVariable)
 	}
-	l, version, err := open(context.Background(), args[1], args[2], time.Duration(ms)*time.Millisecond)
+	ms, err := strconv.Atoi(os.Getenv(ttlVariable))
+	if err != nil || address == "" {
+		return fmt.Errorf("%s, %s and %s (milliseconds) must be set: %w", storeVariable, addressVariable, ttlVariable, err)
+	}
+	l, version, err := open(context.Background(), args[1], address, time.Duration(ms)*time.Millisecond)
 	if err != nil {
 		return err
 	}

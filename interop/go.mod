@@ -34,7 +34,6 @@ require (
 	github.com/jackc/pgerrcode v0.0.0-20220416144525-469b46aa5efa // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
@@ -60,4 +59,5 @@ require (
 	github.com/hasplock/hasp/pglock v0.0.0
 	github.com/hasplock/hasp/redislock v0.0.0
 	github.com/hasplock/hasp/zklock v0.0.0
+	github.com/jackc/pgx/v5 v5.12.0
 )

@@ -25,18 +25,23 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "client" {
-		if err := beClient(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		if role := roles[os.Args[1]]; role != nil {
+			if err := role(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		os.Exit(1)
 	}
 }
+
+// roles are what this program is besides the runner.
+var roles = map[string]func(args []string) error{"client": beClient, "adapter": beAdapter, "peers": torturePeers}
 
 // options are the flags.
 type options struct {
@@ -66,13 +71,14 @@ func parse() (options, error) {
 		return o, err
 	}
 	if o.cache == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return o, err
-		}
-		o.cache = filepath.Join(base, "hasp-interop")
+		o.cache, err = defaultCache()
 	}
-	return o, nil
+	return o, err
+}
+
+func defaultCache() (string, error) {
+	base, err := os.UserCacheDir()
+	return filepath.Join(base, "hasp-interop"), err
 }
 
 func run() error {
@@ -168,11 +174,10 @@ func prepareAndPlay(c *cache, p pair, r *result) error {
 	defer os.RemoveAll(dir)
 	m := &match{pair: p, dir: dir, r: r, shortest: short}
 	m.start = func(label string, ours bool, ttl time.Duration) (*process, error) {
-		ms := fmt.Sprint(ttl.Milliseconds())
 		if ours {
-			return start(label, []string{exe, "client", "hasp", p.ourKind, fmt.Sprintf(p.url, server), ms}, nil)
+			return start(label, []string{exe, "client", "hasp", p.ourKind}, environ(fmt.Sprintf(p.url, server), ttl))
 		}
-		return start(label, append(append([]string(nil), argv...), m.library, m.kind, server, ms), env)
+		return start(label, append(slices.Clone(argv), m.library, m.kind), append(slices.Clone(env), environ(server, ttl)...))
 	}
 	if p.special != nil {
 		m.note(p.special(m, server), "the whole")

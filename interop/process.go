@@ -66,7 +66,9 @@ func start(label string, argv, env []string) (*process, error) {
 func (p *process) read(out io.Reader) {
 	defer close(p.answers)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		p.answers <- lines.Text()
+		if !strings.HasPrefix(lines.Text(), "notice ") {
+			p.answers <- lines.Text()
+		}
 	}
 }
 
@@ -112,10 +114,14 @@ func (p *process) awaitTime(d time.Duration) (time.Time, error) {
 	return at, nil
 }
 
-// parseTime reads "ok MICROS".
+// parseTime reads "ok MICROS [TOKEN]".
 func parseTime(line string) (at time.Time, ok bool) {
 	text, ok := strings.CutPrefix(line, "ok ")
+	text, token, fenced := strings.Cut(text, " ")
 	us, err := strconv.ParseInt(text, 10, 64)
+	if fenced && err == nil {
+		_, err = strconv.ParseUint(token, 10, 64)
+	}
 	if !ok || err != nil {
 		return time.Time{}, false
 	}

@@ -10,7 +10,7 @@ import (
 
 func TestParseTime(t *testing.T) {
 	for line, want := range map[string]int64{
-		"ok 1795269433111580": 1795269433111580, "ok 0": 0,
+		"ok 1795269433111580": 1795269433111580, "ok 0": 0, "ok 12 7": 12, "ok 12 x": -1,
 		"": -1, "ok": -1, "ok ": -1, "ok 12 ": -1, "ok 1.5": -1, "OK 12": -1, "okay 12": -1, "lost 12": -1, "busy": -1, "error: ok 12": -1,
 	} {
 		at, ok := parseTime(line)

@@ -14,12 +14,16 @@ import (
 // The protocol. Every client, hasp's and the others', in any language, is a program that is started
 // as
 //
-//	PROGRAM LIBRARY KIND ADDRESS TTL_MS
+//	PROGRAM LIBRARY KIND
 //
-// says "ready VERSION" when it is connected, reads one command a line and answers each with
-// one line. It holds at most one lock.
+// with three variables of the environment: HASP_STORE, the server's URL; HASP_ADDRESS, its host:port, or
+// several with commas between; HASP_TTL_MS. It says "ready VERSION" when it is connected, reads one
+// command a line and answers each with one line. It holds at most one lock.
 //
-//	lock NAME              wait for the lock        ok MICROS
+// It is also the protocol of hasp torture's adapters (docs/TORTURE.md), which are asked to lock, check and
+// unlock only: adapter.go makes one of any client.
+//
+//	lock NAME              wait for the lock        ok MICROS [TOKEN]
 //	try NAME               take it if it is free    ok MICROS | busy | none (the library cannot)
 //	unlock                 give it back             ok MICROS | lost TEXT (what the library says)
 //	check                  does the library say     held | lost TEXT | none (it does not say)
@@ -28,7 +32,9 @@ import (
 //
 // MICROS is the time of day: of the grant, or of the moment before the lock was given back.
 // Both are read by the clock of one machine, so that their difference is the hand-over
-// without this protocol's own pipes. Any other answer is an error.
+// without this protocol's own pipes. The TOKEN is for fencing, from hasp's client. Any other
+// answer is an error. At any time a client may say "notice lost TEXT", which is no answer and
+// which the runner passes over.
 //
 // count takes the lock N times and each time reads a number from FILE, lets a millisecond
 // pass and writes the number plus one; between two rounds it pauses for PAUSE ms. The
@@ -42,6 +48,9 @@ type locker interface {
 	unlock() error
 	check() (bool, error) // an error of errLost is "lost" with a text
 }
+
+// fencer is a locker whose library gives tokens. token is that of the lock that it holds.
+type fencer interface{ token() uint64 }
 
 var (
 	errLost = errors.New("lost")
@@ -66,7 +75,11 @@ func serve(l locker, version string, in io.Reader, out io.Writer) error {
 func answerTo(l locker, words []string) string {
 	switch {
 	case len(words) == 2 && words[0] == "lock":
-		return granted(true, l.lock(words[1]))
+		answer := granted(true, l.lock(words[1]))
+		if f, ok := l.(fencer); ok && strings.HasPrefix(answer, "ok ") {
+			answer += fmt.Sprint(" ", f.token())
+		}
+		return answer
 	case len(words) == 2 && words[0] == "try":
 		return granted(l.try(words[1]))
 	case len(words) == 1 && words[0] == "unlock":

@@ -5,10 +5,12 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // torture runs hasp torture, and returns its verdict.
@@ -81,5 +83,34 @@ func TestTortureNeedsAStoreAndConsent(t *testing.T) {
 	code, _, words = hasp(t, "redis://:s3cret@192.0.2.1", "torture")
 	if code != 64 || !strings.Contains(words, "redis://192.0.2.1 is not on this machine") || !strings.Contains(words, "--yes") {
 		t.Errorf("a distant store: exit code %d, %s", code, words)
+	}
+}
+
+// The adapter of docs/TORTURE.md excludes on Redis under every fault; one whose check always says held is caught.
+func TestTortureAdapterOfThePage(t *testing.T) {
+	testtier.Long(t)
+	if err := backends.InstallProgram(os.Stderr, "redis-cli", "redis-tools"); err != nil {
+		t.Skip(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```sh\n#!/bin/sh\n")
+	text, _, ok := strings.Cut(text, "```")
+	deaf := strings.Replace(text, "*) echo lost", "*) echo held", 1) // the first is that of check
+	if !ok || deaf == text {
+		t.Fatal("the page has no script with a check")
+	}
+	server := backends.SharedRedis(t)
+	path := filepath.Join(t.TempDir(), "lock.sh")
+	for script, want := range map[string]int{text: 0, deaf: 1} {
+		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		v := torture(t, server.URL(), want, "--for", "20s", "--processes", "4", "--seed", "3", "--adapter", "sh "+path)
+		if v.Acquisitions == 0 || v.Control.Violations == 0 {
+			t.Errorf("exit code %d: %+v", want, v)
+		}
 	}
 }

@@ -34,10 +34,11 @@ public final class Client {
     }
 
     public static void main(String[] args) throws Exception {
-        int ttl = Integer.parseInt(args[3]);
+        String address = System.getenv("HASP_ADDRESS");
+        int ttl = Integer.parseInt(System.getenv("HASP_TTL_MS"));
         Locker locker = args[0].equals("curator")
-                ? new CuratorLocks(args[1], args[2], ttl)
-                : new RedissonLocks(args[1], args[2], ttl);
+                ? new CuratorLocks(args[1], address, ttl)
+                : new RedissonLocks(args[1], address, ttl);
         Client client = new Client(locker);
         say("ready " + locker.version());
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));

@@ -7,9 +7,8 @@ const readline = require('readline');
 const Redis = require('ioredis');
 const Redlock = require('redlock');
 
-const [, , , , address, ttlText] = process.argv;
-const ttl = Number(ttlText);
-const servers = address.split(',').map((a) => new Redis(a.split(':')[1], a.split(':')[0]));
+const ttl = Number(process.env.HASP_TTL_MS);
+const servers = process.env.HASP_ADDRESS.split(',').map((a) => new Redis(a.split(':')[1], a.split(':')[0]));
 const patient = new Redlock(servers, { retryCount: -1, retryDelay: 10, retryJitter: 5 });
 const hasty = new Redlock(servers, { retryCount: 0 });
 

@@ -1,5 +1,6 @@
 """Python's side of the protocol that protocol.go describes."""
 
+import os
 import sys
 import time
 import zlib
@@ -145,8 +146,9 @@ def answer(client, words):
 
 
 def main():
-    library, kind, address, ttl = sys.argv[1:]
-    client = {"kazoo": Kazoo, "redis-py": RedisPy, "psycopg": Postgres}[library](kind, address, int(ttl) / 1000)
+    library, kind = sys.argv[1:]
+    address = os.environ["HASP_STORE" if library == "psycopg" else "HASP_ADDRESS"]
+    client = {"kazoo": Kazoo, "redis-py": RedisPy, "psycopg": Postgres}[library](kind, address, int(os.environ["HASP_TTL_MS"]) / 1000)
     print("ready", client.version, flush=True)
     for line in sys.stdin:
         try:

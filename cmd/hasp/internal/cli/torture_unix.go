@@ -42,6 +42,7 @@ type tortureFlags struct {
 	duration  span
 	processes int
 	faults    string
+	adapter   string
 	seed      uint64
 	html      string
 	yes, dry  bool
@@ -70,6 +71,13 @@ FAULTS
 All happen at the clients; no server is touched. A file store has no network: pause
 and kill. A plan of faults is drawn from --seed; --dry-run prints it.
 
+ADAPTER
+  With --adapter the lock under test is not hasp's but a program's, which speaks a
+  protocol of lines: "ready", then "ok" to "lock NAME", "held" or "lost" to "check", "ok"
+  or "lost" to "unlock". sh starts it once for each process and name, with the
+  store's URL in HASP_STORE, host and port in HASP_ADDRESS, both of a proxy, and the
+  TTL in HASP_TTL_MS. docs/TORTURE.md has the protocol and an example.
+
 CONTROL
   One name is locked naively: the holder never asks whether it still holds. If
   that lock is not caught, the run proves nothing: INCONCLUSIVE, exit code 77.
@@ -91,7 +99,8 @@ func (a *app) tortureCommand() *cobra.Command {
 		Short: "stop, cut off and kill clients of the store, and judge what they believed",
 		Long:  tortureManual,
 		Example: `  hasp torture redis://127.0.0.1
-  hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/x`,
+  hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/x
+  hasp torture --adapter ./mylock.sh redis://127.0.0.1`,
 	}
 	fs := c.Flags()
 	f.add(fs, "as one JSON object")
@@ -99,6 +108,7 @@ func (a *app) tortureCommand() *cobra.Command {
 	fs.Var(&f.trust.ttl, "ttl", "the TTL to ask for")
 	fs.IntVar(&f.processes, "processes", 6, fmt.Sprintf("how many clients contend (`N`, %d to %d)", leastProcesses, mostProcesses))
 	fs.StringVar(&f.faults, "faults", "", "which `FAULTS`, with commas between (default: all that the store's kind allows)")
+	fs.StringVar(&f.adapter, "adapter", "", "the `COMMAND` of a program that is the lock under test, in place of hasp's locks")
 	fs.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
 	fs.StringVar(&f.html, "html", "", "write a page with timelines to this `FILE` as well; it needs no network")
@@ -112,9 +122,14 @@ func (a *app) tortureCommand() *cobra.Command {
 				return usage("the store is given twice, by --store and as URL")
 			}
 			_ = f.store.Set(args[0])
-			if err := f.store.checkScheme(); err != nil {
-				return err
+			if f.adapter == "" {
+				if err := f.store.checkScheme(); err != nil {
+					return err
+				}
 			}
+		}
+		if cmd.Flags().Changed("adapter") && strings.TrimSpace(f.adapter) == "" {
+			return usage("--adapter is empty: name a program that locks, with its arguments")
 		}
 		if !cmd.Flags().Changed("seed") {
 			f.seed = uint64(rand.Uint32())
@@ -126,7 +141,7 @@ func (a *app) tortureCommand() *cobra.Command {
 // config checks the flags, before any I/O.
 func (f *tortureFlags) config() (c torture.Config, err error) {
 	url := f.store.String()
-	c = torture.Config{Store: url, For: f.duration.d, Processes: f.processes, Seed: f.seed, TTL: f.trust.ttl.d}
+	c = torture.Config{Store: url, For: f.duration.d, Processes: f.processes, Seed: f.seed, TTL: f.trust.ttl.d, Adapter: f.adapter}
 	no := torture.Disturbable(url)
 	switch {
 	case f.processes < leastProcesses || f.processes > mostProcesses:
@@ -185,7 +200,11 @@ func (a *app) torture(f *tortureFlags) error {
 	c.Say(fmt.Sprintf("%s with %d processes, faults %s, seed %d", c.For, c.Processes, torture.Join(c.Faults), c.Seed))
 	v, err := torture.Run(ctx, c)
 	if err != nil {
-		return fail(interruption(ctx, err))
+		why := fail(interruption(ctx, err))
+		if f.adapter != "" && why.code == exitUnreachable { // what the adapter says of a store is not known
+			why.code, why.outcome = exitConfig, outcomeConfig
+		}
+		return why
 	}
 	if err := page.write(v); err != nil {
 		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("--html: %w", err)}

@@ -7,3 +7,8 @@ import "syscall"
 func workerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
+
+// adapterAttr has the kernel kill an adapter with the process that started it, also one that is stopped.
+func adapterAttr(alone bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: alone, Pdeathsig: syscall.SIGKILL}
+}

@@ -56,7 +56,7 @@ func Join(kinds []Kind) string {
 // Opener opens a store, as hasp.Open does.
 type Opener func(ctx context.Context, storeURL string, opts ...hasp.Option) (*hasp.Client, error)
 
-// Config has the settings of a run. All fields are required.
+// Config has the settings of a run. All fields but Adapter are required.
 type Config struct {
 	Store     string // URL
 	For       time.Duration
@@ -64,6 +64,7 @@ type Config struct {
 	Faults    []Kind
 	Seed      uint64
 	TTL       time.Duration // to ask for; the store may grant another
+	Adapter   string        // a command for sh: the lock under test; "": hasp's
 
 	Open   Opener
 	Worker []string          // the program and its arguments that make a process a worker

@@ -1,5 +1,5 @@
-// Package torture runs hasp on a real store while it stops, cuts off and kills the clients, and judges
-// afterwards what they believed. It is `hasp torture`; docs/TORTURE.md is for its users.
+// Package torture runs hasp, or a lock of somebody else's, on a real store while it stops, cuts off and
+// kills the clients, and judges afterwards what they believed. It is `hasp torture`; docs/TORTURE.md is for its users.
 //
 // # The parts
 //
@@ -17,6 +17,12 @@
 // In each run there is one more name, whose lock never asks whether it still holds: the lock that
 // people write by hand. If the same judge does not catch that lock under the same faults, the run
 // proves nothing, and says so.
+//
+// # Adapters
+//
+// The lock under test may be another program's: an adapter, which a worker starts for each name and which
+// speaks the protocol of interop (adapter.go). It is in the worker's process group, since a fault means
+// both: a pause that stopped the worker alone would leave the lock's renewal running.
 //
 // # What is left behind
 //

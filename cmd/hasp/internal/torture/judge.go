@@ -34,9 +34,9 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	traits := r.client.Traits()
+	traits := r.traits()
 	v := &Verdict{
-		Store: r.client.Backend().String(), Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes,
+		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes,
 		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: traits.Fencing,
 		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
 	}
@@ -50,6 +50,10 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		} else {
 			ours = append(ours, o)
 		}
+	}
+	if r.Adapter != "" {
+		traits.Fencing = givesTokens(ours)
+		v.Fencing = traits.Fencing
 	}
 	v.countHits(r.faults, all, r.control)
 	busy, stopped := disturbances(r.faults, idle, history.Time(r.ttl))
@@ -66,7 +70,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		return nil, err
 	}
 	v.Control.What = "a lock that is not asked whether it still holds"
-	if traits.Liveness == driver.ProcessBound {
+	if r.lockFile() {
 		v.Control.What = "a lock file with a time, since no fault here can take a lock of this store away"
 	}
 	caught := history.Exclusion(control)

@@ -51,7 +51,14 @@ func newStarter() *starter {
 
 func (s *starter) close() { close(s.jobs) }
 
-func (s *starter) start(argv []string, t task) (*process, error) {
+// run calls f on that thread.
+func (s *starter) run(f func() error) error {
+	done := make(chan error)
+	s.jobs <- func() { done <- f() }
+	return <-done
+}
+
+func (s *starter) start(argv []string, t task, ended func(why string)) (*process, error) {
 	p := &process{
 		client: t.Client, cmd: exec.Command(argv[0], argv[1:]...), words: &tail{}, read: make(chan struct{}),
 		ready: make(chan struct{}), exited: make(chan struct{}), stopped: make(chan struct{}, 1), lingers: make(chan string, 1),
@@ -69,9 +76,7 @@ func (s *starter) start(argv []string, t task) (*process, error) {
 		p.in, err = p.cmd.StdinPipe()
 	}
 	if err == nil {
-		done := make(chan error)
-		s.jobs <- func() { done <- p.cmd.Start() }
-		err = <-done
+		err = s.run(p.cmd.Start)
 	}
 	_ = saying.Close()
 	if wording != nil {
@@ -85,7 +90,7 @@ func (s *starter) start(argv []string, t task) (*process, error) {
 		_, _ = io.Copy(p.words, words)
 		_ = words.Close()
 	}()
-	go p.hear()
+	go p.hear(ended)
 	go p.wait()
 	_ = json.NewEncoder(p.in).Encode(t) // one that has died already is seen by exited, which says why
 	return p, nil
@@ -103,10 +108,11 @@ func (p *process) wait() {
 			default:
 			}
 		default:
+			_ = p.signal(syscall.SIGKILL) // its adapters, where the kernel does not do it
 			_ = p.in.Close()
 			select {
 			case <-p.read: // why it has ended
-			case <-time.After(time.Second): // another process has its standard error
+			case <-time.After(mostWaitedForWords): // another process has its standard error
 			}
 			close(p.exited)
 			return
@@ -114,7 +120,7 @@ func (p *process) wait() {
 	}
 }
 
-func (p *process) hear() {
+func (p *process) hear(ended func(why string)) {
 	defer p.said.Close()
 	for lines := bufio.NewScanner(p.said); lines.Scan(); {
 		var r reply
@@ -123,6 +129,9 @@ func (p *process) hear() {
 		}
 		if r.Ready {
 			close(p.ready)
+		}
+		if r.Ended != "" {
+			ended(r.Ended)
 		}
 		if r.Lingers != "" {
 			select {
@@ -144,13 +153,19 @@ func (p *process) gone() bool {
 	}
 }
 
-// stop returns true when the process stands still: the signal alone is only a request.
+// signal reaches the process and its adapters, which are all of its group. The group's number stays taken
+// as long as one of them lives; no other process has it so soon after, since numbers are given out in a circle.
+func (p *process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
+
+// stop returns true when the process stands still: the signal alone is only a request. Its adapters got
+// the signal in the same moment. If one of them runs a little longer, it keeps its lock for as long: a late
+// pause, and no wrong verdict.
 func (p *process) stop() bool {
 	select {
 	case <-p.stopped: // of an earlier stop
 	default:
 	}
-	if p.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+	if p.signal(syscall.SIGSTOP) != nil {
 		return false
 	}
 	select {
@@ -161,10 +176,10 @@ func (p *process) stop() bool {
 	}
 }
 
-func (p *process) resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *process) resume() { _ = p.signal(syscall.SIGCONT) }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	_ = p.signal(syscall.SIGKILL)
 	<-p.exited
 }
 

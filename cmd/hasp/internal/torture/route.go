@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
-// ports are those of a URL without one, by scheme. Other schemes have no network that a proxy
-// could be put into.
+// ports are those of a URL without one, by scheme. Of other schemes, which only adapters know, the URL has to say
+// the port; without one there is no network that a proxy could be put into.
 var ports = map[string]string{
 	"redis": "6379", "rediss": "6379", "valkey": "6379", "valkeys": "6379", "redlock": "6379", "redlocks": "6379",
 	"etcd": "2379", "zookeeper": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306",
@@ -25,14 +25,14 @@ var ports = map[string]string{
 // targets are the host:port of a store's URL; none if it has no network.
 func targets(u *url.URL) (all []string) {
 	port := ports[u.Scheme]
-	if port == "" {
+	if strings.HasPrefix(u.Scheme, "hasp+") { // what passes there is no lock's own protocol
 		return nil
 	}
 	for h := range strings.SplitSeq(u.Host, ",") {
 		switch host, p, err := net.SplitHostPort(h); {
 		case err == nil:
 			all = append(all, net.JoinHostPort(host, p))
-		case h != "":
+		case h != "" && port != "":
 			all = append(all, net.JoinHostPort(strings.Trim(h, "[]"), port))
 		}
 	}

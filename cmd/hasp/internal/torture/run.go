@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/history"
 )
@@ -22,7 +21,7 @@ import (
 // run is one run, from the first look at the store to the verdict.
 type run struct {
 	Config
-	client  *hasp.Client // past all proxies
+	client  *hasp.Client // past all proxies; nil if an adapter is the lock under test
 	ttl     time.Duration
 	dir     string // of the record and the registers
 	names   []string
@@ -35,6 +34,8 @@ type run struct {
 	mu       sync.Mutex
 	faults   []Fault
 	deaths   []string // of workers, that no fault of ours has caused
+	ends     int      // of adapters, by themselves
+	lastEnd  string   // why
 	stubborn int      // workers that had to be killed at the end
 	ending   bool
 	fail     context.CancelCauseFunc
@@ -61,10 +62,10 @@ func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 	defer fail(nil)
 	r := &run{Config: c, fail: fail, broken: ctx.Done(), starter: newStarter()}
 	defer r.starter.close()
-	if r.client, err = c.Open(ctx, c.Store, hasp.WithTTL(c.TTL)); err != nil {
+	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	defer r.client.Close()
+	defer r.close()
 	id := "hasp-torture-" + strings.ToLower(rand.Text()[:8]) + "-"
 	for i := range nameCount {
 		r.names = append(r.names, fmt.Sprint(id, i+1))
@@ -105,11 +106,13 @@ func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 func (r *run) probe(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()
+	if r.ttl = r.TTL; r.Adapter != "" {
+		return r.take(ctx, name)
+	}
 	l, err := r.client.Mutex(name).Lock(ctx)
 	if err != nil {
 		return err
 	}
-	r.ttl = r.TTL
 	if deadline := l.Deadline(); !deadline.IsZero() {
 		// Trust ends a hundredth and the safety margin, a tenth, before the TTL does.
 		r.ttl = max(r.ttl, time.Duration(float64(time.Until(deadline))/0.89))
@@ -168,8 +171,8 @@ func (r *run) spawn(s *slot) error {
 	s.lives++
 	p, err := r.starter.start(r.Worker, task{
 		Store: s.url, Ask: r.TTL, TTL: r.ttl, Client: fmt.Sprintf("process %d.%d", s.index, s.lives),
-		Names: r.names, Control: r.control, LockFile: r.client.Traits().Liveness == driver.ProcessBound, Dir: r.dir,
-	})
+		Names: r.names, Control: r.control, LockFile: r.lockFile(), Dir: r.dir, Adapter: r.Adapter,
+	}, r.adapterEnded)
 	if p != nil {
 		s.proc, s.doomed = p, false
 	}

@@ -23,11 +23,7 @@ func (r *run) settle(ctx context.Context) (s settled) {
 	s.listed = true
 	for _, name := range append([]string{r.control}, r.names...) {
 		bound, cancel := context.WithTimeout(ctx, 3*r.ttl+20*time.Second)
-		l, err := r.client.Mutex(name).Lock(bound)
-		if err == nil {
-			err = l.Release(bound)
-		}
-		if err != nil {
+		if err := r.take(bound, name); err != nil {
 			s.stuck = append(s.stuck, name)
 		} else {
 			n, listed := r.left(bound, name)
@@ -41,6 +37,9 @@ func (r *run) settle(ctx context.Context) (s settled) {
 
 // left returns how many entries a name has when they do not get fewer any more.
 func (r *run) left(ctx context.Context, name string) (n int, listed bool) {
+	if r.client == nil {
+		return 0, false
+	}
 	for {
 		q, err := r.client.Inspect(ctx, name)
 		switch {

@@ -31,6 +31,9 @@ type Line struct{ What, Text string }
 func (v *Verdict) lines() (all []Line) {
 	line := func(what, format string, args ...any) { all = append(all, Line{what, fmt.Sprintf(format, args...)}) }
 	line("store", "%s", v.Store)
+	if v.Adapter != "" {
+		line("lock under test", "%s", v.Adapter)
+	}
 	line("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
 	line("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
 	for _, k := range v.Kinds {
@@ -55,6 +58,9 @@ func (v *Verdict) lines() (all []Line) {
 	}
 	for _, d := range v.Deaths {
 		line("died", "%s", d)
+	}
+	if v.AdapterEnds > 0 {
+		line("adapters ended", "%d by themselves, the last one: %s", v.AdapterEnds, v.AdapterEnd)
 	}
 	if v.Stubborn > 0 {
 		line("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
@@ -89,6 +95,9 @@ func (v *Verdict) Sentence() string {
 		}
 	default:
 		text = "Every promise held, and the control was caught."
+		if v.Adapter != "" {
+			text = "Nothing was seen that no lock may do, and the control was caught."
+		}
 	}
 	if v.Result != BrokenResult && v.Hits < fewHits {
 		text += fmt.Sprintf(" Only %d faults hit a holder, which says little: run for longer.", v.Hits)

@@ -12,6 +12,7 @@ import (
 // Verdict has the results of a run. All numbers but those of Control are of the names that hasp locks.
 type Verdict struct {
 	Store     string  `json:"store"`
+	Adapter   string  `json:"adapter,omitempty"` // the lock under test; "": hasp's
 	Seed      uint64  `json:"seed"`
 	Kinds     []Kind  `json:"faults_asked"`
 	Seconds   float64 `json:"seconds"`
@@ -42,8 +43,10 @@ type Verdict struct {
 
 	Control Control `json:"control"`
 
-	Deaths   []string `json:"workers_died"` // of no fault of the plan
-	Stubborn int      `json:"workers_killed_at_end"`
+	Deaths      []string `json:"workers_died"`             // of no fault of the plan
+	AdapterEnds int      `json:"adapters_ended,omitempty"` // by themselves
+	AdapterEnd  string   `json:"adapter_end,omitempty"`    // why, the last one
+	Stubborn    int      `json:"workers_killed_at_end"`
 
 	Violations []string `json:"violations"`       // in words, the first ones
 	Broken     string   `json:"broken,omitempty"` // which promises were

@@ -30,6 +30,7 @@ type task struct {
 	Control  string        `json:"control"`
 	LockFile bool          `json:"lock_file"` // the control is a lock file with a time
 	Dir      string        `json:"dir"`
+	Adapter  string        `json:"adapter,omitempty"` // the lock under test, if that is not hasp's
 }
 
 // order is every other line of a worker's input.
@@ -43,11 +44,13 @@ type order struct {
 type reply struct {
 	Ready   bool   `json:"ready,omitempty"`
 	Lingers string `json:"lingers,omitempty"` // it holds the name, and goes on holding
+	Ended   string `json:"ended,omitempty"`   // an adapter has, by itself, for this reason
 }
 
 type worker struct {
 	task
 	client *hasp.Client
+	seats  map[string]*seat // of adapters, by name
 	rec    *history.Recorder
 	quit   context.Context // ends when the input does
 
@@ -74,9 +77,7 @@ func Worker(in io.Reader, out io.Writer, open Opener) error {
 	if w.rec, err = history.Open(filepath.Join(w.Dir, w.Client+".history")); err != nil {
 		return err
 	}
-	opening, cancel := context.WithTimeout(w.quit, openBound)
-	defer cancel()
-	if w.client, err = open(opening, w.Store, hasp.WithTTL(w.Ask), hasp.WithObserver(w)); err != nil {
+	if err := w.open(open); err != nil {
 		return err
 	}
 	w.say(reply{Ready: true})
@@ -87,10 +88,25 @@ func Worker(in io.Reader, out io.Writer, open Opener) error {
 		all.Go(func() { w.contend(name) })
 	}
 	all.Wait()
-	err = w.client.Close()
+	if w.client != nil {
+		err = w.client.Close()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errors.Join(w.failed, w.rec.Close(), err)
+}
+
+func (w *worker) open(open Opener) (err error) {
+	switch {
+	case w.Adapter == "":
+		opening, cancel := context.WithTimeout(w.quit, openBound)
+		defer cancel()
+		w.client, err = open(opening, w.Store, hasp.WithTTL(w.Ask), hasp.WithObserver(w))
+		return err
+	case w.LockFile:
+		return w.useAdapters(w.Names)
+	}
+	return w.useAdapters(append([]string{w.Control}, w.Names...))
 }
 
 // openBound is how long a worker may take to connect: its network may be disturbed then.
@@ -158,6 +174,10 @@ func (w *worker) contend(name string) {
 			w.mu.Unlock()
 		},
 		Work: func(l recordedhold.Lease, op *history.Attempt) { w.work(name, l, op, registers) },
+	}
+	if s := w.seats[name]; s != nil {
+		defer s.close()
+		h.Lock = s.lock
 	}
 	if h.Unchecked && w.LockFile {
 		h.Lock = func(ctx context.Context) (recordedhold.Lease, error) {

@@ -1,0 +1,152 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/history"
+)
+
+// open connects to the store; an adapter does so by itself.
+func (r *run) open(ctx context.Context) (err error) {
+	if r.Adapter == "" {
+		r.client, err = r.Open(ctx, r.Store, hasp.WithTTL(r.TTL))
+	}
+	return err
+}
+
+func (r *run) close() {
+	if r.client != nil {
+		_ = r.client.Close()
+	}
+}
+
+// traits are hasp's promises for the store. An adapter has made none: it is judged by what no lock may do.
+func (r *run) traits() driver.Traits {
+	if r.client == nil {
+		return driver.Traits{}
+	}
+	return r.client.Traits()
+}
+
+// storeName is the store without its secrets.
+func (r *run) storeName() string {
+	if r.client != nil {
+		return r.client.Backend().String()
+	}
+	u, err := url.Parse(r.Store)
+	if err != nil {
+		return "" // Disturbable has refused it
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// lockFile reports whether the control is a lock file with a time: where no fault is known to take a lock
+// of this store away.
+func (r *run) lockFile() bool {
+	if r.Adapter != "" {
+		return Disturbable(r.Store) != nil
+	}
+	return r.traits().Liveness == driver.ProcessBound
+}
+
+// take locks a name once and releases it, past all proxies.
+func (r *run) take(ctx context.Context, name string) error {
+	if r.Adapter != "" {
+		return r.takeByAdapter(ctx, name)
+	}
+	l, err := r.client.Mutex(name).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return l.Release(ctx)
+}
+
+// takeByAdapter plays a hold from start to end. It is also what finds, before anything else, an adapter that does
+// not know the protocol.
+func (r *run) takeByAdapter(ctx context.Context, name string) error {
+	a, err := startAdapter(ctx, r.starter, adapterTask{r.Adapter, r.Store, r.TTL}, true)
+	if err != nil {
+		return err
+	}
+	defer a.end()
+	line, err := a.ask(ctx, r.ttl+30*time.Second, "lock", name)
+	if err == nil {
+		_, err = grant(line)
+	}
+	if err != nil {
+		return err
+	}
+	if line, err = a.ask(ctx, r.ttl+30*time.Second, "check", ""); err != nil {
+		return err
+	}
+	if !is(line, "held") && !is(line, "none") {
+		return unexpected(line, "check", `"held" or "none" right after the lock was granted`)
+	}
+	if line, err = a.ask(ctx, r.ttl+30*time.Second, "unlock", ""); err != nil {
+		return err
+	}
+	if !is(line, "ok") {
+		return unexpected(line, "unlock", `"ok" right after the lock was granted`)
+	}
+	return nil
+}
+
+// givesTokens reports whether an adapter has ever given a token. It then has to give each grant one.
+func givesTokens(ours history.History) bool {
+	for i := range ours {
+		if ours[i].Token > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// adapterEnded notes that an adapter of a worker has ended by itself.
+func (r *run) adapterEnded(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends++
+	r.lastEnd = why
+}
+
+// useAdapters starts one adapter for each name of a worker, all at once.
+func (w *worker) useAdapters(names []string) error {
+	w.seats = map[string]*seat{}
+	starter := newStarter()
+	errs := make(chan error, len(names))
+	for _, name := range names {
+		s := &seat{
+			task: adapterTask{w.Adapter, w.Store, w.Ask}, name: name, starter: starter, broken: w.broken,
+			ended: func(why error) { w.say(reply{Ended: fmt.Sprintf("%s: %v", w.Client, why)}) },
+		}
+		w.seats[name] = s
+		go func() {
+			var err error
+			s.now, err = startAdapter(w.quit, starter, s.task, false)
+			errs <- err
+		}()
+	}
+	for range names {
+		if err := <-errs; err != nil {
+			return err // the others end with this process
+		}
+	}
+	return nil
+}
+
+// address has the hosts of a store's URL with their ports, and commas between: a shell script has no parser of URLs.
+func address(storeURL string) string {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		return ""
+	}
+	return strings.Join(targets(u), ",")
+}
