@@ -69,10 +69,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	if err := v.readRegisters(r.dir, r.names, r.control); err != nil {
 		return nil, err
 	}
-	v.Control.What = "a lock that is not asked whether it still holds"
-	if r.lockFile() {
-		v.Control.What = "a lock file with a time, since no fault here can take a lock of this store away"
-	}
+	v.Control.What = r.controlName()
 	caught := history.Exclusion(control)
 	v.Control.Violations = len(caught)
 	for i := range control {
@@ -83,6 +80,13 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	v.picture = draw(slices.Concat(ours, control), r.faults, r.began, r.For.Microseconds(), r.control)
 	v.conclude()
 	return v, nil
+}
+
+func (r *run) controlName() string {
+	if r.lockFile() {
+		return "a lock file with a time, since no fault here can take a lock of this store away"
+	}
+	return "a lock that is not asked whether it still holds"
 }
 
 // countHits finds by the record which faults came upon a holder.
