@@ -39,10 +39,10 @@ func taskOf(command string) adapterTask {
 	return adapterTask{Command: command, Store: "redis://:s3cret@127.0.0.1:1", TTL: 10 * time.Second}
 }
 
-// seatOf is a seat whose faults and ends are collected.
-func seatOf(t *testing.T, command string) (s *seat, broken, ended *[]error) {
+// slotOf is an adapterSlot whose faults and ends are collected.
+func slotOf(t *testing.T, command string) (s *adapterSlot, broken, ended *[]error) {
 	broken, ended = new([]error), new([]error)
-	s = &seat{
+	s = &adapterSlot{
 		task: taskOf(command), name: "x", starter: starterOf(t),
 		broken: func(err error) { *broken = append(*broken, err) }, ended: func(err error) { *ended = append(*ended, err) },
 	}
@@ -51,7 +51,7 @@ func seatOf(t *testing.T, command string) (s *seat, broken, ended *[]error) {
 }
 
 func TestAdapterHolds(t *testing.T) {
-	s, broken, ended := seatOf(t, script(t, `echo "ready $HASP_ADDRESS $HASP_TTL_MS"`, `
+	s, broken, ended := slotOf(t, script(t, `echo "ready $HASP_ADDRESS $HASP_TTL_MS"`, `
 		lock) echo "ok 1 17" ;;
 		check) echo held ;;
 		unlock) echo "ok 2" ;;`))
@@ -117,7 +117,7 @@ func TestAdapterAnswers(t *testing.T) {
 		{lock: "ok", check: "none", unlock: "error: reset", released: "error: reset"},
 		{lock: "ok", check: "lost", unlock: "ok", released: "lost"}, // what was not held is not released
 	} {
-		s, broken, _ := seatOf(t, script(t, "echo ready", fmt.Sprintf("lock) echo %q ;;\ncheck) echo %q ;;\nunlock) echo %q ;;", c.lock, c.check, c.unlock)))
+		s, broken, _ := slotOf(t, script(t, "echo ready", fmt.Sprintf("lock) echo %q ;;\ncheck) echo %q ;;\nunlock) echo %q ;;", c.lock, c.check, c.unlock)))
 		l, err := s.lock(t.Context())
 		if err == nil {
 			held := l.Held()
@@ -136,7 +136,7 @@ func TestAdapterAnswers(t *testing.T) {
 
 // A loss that the adapter tells of by itself closes Lost.
 func TestAdapterTellsOfALoss(t *testing.T) {
-	s, _, _ := seatOf(t, script(t, "echo ready; echo notice lost long ago", `
+	s, _, _ := slotOf(t, script(t, "echo ready; echo notice lost long ago", `
 		lock) echo ok; echo notice lost by the server; echo notice lost again ;;
 		check) echo lost ;;
 		unlock) echo lost ;;`))
@@ -152,7 +152,7 @@ func TestAdapterTellsOfALoss(t *testing.T) {
 
 // A holder that was told of the loss gives up, also if the library says held later; one that could not be told asks again.
 func TestAdapterIsAskedUntilItSaysLost(t *testing.T) {
-	s, _, _ := seatOf(t, script(t, "echo ready; n=0", `
+	s, _, _ := slotOf(t, script(t, "echo ready; n=0", `
 		lock) echo ok ;;
 		check) n=$((n + 1)); case $n in 1) echo error: reset ;; 2) echo held ;; 3) echo lost ;; *) echo held ;; esac ;;
 		unlock) echo ok ;;`))
@@ -170,7 +170,7 @@ func TestAdapterIsAskedUntilItSaysLost(t *testing.T) {
 
 // An adapter that ends is replaced, and its holder has lost the lock. One after the other that is granted nothing ends the run.
 func TestAdapterThatEnds(t *testing.T) {
-	s, broken, ended := seatOf(t, script(t, "echo ready", `lock) echo ok ;; check) echo my server is gone >&2; exit 4 ;;`))
+	s, broken, ended := slotOf(t, script(t, "echo ready", `lock) echo ok ;; check) echo my server is gone >&2; exit 4 ;;`))
 	for range 2 {
 		l, err := s.lock(t.Context())
 		if err != nil {
@@ -183,7 +183,7 @@ func TestAdapterThatEnds(t *testing.T) {
 	if len(*broken) > 0 || len(*ended) != 2 || !strings.Contains((*ended)[0].Error(), "exit status 4: my server is gone") {
 		t.Errorf("broken %v, ended %v", *broken, *ended)
 	}
-	s, broken, ended = seatOf(t, script(t, "echo ready", `lock) exit 5 ;;`))
+	s, broken, ended = slotOf(t, script(t, "echo ready", `lock) exit 5 ;;`))
 	for range mostBarren {
 		if _, err := s.lock(t.Context()); err == nil {
 			t.Fatal("granted")

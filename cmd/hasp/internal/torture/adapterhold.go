@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/recordedhold"
 )
 
-// seat is the place of one adapter: that of a worker for one name. An adapter that has ended is replaced.
-type seat struct {
+// adapterSlot is the place of one adapter: that of a worker for one name. An adapter that has ended is replaced.
+type adapterSlot struct {
 	task    adapterTask
 	name    string
 	starter *starter
@@ -33,7 +33,7 @@ const mostBarren = 10
 
 // lock waits for the lock until quit ends. What was asked for by then is waited for a little longer, to
 // give it back: a request cannot be taken back.
-func (s *seat) lock(quit context.Context) (recordedhold.Lease, error) {
+func (s *adapterSlot) lock(quit context.Context) (recordedhold.Lease, error) {
 	if s.now == nil {
 		a, err := startAdapter(quit, s.starter, s.task, false)
 		if err != nil {
@@ -57,14 +57,14 @@ func (s *seat) lock(quit context.Context) (recordedhold.Lease, error) {
 	s.barren = 0
 	s.now.mu.Lock()
 	defer s.now.mu.Unlock()
-	return &foreignLease{seat: s, a: s.now, token: token, lost: s.now.lost}, nil
+	return &foreignLease{adapterSlot: s, a: s.now, token: token, lost: s.now.lost}, nil
 }
 
 // forever is longer than any wait for a lock.
 const forever = 1000 * time.Hour
 
 // failed notes why an adapter could not be used, and has it replaced where it has ended.
-func (s *seat) failed(quit context.Context, err error) error {
+func (s *adapterSlot) failed(quit context.Context, err error) error {
 	var refused refusal
 	switch {
 	case errors.As(err, &refused), quit.Err() != nil:
@@ -81,7 +81,7 @@ func (s *seat) failed(quit context.Context, err error) error {
 	return err
 }
 
-func (s *seat) close() {
+func (s *adapterSlot) close() {
 	if s.now != nil {
 		s.now.end()
 	}
@@ -116,10 +116,10 @@ func grant(line string) (token uint64, err error) {
 
 // foreignLease is a lock that an adapter holds. Its methods may be called from several goroutines.
 type foreignLease struct {
-	seat  *seat
-	a     *adapter
-	token uint64
-	lost  chan struct{}
+	adapterSlot *adapterSlot
+	a           *adapter
+	token       uint64
+	lost        chan struct{}
 
 	mu   sync.Mutex // held during a check
 	told bool       // that it is lost
@@ -129,7 +129,7 @@ func (l *foreignLease) Token() uint64         { return l.token }
 func (l *foreignLease) Lost() <-chan struct{} { return l.lost }
 
 // patience is for the answers that come at once unless a fault delays them: it outlasts the longest.
-func (l *foreignLease) patience() time.Duration { return 3*l.seat.task.TTL + 30*time.Second }
+func (l *foreignLease) patience() time.Duration { return 3*l.adapterSlot.task.TTL + 30*time.Second }
 
 // Held asks the adapter. Where its library does not say, the answer is yes, as its user would believe. A
 // check that fails is made again for up to two TTLs, in which the holder does nothing; then the holder gives up. It
@@ -145,12 +145,12 @@ func (l *foreignLease) Held() bool {
 		switch {
 		case err == nil && (is(line, "held") || is(line, "none")):
 			return true
-		case err == nil && is(line, "error:") && time.Since(began) < 2*l.seat.task.TTL:
+		case err == nil && is(line, "error:") && time.Since(began) < 2*l.adapterSlot.task.TTL:
 			continue
 		case err == nil && !is(line, "error:") && !is(line, "lost"):
-			l.seat.broken(unexpected(line, "check", `"held", "lost" or "none"`))
+			l.adapterSlot.broken(unexpected(line, "check", `"held", "lost" or "none"`))
 		case err != nil && !errors.Is(err, errEnded):
-			l.seat.broken(err)
+			l.adapterSlot.broken(err)
 		}
 		l.told = true
 		return false
@@ -165,7 +165,7 @@ func (l *foreignLease) Release(context.Context) error {
 	l.mu.Unlock()
 	switch {
 	case err != nil:
-		return l.seat.failed(context.Background(), err)
+		return l.adapterSlot.failed(context.Background(), err)
 	case is(line, "lost"), is(line, "ok") && told:
 		return fmt.Errorf("%w: the adapter says %q", hasp.ErrLost, line)
 	case is(line, "ok"):
@@ -173,7 +173,7 @@ func (l *foreignLease) Release(context.Context) error {
 	}
 	err = unexpected(line, "unlock", `"ok" or "lost"`)
 	if !errors.As(err, new(refusal)) {
-		l.seat.broken(err)
+		l.adapterSlot.broken(err)
 	}
 	return err
 }

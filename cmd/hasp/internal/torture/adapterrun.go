@@ -119,15 +119,15 @@ func (r *run) adapterEnded(why string) {
 
 // useAdapters starts one adapter for each name of a worker, all at once.
 func (w *worker) useAdapters(names []string) error {
-	w.seats = map[string]*seat{}
+	w.adapterSlots = map[string]*adapterSlot{}
 	starter := newStarter()
 	errs := make(chan error, len(names))
 	for _, name := range names {
-		s := &seat{
+		s := &adapterSlot{
 			task: adapterTask{w.Adapter, w.Store, w.Ask}, name: name, starter: starter, broken: w.broken,
 			ended: func(why error) { w.say(reply{Ended: fmt.Sprintf("%s: %v", w.Client, why)}) },
 		}
-		w.seats[name] = s
+		w.adapterSlots[name] = s
 		go func() {
 			var err error
 			s.now, err = startAdapter(w.quit, starter, s.task, false)

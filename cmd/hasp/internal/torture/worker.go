@@ -49,10 +49,10 @@ type reply struct {
 
 type worker struct {
 	task
-	client *hasp.Client
-	seats  map[string]*seat // of adapters, by name
-	rec    *history.Recorder
-	quit   context.Context // ends when the input does
+	client       *hasp.Client
+	adapterSlots map[string]*adapterSlot // of adapters, by name
+	rec          *history.Recorder
+	quit         context.Context // ends when the input does
 
 	mu     sync.Mutex
 	out    *json.Encoder
@@ -175,7 +175,7 @@ func (w *worker) contend(name string) {
 		},
 		Work: func(l recordedhold.Lease, op *history.Attempt) { w.work(name, l, op, registers) },
 	}
-	if s := w.seats[name]; s != nil {
+	if s := w.adapterSlots[name]; s != nil {
 		defer s.close()
 		h.Lock = s.lock
 	}
