@@ -71,8 +71,8 @@ func (r *release) commonFiles(hasp, temp string) ([]file, error) {
 		return nil, fmt.Errorf("%d units: %w", len(units), err)
 	}
 	for _, unit := range units {
-		dir := "usr/share/doc/hasp/examples/" // to be copied and changed
-		if filepath.Base(unit) == "hasp-exporter.service" {
+		dir := "usr/share/doc/hasp/examples/"                // to be copied and changed
+		if strings.HasPrefix(filepath.Base(unit), "hasp-") { // of hasp itself
 			dir = "lib/systemd/system/"
 		}
 		files = append(files, file{dir + filepath.Base(unit), unit, nil, 0o644})

@@ -54,7 +54,8 @@ func TestDeb(t *testing.T) {
 	}
 	for file, has := range map[string]string{
 		"usr/share/man/man1/hasp.1": "hasp", "usr/share/man/man1/hasp-run.1": "hasp", "lib/systemd/system/hasp-exporter.service": "ExecStart=/usr/bin/hasp",
-		"usr/share/doc/hasp/copyright": "==== github.com/redis/rueidis", "usr/share/doc/hasp/examples/scheduler.service": "hasp elect",
+		"lib/systemd/system/hasp-serve.service": "ExecStart=/usr/bin/hasp serve",
+		"usr/share/doc/hasp/copyright":          "==== github.com/redis/rueidis", "usr/share/doc/hasp/examples/scheduler.service": "hasp elect",
 		"usr/share/doc/hasp/examples/nightly-report.timer": "OnCalendar", "usr/share/fish/vendor_completions.d/hasp.fish": "hasp",
 		"usr/share/zsh/vendor-completions/_hasp": "#compdef hasp", "usr/share/bash-completion/completions/hasp": "hasp",
 	} {
