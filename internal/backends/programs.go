@@ -6,6 +6,7 @@ import "testing"
 // most need.
 var (
 	chromium = &tool{name: "chromium", debs: []string{"chromium", "fonts-dejavu-core"}, files: []string{"/usr/bin/chromium"}}
+	npm      = &tool{name: "npm", debs: []string{"nodejs", "npm"}, files: []string{"/usr/bin/npm", "/usr/bin/node"}}
 	python   = &tool{name: "python with venv", debs: []string{"python3", "python3-venv"}, files: []string{"/usr/bin/python3", "/usr/lib/python3.*/ensurepip/__init__.py"}}
 )
 
@@ -14,6 +15,13 @@ func Chromium(tb testing.TB) string {
 	tb.Helper()
 	need(tb, chromium)
 	return chromium.path(0)
+}
+
+// NPM returns the path of Node's package manager; node is in PATH then.
+func NPM(tb testing.TB) string {
+	tb.Helper()
+	need(tb, npm)
+	return npm.path(0)
 }
 
 // Python returns the path of a Python that can make environments.

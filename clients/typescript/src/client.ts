@@ -1,0 +1,531 @@
+import { hostname, userInfo } from "node:os";
+import { basename } from "node:path";
+import { newClock } from "./clock.js";
+import { Busy, Closed, Gone, HaspError, LockLost, Refused, SessionGone, Unavailable } from "./errors.js";
+import { newTransport, type Request, type RequestOptions } from "./http.js";
+
+// Trust ends a tenth before the store's time does: for clocks that differ, and for what is on its way.
+const trust = 0.9;
+const long = 20_000; // milliseconds that one request waits at the server
+
+export interface ClientOptions {
+  /** http://127.0.0.1:7070 if absent. */
+  url?: string;
+  token?: string;
+  /** After how many milliseconds others get the locks of a client that has died; 60000 if absent. */
+  ttl?: number;
+  /** What others read of who holds. */
+  note?: string;
+}
+
+export interface LockOptions {
+  /** Milliseconds to wait before Busy is thrown; for ever if absent. */
+  timeout?: number;
+  /** Ends the wait. */
+  signal?: AbortSignal;
+  note?: string;
+}
+
+interface Wanted {
+  name: string;
+  note: string;
+  kind?: string;
+  capacity?: number;
+  units?: number;
+  value?: string;
+  no_wait?: boolean;
+}
+
+interface Answer {
+  state: string;
+  token?: number;
+  entry?: string;
+}
+
+class Session {
+  deadline: number;
+  last = 0;
+  readonly leases = new Map<number, Lease>();
+  constructor(readonly id: string, readonly valid: number, sent: number) {
+    this.deadline = sent + valid * trust;
+  }
+}
+
+/**
+ * A held lock. token grows from one holder to the next: hand it to what is written to, which refuses a smaller one
+ * than it has seen. held() is a look at the clock: call it before anything that must not happen without the lock.
+ */
+export class Lease {
+  readonly name: string;
+  readonly token: number;
+  /** Why it was lost; "" while it is not. */
+  reason = "";
+  /** @internal */ over = false;
+  /** @internal */ entry: string;
+  #values = 0;
+  readonly #lost = new AbortController();
+
+  /** @internal */
+  constructor(readonly client: Client, /** @internal */ public session: Session, /** @internal */ public number: number, /** @internal */ readonly wanted: Wanted, answer: Answer) {
+    this.name = wanted.name;
+    this.token = answer.token ?? 0;
+    this.entry = answer.entry ?? "";
+  }
+
+  /** Aborted when the lock is lost, before the store may grant it to another. */
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Whether the lock is held for sure at this moment. */
+  held(): boolean {
+    return !this.over && !this.signal.aborted && this.client.now() < this.session.deadline;
+  }
+
+  /** Milliseconds for which it is held for sure if no keep-alive succeeds from now on. */
+  remaining(): number {
+    return this.held() ? this.session.deadline - this.client.now() : 0;
+  }
+
+  /** Throws LockLost unless the lock is held. */
+  check(): void {
+    if (!this.held()) throw new LockLost(`the lock ${JSON.stringify(this.name)} is not held: ${this.reason || "it was released, or its time is over"}`);
+  }
+
+  /** Replaces the value that others see with the lock (1 KB at most). */
+  async publish(value: string | Uint8Array): Promise<void> {
+    this.check();
+    await this.client.of(this, "PUT", "/value", { value: Buffer.from(value).toString("base64"), number: ++this.#values });
+  }
+
+  /** Gives the lock back. LockLost if it was lost before; Unavailable if the store has not confirmed it. */
+  async release(): Promise<void> {
+    await this.client.releaseLease(this);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  /** @internal */
+  end(reason: string): void {
+    if (this.over || this.signal.aborted) return;
+    this.reason = reason;
+    this.#lost.abort(new LockLost(`the lock ${JSON.stringify(this.name)} is lost: ${reason}`));
+  }
+}
+
+/** A lock of a name. */
+export class Lock {
+  /** @internal */
+  constructor(readonly client: Client, private readonly wanted: Wanted, private readonly options: LockOptions) {}
+
+  /** Waits for the lock, first come, first served. */
+  async acquire(options: LockOptions = {}): Promise<Lease> {
+    const o = { ...this.options, ...options };
+    return (await this.client.acquire(this.wanted, o.timeout, o.signal)) as Lease;
+  }
+
+  /**
+   * Runs work under the lock, and releases. If the lock is lost meanwhile, its signal is aborted; when work has
+   * ended then without an error, this throws LockLost.
+   */
+  async run<T>(work: (lease: Lease) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+    const lease = await this.acquire(options);
+    let done = false;
+    try {
+      const result = await work(lease);
+      done = true;
+      return result;
+    } finally {
+      try {
+        await lease.release();
+      } catch (e) {
+        // Of a lock that is not confirmed as released nothing more depends: the store frees it when its time is over.
+        if (done && e instanceof LockLost) throw e;
+      }
+    }
+  }
+}
+
+/**
+ * Locks at a server of hasp serve. One session, which is kept alive in the background, serves all locks. Call
+ * close() at the end: until then it keeps the process running.
+ */
+export class Client {
+  /** @internal */ now: () => number = newClock();
+  /** @internal */ http: Request;
+  readonly #ttl: number;
+  readonly #note: string;
+  #session: Session | undefined;
+  #closed = false;
+  readonly #closing = new AbortController();
+  #moving: Promise<void> = Promise.resolve();
+
+  constructor(options: ClientOptions = {}) {
+    this.#ttl = options.ttl ?? 60_000;
+    if (!(this.#ttl >= 1 && this.#ttl <= 86_400_000)) throw new RangeError("ttl is a number of milliseconds from 1 to 86400000");
+    this.#note = options.note ?? "";
+    this.http = newTransport(options.url ?? "http://127.0.0.1:7070", options.token);
+  }
+
+  /** The mutex of a name. */
+  lock(name: string, options: LockOptions = {}): Lock {
+    return new Lock(this, this.#wants(name, options, {}), options);
+  }
+
+  /** The same lock for one of many readers. */
+  readLock(name: string, options: LockOptions = {}): Lock {
+    return new Lock(this, this.#wants(name, options, { kind: "read" }), options);
+  }
+
+  /** units of capacity permits. All users of the name say the same capacity. */
+  semaphore(name: string, capacity: number, units = 1, options: LockOptions = {}): Lock {
+    return new Lock(this, this.#wants(name, options, { kind: "semaphore", capacity, units }), options);
+  }
+
+  /** The lock of a leader, which publishes value: the one that has it leads. See leader and observe. */
+  election(name: string, value: string | Uint8Array, options: LockOptions = {}): Lock {
+    return new Lock(this, this.#wants(name, options, { value: Buffer.from(value).toString("base64") }), options);
+  }
+
+  /** lock(name).run(work). */
+  withLock<T>(name: string, work: (lease: Lease) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+    return this.lock(name, options).run(work);
+  }
+
+  /** The mutex if it is free at this moment. */
+  async tryLock(name: string, options: LockOptions = {}): Promise<Lease | undefined> {
+    return this.acquire({ ...this.#wants(name, options, {}), no_wait: true }, 0, options.signal);
+  }
+
+  /** What the holder of a lock has published; undefined if there is no holder. */
+  async leader(name: string): Promise<Buffer | undefined> {
+    const answer = await this.http("GET", "/v1/queue?limit=1&name=" + encodeURIComponent(name));
+    const holder = answer.entries.find((e: { waits?: boolean }) => !e.waits);
+    return holder && Buffer.from(holder.value ?? "", "base64");
+  }
+
+  /** What leader returns, at once and whenever it changes, with a look a second, until signal is aborted or the client is closed. */
+  async *observe(name: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Buffer | undefined> {
+    let last: string | undefined | null = null;
+    while (!this.#closed && !options.signal?.aborted) {
+      const now = await this.leader(name);
+      const text = now?.toString("base64");
+      if (last === null || text !== last) {
+        last = text;
+        yield now;
+      } else {
+        await this.#pause(1000, options.signal).catch(() => undefined);
+      }
+    }
+  }
+
+  /** Releases everything. What is still held counts as lost. */
+  async close(): Promise<void> {
+    const session = this.#session;
+    this.#session = undefined;
+    this.#closed = true;
+    this.#closing.abort();
+    if (!session) return;
+    for (const lease of session.leases.values()) lease.end("the client was closed");
+    await this.http("DELETE", "/v1/session", { session: session.id }).catch(() => undefined); // else the store frees it
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #wants(name: string, options: LockOptions, more: Partial<Wanted>): Wanted {
+    if (!name) throw new TypeError("a lock has a name");
+    const who = `${userInfo().username}@${hostname()} pid ${process.pid}`;
+    return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, ...more };
+  }
+
+  // Acquisition.
+
+  /** @internal */
+  async acquire(wanted: Wanted, timeout: number | undefined, signal: AbortSignal | undefined): Promise<Lease | undefined> {
+    const end = timeout === undefined ? Infinity : this.now() + timeout;
+    signal?.throwIfAborted();
+    let [session, number] = await this.#next();
+    let gone = false; // the server does not know the session
+    let pause = 50;
+    try {
+      for (;;) {
+        const left = Math.max(0, Math.min(end - this.now(), long));
+        const body = wanted.no_wait ? wanted : { ...wanted, wait_ms: Math.floor(left) };
+        let answer: Answer;
+        try {
+          if (gone) {
+            await this.recover(session);
+            const old = session, place = number;
+            [session, number] = await this.#next();
+            await this.#abandon(session, wanted.name, old, place);
+            gone = false;
+          }
+          answer = await this.http("PUT", `/v1/locks/${number}`, { body, session: session.id, wait: long, signal });
+        } catch (e) {
+          if (e instanceof SessionGone) gone = true;
+          else if (e instanceof Gone) [session, number] = await this.#next(); // its place was taken from it: it queues again
+          else if (e instanceof Unavailable && this.now() < end) {
+            await this.#pause(pause * (0.5 + Math.random() / 2), signal);
+            pause = Math.min(2 * pause, 2000);
+          } else throw e;
+          continue;
+        }
+        pause = 50;
+        if (answer.state === "held") {
+          const lease = this.#grant(session, number, wanted, answer);
+          if (lease) return lease;
+          await this.#leave(session, number); // it is too old to be trusted
+          [session, number] = await this.#next();
+        } else if (answer.state === "busy") {
+          return undefined;
+        } else if (this.now() >= end) {
+          throw new Busy(`the lock ${JSON.stringify(wanted.name)} is held by others, and ${timeout} ms are over`);
+        }
+      }
+    } catch (e) {
+      if (!(e instanceof Refused)) await this.#leave(session, number);
+      throw e;
+    }
+  }
+
+  #grant(session: Session, number: number, wanted: Wanted, answer: Answer): Lease | undefined {
+    const lease = new Lease(this, session, number, wanted, answer);
+    if (session !== this.#session || !lease.held()) return undefined;
+    session.leases.set(number, lease);
+    return lease;
+  }
+
+  async #leave(session: Session, number: number): Promise<void> {
+    await this.http("DELETE", `/v1/locks/${number}`, { session: session.id }).catch(() => undefined); // its place goes with the session
+  }
+
+  /** Removes our place of a session that has moved, so that the lock is not granted to it. */
+  async #abandon(session: Session, name: string, old: Session, number: number): Promise<void> {
+    const body = { name, from_session: old.id, from_lock: number };
+    await this.http("POST", "/v1/evict", { body, session: session.id }).catch(() => undefined); // its time will be over
+  }
+
+  #pause(ms: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const ended = () => {
+        clearTimeout(timer);
+        this.#closing.signal.removeEventListener("abort", ended);
+        signal?.removeEventListener("abort", ended);
+        if (this.#closed) reject(new Closed("the client is closed"));
+        else if (signal?.aborted) reject(signal.reason);
+        else resolve();
+      };
+      const timer = setTimeout(ended, ms);
+      this.#closing.signal.addEventListener("abort", ended);
+      signal?.addEventListener("abort", ended);
+      if (this.#closed || signal?.aborted) ended();
+    });
+  }
+
+  // Release, and other requests of a lease.
+
+  /**
+   * @internal A request of a held lock. It follows the lock to another server: what a session says of a lock that
+   * another one has adopted meanwhile, gone or released, does not count.
+   */
+  async of(lease: Lease, method: string, more: string, body?: unknown): Promise<void> {
+    for (let pause = 50; ; pause = Math.min(2 * pause, 1000)) {
+      const session = lease.session;
+      if (lease.signal.aborted) throw new LockLost(`the lock ${JSON.stringify(lease.name)} was lost: ${lease.reason}`);
+      try {
+        await this.http(method, `/v1/locks/${lease.number}${more}`, { session: session.id, ...(body === undefined ? {} : { body }) });
+        await this.#moving;
+        if (lease.session === session) return;
+      } catch (e) {
+        if (e instanceof SessionGone) {
+          await this.recover(session);
+          if (lease.session === session && !lease.signal.aborted) throw new LockLost(`the lock ${JSON.stringify(lease.name)} was lost with its server`);
+        } else if (e instanceof Gone) {
+          await this.#moving;
+          if (lease.session === session) {
+            this.#drop(lease);
+            lease.end(e.message);
+            throw new LockLost(`the lock ${JSON.stringify(lease.name)} was lost: ${e.message}`);
+          }
+        } else if (e instanceof Unavailable && this.now() < session.deadline) {
+          await this.#pause(pause);
+        } else throw e;
+      }
+    }
+  }
+
+  /** @internal */
+  async releaseLease(lease: Lease): Promise<void> {
+    if (lease.over) return;
+    if (!lease.signal.aborted) lease.over = true; // from here on nothing is told as lost
+    try {
+      await this.of(lease, "DELETE", "");
+    } finally {
+      this.#drop(lease);
+      lease.over = true;
+    }
+  }
+
+  #drop(lease: Lease): void {
+    if (lease.session.leases.get(lease.number) === lease) lease.session.leases.delete(lease.number);
+  }
+
+  // The session.
+
+  /** The session, and a number for a new lock. */
+  async #next(): Promise<[Session, number]> {
+    for (;;) {
+      if (this.#closed) throw new Closed("the client is closed");
+      const session = this.#session;
+      if (session && (session.leases.size > 0 || this.now() < session.deadline)) return [session, ++session.last];
+      await this.#exclusively(async () => {
+        if (this.#session === session) this.#begin(await this.open());
+      });
+    }
+  }
+
+  /** One move, or one beginning, of a session at a time. */
+  #exclusively(work: () => Promise<void>): Promise<void> {
+    const done = this.#moving.then(work);
+    this.#moving = done.catch(() => undefined);
+    return done;
+  }
+
+  /** @internal */
+  async open(): Promise<Session> {
+    const sent = this.now(); // before the request: the store counts from later
+    const answer = await this.http("POST", "/v1/session", { body: { ttl_ms: Math.floor(this.#ttl) } });
+    return new Session(answer.session, answer.valid_ms, sent);
+  }
+
+  #begin(session: Session): void {
+    if (this.#closed) throw new Closed("the client is closed");
+    this.#session = session;
+    void this.#keep(session);
+    void this.#watch(session);
+    void this.#listen(session);
+  }
+
+  #current(session: Session): boolean {
+    return this.#session === session && !this.#closed;
+  }
+
+  /** Keeps the session alive every third of its time. */
+  async #keep(session: Session): Promise<void> {
+    for (let pause = session.valid / 3; ; pause = await this.keepOnce(session)) {
+      await this.#pause(pause).catch(() => undefined);
+      if (!this.#current(session)) return;
+    }
+  }
+
+  /** @internal One keep-alive; in how many milliseconds the next one is due. */
+  async keepOnce(session: Session): Promise<number> {
+    const soon = Math.min(session.valid / 20, 1000);
+    const sent = this.now();
+    let answer: { valid_ms: number; late?: { lock: number }[]; lost?: { lock: number; detail?: string }[] };
+    try {
+      answer = await this.http("POST", "/v1/session/keepalive", { session: session.id, patience: Math.min(Math.max(session.deadline - sent, session.valid / 10), 15_000) });
+    } catch (e) {
+      if (!(e instanceof SessionGone)) return soon;
+      return this.recover(session).then(() => 0, () => soon);
+    }
+    // What the store has not renewed has its own time: until that is clear, all keep the old one.
+    const late = (answer.late ?? []).some((l) => session.leases.has(l.lock));
+    if (this.#current(session) && !late) session.deadline = Math.max(session.deadline, sent + answer.valid_ms * trust);
+    await this.#lose(session, answer.lost ?? []);
+    return late ? soon : session.valid / 3;
+  }
+
+  /** Ends the leases when their time is over, also while a request hangs. */
+  async #watch(session: Session): Promise<void> {
+    for (;;) {
+      if (!this.#current(session)) return;
+      const left = session.deadline - this.now();
+      if (left <= 0) break;
+      await this.#pause(left).catch(() => undefined);
+    }
+    this.expire(session);
+  }
+
+  /** @internal */
+  expire(session: Session): void {
+    if (!this.#current(session)) return;
+    this.#session = undefined; // the next acquisition begins another
+    for (const lease of session.leases.values()) lease.end("its time was over: the server, or its store, was not reached");
+    session.leases.clear();
+  }
+
+  /** Hears of losses as soon as the store tells them. */
+  async #listen(session: Session): Promise<void> {
+    for (let seen = 0, pause = 100; this.#current(session); ) {
+      const began = this.now();
+      try {
+        const answer = await this.http("GET", `/v1/session/events?after=${seen}&wait_ms=${long}`, { session: session.id, wait: long, signal: this.#closing.signal });
+        await this.#lose(session, answer.lost);
+        seen = answer.version;
+        pause = 100;
+        if (answer.draining) await this.recover(session);
+        else if (answer.lost.length === 0 && this.now() - began < 1000) await this.#pause(1000); // a server that does not wait
+      } catch (e) {
+        if (e instanceof SessionGone) await this.recover(session).catch(() => undefined);
+        if (!this.#current(session)) return;
+        await this.#pause(pause).catch(() => undefined);
+        pause = Math.min(2 * pause, 2000);
+      }
+    }
+  }
+
+  async #lose(session: Session, lost: { lock: number; detail?: string }[]): Promise<void> {
+    if (lost.length === 0) return;
+    await this.#moving; // while a session moves, its server may tell as lost what the next one has adopted
+    if (!this.#current(session)) return;
+    for (const each of lost) {
+      const lease = session.leases.get(each.lock);
+      session.leases.delete(each.lock);
+      lease?.end(each.detail ?? "the store has it no more");
+    }
+  }
+
+  /** @internal Goes on at the server that answers: it adopts what is held. Another request may have done it. */
+  recover(old: Session): Promise<void> {
+    return this.#exclusively(async () => {
+      if (!this.#current(old)) return;
+      if (old.leases.size === 0) {
+        this.#session = undefined;
+        return;
+      }
+      const next = await this.open();
+      await Promise.all([...old.leases.values()].map((lease) => this.#adopt(lease, old, next, ++next.last)));
+      if (this.#current(old)) this.#begin(next);
+    });
+  }
+
+  async #adopt(lease: Lease, old: Session, next: Session, number: number): Promise<void> {
+    const { value: _, no_wait: __, ...wanted } = lease.wanted;
+    const body = { ...wanted, from: lease.entry, seq: lease.token, from_session: old.id, from_lock: lease.number };
+    const options: RequestOptions = { body, session: next.id };
+    for (;;) {
+      try {
+        const answer: Answer = await this.http("POST", `/v1/locks/${number}/adopt`, options);
+        if (answer.state !== "held" || answer.token !== lease.token) lease.end("its server has ended, and no other one has adopted it");
+        else {
+          lease.session = next;
+          lease.number = number;
+          lease.entry = answer.entry ?? "";
+          next.leases.set(number, lease);
+        }
+        return;
+      } catch (e) {
+        if (e instanceof Unavailable && this.now() < old.deadline) await this.#pause(50);
+        else {
+          lease.end(`its server has ended: ${e instanceof HaspError ? e.message : String(e)}`);
+          return;
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,171 @@
+// Against a real hasp serve, of the program HASP_BIN over the store HASP_STORE.
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { Busy, Client, LockLost, Refused } from "../dist/index.js";
+
+const { HASP_BIN: bin, HASP_STORE: store } = process.env;
+const patience = 60_000;
+const skip = !bin || !store ? "HASP_BIN and HASP_STORE are not set" : false;
+
+class Server {
+  address = "127.0.0.1:0";
+
+  async start() {
+    this.process = spawn(bin, ["serve", "--store", store, "--listen", this.address, "--log", "off"], { stdio: ["ignore", "ignore", "pipe"] });
+    for await (const line of createInterface(this.process.stderr)) {
+      const found = / at http:\/\/(\S+)/.exec(line);
+      if (found) {
+        this.address = found[1];
+        return;
+      }
+    }
+    throw new Error("hasp serve has ended");
+  }
+
+  async kill() {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const exit = once(this.process, "exit");
+    this.process.kill("SIGKILL");
+    await exit;
+  }
+}
+
+async function until(what, check) {
+  for (const end = Date.now() + patience; !(await check()); await sleep(10)) if (Date.now() > end) throw new Error("waited for nothing: " + what);
+}
+
+let number = 0;
+async function fixture(t) {
+  const server = new Server();
+  await server.start();
+  t.after(() => server.kill());
+  const name = `node/${process.pid}/${Date.now()}/${++number}`;
+  const client = (options = {}) => {
+    const c = new Client({ url: "http://" + server.address, ttl: 30_000, ...options });
+    t.after(() => c.close());
+    return c;
+  };
+  const queue = async (c) => (await c.http("GET", "/v1/queue?name=" + encodeURIComponent(name))).entries;
+  return { server, name, client, queue };
+}
+
+function other(...args) {
+  return new Promise((resolve) => spawn(bin, ["run", "--store", store, ...args, "--", "true"], { stdio: "ignore" }).on("exit", resolve));
+}
+
+test("one at a time", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const clients = Array.from({ length: 4 }, () => client());
+  let inside = 0, most = 0;
+  const tokens = [];
+  await Promise.all(clients.map(async (c) => {
+    for (let i = 0; i < 10; i++) {
+      await c.withLock(name, async (lease) => {
+        most = Math.max(most, ++inside);
+        tokens.push(lease.token);
+        await sleep(1);
+        inside--;
+      });
+    }
+  }));
+  assert.equal(most, 1);
+  assert.equal(new Set(tokens).size, 40);
+  assert.deepEqual(tokens, [...tokens].sort((a, b) => a - b));
+  assert.deepEqual(await queue(clients[0]), []);
+});
+
+test("busy, and a wait that is given up", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const one = client(), two = client();
+  const lease = await one.lock(name).acquire();
+  assert.equal(await two.tryLock(name), undefined);
+  await assert.rejects(two.lock(name, { timeout: 100 }).acquire(), Busy);
+  const ends = new AbortController();
+  const waits = two.lock(name, { signal: ends.signal }).acquire();
+  await until("a waiter", async () => (await queue(one)).length === 2);
+  ends.abort(new RangeError("enough"));
+  await assert.rejects(waits, RangeError);
+  assert.equal((await queue(one)).length, 1);
+  await lease.release();
+  assert.equal(lease.held(), false);
+  await lease.release(); // again: nothing happens
+  await (await two.tryLock(name)).release();
+});
+
+test("kinds", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const c = client();
+  await c.readLock(name).run(() => c.readLock(name).run(async () => assert.equal((await queue(c)).length, 2)));
+  await c.semaphore(name, 3, 2).run(() => assert.rejects(c.semaphore(name, 3, 2, { timeout: 100 }).acquire(), Busy));
+  await c.withLock(name, () => assert.rejects(c.semaphore(name, 3).acquire(), Refused));
+});
+
+test("election", { skip }, async (t) => {
+  const { name, client } = await fixture(t);
+  const seen = client().observe(name);
+  const next = async () => (await seen.next()).value?.toString();
+  assert.equal(await next(), undefined);
+  await client().election(name, "http://one:1").run(async (lease) => {
+    assert.equal(await next(), "http://one:1");
+    await lease.publish("http://one:2");
+    assert.equal(await next(), "http://one:2");
+  });
+  assert.equal(await next(), undefined);
+});
+
+test("the server is started anew", { skip }, async (t) => {
+  const { server, name, client, queue } = await fixture(t);
+  const c = client();
+  const lease = await c.lock(name).acquire();
+  const waits = client().lock(name).acquire();
+  await until("a waiter", async () => (await queue(c)).length === 2);
+  await server.kill();
+  await server.start();
+  const old = lease.session;
+  await until("the session to move", () => lease.session !== old);
+  assert.equal(lease.held(), true, lease.reason);
+  assert.equal((await queue(c))[0].seq, lease.token);
+  await lease.release();
+  const next = await waits;
+  assert.ok(next.token > lease.token);
+  await next.release();
+  assert.deepEqual(await queue(c), []);
+});
+
+test("a loss is told before the next grant", { skip }, async (t) => {
+  const { server, name, client } = await fixture(t);
+  const lease = await client({ ttl: 3000 }).lock(name).acquire();
+  let told;
+  lease.signal.addEventListener("abort", () => { told = performance.now(); });
+  await server.kill(); // and nothing takes its place
+  assert.equal(await other(name), 0);
+  const granted = performance.now();
+  await until("the loss", () => told);
+  assert.ok(told < granted, `told ${told - granted} ms after the grant`);
+  await assert.rejects(lease.release(), LockLost);
+});
+
+test("evicted", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const c = client();
+  const lease = await c.lock(name).acquire();
+  await c.http("POST", "/v1/evict", { body: { name, entry: (await queue(c))[0].entry } });
+  await until("the loss", () => lease.signal.aborted);
+});
+
+test("a paused process", { skip }, async (t) => {
+  const { server, name } = await fixture(t);
+  const child = spawn(process.execPath, [fileURLToPath(new URL("../programs/paused.js", import.meta.url)), "http://" + server.address, name], { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => child.kill("SIGKILL"));
+  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  assert.equal((await lines.next()).value, "true");
+  child.kill("SIGSTOP");
+  assert.equal(await other(name), 0);
+  child.kill("SIGCONT");
+  assert.equal((await lines.next()).value, "stopped, false"); // the first thing that it does is to ask
+});

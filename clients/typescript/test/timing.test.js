@@ -1,0 +1,126 @@
+// What the client believes, against a server and a clock that the test makes.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client, LockLost } from "../dist/index.js";
+import { newClock } from "../dist/clock.js";
+import { SessionGone, Unavailable } from "../dist/errors.js";
+
+/** A client whose server answers what the test says, at once: each request may take time before and after. */
+function fixture() {
+  const f = { time: 1_000_000, there: 0, back: 0, fail: undefined, asked: [], forgotten: new Set(), tokens: 0 };
+  const client = new Client({ ttl: 60_000 });
+  client.now = () => f.time;
+  client.http = async (method, path, o = {}) => {
+    f.asked.push(method + " " + path.split("?")[0]);
+    if (path.startsWith("/v1/session/events")) return new Promise(() => {}); // for ever
+    f.time += f.there;
+    if (f.fail) throw f.fail;
+    if (f.forgotten.has(o.session)) throw new SessionGone("no such session");
+    f.time += f.back;
+    if (path === "/v1/session" && method === "POST") return { session: "s" + f.asked.length, valid_ms: 60_000 };
+    if (path === "/v1/session/keepalive") return { valid_ms: 60_000 };
+    if (path.endsWith("/adopt")) return { state: "held", token: o.body.seq, entry: "new" };
+    if (method === "PUT") return { state: "held", token: ++f.tokens, entry: "e" };
+    return undefined;
+  };
+  return { f, client };
+}
+
+test("trust is counted from before the request", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  f.there = f.back = 10_000;
+  const lease = await client.lock("a").acquire();
+  // Opened at 1,000 s, granted for 60, of which a tenth is not used.
+  assert.equal(lease.session.deadline, 1_054_000);
+  f.time = 1_053_999;
+  assert.equal(lease.held(), true);
+  f.time = 1_054_000;
+  assert.equal(lease.held(), false);
+  // The control: counted from the answer, it would be trusted for longer than the store has granted, at 1,010 s at the earliest.
+  f.there = 10_000, f.back = 50_000, f.time = 1_000_000;
+  const session = await client.open();
+  assert.ok(session.deadline < 1_070_000 && f.time + 54_000 > 1_070_000);
+});
+
+test("a keep-alive extends the trust, from before it was sent", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const { session } = await client.lock("a").acquire();
+  f.time += 20_000;
+  f.back = 5_000;
+  await client.keepOnce(session);
+  assert.equal(session.deadline, 1_020_000 + 54_000);
+});
+
+test("the loss is told at the deadline", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  f.fail = new Unavailable("no answer");
+  f.time += 20_000;
+  await client.keepOnce(lease.session);
+  assert.equal(lease.held(), true);
+  f.time = 1_054_000;
+  client.expire(lease.session);
+  assert.equal(lease.signal.aborted, true);
+  assert.ok(lease.signal.reason instanceof LockLost);
+  await assert.rejects(lease.release(), LockLost);
+});
+
+test("withLock throws if the lock was lost, and not over the block's own error", async (t) => {
+  const { client } = fixture();
+  t.after(() => client.close());
+  await assert.rejects(client.withLock("a", (lease) => lease.end("test")), LockLost);
+  await assert.rejects(client.withLock("a", (lease) => { lease.end("test"); throw new RangeError("mine"); }), RangeError);
+});
+
+test("a session that its server has forgotten moves", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const old = lease.session;
+  f.forgotten.add(old.id);
+  await client.keepOnce(old);
+  assert.notEqual(lease.session, old);
+  assert.equal(lease.held(), true);
+  assert.ok(f.asked.includes("POST /v1/locks/1/adopt"));
+  await lease.release();
+  assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
+});
+
+test("a release that the old session confirms while the lock moves is repeated", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const old = lease.session, http = client.http;
+  client.http = async (method, path, o) => {
+    if (method === "DELETE" && o.session === old.id) {
+      f.forgotten.add(old.id);
+      void client.recover(old); // another request
+      return undefined;
+    }
+    return http(method, path, o);
+  };
+  await lease.release();
+  assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
+  assert.notEqual(lease.session, old);
+});
+
+test("the clock counts a suspension, and never goes back", () => {
+  let monotonic = 0, wall = 5_000;
+  const now = newClock(() => monotonic, () => wall);
+  monotonic += 10, wall += 10;
+  assert.equal(now(), 10);
+  wall += 60_000; // suspended: the monotonic clock stood still
+  assert.equal(now(), 60_010);
+  monotonic += 5, wall -= 100_000; // somebody has set the wall clock back
+  assert.equal(now(), 60_015);
+});
+
+test("bad input", () => {
+  for (const url of ["127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x"]) assert.throws(() => new Client({ url }), TypeError);
+  assert.throws(() => new Client({ url: "http://192.0.2.1", token: "secret" }), TypeError);
+  assert.throws(() => new Client({ ttl: 0 }), RangeError);
+  assert.throws(() => new Client().lock(""), TypeError);
+});
