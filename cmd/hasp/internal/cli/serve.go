@@ -70,6 +70,7 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 	fs.IntVar(&f.limits.Sessions, "max-sessions", serve.Defaults.Sessions, "`N` sessions of a token at most")
 	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a session at most")
 	fs.IntVar(&f.limits.Waiting, "max-waiting", serve.Defaults.Waiting, "`N` waiting locks of a token at most")
+	fs.IntVar(&f.limits.Rate, "max-rate", serve.Defaults.Rate, "`N` requests a second of a token at most, besides keep-alives and releases; 0 for any")
 	a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usage("serve takes no arguments: it serves all names")
@@ -101,8 +102,8 @@ func (f *serveFlags) check() (*tls.Config, *access.Tokens, error) {
 		return nil, nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
 	case (f.cert == "") != (f.key == ""):
 		return nil, nil, usage("--cert and --key belong together")
-	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1:
-		return nil, nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero")
+	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1 || f.limits.Rate < 0:
+		return nil, nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
 	case !onlyHere(host) && (f.tokens == "" || f.cert == ""):
 		return nil, nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
 	}

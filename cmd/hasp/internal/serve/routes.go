@@ -138,6 +138,9 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request, r route) {
 		if rec, ok := w.(*recorded); ok {
 			rec.holder = c.holder.Name
 		}
+		if err := s.admitRequest(c.holder, r.pattern); err != nil {
+			return nil, err
+		}
 		if err := c.read(); err != nil {
 			return nil, err
 		}

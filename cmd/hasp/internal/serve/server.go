@@ -32,6 +32,7 @@ type Limits struct {
 	Sessions int // of a token
 	Locks    int // of a session
 	Waiting  int // of a token, in queues
+	Rate     int // requests a second of a token; 0: any
 }
 
 // Defaults are the limits if nothing else is said.
@@ -65,7 +66,10 @@ type Server struct {
 }
 
 // usage counts what the holder of a token uses.
-type usage struct{ sessions, locks, waiting int }
+type usage struct {
+	sessions, locks, waiting int
+	bucket
+}
 
 // New makes a server. It refuses a store of which the death of the server would free the locks at once,
 // while their clients rely on them.
