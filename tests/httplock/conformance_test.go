@@ -12,8 +12,10 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// Through the server a store keeps its promises, with the traits that it has.
+// Through the server a store keeps its promises, with the traits that it has. In make test the suite runs in front
+// of the store in memory (cmd/hasp/internal/serve).
 func TestConformance(t *testing.T) {
+	testtier.Long(t)
 	redis := backends.SharedRedis(t)
 	conform(t, serve(t, redis.URL()))
 }
