@@ -33,7 +33,7 @@ func FuzzAPI(f *testing.F) {
 	} {
 		f.Add(lines)
 	}
-	secret, line, err := access.New("mine", "look,lock", "mine/*")
+	secret, line, err := access.New("mine", "look,lock", "mine/")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -45,6 +45,9 @@ func FuzzAPI(f *testing.F) {
 		known, err := access.Read(strings.NewReader(line + "\n" + other + "\n"))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if h := known.Find(secret); !h.May(access.Lock, "mine/a") || !h.May(access.Look, "mine/a") || h.May(access.Look, "other/held") {
+			t.Fatal("the client has other rights than are said: what it may not do is refused early, and not tested")
 		}
 		store := memlock.New()
 		c, _ := with(t, serve.Options{Store: store.Backend(), Tokens: known})
