@@ -18,7 +18,7 @@ func TestRate(t *testing.T) {
 		c, _ := with(t, serve.Options{Limits: limits})
 		c.open(time.Minute)
 		c.lock("1", "a")
-		for range 8 {
+		for range 9 {
 			c.want(http.StatusOK, "GET", "/v1/queue?name=a", nil, nil)
 		}
 		c.refused(httpapi.Limit, "GET", "/v1/queue?name=a", nil) // the eleventh at one moment
@@ -44,5 +44,19 @@ func TestNoRate(t *testing.T) {
 		for range 5000 {
 			c.want(http.StatusOK, "GET", "/v1/queue?name=a", nil, nil)
 		}
+	})
+}
+
+// A client whose server has died goes on at another one, however much others ask there with its token.
+func TestRateLeavesRoomToMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := serve.Defaults
+		limits.Rate = 10
+		c, _ := with(t, serve.Options{Limits: limits})
+		for range 10 { // all that the token may ask at this moment
+			c.want(http.StatusOK, "GET", "/v1/queue?name=a", nil, nil)
+		}
+		c.refused(httpapi.Limit, "GET", "/v1/queue?name=a", nil)
+		c.open(time.Minute) // what is held elsewhere can be adopted by it
 	})
 }
