@@ -70,7 +70,7 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 	fs.IntVar(&f.limits.Sessions, "max-sessions", serve.Defaults.Sessions, "`N` sessions of a token at most")
 	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a session at most")
 	fs.IntVar(&f.limits.Waiting, "max-waiting", serve.Defaults.Waiting, "`N` waiting locks of a token at most")
-	fs.IntVar(&f.limits.Rate, "max-rate", serve.Defaults.Rate, "`N` requests a second of a token at most, besides keep-alives and releases; 0 for any")
+	fs.IntVar(&f.limits.Rate, "max-rate", serve.Defaults.Rate, "`N` requests a second of a token at most, besides new sessions, keep-alives and releases; 0 for any")
 	a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usage("serve takes no arguments: it serves all names")
