@@ -52,6 +52,9 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	return newSession(b, o, a), time.Duration(a.Valid) * time.Millisecond, nil
 }
 
+// errOtherStore is in the errors about a server that has another store than the one whose URL was opened.
+var errOtherStore = fmt.Errorf("%w", driver.ErrRefused)
+
 // openSession begins a session at the server that the address leads to now.
 func (b *backend) openSession(ctx context.Context, ttl time.Duration) (a httpapi.Session, err error) {
 	ms := int64((ttl + time.Millisecond - 1) / time.Millisecond)
@@ -61,7 +64,7 @@ func (b *backend) openSession(ctx context.Context, ttl time.Duration) (a httpapi
 	// The core has asked for the Traits, and relies on them: another server at this address may have
 	// another store.
 	if a.Store.Traits != b.store.Traits || !slices.Equal(a.Store.Can, b.store.Can) {
-		err = fmt.Errorf("%w: %s serves another store by now (%s): open its URL again", driver.ErrRefused, b.host, a.Store.Label)
+		err = fmt.Errorf("%w: %s serves another store by now (%s): open its URL again", errOtherStore, b.host, a.Store.Label)
 	} else {
 		_, err = valid(a.Valid)
 	}

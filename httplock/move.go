@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -20,7 +21,8 @@ import (
 //
 // An entry that the store has by then freed is not adopted, and its loss is told. The trust of the core is
 // untouched: it ends where it would have ended, until a keep-alive of the new session succeeds, and that is
-// answered by the store after the adoption.
+// answered by the store after the adoption. While some is adopted and some is not, no keep-alive counts:
+// a session that is about to end may still be kept alive, and what has left it would be trusted for too long.
 //
 // What waits is not moved: a waiting entry cannot be adopted. It is removed from the store, so that the lock is
 // granted to none who has given it up, told as gone, and the core queues again.
@@ -28,8 +30,8 @@ import (
 // If the client dies on the way, both sessions expire. If an answer is lost, the step is repeated: a
 // number of the new session names the same lock, and an adoption that has been done finds its entry.
 
-// place is where an entry is: in a session, as the lock of a number there, by a name in the store.
-type place struct {
+// location is where an entry is: in a session, as the lock of a number there, by a name in the store.
+type location struct {
 	session string
 	number  uint64
 	entry   string
@@ -62,19 +64,27 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 		return false, err
 	}
 	defer s.stopMoving()
-	if s.where() != from {
+	switch {
+	case s.done.Err() != nil:
+		return false, errClosed
+	case s.where() != from:
 		return true, nil // another request has done it
 	}
 	if !slices.Contains(s.can, httpapi.Adopt) || !s.has() {
 		return false, nil
 	}
 	if s.next == "" {
+		if err := s.pause(ctx); err != nil {
+			return false, err
+		}
 		s.b.client.CloseIdleConnections() // to a proxy that would lead to the same server again
 		a, err := s.b.openSession(ctx, s.options.TTL)
-		if err != nil {
+		switch {
+		case errors.Is(err, errOtherStore):
+			return false, nil
+		case err != nil:
 			return false, fmt.Errorf("the session could not be moved to another server: %w", err)
-		}
-		if !slices.Equal(a.Can, s.can) {
+		case !slices.Equal(a.Can, s.can):
 			_ = s.b.closeSession(ctx, a.Session) // else it expires
 			return false, nil
 		}
@@ -84,11 +94,28 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 		if err := s.adoptAll(ctx); err != nil {
 			return false, err
 		}
-		if stranded, arrived := s.arrive(); arrived {
-			s.abandon(ctx, stranded)
+		if orphaned, switched := s.switchOver(); switched {
+			s.abandon(ctx, orphaned)
 			return true, nil
 		}
 	}
+}
+
+// pause keeps a session from moving back and forth as fast as it can, where a proxy leads its requests now to one server
+// and now to another. The first move does not wait.
+func (s *session) pause(ctx context.Context) error {
+	if time.Since(s.movedAt) > 10*time.Second {
+		s.paused = 0
+	} else {
+		s.paused = min(2*s.paused+50*time.Millisecond, 2*time.Second)
+	}
+	select {
+	case <-time.After(s.paused):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.movedAt = time.Now()
+	return nil
 }
 
 // moveAway moves the session from a server that is about to end, and has that one free the rest.
@@ -102,12 +129,40 @@ func (s *session) moveAway(ctx context.Context, from string) bool {
 	return true
 }
 
-// elsewhere reports that a ticket has left a session, or is leaving it. What that session says of it may be
-// said because it was adopted.
+// elsewhere reports that a held lock has left a session, or is leaving it. What that session says of it does not
+// count: it may say gone, or released, because another one has adopted it.
 func (s *session) elsewhere(id string, t *ticket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return t.lost == nil && (s.id != id || t.to.number != 0)
+	return t.held() && (s.id != id || t.leavesLocked(id))
+}
+
+func (t *ticket) leavesLocked(id string) bool { return t.to.number != 0 || t.at.session != id }
+
+// wholly reports that all that is held is in a session. If it is not, the session's keep-alive says nothing about
+// what is in another one.
+func (s *session) wholly(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.held() && t.leavesLocked(id) {
+			return false
+		}
+	}
+	return s.id == id
+}
+
+// follow is for a request that was made at a session which does not know it any more: the session moves, and the
+// request is to be made again, or there is an error, of which the core is told.
+func (s *session) follow(ctx context.Context, from string, why error) error {
+	switch moved, err := s.move(ctx, from); {
+	case err != nil:
+		return err
+	case !moved:
+		s.options.Gone("", why)
+		return why
+	}
+	return nil
 }
 
 func (s *session) has() bool {
@@ -128,7 +183,7 @@ func (s *session) remaining() (all []*ticket) {
 		}
 		if t.to.number == 0 {
 			s.nextLast++
-			t.to = place{session: s.next, number: s.nextLast}
+			t.to = location{session: s.next, number: s.nextLast}
 		}
 		all = append(all, t)
 	}
@@ -150,7 +205,7 @@ func (s *session) adoptAll(ctx context.Context) error {
 	}
 	all.Wait()
 	if slices.ContainsFunc(errs, sessionGone) {
-		s.turnBack()
+		s.giveUpNext()
 		return errNextEnded
 	}
 	return errors.Join(errs...)
@@ -159,7 +214,7 @@ func (s *session) adoptAll(ctx context.Context) error {
 // adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
 func (s *session) adopt(ctx context.Context, t *ticket) error {
 	s.mu.Lock()
-	in := httpapi.AdoptLock{Acquire: t.request(), From: t.home.entry, Seq: t.token, FromSession: t.home.session, FromLock: t.home.number}
+	in := httpapi.AdoptLock{Acquire: t.request(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
 	to := t.to
 	s.mu.Unlock()
 	in.Entry, in.Value, in.NoWait = "", nil, false
@@ -186,22 +241,22 @@ func (s *session) adopt(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// turnBack gives the next session up: what it has adopted moves on from there.
-func (s *session) turnBack() {
+// giveUpNext gives the next session up: what it has adopted moves on from there.
+func (s *session) giveUpNext() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.to.entry != "" {
-			t.home = t.to
+			t.at = t.to
 		}
-		t.to = place{}
+		t.to = location{}
 	}
 	s.next = ""
 }
 
-// arrive makes the next session this one, unless answers that were on their way have added to what is to be
+// switchOver makes the next session this one, unless answers that were on their way have added to what is to be
 // adopted. Requests that have failed at the old one then go to the new one. What cannot go is returned.
-func (s *session) arrive() (stranded []*ticket, arrived bool) {
+func (s *session) switchOver() (orphaned []*ticket, switched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
@@ -214,14 +269,14 @@ func (s *session) arrive() (stranded []*ticket, arrived bool) {
 	for _, t := range before {
 		switch {
 		case t.held():
-			t.home, t.to = t.to, place{}
-			t.number = t.home.number
+			t.at, t.to = t.to, location{}
+			t.number = t.at.number
 			t.unnameLocked()
-			t.nameLocked(t.home.entry)
+			t.nameLocked(t.at.entry)
 		case t.confirmed || t.uncertain:
-			t.home.session, t.home.number = from, t.number
-			t.strandLocked()
-			stranded = append(stranded, t)
+			t.at.session, t.at.number = from, t.number
+			t.orphanLocked()
+			orphaned = append(orphaned, t)
 			continue
 		default: // its first request is about to be sent, or sent again
 			s.last++
@@ -229,27 +284,27 @@ func (s *session) arrive() (stranded []*ticket, arrived bool) {
 		}
 		s.tickets[t.number] = t
 	}
-	return stranded, true
+	return orphaned, true
 }
 
-// abandon removes the entries of stranded tickets from the store, as well as it can: else they stay in the queue,
+// abandon removes the entries of orphaned tickets from the store, as well as it can: else they stay in the queue,
 // and may be granted the lock, until their session's time is over. Then it tells the core, which queues again.
-func (s *session) abandon(ctx context.Context, stranded []*ticket) {
+func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 	slots := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
-	for _, t := range stranded {
+	for _, t := range orphaned {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
 			s.mu.Lock()
-			home, tell := t.home, t.confirmed && !t.left
+			at, tell := t.at, t.confirmed && !t.left
 			s.mu.Unlock()
-			names := []string{home.entry}
-			if home.entry == "" { // the answer that named it was lost
+			names := []string{at.entry}
+			if at.entry == "" { // the answer that named it was lost
 				names = []string{"", t.r.ID} // the one of the server, or ours
 			}
 			for _, name := range names {
-				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: home.session, FromLock: home.number}
+				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: at.session, FromLock: at.number}
 				_ = s.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
 			}
 			if tell {
@@ -260,8 +315,8 @@ func (s *session) abandon(ctx context.Context, stranded []*ticket) {
 	all.Wait()
 }
 
-// strandLocked gives up an entry in a session that this one has left.
-func (t *ticket) strandLocked() {
-	t.stranded = true
+// orphanLocked gives up an entry in a session that this one has left.
+func (t *ticket) orphanLocked() {
+	t.orphaned = true
 	t.loseLocked(errPlaceLost)
 }

@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +25,11 @@ type session struct {
 	done context.Context // ends with the session
 	stop context.CancelCauseFunc
 
-	moving   chan struct{} // full while it moves; guards next and nextLast
+	moving   chan struct{} // full while it moves; guards what follows
 	next     string        // the session that it moves to
 	nextLast uint64        // its newest number
+	movedAt  time.Time     // the last time that it began to
+	paused   time.Duration // before that
 
 	mu      sync.Mutex
 	id      string
@@ -52,6 +55,12 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	}
 	var a httpapi.Alive
 	id, err := s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
+	for err == nil && !s.wholly(id) {
+		if err = s.follow(ctx, id, errNextEnded); err == nil {
+			a = httpapi.Alive{}
+			id, err = s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -113,16 +122,11 @@ func (s *session) callAt(ctx context.Context, r request, into any) (id string, e
 			return "", err
 		}
 		err := s.b.call(ctx, r, into)
-		passedOn := r.of != nil && errors.Is(err, driver.ErrGone) && s.elsewhere(r.session, r.of)
-		if !sessionGone(err) && !passedOn || s.done.Err() != nil {
+		counts := r.of == nil || !s.elsewhere(r.session, r.of)
+		if !sessionGone(err) && counts || s.done.Err() != nil {
 			return r.session, err
 		}
-		moved, broken := s.move(ctx, r.session)
-		switch {
-		case broken != nil:
-			return r.session, broken
-		case !moved:
-			s.options.Gone("", err)
+		if err := s.follow(ctx, r.session, cmp.Or(err, errNextEnded)); err != nil {
 			return r.session, err
 		}
 	}
@@ -177,18 +181,25 @@ func (s *session) poll() {
 	defer cancel()
 	defer context.AfterFunc(s.b.closed, cancel)()
 	pause := time.Duration(0)
-	for seen, at := uint64(0), s.where(); ; {
+	for seen, at := uint64(0), ""; ; {
 		var e httpapi.Events
 		began := time.Now()
-		id, err := s.callAt(ctx, request{
-			method: http.MethodGet, path: "/v1/session/events", wait: long,
+		id := s.where()
+		if id != at { // losses are numbered in each session: what was seen in another is no answer to this one
+			seen, at = 0, id
+		}
+		err := s.b.call(ctx, request{
+			method: http.MethodGet, path: "/v1/session/events", wait: long, session: id,
 			query: url.Values{"after": {strconv.FormatUint(seen, 10)}, "wait_ms": {strconv.FormatInt(long.Milliseconds(), 10)}},
 		}, &e)
+		if sessionGone(err) && ctx.Err() == nil {
+			if err = s.follow(ctx, id, err); err == nil {
+				continue
+			}
+		}
 		switch {
 		case ctx.Err() != nil || errors.Is(err, driver.ErrGone):
 			return
-		case err == nil && id != at: // it has moved: seen was the other one's
-			seen, at = 0, id
 		case err == nil && (len(e.Lost) > 0 || time.Since(began) > long/2):
 			s.lose(id, e.Lost)
 			seen, pause = e.Version, 0

@@ -24,12 +24,12 @@ type ticket struct {
 	left      bool   // Leave was called
 	released  bool   // and confirmed
 	lost      error
-	stranded  bool   // it was lost with its server: the entry may be there until its time is over
+	orphaned  bool   // it was lost with its server: the entry may be there until its time is over
 	token     uint64 // not 0: it is held
 	published uint64
-	named     string // the server's name of the entry, if it is not ours
-	home      place  // of its entry, since it was confirmed
-	to        place  // that it is moved to
+	named     string   // the server's name of the entry, if it is not ours
+	at        location // of its entry, since it was confirmed
+	to        location // that it is moved to
 }
 
 func (t *ticket) gone() error {
@@ -105,8 +105,8 @@ func (t *ticket) enter(ctx context.Context, method, more string, body any) (driv
 	id, err := t.s.callAt(ctx, request{method: method, of: t, more: more, body: body}, &a)
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if id != t.s.id && t.lost == nil && !unchanged(err) { // the session has moved while the answer was on its way
-		t.strandLocked()
+	if t.leftBehindLocked(id) && !unchanged(err) {
+		t.orphanLocked()
 	}
 	switch {
 	case t.lost != nil || t.left: // it has overtaken the answer
@@ -115,8 +115,10 @@ func (t *ticket) enter(ctx context.Context, method, more string, body any) (driv
 		t.forgetLocked()
 	case err == nil:
 		t.confirmed, t.uncertain, t.token = true, false, heldToken(a)
-		t.home = place{id, t.number, cmp.Or(a.Entry, t.r.ID)}
-		t.nameLocked(a.Entry)
+		if id == t.s.id { // or it was adopted meanwhile, and is known to be there
+			t.at = location{id, t.number, cmp.Or(a.Entry, t.r.ID)}
+			t.nameLocked(a.Entry)
+		}
 	case errors.Is(err, driver.ErrGone):
 		t.loseLocked(err)
 		return driver.Verdict{}, err
@@ -139,6 +141,12 @@ func (t *ticket) forgetLocked() {
 // unchanged reports an answer by which nothing was done.
 func unchanged(err error) bool {
 	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
+}
+
+// leftBehindLocked reports that an answer is from a session that this one has left while the answer was on its
+// way, without the entry.
+func (t *ticket) leftBehindLocked(id string) bool {
+	return t.lost == nil && id != t.s.id && t.at.session != t.s.id
 }
 
 // heldToken is not 0 if the lock is held, and its store has tokens.
@@ -205,8 +213,8 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 func (t *ticket) changed(id string, a httpapi.Lock) (driver.Verdict, error) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if id != t.s.id && t.lost == nil {
-		t.strandLocked()
+	if t.leftBehindLocked(id) {
+		t.orphanLocked()
 	}
 	if t.lost != nil || t.left {
 		return driver.Verdict{}, t.gone()
@@ -227,38 +235,33 @@ func (t *ticket) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	t.left = true
 	done := t.number == 0 || t.released || s.ended || t.lost != nil
-	stranded := t.stranded
+	orphaned := t.orphaned
 	s.mu.Unlock()
 	switch {
-	case stranded:
-		return errStranded
+	case orphaned:
+		return errOrphaned
 	case done:
 		return fmt.Errorf("%w: nothing is left of it", driver.ErrGone)
 	}
-	id, err := s.callAt(ctx, request{method: http.MethodDelete, of: t}, nil)
-	for err == nil && s.elsewhere(id, t) { // the session that has answered had passed it on, or was about to
-		if _, err = s.move(ctx, id); err == nil {
-			id, err = s.callAt(ctx, request{method: http.MethodDelete, of: t}, nil)
-		}
-	}
+	err := s.call(ctx, request{method: http.MethodDelete, of: t}, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case t.stranded:
-		return errStranded
+	case t.orphaned:
+		return errOrphaned
 	case err == nil:
 		t.released = true
 		t.dropLocked()
 	case sessionGone(err):
 		t.dropLocked()
-		return errStranded
+		return errOrphaned
 	case errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrForgotten):
 		t.dropLocked()
 	}
 	return err
 }
 
-var errStranded = fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
+var errOrphaned = fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
 
 // Publish implements driver.Publisher. Its values are numbered: one that the network delivers late must not
 // take the place of a later one.

@@ -98,13 +98,13 @@ func TestTortureAdapterOfThePage(t *testing.T) {
 	}
 	_, text, _ := strings.Cut(string(page), "```sh\n#!/bin/sh\n")
 	text, _, ok := strings.Cut(text, "```")
-	deaf := strings.Replace(text, "*) echo lost", "*) echo held", 1) // the first is that of check
-	if !ok || deaf == text {
+	ignorant := strings.Replace(text, "*) echo lost", "*) echo held", 1) // the first is that of check
+	if !ok || ignorant == text {
 		t.Fatal("the page has no script with a check")
 	}
 	server := backends.SharedRedis(t)
 	path := filepath.Join(t.TempDir(), "lock.sh")
-	for script, want := range map[string]int{text: 0, deaf: 1} {
+	for script, want := range map[string]int{text: 0, ignorant: 1} {
 		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -112,6 +112,7 @@ func (r *run) registerLocked(h *hold) {
 		h.each = append(h.each, l)
 		h.ids, h.tokens, h.units = append(h.ids, l.ID()), append(h.tokens, l.Token()), append(h.units, c.units)
 	}
+	r.inheritEvictionLocked(h)
 	for _, o := range r.holds {
 		if r.share(o, h) {
 			h.old, h.forgotten = true, h.forgotten || o.forgotten

@@ -30,7 +30,7 @@ type run struct {
 	moment   int // counts beginnings and grants: an order that needs no clock
 	holds    []*hold
 	pending  []*acquisition
-	evicted  map[string]bool    // by id
+	evicted  map[string]bool    // by id, and by grantKey
 	values   map[string]*values // by id
 	grants   map[string]string  // the first id of a grant, by each that it has been handed on under
 	used     []map[feature]int

@@ -279,9 +279,11 @@ func (r *run) evict(s Step) {
 	if err != nil || len(entries) == 0 {
 		return
 	}
-	id := entries[s.Lease%len(entries)].ID
+	entry := entries[s.Lease%len(entries)]
+	id := entry.ID
 	r.mu.Lock()
 	r.evicted[id] = true // from before: the next may hold while the old one still believes
+	r.evictGrantLocked(s.Name, entry.Token)
 	// A connection may be known as the holder before it has given its name, and the eviction ends
 	// the connection: the entry that has it by then is lost.
 	r.loseLocked(func(a *acquisition) bool {
@@ -296,6 +298,29 @@ func (r *run) evict(s Step) {
 		}
 	})
 }
+
+// evictGrantLocked marks an entry by its token: a driver may have moved it, and its client knows it by the id of before.
+func (r *run) evictGrantLocked(name int, token uint64) {
+	if token == 0 {
+		return
+	}
+	r.evicted[grantKey(name, token)] = true
+	for _, h := range r.holds {
+		r.inheritEvictionLocked(h)
+	}
+}
+
+// inheritEvictionLocked is for a hold whose entry was evicted under another id, now or before its client knew of the grant.
+func (r *run) inheritEvictionLocked(h *hold) {
+	for i, c := range h.claims {
+		if c.store == 0 && r.evicted[grantKey(c.name, h.tokens[i])] {
+			r.evicted[h.ids[i]] = true
+		}
+	}
+}
+
+// grantKey is not the id of an entry: those have no space.
+func grantKey(name int, token uint64) string { return fmt.Sprintf("%d %d", name, token) }
 
 // close closes a client, unless it is the last one.
 func (r *run) close(m *machine) {

@@ -23,6 +23,18 @@ func run(t *testing.T, dir string, env []string, args ...string) {
 	}
 }
 
+// setUp copies a client to work/source, because it is built in its directory. The environment has what its tests use.
+func setUp(t *testing.T, client string) (work string, env []string) {
+	t.Helper()
+	source, err := filepath.Abs(filepath.Join("../../clients", client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work = t.TempDir()
+	run(t, work, nil, "cp", "-r", source, "source")
+	return work, []string{"HASP_BIN=" + haspbin.Build(t), "HASP_STORE=" + backends.SharedRedis(t).URL()}
+}
+
 // The package is installed by pip into a new environment, as a user does; its types are checked; and
 // its tests run: timing by a clock of theirs, and a server that is killed, started anew and left for dead, with a
 // client that is stopped.
@@ -30,15 +42,9 @@ func TestPython(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	python := backends.Python(t)
-	redis := backends.SharedRedis(t)
-	source, err := filepath.Abs("../../clients/python")
-	if err != nil {
-		t.Fatal(err)
-	}
-	work := t.TempDir()
-	run(t, work, nil, "cp", "-r", source, "source") // pip builds in the directory itself
+	work, env := setUp(t, "python")
 	run(t, work, nil, python, "-m", "venv", "env")
 	run(t, work, nil, "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "./source", "mypy")
 	run(t, work+"/source", nil, "../env/bin/mypy", "--strict", "src/hasplock")
-	run(t, work+"/source", []string{"HASP_BIN=" + haspbin.Build(t), "HASP_STORE=" + redis.URL()}, "../env/bin/python", "-W", "error", "-m", "unittest", "discover", "-s", "tests")
+	run(t, work+"/source", env, "../env/bin/python", "-W", "error", "-m", "unittest", "discover", "-s", "tests")
 }

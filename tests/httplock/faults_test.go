@@ -97,6 +97,24 @@ func (f *faultRun) inject(t *testing.T, lasts time.Duration) {
 	}
 }
 
+// judge has every client get every lock, now that the faults are over, and requires that no two have held at once, and that
+// tokens follow the order of the grants.
+func judge(t *testing.T, w *recordedhold.Workload) {
+	t.Helper()
+	for _, c := range w.Clients {
+		for _, name := range w.Names {
+			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	h, err := w.Rec.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linear.Require(t, h, linear.Options{Fencing: true})
+}
+
 // The server is killed, stopped and started anew, and the networks on both sides of it are held, cut and
 // robbed of answers, while clients work through it and beside it. No two hold at once, and tokens follow the order
 // of the grants. When the faults are over, every client gets every lock.
@@ -109,18 +127,7 @@ func TestRandomFaults(t *testing.T) {
 	f.inject(t, 20*time.Second)
 	cancel()
 	workers.Wait()
-	for _, c := range f.Clients {
-		for _, name := range f.Names {
-			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	h, err := f.Rec.History()
-	if err != nil {
-		t.Fatal(err)
-	}
-	linear.Require(t, h, linear.Options{Fencing: true})
+	judge(t, &f.Workload)
 }
 
 // The server is killed while a client holds a lock through it. The client has given the lock up when the
@@ -257,18 +264,7 @@ func TestInstancesChange(t *testing.T) {
 	}
 	cancel()
 	workers.Wait()
-	for _, c := range w.Clients {
-		for _, name := range w.Names {
-			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	h, err := w.Rec.History()
-	if err != nil {
-		t.Fatal(err)
-	}
-	linear.Require(t, h, linear.Options{Fencing: true})
+	judge(t, &w)
 	if n := front.adopted.Load(); n < 5 {
 		t.Errorf("%d locks have passed from one instance to the other: this shows little", n)
 	}

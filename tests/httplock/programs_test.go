@@ -3,7 +3,7 @@ package httplock_test
 import (
 	"math/rand/v2"
 	"net/http/httptest"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -22,16 +22,27 @@ func TestPrograms(t *testing.T) {
 	front.lead(servers[0].addr)
 	proxy := httptest.NewServer(front)
 	t.Cleanup(proxy.Close)
-	var at atomic.Int32
+	var changing sync.RWMutex // a server that is killed cannot be opened
+	at := 0
+	open := func(t testing.TB) driver.Backend {
+		changing.RLock()
+		defer changing.RUnlock()
+		return testkit.Open(t, "hasp+"+proxy.URL)
+	}
 	p := programs.Harness{
 		AtOnce: 16,
 		Other:  func(t testing.TB) driver.Backend { return testkit.Open(t, redis.URL()+"?prefix=other:") },
 		Proxied: func(t testing.TB) (driver.Backend, programs.Network) {
+			changing.RLock()
+			defer changing.RUnlock()
 			return testkit.Proxied(t, "hasp+"+proxy.URL)
 		},
 		Disturb: func(testing.TB) func() {
-			from := servers[at.Load()%2]
-			front.lead(servers[at.Add(1)%2].addr)
+			changing.Lock()
+			defer changing.Unlock()
+			from := servers[at]
+			at = 1 - at
+			front.lead(servers[at].addr)
 			if rand.IntN(3) == 0 {
 				from.kill()
 				from.start()
@@ -39,7 +50,7 @@ func TestPrograms(t *testing.T) {
 			return func() {}
 		},
 	}
-	p.Run(t, drivertest.Harness{Open: func(t testing.TB) driver.Backend { return testkit.Open(t, "hasp+"+proxy.URL) }, TTL: faultTTL})
+	p.Run(t, drivertest.Harness{Open: open, TTL: faultTTL})
 	if programs.Asked() {
 		t.Logf("%d locks have passed from one server to the other", front.adopted.Load())
 	}

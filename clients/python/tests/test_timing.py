@@ -51,8 +51,7 @@ class Timing(unittest.TestCase):
         self.client = hasplock.Client(ttl=60)
         self.client._clock, self.client._http = self.clock, self.server
         # The threads of the background are the test's: each step is called by hand.
-        begin = lambda session: setattr(self.client, "_session", session)
-        mock.patch.object(self.client, "_begin", begin).start()
+        mock.patch.object(self.client, "_start").start()
         self.addCleanup(mock.patch.stopall)
 
     def expired(self, session):
@@ -143,6 +142,58 @@ class Timing(unittest.TestCase):
             lease.release()
         self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/locks/1"))
         self.assertIsNot(lease._session, old)
+
+    def test_time_is_over_during_a_move(self):
+        lease = self.client.lock("a").acquire()
+        old = lease._session
+        request = self.server.request
+
+        def slow(method, path, body=None, session="", **more):
+            if path.endswith("/adopt"):
+                self.clock.time = old.deadline
+                self.expired(old)  # another thread tells the loss
+            return request(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=slow):
+            self.client._recover(old)
+            self.assertTrue(lease.lost.is_set())
+            # Nothing may keep the lock alive: the session that has adopted it is closed, and is no client's.
+            self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/session"))
+            self.assertIsNone(self.client._session)
+
+    def test_no_keep_alive_counts_during_a_move(self):
+        lease = self.client.lock("a").acquire()
+        old = lease._session
+        request, believed = self.server.request, []
+
+        def stuck(method, path, body=None, session="", **more):
+            if path.endswith("/adopt"):
+                self.clock.time += 20
+                if self.clock.time < old.deadline:
+                    self.client._keep_once(old)  # another thread; a server that is about to end still answers
+                believed.append(old.deadline)
+                raise Unavailable("the answer is lost")
+            return request(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=stuck), mock.patch.object(self.client, "_pause"):
+            self.client._recover(old)
+        self.assertEqual(set(believed), {1000 + 54})
+        self.assertTrue(lease.lost.is_set())
+
+    def test_release_outlasts_a_server_that_is_away_for_a_moment(self):
+        lease = self.client.lock("a").acquire()
+        old, away = lease._session, [True]
+        forgets = self.forgets(old.id, self.server.request)
+
+        def restarts(method, path, body=None, session="", **more):
+            if path == "/v1/session" and away:
+                away.pop()
+                raise Unavailable("it is about to start")
+            return forgets(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=restarts), mock.patch.object(self.client, "_pause"):
+            lease.release()
+        self.assertEqual(self.server.asked[-2:], [("POST", "/v1/locks/1/adopt"), ("DELETE", "/v1/locks/1")])
 
     def test_bad_input(self):
         for url in ("127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x"):

@@ -45,6 +45,8 @@ interface Answer {
 class Session {
   deadline: number;
   last = 0;
+  /** To another server: its keep-alives say nothing about what that one has adopted. */
+  moving = false;
   readonly leases = new Map<number, Lease>();
   constructor(readonly id: string, readonly valid: number, sent: number) {
     this.deadline = sent + valid * trust;
@@ -337,14 +339,15 @@ export class Client {
       const session = lease.session;
       if (lease.signal.aborted) throw new LockLost(`the lock ${JSON.stringify(lease.name)} was lost: ${lease.reason}`);
       try {
-        await this.http(method, `/v1/locks/${lease.number}${more}`, { session: session.id, ...(body === undefined ? {} : { body }) });
-        await this.#moving;
-        if (lease.session === session) return;
-      } catch (e) {
-        if (e instanceof SessionGone) {
+        await this.http(method, `/v1/locks/${lease.number}${more}`, { session: session.id, ...(body === undefined ? {} : { body }) }).catch(async (e) => {
+          if (!(e instanceof SessionGone)) throw e;
           await this.recover(session);
           if (lease.session === session && !lease.signal.aborted) throw new LockLost(`the lock ${JSON.stringify(lease.name)} was lost with its server`);
-        } else if (e instanceof Gone) {
+        });
+        await this.#moving;
+        if (lease.session === session && !lease.signal.aborted) return;
+      } catch (e) {
+        if (e instanceof Gone) {
           await this.#moving;
           if (lease.session === session) {
             this.#drop(lease);
@@ -383,7 +386,7 @@ export class Client {
       const session = this.#session;
       if (session && (session.leases.size > 0 || this.now() < session.deadline)) return [session, ++session.last];
       await this.#exclusively(async () => {
-        if (this.#session === session) this.#begin(await this.open());
+        if (this.#session === session) await this.#begin(session, await this.open());
       });
     }
   }
@@ -402,12 +405,19 @@ export class Client {
     return new Session(answer.session, answer.valid_ms, sent);
   }
 
-  #begin(session: Session): void {
-    if (this.#closed) throw new Closed("the client is closed");
-    this.#session = session;
-    void this.#keep(session);
-    void this.#watch(session);
-    void this.#listen(session);
+  /**
+   * Puts a session in the place of the old one, unless that one's time was over meanwhile, or the client was closed:
+   * its leases were told as lost, and nothing may keep them.
+   */
+  async #begin(old: Session | undefined, next: Session): Promise<void> {
+    if (this.#session !== old || this.#closed) {
+      await this.http("DELETE", "/v1/session", { session: next.id }).catch(() => undefined); // else the store frees it
+      return;
+    }
+    this.#session = next;
+    void this.#keep(next);
+    void this.#watch(next);
+    void this.#listen(next);
   }
 
   #current(session: Session): boolean {
@@ -435,7 +445,7 @@ export class Client {
     }
     // What the store has not renewed has its own time: until that is clear, all keep the old one.
     const late = (answer.late ?? []).some((l) => session.leases.has(l.lock));
-    if (this.#current(session) && !late) session.deadline = Math.max(session.deadline, sent + answer.valid_ms * trust);
+    if (this.#current(session) && !session.moving && !late) session.deadline = Math.max(session.deadline, sent + answer.valid_ms * trust);
     await this.#lose(session, answer.lost ?? []);
     return late ? soon : session.valid / 3;
   }
@@ -498,9 +508,19 @@ export class Client {
         this.#session = undefined;
         return;
       }
-      const next = await this.open();
-      await Promise.all([...old.leases.values()].map((lease) => this.#adopt(lease, old, next, ++next.last)));
-      if (this.#current(old)) this.#begin(next);
+      old.moving = true;
+      let next: Session;
+      try {
+        next = await this.open();
+      } catch (e) {
+        old.moving = false;
+        throw e;
+      }
+      // An acquisition that was on its way may add to them meanwhile.
+      for (let rest; (rest = [...old.leases.values()].filter((lease) => lease.session === old)).length > 0; ) {
+        await Promise.all(rest.map((lease) => this.#adopt(lease, old, next, ++next.last)));
+      }
+      await this.#begin(old, next);
     });
   }
 
@@ -508,23 +528,24 @@ export class Client {
     const { value: _, no_wait: __, ...wanted } = lease.wanted;
     const body = { ...wanted, from: lease.entry, seq: lease.token, from_session: old.id, from_lock: lease.number };
     const options: RequestOptions = { body, session: next.id };
+    const lost = (reason: string) => {
+      old.leases.delete(lease.number);
+      lease.end(reason);
+    };
     for (;;) {
       try {
         const answer: Answer = await this.http("POST", `/v1/locks/${number}/adopt`, options);
-        if (answer.state !== "held" || answer.token !== lease.token) lease.end("its server has ended, and no other one has adopted it");
-        else {
-          lease.session = next;
-          lease.number = number;
-          lease.entry = answer.entry ?? "";
-          next.leases.set(number, lease);
-        }
+        if (answer.state !== "held" || answer.token !== lease.token) return lost("its server has ended, and no other one has adopted it");
+        lease.session = next;
+        lease.number = number;
+        lease.entry = answer.entry ?? "";
+        next.leases.set(number, lease);
         return;
       } catch (e) {
-        if (e instanceof Unavailable && this.now() < old.deadline) await this.#pause(50);
-        else {
-          lease.end(`its server has ended: ${e instanceof HaspError ? e.message : String(e)}`);
-          return;
+        if (!(e instanceof Unavailable) || this.now() >= Math.min(old.deadline, next.deadline)) {
+          return lost(`its server has ended: ${e instanceof HaspError ? e.message : String(e)}`);
         }
+        await this.#pause(50).catch(() => undefined); // at the end of the client all are lost
       }
     }
   }

@@ -107,6 +107,77 @@ test("a release that the old session confirms while the lock moves is repeated",
   assert.notEqual(lease.session, old);
 });
 
+test("a time that is over during a move leaves nothing that is kept alive", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const old = lease.session, http = client.http;
+  client.http = async (method, path, o) => {
+    if (path.endsWith("/adopt")) {
+      f.time = old.deadline;
+      client.expire(old);
+    }
+    return http(method, path, o);
+  };
+  await client.recover(old);
+  assert.equal(lease.signal.aborted, true);
+  assert.equal(f.asked.at(-1), "DELETE /v1/session");
+  await client.close();
+  assert.equal(f.asked.filter((a) => a === "DELETE /v1/session").length, 1); // there is no other one
+});
+
+test("no keep-alive counts during a move", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const old = lease.session, http = client.http, believed = [];
+  client.http = async (method, path, o) => {
+    if (!path.endsWith("/adopt")) return http(method, path, o);
+    f.time += 20_000;
+    if (f.time < old.deadline) await client.keepOnce(old); // a server that is about to end still answers
+    believed.push(old.deadline);
+    throw new Unavailable("the answer is lost");
+  };
+  await client.recover(old);
+  assert.ok(believed.length > 1 && believed.every((b) => b === 1_054_000), String(believed));
+  assert.equal(lease.signal.aborted, true);
+});
+
+test("a lock that is granted during a move goes with it", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const first = await client.lock("a").acquire();
+  const old = first.session, http = client.http;
+  let second;
+  client.http = async (method, path, o) => {
+    if (path.endsWith("/adopt") && !second) second = await client.lock("b").acquire();
+    return http(method, path, o);
+  };
+  await client.recover(old);
+  assert.notEqual(first.session, old);
+  assert.equal(second.session, first.session);
+  assert.equal(f.asked.filter((a) => a.endsWith("/adopt")).length, 2);
+});
+
+test("a release outlasts a server that is away for a moment", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const http = client.http;
+  f.forgotten.add(lease.session.id);
+  let away = true;
+  client.http = async (method, path, o) => {
+    if (path === "/v1/session" && away) {
+      away = false;
+      throw new Unavailable("it is about to start");
+    }
+    return http(method, path, o);
+  };
+  await lease.release();
+  assert.ok(f.asked.includes("POST /v1/locks/1/adopt"));
+  assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
+});
+
 test("the clock counts a suspension, and never goes back", () => {
   let monotonic = 0, wall = 5_000;
   const now = newClock(() => monotonic, () => wall);

@@ -95,7 +95,7 @@ class _Session:
         self.id = id
         self.valid = valid
         self.deadline = sent + valid * TRUST
-        self.renewed = sent
+        self.moving = False  # to another server: its keep-alives say nothing about what that one has adopted
         self.last = 0
         self.leases: dict[int, Lease] = {}
 
@@ -314,13 +314,14 @@ class Client:
             if lease.lost.is_set():
                 raise LockLost("the lock %r was lost: %s" % (lease.name, lease.reason))
             try:
-                self._http.request(method, "/v1/locks/%d%s" % (number, more), body, session=session.id)
-                if not self._moved(lease, session):
-                    return
-            except SessionGone:
-                self._recover(session)
-                if not self._moved(lease, session) and not lease.lost.is_set():
-                    raise LockLost("the lock %r was lost with its server" % lease.name) from None
+                try:
+                    self._http.request(method, "/v1/locks/%d%s" % (number, more), body, session=session.id)
+                    if not self._moved(lease, session):
+                        return
+                except SessionGone:
+                    self._recover(session)
+                    if not self._moved(lease, session) and not lease.lost.is_set():
+                        raise LockLost("the lock %r was lost with its server" % lease.name) from None
             except Gone as e:
                 if not self._moved(lease, session):
                     self._drop(lease)
@@ -368,19 +369,30 @@ class Client:
                     return session, session.last
             with self._moving:
                 if self._session is session:
-                    self._begin(self._open())
+                    self._begin(session, self._open())
 
     def _open(self) -> _Session:
         sent = self._clock()  # before the request: the store counts from later
         answer = self._http.request("POST", "/v1/session", {"ttl_ms": int(self._ttl * 1000)})
         return _Session(answer["session"], float(answer["valid_ms"]) / 1000, sent)
 
-    def _begin(self, session: _Session) -> None:
+    def _begin(self, old: Optional[_Session], new: _Session) -> None:
+        """Put a session in the place of the old one, unless that one's time was over meanwhile, or the client was
+        closed: its leases were told as lost, and nothing may keep them."""
         with self._mutex:
-            if self._closed:
-                raise Closed("the client is closed")
-            self._session = session
-            self._changed.notify_all()
+            begins = self._session is old and not self._closed
+            if begins:
+                self._session = new
+                self._changed.notify_all()
+        if begins:
+            self._start(new)
+            return
+        try:
+            self._http.request("DELETE", "/v1/session", session=new.id)
+        except HaspError:
+            pass  # the store frees it when its time is over
+
+    def _start(self, session: _Session) -> None:
         for work in (self._keep, self._watch, self._listen):
             threading.Thread(target=work, args=(session,), name="hasplock", daemon=True).start()
 
@@ -413,9 +425,8 @@ class Client:
             return min(session.valid / 20, 1.0)
         late = {int(x["lock"]) for x in answer.get("late") or []}
         with self._mutex:
-            if self._current(session) and not any(n in session.leases for n in late):
+            if self._current(session) and not session.moving and not any(n in session.leases for n in late):
                 # What the store has not renewed has its own time: until that is clear, all keep the old one.
-                session.renewed = sent
                 session.deadline = max(session.deadline, sent + float(answer["valid_ms"]) / 1000 * TRUST)
                 self._changed.notify_all()
         self._lose(session, answer.get("lost") or [])
@@ -492,11 +503,16 @@ class Client:
                     self._session = None
                     self._changed.notify_all()
                     return
-            new = self._open()
+                old.moving = True
+            try:
+                new = self._open()
+            except HaspError:
+                old.moving = False
+                raise
             for lease in held:
                 new.last += 1
                 self._adopt(lease, old, new)
-            self._begin(new)
+            self._begin(old, new)
 
     def _adopt(self, lease: Lease, old: _Session, new: _Session) -> None:
         body = {k: v for k, v in lease._request.items() if k in ("name", "kind", "capacity", "units", "note")}
@@ -506,7 +522,7 @@ class Client:
             try:
                 answer = self._http.request("POST", "/v1/locks/%d/adopt" % number, body, session=new.id)
             except Unavailable:
-                if self._clock() < old.deadline:
+                if self._clock() < min(old.deadline, new.deadline):
                     self._pause(0.05)
                     continue
                 answer = {}

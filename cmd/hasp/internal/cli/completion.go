@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// completionBound is how long a completion asks the store: a person waits at the shell. completionMost
-// is how many names it offers.
+// completionMost is how many names a completion offers.
 const completionMost = 200
 
-var completionBound = 250 * time.Millisecond // the scripts are more patient
+// completionBound is how long a completion asks the store: a person waits at the shell. The tests are more patient.
+var completionBound = 250 * time.Millisecond
 
 // completions tells the shell what can follow. What is asked of the store is for reading alone; if there is
 // no answer, there is nothing to offer, and no message: the shell shows that in the middle of a line.

@@ -287,21 +287,30 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// Tokens, and what each may do.
-func TestRights(t *testing.T) {
-	tokens, lines := map[string]string{}, ""
-	for _, r := range [][3]string{{"looker", "look", ""}, {"locker", "look,lock", "app/"}, {"operator", "operate", "app/"}, {"other", "look,lock,operate", ""}} {
-		token, line, err := access.New(r[0], r[1], r[2])
+// tokensOf makes tokens, each of a name, rights and a prefix: the server's, and by names those of the clients.
+func tokensOf(t testing.TB, all ...[3]string) (known *access.Tokens, secret map[string]string) {
+	t.Helper()
+	secret = map[string]string{}
+	lines := ""
+	for _, x := range all {
+		token, line, err := access.New(x[0], x[1], x[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens[r[0]] = token
+		secret[x[0]] = token
 		lines += line + "\n"
 	}
 	known, err := access.Read(strings.NewReader(lines))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return known, secret
+}
+
+// Tokens, and what each may do.
+func TestRights(t *testing.T) {
+	known, tokens := tokensOf(t, [3]string{"looker", "look", ""}, [3]string{"locker", "look,lock", "app/"},
+		[3]string{"operator", "operate", "app/"}, [3]string{"other", "look,lock,operate", ""})
 	var log bytes.Buffer
 	c, _ := with(t, serve.Options{Tokens: known, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	as := func(name string) *api { return &api{t: t, s: c.s, token: tokens[name]} }

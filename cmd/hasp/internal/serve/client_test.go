@@ -8,7 +8,6 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
-	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
@@ -16,17 +15,10 @@ import (
 // A token without the right to operate gets its entries' ids from the server, and its client knows
 // them by those that it has drawn.
 func TestEntriesNamedByTheServer(t *testing.T) {
-	token, line, err := access.New("locker", "look,lock", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known, err := access.Read(strings.NewReader(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	known, token := tokensOf(t, [3]string{"locker", "look,lock", "*"})
 	store := memlock.New()
 	_, addr := start(t, serve.Options{Store: store.Backend(), Tokens: known})
-	c := testkit.ClientOn(t, open(t, addr, token))
+	c := testkit.ClientOn(t, open(t, addr, token["locker"]))
 	l := testkit.Lock(t, c, "a")
 	through, err := c.Inspect(t.Context(), "a")
 	if err != nil || len(through.Holders) != 1 || through.Holders[0].ID != l.ID() {

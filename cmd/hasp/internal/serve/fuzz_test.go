@@ -33,22 +33,12 @@ func FuzzAPI(f *testing.F) {
 	} {
 		f.Add(lines)
 	}
-	secret, line, err := access.New("mine", "look,lock", "mine/")
-	if err != nil {
-		f.Fatal(err)
-	}
-	theirs, other, err := access.New("theirs", "look,lock,operate", "*")
-	if err != nil {
-		f.Fatal(err)
+	known, token := tokensOf(f, [3]string{"mine", "look,lock", "mine/"}, [3]string{"theirs", "look,lock,operate", "*"})
+	secret, theirs := token["mine"], token["theirs"]
+	if h := known.Find(secret); !h.May(access.Lock, "mine/a") || !h.May(access.Look, "mine/a") || h.May(access.Look, "other/held") {
+		f.Fatal("the client has other rights than are said: what it may not do is refused early, and not tested")
 	}
 	f.Fuzz(func(t *testing.T, lines string) {
-		known, err := access.Read(strings.NewReader(line + "\n" + other + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h := known.Find(secret); !h.May(access.Lock, "mine/a") || !h.May(access.Look, "mine/a") || h.May(access.Look, "other/held") {
-			t.Fatal("the client has other rights than are said: what it may not do is refused early, and not tested")
-		}
 		store := memlock.New()
 		c, _ := with(t, serve.Options{Store: store.Backend(), Tokens: known})
 		c.token = theirs

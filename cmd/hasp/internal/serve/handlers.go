@@ -2,14 +2,10 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -120,115 +116,6 @@ func (c *call) lock() (uint64, error) {
 		return 0, httpapi.NewProblem(httpapi.Invalid, "a lock of a session is a whole number from 1 on, as in /v1/locks/1")
 	}
 	return n, nil
-}
-
-func (s *Server) acquire(c *call) (any, error) {
-	x, number, in, r, err := s.entering(c)
-	if err != nil {
-		return nil, err
-	}
-	if in.NoWait && in.Wait != 0 {
-		return nil, httpapi.NewProblem(httpapi.Invalid, "no_wait and wait_ms exclude each other")
-	}
-	l, err := x.enter(number, r)
-	if err != nil {
-		return nil, err
-	}
-	d := time.Duration(min(max(in.Wait, 0), longestWait.Milliseconds())) * time.Millisecond
-	_ = c.allow(storeAnswer + d)
-	return orError(x.acquire(c.ctx, l, in.NoWait, d))
-}
-
-// entering reads a request for a lock.
-func (s *Server) entering(c *call) (x *session, number uint64, in httpapi.Acquire, r driver.Request, err error) {
-	if x, err = s.find(c); err != nil {
-		return
-	}
-	if number, err = c.lock(); err != nil {
-		return
-	}
-	if err = c.decode(&in); err != nil {
-		return
-	}
-	r, err = s.request(c, in, x, number)
-	return
-}
-
-var entryID = regexp.MustCompile(`^[0-9A-Za-z-]{1,40}$`)
-
-// request checks what the core of the library has checked where that is the client, and what only a
-// server must.
-func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64) (r driver.Request, err error) {
-	invalid := func(format string, args ...any) (driver.Request, error) {
-		return r, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf(format, args...))
-	}
-	r = driver.Request{Name: in.Name, ID: in.Entry, Units: in.Units, Capacity: in.Capacity, Owner: in.Owner, Since: in.Since, Value: in.Value, NoWait: in.NoWait}
-	if err := hasp.ValidateName(in.Name); err != nil {
-		return invalid("%v", err)
-	}
-	if err := c.may(access.Lock, in.Name); err != nil {
-		return r, err
-	}
-	if err := size(&r, in.Kind); err != nil {
-		return r, err
-	}
-	traits := s.o.Store.Traits()
-	switch {
-	case r.Capacity == driver.Whole && r.Units < r.Capacity && !traits.Shared:
-		return r, httpapi.NewProblem(httpapi.Unsupported, "the store has no read locks")
-	case r.Capacity != driver.Whole && !traits.Counting:
-		return r, httpapi.NewProblem(httpapi.Unsupported, "the store has no semaphores")
-	case len(r.Value) > 0 && !traits.Values:
-		return r, httpapi.NewProblem(httpapi.Unsupported, "the store keeps no values")
-	case len(in.Owner) > 2048:
-		return invalid("owner has %d bytes, 2048 are allowed", len(in.Owner))
-	case len(in.Note) > 1024:
-		return invalid("note has %d bytes, 1024 are allowed", len(in.Note))
-	case len(in.Value) > 1024:
-		return invalid("value has %d bytes, 1024 are allowed", len(in.Value))
-	case in.Entry != "" && !entryID.MatchString(in.Entry):
-		return invalid("entry has other characters than letters, digits and '-', or more than 40")
-	}
-	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and
-	// releases it. So only those who may evict it anyway name their entries; for others the server does.
-	if in.Entry == "" || !c.holder.May(access.Operate, in.Name) {
-		r.ID = httpapi.EntryName(x.id, number)
-	}
-	if r.Owner == "" {
-		r.Owner = c.owner(in.Note)
-	}
-	if r.Since.IsZero() {
-		r.Since = time.Now()
-	}
-	return r, nil
-}
-
-// owner is written for clients that do not say who they are, as the library writes it.
-func (c *call) owner(note string) string {
-	b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note})
-	if err != nil {
-		panic(err) // of strings
-	}
-	return string(b)
-}
-
-// size makes units and capacity of a kind.
-func size(r *driver.Request, kind string) error {
-	bare := r.Units == 0 && r.Capacity == 0
-	switch {
-	case bare && (kind == "" || kind == "mutex" || kind == "write"):
-		r.Units, r.Capacity = driver.Whole, driver.Whole
-	case bare && kind == "read":
-		r.Units, r.Capacity = 1, driver.Whole
-	case kind == "semaphore" && r.Capacity < driver.Whole:
-		r.Units = max(r.Units, 1)
-	case kind != "":
-		return httpapi.NewProblem(httpapi.Invalid, "kind is mutex, read, write or semaphore; only a semaphore has units and a capacity")
-	}
-	if r.Units < 1 || r.Units > r.Capacity || r.Capacity > driver.Whole {
-		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("units must be at least 1, and capacity from units to %d", driver.Whole))
-	}
-	return nil
 }
 
 func (s *Server) release(c *call) (any, error) {

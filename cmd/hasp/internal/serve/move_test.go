@@ -3,6 +3,7 @@ package serve_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -32,6 +33,7 @@ type front struct {
 
 	mu     sync.Mutex
 	refuse []func(q *http.Request) bool // the answer to the next request that the first is true of is lost
+	route  func(q *http.Request) (addr string, wait <-chan struct{})
 }
 
 func newFront(t *testing.T, addr string) *front {
@@ -53,6 +55,14 @@ func (f *front) lose(which ...func(q *http.Request) bool) {
 	f.refuse = which
 }
 
+// split sends each request where route says, and holds its answer back until wait is closed. An addr of "" and a
+// wait of nil change nothing.
+func (f *front) split(route func(q *http.Request) (addr string, wait <-chan struct{})) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.route = route
+}
+
 func (f *front) toLose() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,8 +75,22 @@ func (f *front) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if lost {
 		f.refuse = f.refuse[1:]
 	}
+	to := f.to.Load()
+	var wait <-chan struct{}
+	if f.route != nil {
+		var addr string
+		if addr, wait = f.route(q); addr != "" {
+			to = &url.URL{Scheme: "http", Host: addr}
+		}
+	}
 	f.mu.Unlock()
-	p := httputil.NewSingleHostReverseProxy(f.to.Load())
+	p := httputil.NewSingleHostReverseProxy(to)
+	p.ModifyResponse = func(*http.Response) error {
+		if wait != nil {
+			<-wait
+		}
+		return nil
+	}
 	p.FlushInterval = -1
 	p.ErrorLog = quiet
 	if lost {
@@ -132,18 +156,11 @@ func (p *pair) wantGone(t *testing.T, ids ...string) {
 // A session's requests come to another server. What is held passes to it, with its place and its token; what
 // waits is told as gone.
 func TestSessionMoves(t *testing.T) {
-	token, line, err := access.New("locker", "look,lock", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known, err := access.Read(strings.NewReader(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	known, token := tokensOf(t, [3]string{"locker", "look,lock", "*"})
 	for what, with := range map[string]struct {
 		tokens *access.Tokens
 		token  string
-	}{"everybody may do everything": {}, "a token without the right to operate": {known, token}} {
+	}{"everybody may do everything": {}, "a token without the right to operate": {known, token["locker"]}} {
 		t.Run(what, func(t *testing.T) {
 			p := newPair(t, with.tokens, with.token)
 			beside := testkit.ClientOn(t, p.store.Backend())
@@ -308,21 +325,152 @@ func TestDrainMovesSessions(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// A client adopts no entry of another: neither by its id, which all can see, nor with a session that is not the one the entry is in.
-func TestForeignIsNotAdopted(t *testing.T) {
-	var lines []string
-	token := map[string]string{}
-	for _, who := range []string{"owner", "thief"} {
-		secret, line, err := access.New(who, "look,lock", "*")
-		if err != nil {
+// A session moves from a server that can still keep it alive, and gets stuck: one lock is adopted, and the answer about
+// the other is lost again and again. Until all are in one session, no keep-alive may succeed: that of the old
+// session would lengthen the trust in what has left it.
+func TestNoKeepAliveBetweenTwoSessions(t *testing.T) {
+	p := newPair(t, nil, "")
+	p.lock(t, "a")
+	p.lock(t, "b")
+	old := p.entries(t, "a")[0].Session
+	adoptions, stuck := 0, true // guarded by the front's mutex
+	p.front.split(func(q *http.Request) (string, <-chan struct{}) {
+		switch {
+		case strings.HasSuffix(q.URL.Path, "/adopt"):
+			adoptions++
+			if stuck && strings.Contains(q.URL.Path, "/2/") {
+				return "127.0.0.1:1", nil // where no server is
+			}
+			return p.addrs[1], nil
+		case q.URL.Path == "/v1/session" && q.Method == http.MethodPost:
+			return p.addrs[1], nil
+		}
+		return "", nil
+	})
+	drained := make(chan struct{})
+	go func() {
+		p.first.Drain(t.Context())
+		close(drained)
+	}()
+	testkit.Eventually(t, "one of the two to be adopted", func() bool {
+		p.front.mu.Lock()
+		defer p.front.mu.Unlock()
+		return adoptions > 1 && (p.entries(t, "a")[0].Session == old) != (p.entries(t, "b")[0].Session == old)
+	})
+	if granted, err := p.s.KeepAlive(t.Context()); err == nil {
+		t.Errorf("kept alive for %s, and one of the two locks is in another session", granted)
+	}
+	p.front.mu.Lock()
+	stuck = false
+	p.front.mu.Unlock()
+	p.front.lead(p.addrs[1])
+	testkit.Until(t, "a keep-alive", func() error {
+		_, err := p.s.KeepAlive(t.Context())
+		return err
+	})
+	for _, name := range []string{"a", "b"} {
+		if e := p.entries(t, name); len(e) != 1 || e[0].Session == old {
+			t.Errorf("the store has %+v", e)
+		}
+	}
+	p.wantGone(t)
+	testkit.Await(t, "the end of the drain", drained)
+}
+
+// A proxy that leads each request to another server keeps no session. The client does not wear the servers out with it.
+func TestRoundRobin(t *testing.T) {
+	p := newPair(t, nil, "")
+	p.lock(t, "a")
+	var requests, sessions atomic.Int64
+	p.front.split(func(q *http.Request) (string, <-chan struct{}) {
+		if q.URL.Path == "/v1/session" && q.Method == http.MethodPost {
+			sessions.Add(1)
+		}
+		return p.addrs[requests.Add(1)%2], nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		_, _ = p.s.KeepAlive(ctx)
+	}
+	if n := sessions.Load(); n == 0 || n > 10 {
+		t.Errorf("%d sessions in 2 seconds", n)
+	}
+}
+
+// Losses are numbered in each session. One in the session that this one has moved to is told, although the old one had
+// as many before.
+func TestLossAfterAMove(t *testing.T) {
+	p := newPair(t, nil, "")
+	evict := func(name string) {
+		t.Helper()
+		id := p.entries(t, name)[0].ID
+		if err := p.store.Backend().(driver.Evicter).Evict(t.Context(), name, id); err != nil {
 			t.Fatal(err)
 		}
-		token[who], lines = secret, append(lines, line)
 	}
-	known, err := access.Read(strings.NewReader(strings.Join(lines, "\n")))
-	if err != nil {
+	for _, name := range []string{"a", "b"} {
+		p.lock(t, name)
+	}
+	kept, _ := p.lock(t, "c")
+	evict("a")
+	testkit.Await(t, "the first loss", p.gone)
+	evict("b")
+	testkit.Await(t, "the second", p.gone)
+	p.front.lead(p.addrs[1])
+	if _, err := p.s.KeepAlive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	evict("c") // before the request for losses has left the first server
+	go p.first.Drain(t.Context())
+	testkit.Await(t, "the loss after the move", p.gone)
+	if _, err := kept.Enqueue(t.Context()); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("asked again: %v", err)
+	}
+}
+
+// The old session's answer about a held lock comes when the lock has moved. It does not count: the lock is held, and
+// can be released.
+func TestLateAnswerOfTheOldSession(t *testing.T) {
+	p := newPair(t, nil, "")
+	a, held := p.lock(t, "a")
+	late, asked := make(chan struct{}), make(chan struct{}, 10)
+	p.front.split(func(q *http.Request) (string, <-chan struct{}) {
+		if q.Method == http.MethodPut && p.front.to.Load().Host == p.addrs[0] {
+			asked <- struct{}{}
+			return "", late
+		}
+		return "", nil
+	})
+	answer := make(chan error, 1)
+	go func() {
+		v, err := a.Enqueue(t.Context())
+		if err == nil && v.Token != held.Token {
+			err = fmt.Errorf("token %d, and had %d", v.Token, held.Token)
+		}
+		answer <- err
+	}()
+	testkit.Await(t, "the request", asked)
+	p.front.lead(p.addrs[1])
+	if _, err := p.s.KeepAlive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(late)
+	if err := testkit.Await(t, "the answer", answer); err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+	p.wantGone(t)
+	if err := a.Leave(t.Context()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if e := p.entries(t, "a"); len(e) != 0 {
+		t.Errorf("left behind: %+v", e)
+	}
+}
+
+// A client adopts no entry of another: neither by its id, which all can see, nor with a session that is not the one the entry is in.
+func TestForeignIsNotAdopted(t *testing.T) {
+	known, token := tokensOf(t, [3]string{"owner", "look,lock", "*"}, [3]string{"thief", "look,lock", "*"})
 	server, addr := start(t, serve.Options{Store: memlock.New().Backend(), Tokens: known})
 	l := testkit.Lock(t, testkit.ClientOn(t, open(t, addr, token["owner"])), "a")
 	thief := &api{t: t, s: server, token: token["thief"]}
@@ -334,6 +482,8 @@ func TestForeignIsNotAdopted(t *testing.T) {
 	for number := range uint64(5) {
 		steal.FromSession, steal.FromLock = session, number
 		thief.refused(httpapi.Forbidden, "POST", "/v1/locks/1/adopt", steal)
+		evict := httpapi.EvictEntry{Name: "a", Entry: steal.From, FromSession: session, FromLock: number}
+		thief.refused(httpapi.Forbidden, "POST", "/v1/evict", evict)
 	}
 	if !l.Held() {
 		t.Error("the owner has lost it")

@@ -194,7 +194,7 @@ func (v *Verdict) WriteHTML(w io.Writer) error {
 		fmt.Fprintf(&kinds, `<li><i style="background:var(--%s);opacity:.5"></i>%[1]s</li>`, text(string(k)))
 	}
 	for _, l := range v.lines() {
-		if l != (Line{}) {
+		if l != (line{}) {
 			fmt.Fprintf(&numbers, `<tr><th scope="row">%s</th><td>%s</td></tr>`, text(l.What), text(l.Text))
 		}
 	}

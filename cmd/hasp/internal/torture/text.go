@@ -12,7 +12,7 @@ import (
 func (v *Verdict) Text() string {
 	var b strings.Builder
 	for _, l := range v.lines() {
-		if l == (Line{}) {
+		if l == (line{}) {
 			b.WriteString("\n")
 			continue
 		}
@@ -25,48 +25,48 @@ func (v *Verdict) Text() string {
 	return b.String()
 }
 
-// Line is one of the verdict's lines; an empty one parts what was done from what was found.
-type Line struct{ What, Text string }
+// line is one of the verdict's lines; an empty one parts what was done from what was found.
+type line struct{ What, Text string }
 
-func (v *Verdict) lines() (all []Line) {
-	line := func(what, format string, args ...any) { all = append(all, Line{what, fmt.Sprintf(format, args...)}) }
-	line("store", "%s", v.Store)
+func (v *Verdict) lines() (all []line) {
+	add := func(what, format string, args ...any) { all = append(all, line{what, fmt.Sprintf(format, args...)}) }
+	add("store", "%s", v.Store)
 	if v.Adapter != "" {
-		line("lock under test", "%s", v.Adapter)
+		add("lock under test", "%s", v.Adapter)
 	}
-	line("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
-	line("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
+	add("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
+	add("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
 	for _, k := range v.Kinds {
 		c := v.Faults[k]
-		line("fault "+string(k), "%d, of which %d hit a holder and %d took its lock", c.Done, c.Hits, c.Lost)
+		add("fault "+string(k), "%d, of which %d hit a holder and %d took its lock", c.Done, c.Hits, c.Lost)
 	}
-	all = append(all, Line{})
+	all = append(all, line{})
 	o := v.Overlaps
-	line("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
+	add("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
 		o.InFlight+o.Told+o.CutOff+o.Broken, o.InFlight, o.Told, o.CutOff, o.Broken)
-	line("lost updates", "%s without a fence, of %d writes; %s", count(v.LostPlain), v.Writes, v.fence())
-	line("false \"released\"", "%s", count(v.FalseEnds))
-	line("stuck names", "%s", count(len(v.Stuck)))
-	line("orphans", "%s", optional(v.Orphans, "not known: the store cannot list its entries"))
-	line("overtaken waiters", "%s", optional(v.Inversions, "not counted: the store promises no order"))
+	add("lost updates", "%s without a fence, of %d writes; %s", count(v.LostPlain), v.Writes, v.fence())
+	add("false \"released\"", "%s", count(v.FalseEnds))
+	add("stuck names", "%s", count(len(v.Stuck)))
+	add("orphans", "%s", optional(v.Orphans, "not known: the store cannot list its entries"))
+	add("overtaken waiters", "%s", optional(v.Inversions, "not counted: the store promises no order"))
 	if v.MarginMin != nil {
-		line("told of a loss", "%s before the next grant at the least, %s in the middle (%d losses of a process that ran)",
+		add("told of a loss", "%s before the next grant at the least, %s in the middle (%d losses of a process that ran)",
 			short(*v.MarginMin), short(*v.MarginMid), len(v.Margins))
 	}
 	if v.HandOver != nil {
-		line("slowest hand-over", "%s, of those without a fault near", short(*v.HandOver))
+		add("slowest hand-over", "%s, of those without a fault near", short(*v.HandOver))
 	}
 	for _, d := range v.Deaths {
-		line("died", "%s", d)
+		add("died", "%s", d)
 	}
 	if v.AdapterEnds > 0 {
-		line("adapters ended", "%d by themselves, the last one: %s", v.AdapterEnds, v.AdapterEnd)
+		add("adapters ended", "%d by themselves, the last one: %s", v.AdapterEnds, v.AdapterEnd)
 	}
 	if v.Stubborn > 0 {
-		line("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
+		add("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
 	}
 	c := v.Control
-	line("control", "%s: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
+	add("control", "%s: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
 	return all
 }
 
