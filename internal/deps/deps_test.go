@@ -112,7 +112,9 @@ var mayImport = map[string][]string{
 	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
 	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/top", "./cmd/hasp/internal/torture", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./cmd/hasp/internal/exporter": {".", "./driver"},
-	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access"},
+	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/page"},
+	// The page shows what the library's client sees, and an operator does there what hasp release does.
+	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access"},
 	// Who may do what: it knows nothing of locks but that they have names.
 	"./cmd/hasp/internal/serve/access": {},
 	"./cmd/hasp/internal/top":          {".", "charm.land/bubbletea/v2", "github.com/charmbracelet/x/ansi"},
@@ -137,6 +139,7 @@ var mayImport = map[string][]string{
 	"./internal/history":          {},                   // tests, and hasp torture
 	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
 	"./tests/internal/haspbin":    {}, // runs go
+	"./tests/internal/haspserve":  {"./internal/testkit", "./tests/internal/haspbin"},
 	"./tests/internal/browser":    {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
 	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
 // Through the server a store keeps its promises, with the traits that it has. In make test the suite runs in front
@@ -17,7 +18,7 @@ import (
 func TestConformance(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.SharedRedis(t)
-	conform(t, serve(t, redis.URL()))
+	conform(t, haspserve.New(t, redis.URL()))
 }
 
 func TestConformanceOthers(t *testing.T) {
@@ -27,17 +28,17 @@ func TestConformanceOthers(t *testing.T) {
 		"SetNX": func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, store(t))
+			s := haspserve.New(t, store(t))
 			t.Parallel()
 			conform(t, s)
 		})
 	}
 }
 
-func conform(t *testing.T, s *server) {
+func conform(t *testing.T, s *haspserve.Server) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, s.url()) },
-		URL:  s.url(),
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, s.URL()) },
+		URL:  s.URL(),
 		TTL:  3 * time.Second,
 	})
 }

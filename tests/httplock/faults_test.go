@@ -27,6 +27,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
+	"github.com/hasplock/hasp/tests/internal/haspserve"
 	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
@@ -39,7 +40,7 @@ const (
 // another, and the history of two locks.
 type faultRun struct {
 	recordedhold.Workload
-	server *server
+	server *haspserve.Server
 	store  *faultnet.Proxy   // between server and store
 	nets   []*faultnet.Proxy // between clients and server
 }
@@ -53,9 +54,9 @@ func newFaultRun(t *testing.T, front func(addr string) string) *faultRun {
 		store:    testkit.Proxy(t, redis.Addr),
 		Workload: recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()},
 	}
-	f.server = serve(t, "redis://"+f.store.Addr())
+	f.server = haspserve.New(t, "redis://"+f.store.Addr())
 	for range faultClients {
-		net := testkit.Proxy(t, front(f.server.addr))
+		net := testkit.Proxy(t, front(f.server.Addr))
 		f.nets = append(f.nets, net)
 		f.Clients = append(f.Clients, testkit.Client(t, "hasp+http://"+net.Addr(), hasp.WithTTL(faultTTL)))
 	}
@@ -77,13 +78,13 @@ func (f *faultRun) inject(t *testing.T, lasts time.Duration) {
 		span := faultTTL/10 + time.Duration(r.Int64N(int64(3*faultTTL/2)))
 		switch r.IntN(6) {
 		case 0, 1: // killed, and down for a while
-			f.server.kill()
+			f.server.Kill()
 			time.Sleep(span / 4)
-			f.server.start()
+			f.server.Start()
 		case 2: // stopped: the store expires what it has, and the server does not know
-			f.server.signal(syscall.SIGSTOP)
+			f.server.Signal(syscall.SIGSTOP)
 			time.Sleep(span)
-			f.server.signal(syscall.SIGCONT)
+			f.server.Signal(syscall.SIGCONT)
 		case 3: // held, then delivered
 			net.Partition()
 			time.Sleep(span)
@@ -141,11 +142,11 @@ func TestServerKilled(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			redis := backends.StartRedis(t, backends.RedisOptions{})
-			s := serve(t, redis.URL())
+			s := haspserve.New(t, redis.URL())
 			rec := history.New()
 			held := make(chan struct{})
 			through := recordedhold.Hold{
-				Client: testkit.Client(t, "hasp+http://"+front(s.addr), hasp.WithTTL(faultTTL)),
+				Client: testkit.Client(t, "hasp+http://"+front(s.Addr), hasp.WithTTL(faultTTL)),
 				Who:    "through the server", Name: "a", For: 3 * faultTTL, TTL: faultTTL,
 				Begin: func(recordedhold.Lease) { close(held) },
 			}
@@ -157,7 +158,7 @@ func TestServerKilled(t *testing.T) {
 				}
 			})
 			testkit.Await(t, "the lock through the server", held)
-			s.kill()
+			s.Kill()
 			both.Go(func() {
 				if err := beside.Run(ctx(t), rec); err != nil {
 					t.Error(err)
@@ -208,12 +209,12 @@ func boastful(t *testing.T, addr string) string {
 func TestServerStartedAnew(t *testing.T) {
 	t.Parallel()
 	redis := backends.SharedRedis(t)
-	s := serve(t, redis.URL())
-	session := testkit.Session(t, testkit.Open(t, s.url()), calm, func(id string, err error) { t.Errorf("told as gone: %s: %v", id, err) })
+	s := haspserve.New(t, redis.URL())
+	session := testkit.Session(t, testkit.Open(t, s.URL()), calm, func(id string, err error) { t.Errorf("told as gone: %s: %v", id, err) })
 	ticket := session.Ticket(testkit.Request("kept"))
 	held := testkit.Held(t, ticket)
-	s.kill()
-	s.start()
+	s.Kill()
+	s.Start()
 	testkit.Until(t, "a keep-alive", func() error {
 		_, err := session.KeepAlive(ctx(t))
 		return err
@@ -233,9 +234,9 @@ func TestInstancesChange(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	redis := backends.StartRedis(t, backends.RedisOptions{})
-	servers := []*server{serve(t, redis.URL()), serve(t, redis.URL())}
+	servers := []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}
 	front := &balancer{}
-	front.lead(servers[0].addr)
+	front.lead(servers[0].Addr)
 	proxy := httptest.NewServer(front)
 	t.Cleanup(proxy.Close)
 	w := recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()}
@@ -250,15 +251,15 @@ func TestInstancesChange(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		i := r.IntN(2)
-		front.lead(servers[1-i].addr)
+		front.lead(servers[1-i].Addr)
 		switch r.IntN(4) {
 		case 0:
-			servers[i].kill()
-			servers[i].start()
+			servers[i].Kill()
+			servers[i].Start()
 		case 1:
-			servers[i].signal(syscall.SIGSTOP)
+			servers[i].Signal(syscall.SIGSTOP)
 			time.Sleep(time.Duration(r.Int64N(int64(faultTTL / 2))))
-			servers[i].signal(syscall.SIGCONT)
+			servers[i].Signal(syscall.SIGCONT)
 		}
 		time.Sleep(time.Duration(r.Int64N(int64(faultTTL / 3))))
 	}

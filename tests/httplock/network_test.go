@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 	"github.com/hasplock/hasp/internal/recordedhold"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/tests/internal/haspserve"
 	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
@@ -24,8 +25,8 @@ const calm = 30 * time.Second // a TTL that no busy machine lets expire
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	redis := backends.StartRedis(t, backends.RedisOptions{})
-	s := serve(t, redis.URL())
-	net := testkit.Proxy(t, s.addr)
+	s := haspserve.New(t, redis.URL())
+	net := testkit.Proxy(t, s.Addr)
 	c := testkit.Client(t, "hasp+http://"+net.Addr(), hasp.WithTTL(calm))
 	other := testkit.Client(t, redis.URL())
 	testkit.Release(t, testkit.Lock(t, c, "warm")) // the session, and its request for losses, are open
@@ -64,8 +65,8 @@ func TestSilence(t *testing.T) {
 			t.Parallel()
 			redis := backends.StartRedis(t, backends.RedisOptions{})
 			behind := testkit.Proxy(t, redis.Addr)
-			s := serve(t, "redis://"+behind.Addr())
-			before := testkit.Proxy(t, s.addr)
+			s := haspserve.New(t, "redis://"+behind.Addr())
+			before := testkit.Proxy(t, s.Addr)
 			net := map[string]*faultnet.Proxy{"before the server": before, "behind the server": behind}[where]
 			c := testkit.Client(t, "hasp+http://"+before.Addr(), hasp.WithTTL(faultTTL))
 			rec := history.New()
@@ -106,16 +107,16 @@ func TestSilence(t *testing.T) {
 func TestOtherStore(t *testing.T) {
 	t.Parallel()
 	redis := backends.SharedRedis(t)
-	s := serve(t, redis.URL())
-	c := testkit.Client(t, s.url(), hasp.WithTTL(calm))
-	s.kill()
+	s := haspserve.New(t, redis.URL())
+	c := testkit.Client(t, s.URL(), hasp.WithTTL(calm))
+	s.Kill()
 	with := url.Values{"strategy": {"setnx"}}
-	s.store = redis.URL() + "?" + with.Encode()
-	s.start()
+	s.Store = redis.URL() + "?" + with.Encode()
+	s.Start()
 	if _, err := c.Mutex("other").Lock(ctx(t)); !errors.Is(err, hasp.ErrRefused) {
 		t.Errorf("lock: %v", err)
 	}
-	again := testkit.Client(t, s.url(), hasp.WithTTL(calm))
+	again := testkit.Client(t, s.URL(), hasp.WithTTL(calm))
 	if traits := again.Backend().Traits(); traits.FIFO || slices.Contains([]bool{traits.Shared, traits.Counting}, true) {
 		t.Errorf("opened again it has %+v", traits)
 	}

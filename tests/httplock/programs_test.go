@@ -11,15 +11,16 @@ import (
 	"github.com/hasplock/hasp/drivertest/programs"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
 // Random programs through two servers of one store. Now and then all clients come to the other server, or
 // theirs is killed and started anew: what they hold goes with them.
 func TestPrograms(t *testing.T) {
 	redis := backends.SharedRedis(t)
-	servers := []*server{serve(t, redis.URL()), serve(t, redis.URL())}
+	servers := []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}
 	front := &balancer{}
-	front.lead(servers[0].addr)
+	front.lead(servers[0].Addr)
 	proxy := httptest.NewServer(front)
 	t.Cleanup(proxy.Close)
 	var changing sync.RWMutex // a server that is killed cannot be opened
@@ -42,10 +43,10 @@ func TestPrograms(t *testing.T) {
 			defer changing.Unlock()
 			from := servers[at]
 			at = 1 - at
-			front.lead(servers[at].addr)
+			front.lead(servers[at].Addr)
 			if rand.IntN(3) == 0 {
-				from.kill()
-				from.start()
+				from.Kill()
+				from.Start()
 			}
 			return func() {}
 		},

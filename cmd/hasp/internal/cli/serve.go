@@ -37,7 +37,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "serve a store's locks over HTTP, to programs in any language",
 		Long: `Serve the locks of a store over HTTP and JSON: to curl, to any language, and to
 hasp and Go programs with --store hasp+http://127.0.0.1:7070. docs/SERVE.md
-describes the requests, and GET /v1/openapi.json does so for programs.
+describes the requests, and GET /v1/openapi.json does so for programs. In a browser
+the same address shows who holds what, to look at and to operate.
 
 The server keeps nothing: locks are in the store, with the leases that clients
 keep alive through the server. One that dies frees no lock. Its clients go on at

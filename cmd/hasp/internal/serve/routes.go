@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
@@ -66,6 +67,9 @@ func (s *Server) routes() *http.ServeMux {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
+	for _, r := range s.page.Routes() {
+		mux.HandleFunc(r.Pattern, func(w http.ResponseWriter, q *http.Request) { s.servePage(w, q, r) })
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
 		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path, or not by this method: GET /v1/openapi.json lists them"))
 	})
@@ -174,6 +178,11 @@ func here(host string) bool {
 // holder is who has sent a request. A web page in a browser of this machine can send requests here as
 // well, also as another host if it lies about its own address (DNS rebinding): those are refused.
 func (s *Server) holder(q *http.Request) (*access.Holder, error) {
+	return s.tokenHolder(q, func() (string, bool) { return strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ") })
+}
+
+// tokenHolder is the same with the token from elsewhere.
+func (s *Server) tokenHolder(q *http.Request, sent func() (token string, ok bool)) (*access.Holder, error) {
 	if err := s.origin.Check(q); err != nil {
 		return nil, httpapi.NewProblem(httpapi.Forbidden, "a page of another site has made this request")
 	}
@@ -183,7 +192,7 @@ func (s *Server) holder(q *http.Request) (*access.Holder, error) {
 		}
 		return s.anybody, nil
 	}
-	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	token, ok := sent()
 	if !ok {
 		return nil, httpapi.NewProblem(httpapi.NoToken, "the request needs the header Authorization: Bearer TOKEN")
 	}
@@ -192,6 +201,31 @@ func (s *Server) holder(q *http.Request) (*access.Holder, error) {
 		return nil, httpapi.NewProblem(httpapi.NoToken, "the token is not in the server's file")
 	}
 	return h, nil
+}
+
+// servePage answers a request of the page. The token comes from its cookie, which the API does not look at: no page of another
+// site makes a request here that counts.
+func (s *Server) servePage(w http.ResponseWriter, q *http.Request, r page.Route) {
+	page.Protect(w.Header())
+	h, refused := s.tokenHolder(q, func() (string, bool) {
+		c, err := q.Cookie(page.Cookie)
+		if err != nil {
+			return "", false
+		}
+		return c.Value, true
+	})
+	if refused == nil {
+		refused = s.admitRequest(h, r.Pattern)
+		if rec, ok := w.(*recorded); ok {
+			rec.holder = h.Name
+		}
+	}
+	unknown := new(httpapi.Problem)
+	if refused != nil && !(r.Open && errors.As(refused, &unknown) && unknown.Of(httpapi.NoToken)) {
+		writeProblem(w, problem(refused))
+		return
+	}
+	r.Do(w, q, h)
 }
 
 // read reads the whole body. Only after that can the server notice that the client goes away, and the

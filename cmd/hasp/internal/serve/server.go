@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
@@ -50,6 +51,7 @@ type Server struct {
 	life string // tells this server from the one before at the same address
 	mux  *http.ServeMux
 	meas measured
+	page *page.Page
 
 	origin *http.CrossOriginProtection
 
@@ -84,6 +86,10 @@ func New(o Options) (*Server, error) {
 	s := &Server{o: o, life: rand.Text(), sessions: map[string]*session{}, usage: map[*access.Holder]*usage{}, anybody: access.Anybody(), origin: http.NewCrossOriginProtection()}
 	s.over, s.stop = context.WithCancel(context.Background())
 	s.drain, s.startDrain = context.WithCancel(context.Background())
+	var err error
+	if s.page, err = page.New(page.Options{Store: o.Store, Tokens: o.Tokens != nil, Over: s.drain, Admit: s.admitPage}); err != nil {
+		return nil, err
+	}
 	s.mux = s.routes()
 	s.background.Go(s.reap)
 	return s, nil
@@ -238,6 +244,14 @@ func (s *Server) admitWatch(h *access.Holder) (err error) {
 		u.waiting++
 	})
 	return err
+}
+
+// admitPage counts an open page as a watch.
+func (s *Server) admitPage(h *access.Holder) (release func(), err error) {
+	if err := s.admitWatch(h); err != nil {
+		return nil, err
+	}
+	return func() { s.count(h, func(u *usage) { u.waiting-- }) }, nil
 }
 
 func draining() *httpapi.Problem {

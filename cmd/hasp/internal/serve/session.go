@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
@@ -70,6 +71,9 @@ func (s *session) gone(entry string, err error) {
 	l.lost, l.version = err.Error(), s.version
 	s.waitsLocked(l, false)
 	s.notifyLocked()
+	if l.held {
+		s.server.page.Lost(page.Loss{Name: l.name, Token: s.owner.Name, Why: l.lost, At: time.Now()})
+	}
 }
 
 func (s *session) notifyLocked() {

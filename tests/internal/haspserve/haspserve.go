@@ -1,8 +1,8 @@
-package httplock_test
+// Package haspserve runs the command hasp serve, for tests: as a process that can be killed, stopped and started anew.
+package haspserve
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,49 +11,48 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/tests/internal/haspbin"
 )
 
-func TestMain(m *testing.M) { drivertest.Main(m) }
+// Server is a process of hasp serve, which can be killed and started again at its address.
+type Server struct {
+	Addr  string // host and port
+	Store string // its URL, for the next start
 
-// server is a process of hasp serve, which can be killed and started again at its address.
-type server struct {
-	t     testing.TB
-	file  string
-	store string
-	addr  string
-	args  []string
+	t    testing.TB
+	file string
+	args []string
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 	orphan io.Closer // ends the process with the test, also if that is killed
 }
 
-func serve(t testing.TB, store string, args ...string) *server {
+// New starts a server of a store, which ends with the test.
+func New(t testing.TB, store string, args ...string) *Server {
 	t.Helper()
-	s := &server{t: t, file: haspbin.Build(t), store: store, addr: "127.0.0.1:0", args: args}
-	s.start()
-	t.Cleanup(s.kill)
+	s := &Server{t: t, file: haspbin.Build(t), Store: store, Addr: "127.0.0.1:0", args: args}
+	s.Start()
+	t.Cleanup(s.Kill)
 	return s
 }
 
-// start returns when the server says where it listens. One that cannot reach its store ends at once, and
+// Start returns when the server says where it listens. One that cannot reach its store ends at once, and
 // is started again, as a service manager would.
-func (s *server) start() {
+func (s *Server) Start() {
 	s.t.Helper()
 	for range 20 {
 		if s.launch() {
 			return
 		}
 	}
-	s.t.Fatalf("hasp serve ends at once; try: hasp serve --store %s", s.store)
+	s.t.Fatalf("hasp serve ends at once; try: hasp serve --store %s", s.Store)
 }
 
-func (s *server) launch() bool {
+func (s *Server) launch() bool {
 	s.t.Helper()
-	s.cmd = exec.Command(s.file, append([]string{"serve", "--store", s.store, "--listen", s.addr, "--log", "off"}, s.args...)...)
+	s.cmd = exec.Command(s.file, append([]string{"serve", "--store", s.Store, "--listen", s.Addr, "--log", "off"}, s.args...)...)
 	s.cmd.Env = append(os.Environ(), "HOME="+s.t.TempDir())
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *server) launch() bool {
 		_ = s.orphan.Close()
 		return false
 	}
-	s.addr = addr
+	s.Addr = addr
 	return true
 }
 
@@ -100,15 +99,15 @@ func follow(t testing.TB, pid int) io.Closer {
 	return in
 }
 
-func (s *server) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) } // one that has gone needs none
+// Signal sends a signal.
+func (s *Server) Signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) } // one that has gone needs none
 
-// kill ends the server as a crash does.
-func (s *server) kill() {
-	s.signal(syscall.SIGKILL)
+// Kill ends the server as a crash does.
+func (s *Server) Kill() {
+	s.Signal(syscall.SIGKILL)
 	<-s.exited
 	_ = s.orphan.Close()
 }
 
-func (s *server) url() string { return "hasp+http://" + s.addr }
-
-func ctx(t testing.TB) context.Context { return testkit.Context(t) }
+// URL is that of a store, for a client.
+func (s *Server) URL() string { return "hasp+http://" + s.Addr }

@@ -1,0 +1,191 @@
+package page
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// Options say what is shown to whom.
+type Options struct {
+	Store  driver.Backend
+	Tokens bool            // a person has to sign in with one
+	Over   context.Context // ends with the server: pages then go to another one
+
+	// Admit counts an open page of a holder, until release is called; or it refuses one more.
+	Admit func(h *access.Holder) (release func(), err error)
+}
+
+// Page serves the page.
+type Page struct {
+	o      Options
+	client *hasp.Client // reads: it takes no lock, and is not closed, because the store is the server's
+	live   *live
+	health health
+
+	mu     sync.Mutex
+	losses []Loss // the latest last
+}
+
+// Loss is a lock that the store has taken from a client of this server.
+type Loss struct {
+	Name  string    `json:"name"`
+	Token string    `json:"by,omitempty"` // the name of its client's token
+	Why   string    `json:"why"`
+	At    time.Time `json:"at"`
+}
+
+// lossesKept bounds what is kept of the past. More of it is in the log, and in the metrics.
+const lossesKept = 200
+
+// New makes the page of a store.
+func New(o Options) (*Page, error) {
+	client, err := hasp.New(o.Store)
+	if err != nil {
+		return nil, err
+	}
+	return &Page{o: o, client: client, live: newLive(client, o.Over)}, nil
+}
+
+// Lost notes a loss.
+func (p *Page) Lost(l Loss) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.losses = append(p.losses[max(0, len(p.losses)-lossesKept+1):], l)
+}
+
+// Cookie has the token of the person who has signed in. Scripts cannot read it, and other sites' pages do not send it.
+const Cookie = "hasp-token"
+
+// Route is an operation of the page. The holder is nil before a person has signed in.
+type Route struct {
+	Pattern string // of http.ServeMux
+	Open    bool   // to those who have not signed in
+	Do      func(w http.ResponseWriter, q *http.Request, h *access.Holder)
+}
+
+// Routes has all operations.
+func (p *Page) Routes() []Route {
+	return []Route{
+		{"GET /{$}", true, p.index},
+		{"GET /page.js", true, file("text/javascript; charset=utf-8", script)},
+		{"GET /page.css", true, file("text/css; charset=utf-8", style)},
+		{"POST /page/login", true, p.login},
+		{"POST /page/logout", true, p.logout},
+		{"GET /page/events", false, p.events},
+		{"GET /page/queue", false, p.queue},
+		{"POST /page/evict", false, p.evict},
+		{"POST /page/ask", false, p.ask},
+	}
+}
+
+var (
+	//go:embed page.js
+	script string
+	//go:embed page.css
+	style string
+	//go:embed page.html
+	document string
+	//go:embed login.html
+	loginDocument string
+)
+
+func file(kind, text string) func(http.ResponseWriter, *http.Request, *access.Holder) {
+	return func(w http.ResponseWriter, _ *http.Request, _ *access.Holder) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write([]byte(text)) // to a browser that may have gone
+	}
+}
+
+// Protect sets the headers by which a browser keeps other pages out, and this one from asking other hosts.
+func Protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin") // with none, a browser sends the form with the origin "null"
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+}
+
+// login keeps the token in a cookie of the browser's session. It is not checked here: the next request shows whether it is known.
+func (p *Page) login(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
+	q.Body = http.MaxBytesReader(w, q.Body, 4096)
+	token := strings.TrimSpace(q.PostFormValue("token"))
+	http.SetCookie(w, &http.Cookie{Name: Cookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.TLS != nil})
+	http.Redirect(w, q, "/", http.StatusSeeOther)
+}
+
+func (p *Page) logout(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
+	http.SetCookie(w, &http.Cookie{Name: Cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.TLS != nil})
+	http.Redirect(w, q, "/", http.StatusSeeOther)
+}
+
+// detail is a queue in full.
+type detail struct {
+	Now time.Time `json:"now"`
+	hasp.Queue
+	Eviction *hasp.Eviction `json:"eviction,omitempty"` // the last one
+	Losses   []Loss         `json:"losses"`             // the latest first
+	MayAsk   bool           `json:"may_ask"`
+	MayEvict bool           `json:"may_evict"`
+}
+
+// queue shows a name.
+func (p *Page) queue(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+	name := q.URL.Query().Get("name")
+	if err := may(h, access.Look, name); err != nil {
+		refuse(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), readBound)
+	defer cancel()
+	found, err := p.client.Inspect(ctx, name)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	d := detail{Now: time.Now(), Queue: found, MayAsk: h.May(access.Lock, name), MayEvict: h.May(access.Operate, name)}
+	if e, err := p.client.LastEviction(ctx, name); err == nil { // else the store keeps none
+		d.Eviction = e
+	}
+	d.Losses = p.lossesOf(name)
+	answer(w, d)
+}
+
+// lossesOf are those of a name.
+func (p *Page) lossesOf(name string) []Loss {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	some := []Loss{}
+	for _, l := range slices.Backward(p.losses) {
+		if l.Name == name {
+			some = append(some, l)
+		}
+	}
+	return some
+}
+
+// may checks a name and the right to it.
+func may(h *access.Holder, r access.Right, name string) error {
+	if err := hasp.ValidateName(name); err != nil {
+		return httpapi.NewProblem(httpapi.Invalid, err.Error())
+	}
+	if !h.May(r, name) {
+		return httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has not the right to %s %q", h.Name, r, name))
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, a any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(a) // to a browser that may have gone
+}
