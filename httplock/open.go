@@ -3,6 +3,7 @@ package httplock
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/driver/tlsparams"
+	"github.com/hasplock/hasp/internal/httpapi"
 )
 
 func init() {
@@ -119,7 +121,10 @@ func connect(ctx context.Context, u *url.URL, o *Options) (driver.Backend, error
 	b.closed, b.close = context.WithCancelCause(context.Background())
 	if err := b.call(ctx, request{method: http.MethodGet, path: "/v1"}, &b.store); err != nil {
 		b.client.CloseIdleConnections()
-		return nil, fmt.Errorf("hasp serve at %s: %w", u.Host, err)
+		if p := new(httpapi.Problem); errors.As(err, &p) { // an error of the network names the server itself
+			err = fmt.Errorf("hasp serve at %s: %w", u.Host, err)
+		}
+		return nil, err
 	}
 	return b.withAbilities(b.store), nil
 }

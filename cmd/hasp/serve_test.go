@@ -4,23 +4,14 @@ package main
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -122,79 +113,5 @@ func TestServeScript(t *testing.T) {
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "{\"names\":[]}\n" {
 		t.Errorf("left: %s, %v", b, err)
-	}
-}
-
-// certificate makes one for loopback that vouches for itself.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	about := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	public, err := x509.CreateCertificate(rand.Reader, about, about, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: public}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
-
-// With TLS and tokens: each may do what its line says, and no word of it is in a message.
-func TestServeTokens(t *testing.T) {
-	dir := t.TempDir()
-	tokens := filepath.Join(dir, "tokens")
-	token := map[string]string{}
-	for name, args := range map[string][]string{"all": {"--rights", "look,lock,operate"}, "reader": {"--rights", "look", "--prefix", "nightly/"}} {
-		code, out, errOut := hasp(t, "", append([]string{"serve", "token", "--tokens", tokens, name}, args...)...)
-		if code != 0 {
-			t.Fatalf("%d, %s", code, errOut)
-		}
-		token[name] = strings.TrimSpace(out)
-	}
-	cert, key := certificate(t)
-	server := startServer(t, backends.SharedRedis(t).URL(), "--tokens", tokens, "--cert", cert, "--key", key)
-	host, ok := strings.CutPrefix(server, "https://")
-	if !ok {
-		t.Fatalf("it serves %s", server)
-	}
-	as := func(token string) string {
-		return "hasp+https://" + token + "@" + host + "?ca=" + url.QueryEscape(cert)
-	}
-	if code, out, errOut := hasp(t, as(token["all"]), "run", "nightly/a", "--", "sh", "-c", `echo "$HASP_STORE" ${HASP_TOKEN:+held}`); code != 0 || !strings.Contains(out, " held") || strings.Contains(out, token["all"]) {
-		t.Errorf("run: %d, %s%s", code, out, errOut)
-	}
-	for _, c := range []struct {
-		token string
-		code  int
-		args  []string
-	}{
-		{token["reader"], 0, []string{"who", "nightly/a"}},
-		{token["reader"], 78, []string{"who", "other"}},
-		{token["reader"], 78, []string{"run", "nightly/a", "--", "true"}},
-		{"AAAABBBBCCCCDDDD", 78, []string{"who", "nightly/a"}},
-		{token["all"], 0, []string{"doctor"}},
-	} {
-		code, out, errOut := hasp(t, as(c.token), c.args...)
-		if code != c.code || strings.Contains(out+errOut, c.token) {
-			t.Errorf("%q: %d, want %d\n%s%s", c.args, code, c.code, out, errOut)
-		}
-	}
-	if code, _, errOut := hasp(t, "hasp+https://"+token["all"]+"@"+host, "who", "nightly/a"); code == 0 {
-		t.Errorf("a certificate of an unknown authority is accepted: %s", errOut)
 	}
 }

@@ -107,6 +107,7 @@ type Acquire struct {
 	Entry    string    `json:"entry,omitempty"`    // the entry's id in the store; drawn by the server if absent
 	Owner    string    `json:"owner,omitempty"`    // as hasp writes it
 	Note     string    `json:"note,omitempty"`     // for people, if there is no Owner
+	Asks     string    `json:"asks,omitempty"`     // the same: why the holder is asked to give the lock up
 	Since    time.Time `json:"since,omitzero"`
 	Value    []byte    `json:"value,omitempty"`
 	NoWait   bool      `json:"no_wait,omitempty"` // do not queue

@@ -105,6 +105,17 @@ class WithServer(unittest.TestCase):
         lease.release()  # again: nothing happens
         two.try_lock(self.name).release()
 
+    def test_ask(self):
+        with subprocess.Popen([BIN, "run", "--store", STORE, self.name, "--", "sleep", "60"], stderr=subprocess.PIPE, text=True) as holder:
+            self.addCleanup(holder.kill)
+            c = self.client()
+            until("the holder", lambda: len(self.queue(c)) == 1)
+            waits = threading.Thread(target=c.lock(self.name, ask="the disk is full").acquire)
+            waits.start()
+            until("the question", lambda: "the disk is full" in holder.stderr.readline())
+            holder.terminate()
+            waits.join()
+
     def test_kinds(self):
         c = self.client()
         with c.read_lock(self.name), c.read_lock(self.name):

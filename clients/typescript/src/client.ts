@@ -24,11 +24,14 @@ export interface LockOptions {
   /** Ends the wait. */
   signal?: AbortSignal;
   note?: string;
+  /** A reason to give the lock up, for its holder: one that listens is told while this client waits, and decides. */
+  ask?: string;
 }
 
 interface Wanted {
   name: string;
   note: string;
+  asks?: string;
   kind?: string;
   capacity?: number;
   units?: number;
@@ -241,7 +244,7 @@ export class Client {
   #wants(name: string, options: LockOptions, more: Partial<Wanted>): Wanted {
     if (!name) throw new TypeError("a lock has a name");
     const who = `${userInfo().username}@${hostname()} pid ${process.pid}`;
-    return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, ...more };
+    return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, asks: options.ask, ...more };
   }
 
   // Acquisition.

@@ -79,6 +79,18 @@ test("one at a time", { skip }, async (t) => {
   assert.deepEqual(await queue(clients[0]), []);
 });
 
+test("the holder is asked", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const holder = spawn(bin, ["run", "--store", store, name, "--", "sleep", "60"], { stdio: ["ignore", "ignore", "pipe"] });
+  t.after(() => holder.kill("SIGKILL"));
+  const c = client();
+  await until("the holder", async () => (await queue(c)).length === 1);
+  const lease = c.lock(name, { ask: "the disk is full" }).acquire();
+  for await (const line of createInterface(holder.stderr)) if (line.includes("the disk is full")) break;
+  holder.kill();
+  await (await lease).release();
+});
+
 test("busy, and a wait that is given up", { skip }, async (t) => {
   const { name, client, queue } = await fixture(t);
   const one = client(), two = client();

@@ -111,3 +111,6 @@ func (s *Server) Kill() {
 
 // URL is that of a store, for a client.
 func (s *Server) URL() string { return "hasp+http://" + s.Addr }
+
+// PID is that of the process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }

@@ -159,25 +159,28 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def lock(self, name: str, *, timeout: Optional[float] = None, note: str = "") -> Lock:
-        """The mutex of a name. timeout: seconds to wait before Busy is raised; None waits for ever."""
-        return Lock(self, self._asks(name, note, {}), timeout)
+    def lock(self, name: str, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
+        """The mutex of a name. timeout: seconds to wait before Busy is raised; None waits for ever.
 
-    def read_lock(self, name: str, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+        ask is a reason to give the lock up, for its holder: one that listens is told while this client waits, and decides.
+        """
+        return Lock(self, self._wants(name, note, {}, ask), timeout)
+
+    def read_lock(self, name: str, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """The same lock for one of many readers."""
-        return Lock(self, self._asks(name, note, {"kind": "read"}), timeout)
+        return Lock(self, self._wants(name, note, {"kind": "read"}, ask), timeout)
 
-    def semaphore(self, name: str, capacity: int, units: int = 1, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+    def semaphore(self, name: str, capacity: int, units: int = 1, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """units of capacity permits. All users of the name say the same capacity."""
-        return Lock(self, self._asks(name, note, {"kind": "semaphore", "capacity": capacity, "units": units}), timeout)
+        return Lock(self, self._wants(name, note, {"kind": "semaphore", "capacity": capacity, "units": units}, ask), timeout)
 
-    def election(self, name: str, value: bytes, *, timeout: Optional[float] = None, note: str = "") -> Lock:
+    def election(self, name: str, value: bytes, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """The lock of a leader, which publishes value: who has it leads. See leader and observe."""
-        return Lock(self, self._asks(name, note, {"value": base64.b64encode(value).decode()}), timeout)
+        return Lock(self, self._wants(name, note, {"value": base64.b64encode(value).decode()}, ask), timeout)
 
     def try_lock(self, name: str, *, note: str = "") -> Optional[Lease]:
         """The mutex if it is free at this moment, else None."""
-        return self._acquire({**self._asks(name, note, {}), "no_wait": True}, 0.0, Cancel())
+        return self._acquire({**self._wants(name, note, {}), "no_wait": True}, 0.0, Cancel())
 
     def leader(self, name: str) -> Optional[bytes]:
         """What the holder of a lock has published, or None if there is no holder."""
@@ -219,9 +222,11 @@ class Client:
             pass  # the store frees it when its time is over
         self._http.close()
 
-    def _asks(self, name: str, note: str, more: dict[str, Any]) -> dict[str, Any]:
+    def _wants(self, name: str, note: str, more: dict[str, Any], ask: str = "") -> dict[str, Any]:
         if not name:
             raise ValueError("a lock has a name")
+        if ask:
+            more = {**more, "asks": ask}
         owner = "%s@%s pid %d" % (_user(), socket.gethostname(), os.getpid())
         return {"name": name, "note": note or self._note or "%s (%s)" % (os.path.basename(sys.argv[0] or "python"), owner), **more}
 

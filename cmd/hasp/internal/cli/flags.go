@@ -148,7 +148,7 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 }
 
 // spoken are the flags that only the command line sets.
-var spoken = []string{"help", "lock", "export", "pid", "mine", "held", "once"}
+var spoken = []string{"help", "lock", "export", "pid", "mine", "held", "once", "config"}
 
 // envName is the variable of a flag.
 func envName(flag string) string {

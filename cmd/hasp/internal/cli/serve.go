@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,9 +26,9 @@ func init() { optionalVerbs = append(optionalVerbs, (*app).serveCommand) }
 
 type serveFlags struct {
 	storeFlags
-	listen, tokens, cert, key, log string
-	drain                          span
-	limits                         serve.Limits
+	listen, tokens, cert, key, clientCA, log string
+	drain                                    span
+	limits                                   serve.Limits
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -49,7 +50,11 @@ are refused (78).
 Without --tokens everybody who can reach the address may do everything; so any
 other address than this machine's needs --tokens, --cert and --key. A file of
 tokens has lines of name, rights, prefix of names, and hash; hasp serve token
-adds one.
+adds one. With --client-ca every connection needs a certificate of that authority
+(mutual TLS), and a line that ends in cert:COMMON-NAME gives its rights to one.
+
+--config names a file of settings in the form of hasp config ("listen = :7070"),
+which is then read in place of the user's and the system's.
 
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
@@ -66,6 +71,8 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 	fs.StringVar(&f.tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
 	fs.StringVar(&f.cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
 	fs.StringVar(&f.key, "key", "", "the `FILE` with its key")
+	fs.StringVar(&f.clientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
+	fs.String("config", "", "the `FILE` of settings to read, and no other")
 	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
 	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
 	fs.IntVar(&f.limits.Sessions, "max-sessions", serve.Defaults.Sessions, "`N` sessions of a token at most")
@@ -103,26 +110,53 @@ func (f *serveFlags) check() (*tls.Config, *access.Tokens, error) {
 		return nil, nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
 	case (f.cert == "") != (f.key == ""):
 		return nil, nil, usage("--cert and --key belong together")
+	case f.clientCA != "" && f.cert == "":
+		return nil, nil, usage("--client-ca needs --cert and --key: a client shows its certificate over TLS")
 	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1 || f.limits.Rate < 0:
 		return nil, nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
 	case !onlyHere(host) && (f.tokens == "" || f.cert == ""):
 		return nil, nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
 	}
-	var secure *tls.Config
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, nil, misconfigured("--cert and --key: %w", err)
-		}
-		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	secure, err := f.tls()
+	if err != nil {
+		return nil, nil, err
 	}
 	var tokens *access.Tokens
 	if f.tokens != "" {
 		if tokens, err = readTokens(f.tokens); err != nil {
 			return nil, nil, misconfigured("--tokens: %w", err)
 		}
+		if tokens.Certificates() && f.clientCA == "" {
+			return nil, nil, misconfigured("--tokens: %s has a line for a certificate, and without --client-ca no client can show one", f.tokens)
+		}
 	}
 	return secure, tokens, nil
+}
+
+// tls is nil without certificates.
+func (f *serveFlags) tls() (*tls.Config, error) {
+	if f.cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, misconfigured("--cert and --key: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if f.clientCA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, misconfigured("--client-ca: %w", err)
+	}
+	c.ClientCAs = x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, misconfigured("--client-ca: %s has no certificate in PEM", f.clientCA)
+	}
+	// Required of all, also of probes: a connection without one ends before any of its bytes are read as HTTP.
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	return c, nil
 }
 
 // onlyHere reports an address that other machines cannot reach.

@@ -23,7 +23,7 @@ func (a *app) configure(fs *pflag.FlagSet) error {
 	if store.Changed && a.storeFrom == "default" {
 		a.storeFrom = storeVariable
 	}
-	files, err := a.configFiles()
+	files, err := a.filesFor(fs)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,19 @@ func (a *app) configure(fs *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+// filesFor are the user's and the system's file, or the one that a flag names in place of them.
+func (a *app) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
+	named := fs.Lookup("config")
+	if named == nil || !named.Changed {
+		return a.configFiles()
+	}
+	f, err := a.readConfig(named.Value.String())
+	if err == nil && f.state != fileRead {
+		err = misconfigured("--config: %s is %s", quoteArg(f.path), f.state)
+	}
+	return []*configFile{f}, err
 }
 
 // emptyStore reports whether the store in the environment is set and empty, which is refused and

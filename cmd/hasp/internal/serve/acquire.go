@@ -72,8 +72,14 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		return r, httpapi.NewProblem(httpapi.Unsupported, "the store keeps no values")
 	case len(in.Owner) > 2048:
 		return invalid("owner has %d bytes, 2048 are allowed", len(in.Owner))
-	case len(in.Note) > 1024:
-		return invalid("note has %d bytes, 1024 are allowed", len(in.Note))
+	case len(in.Note)+len(in.Asks) > 1024:
+		return invalid("note and asks have %d bytes, 1024 are allowed", len(in.Note)+len(in.Asks))
+	case in.Owner != "" && in.Note+in.Asks != "":
+		return invalid("note and asks are for clients that do not send an owner")
+	case in.Asks != "" && in.NoWait:
+		return invalid("asks is for a request that waits: its holder reads it in the queue")
+	case in.Asks != "" && !traits.FIFO:
+		return r, httpapi.NewProblem(httpapi.Unsupported, "the store does not show who waits, so that no holder sees a request")
 	case len(in.Value) > 1024:
 		return invalid("value has %d bytes, 1024 are allowed", len(in.Value))
 	case in.Entry != "" && !entryID.MatchString(in.Entry):
@@ -85,7 +91,7 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		r.ID = httpapi.EntryName(x.id, number)
 	}
 	if r.Owner == "" {
-		r.Owner = c.owner(in.Note)
+		r.Owner = c.owner(in.Note, in.Asks)
 	}
 	if r.Since.IsZero() {
 		r.Since = time.Now()
@@ -94,8 +100,8 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 }
 
 // owner is written for clients that do not say who they are, as the library writes it.
-func (c *call) owner(note string) string {
-	b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note})
+func (c *call) owner(note, asks string) string {
+	b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note, Asks: asks})
 	if err != nil {
 		panic(err) // of strings
 	}

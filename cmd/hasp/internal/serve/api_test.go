@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
@@ -395,21 +396,23 @@ func TestRefused(t *testing.T) {
 	}
 	c.refused(httpapi.Mismatch, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", Kind: "semaphore", Capacity: 3})
 	for what, body := range map[string]any{
-		"an unknown field":   `{"name":"b","nowait":true}`,
-		"no JSON":            `name=b`,
-		"two objects":        `{"name":"b"}{}`,
-		"a number too large": `{"name":"b","wait_ms":1e99}`,
-		"no name":            httpapi.Acquire{},
-		"a zero byte":        httpapi.Acquire{Name: "a\x00"},
-		"an unknown kind":    httpapi.Acquire{Name: "b", Kind: "spin"},
-		"too many permits":   httpapi.Acquire{Name: "b", Kind: "semaphore", Units: 4, Capacity: 3},
-		"permits of a mutex": httpapi.Acquire{Name: "b", Kind: "mutex", Units: 1},
-		"a foreign id":       httpapi.Acquire{Name: "b", Entry: "a b"},
-		"a long value":       httpapi.Acquire{Name: "b", Value: make([]byte, 1025)},
-		"a long note":        httpapi.Acquire{Name: "b", Note: strings.Repeat("x", 1025)},
-		"a long owner":       httpapi.Acquire{Name: "b", Owner: strings.Repeat("x", 2049)},
-		"a long body":        `{"name":"b","note":"` + strings.Repeat("x", 20000) + `"}`,
-		"both ways to wait":  httpapi.Acquire{Name: "b", NoWait: true, Wait: 1},
+		"an unknown field":              `{"name":"b","nowait":true}`,
+		"no JSON":                       `name=b`,
+		"two objects":                   `{"name":"b"}{}`,
+		"a number too large":            `{"name":"b","wait_ms":1e99}`,
+		"no name":                       httpapi.Acquire{},
+		"a zero byte":                   httpapi.Acquire{Name: "a\x00"},
+		"an unknown kind":               httpapi.Acquire{Name: "b", Kind: "spin"},
+		"too many permits":              httpapi.Acquire{Name: "b", Kind: "semaphore", Units: 4, Capacity: 3},
+		"permits of a mutex":            httpapi.Acquire{Name: "b", Kind: "mutex", Units: 1},
+		"a foreign id":                  httpapi.Acquire{Name: "b", Entry: "a b"},
+		"a long value":                  httpapi.Acquire{Name: "b", Value: make([]byte, 1025)},
+		"a long note":                   httpapi.Acquire{Name: "b", Note: strings.Repeat("x", 1025)},
+		"a note beside an owner":        httpapi.Acquire{Name: "b", Owner: "{}", Note: "x"},
+		"an ask that no holder can see": httpapi.Acquire{Name: "b", Asks: "please", NoWait: true},
+		"a long owner":                  httpapi.Acquire{Name: "b", Owner: strings.Repeat("x", 2049)},
+		"a long body":                   `{"name":"b","note":"` + strings.Repeat("x", 20000) + `"}`,
+		"both ways to wait":             httpapi.Acquire{Name: "b", NoWait: true, Wait: 1},
 	} {
 		t.Log(what)
 		c.refused(httpapi.Invalid, "PUT", "/v1/locks/9", body)
@@ -419,6 +422,54 @@ func TestRefused(t *testing.T) {
 	c.refused(httpapi.NotFound, "POST", "/v1/locks", nil)
 	c.refused(httpapi.NotFound, "GET", "/v1/session", nil)
 	c.want(200, "PUT", "/v1/locks/9", httpapi.Acquire{Name: "b", Kind: "read"}, nil) // its number is still free
+}
+
+// A client that waits asks the holder, which is told why and gives the lock up.
+func TestAsks(t *testing.T) {
+	store := memlock.New()
+	c, _ := with(t, serve.Options{Store: store.Backend()})
+	holders, err := hasp.New(store.Backend())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, held := make(chan hasp.Owner, 1), make(chan *hasp.Lease, 1)
+	l, err := holders.Mutex("a", hasp.Revocable(func(by hasp.Owner) {
+		asked <- by
+		_ = (<-held).Release(context.Background())
+	})).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held <- l
+	c.open(time.Minute)
+	var got httpapi.Lock
+	c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Note: "a deploy", Asks: "please", Wait: 20_000}, &got)
+	if by := <-asked; by.Asks != "please" || by.Note != "a deploy" || got.State != httpapi.Held {
+		t.Errorf("asked by %+v; the lock is %+v", by, got)
+	}
+}
+
+// The log has the id of the request's trace, and nothing of a header that is none.
+func TestTraceInTheLog(t *testing.T) {
+	var log bytes.Buffer
+	c, _ := with(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for sent, logged := range map[string]string{
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01":   "trace=4bf92f3577b34da6a3ce929d0e0e4736",
+		"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x": "trace=4bf92f3577b34da6a3ce929d0e0e4736",
+		"":                      `trace=""`,
+		"00-secret-00f067aa-01": `trace=""`,
+		"00-4BF92F3577B34DA6A3CE929D0E0E4736-00F067AA0BA902B7-01":     `trace=""`,
+		"x00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01":    `trace=""`,
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n-x": `trace=""`,
+	} {
+		log.Reset()
+		q := httptest.NewRequest("GET", "http://127.0.0.1:7070/v1", nil)
+		q.Header.Set("Traceparent", sent)
+		c.s.ServeHTTP(httptest.NewRecorder(), q)
+		if !strings.Contains(log.String(), logged) {
+			t.Errorf("%q is logged as %s", sent, log.String())
+		}
+	}
 }
 
 // A web page that a browser of this machine shows can neither use the server, nor by another name

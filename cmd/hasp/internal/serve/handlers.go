@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -25,7 +26,7 @@ func (s *Server) openSession(c *call) (any, error) {
 		return nil, err
 	}
 	if !c.holder.MayAnywhere(access.Lock) {
-		return nil, c.may(access.Lock, "")
+		return nil, httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has the right to lock no name", c.holder.Name))
 	}
 	x, granted, err := s.open(c.ctx, c.holder, time.Duration(min(in.TTL, longestTTL.Milliseconds()+1))*time.Millisecond)
 	if err != nil {

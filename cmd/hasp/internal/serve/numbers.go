@@ -10,14 +10,23 @@ const numbersKept = 8192
 // come, and then its first request, which the client has given up long ago, comes out of a proxy: a lock
 // that is made then has no owner, and is kept alive with the rest of the session. What is below the
 // window counts as used. Its client is told that the lock is gone, and takes the next number.
+//
+// Most sessions have a lock or two: the window grows with the highest number.
 type numbers struct {
 	top            uint64
-	used, released [numbersKept / 64]uint64
+	used, released []uint64 // bits, up to numbersKept of them
 }
 
 func (n *numbers) at(i uint64) (word, bit uint64) {
 	i %= numbersKept
 	return i / 64, 1 << (i % 64)
+}
+
+// grow makes room for the bits of a number.
+func (n *numbers) grow(i uint64) {
+	words := int(min(i, numbersKept-1))/64 + 1
+	n.used = append(n.used, make([]uint64, max(words-len(n.used), 0))...)
+	n.released = append(n.released, make([]uint64, max(words-len(n.released), 0))...)
 }
 
 // free reports whether the number can be used for a new lock.
@@ -26,11 +35,12 @@ func (n *numbers) free(i uint64) bool {
 		return true
 	}
 	word, bit := n.at(i)
-	return n.top-i < numbersKept && n.used[word]&bit == 0
+	return n.top-i < numbersKept && (word >= uint64(len(n.used)) || n.used[word]&bit == 0)
 }
 
 // use marks the number.
 func (n *numbers) use(i uint64) {
+	n.grow(max(i, n.top))
 	if i > n.top {
 		for j := max(n.top, i-min(i, numbersKept)) + 1; j <= i; j++ { // what leaves the window makes room
 			word, bit := n.at(j)
@@ -47,8 +57,7 @@ func (n *numbers) use(i uint64) {
 
 // release notes that the store has confirmed the lock's release.
 func (n *numbers) release(i uint64) {
-	if i <= n.top && n.top-i < numbersKept {
-		word, bit := n.at(i)
+	if word, bit := n.at(i); i <= n.top && n.top-i < numbersKept && word < uint64(len(n.released)) {
 		n.released[word] |= bit
 	}
 }
@@ -57,5 +66,5 @@ func (n *numbers) release(i uint64) {
 // it is asked again.
 func (n *numbers) wasReleased(i uint64) bool {
 	word, bit := n.at(i)
-	return i <= n.top && n.top-i < numbersKept && n.released[word]&bit != 0
+	return i <= n.top && n.top-i < numbersKept && word < uint64(len(n.released)) && n.released[word]&bit != 0
 }

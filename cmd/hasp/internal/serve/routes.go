@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -99,7 +100,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	_, pattern := s.mux.Handler(q)
 	s.meas.request(cmp.Or(pattern, "none"), rec.status)
 	s.o.Log.Info("request", slog.String("method", q.Method), slog.String("path", loggable(q.URL.Path)), slog.Int("status", rec.status),
-		slog.Int64("ms", took.Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", rec.holder))
+		slog.Int64("ms", took.Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", rec.holder), slog.String("trace", trace(q.Header)))
+}
+
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
+
+// trace is the id of the trace that a request belongs to (https://www.w3.org/TR/trace-context/), "" if it has none. By it a line
+// of the log is found from the span of the program that made the request. The server exports no spans: what it does for a request is
+// one call of the store, which the client's span covers.
+func trace(h http.Header) string {
+	if m := traceparent.FindStringSubmatch(h.Get("Traceparent")); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // loggable keeps a path that somebody has made up from filling the log.
@@ -194,11 +207,24 @@ func (s *Server) tokenHolder(q *http.Request, sent func() (token string, ok bool
 	}
 	token, ok := sent()
 	if !ok {
-		return nil, httpapi.NewProblem(httpapi.NoToken, "the request needs the header Authorization: Bearer TOKEN")
+		return s.certificateHolder(q)
 	}
 	h := s.o.Tokens.Find(token)
 	if h == nil {
 		return nil, httpapi.NewProblem(httpapi.NoToken, "the token is not in the server's file")
+	}
+	return h, nil
+}
+
+// certificateHolder is who has the certificate of a connection. A token counts for more: one client of a connection may act for others.
+func (s *Server) certificateHolder(q *http.Request) (*access.Holder, error) {
+	if q.TLS == nil || len(q.TLS.VerifiedChains) == 0 {
+		return nil, httpapi.NewProblem(httpapi.NoToken, "the request needs the header Authorization: Bearer TOKEN")
+	}
+	name := q.TLS.VerifiedChains[0][0].Subject.CommonName
+	h := s.o.Tokens.FindCertificate(name)
+	if h == nil {
+		return nil, httpapi.NewProblem(httpapi.NoToken, fmt.Sprintf("the certificate's common name %q is not in the server's file, and there is no header Authorization: Bearer TOKEN", name))
 	}
 	return h, nil
 }

@@ -1,4 +1,5 @@
-// Package access decides who may do what at a server: by tokens, of which only hashes are stored.
+// Package access decides who may do what at a server: by tokens, of which only hashes are stored, and by the names of
+// certificates.
 package access
 
 import (
@@ -24,7 +25,7 @@ const (
 	Operate Right = "operate" // evict, take over, name entries, examine the store
 )
 
-// Holder is who has a token.
+// Holder is who has a token or a certificate.
 type Holder struct {
 	Name  string
 	rules []rule
@@ -52,8 +53,14 @@ func (h *Holder) May(r Right, name string) bool {
 
 // Tokens are those of a file. The zero value knows none.
 type Tokens struct {
-	hashes  [][sha256.Size]byte
-	holders []*Holder
+	known []credential
+}
+
+// credential is what a holder shows: a token, or a certificate.
+type credential struct {
+	hash        [sha256.Size]byte // of the token; of a certificate nothing
+	certificate string            // its common name; "" for a token
+	holder      *Holder
 }
 
 // ErrEmpty is for a file without a token.
@@ -61,15 +68,21 @@ var ErrEmpty = errors.New("there is no token; hasp serve token makes one")
 
 // Has reports whether there is a token of that name.
 func (t *Tokens) Has(name string) bool {
-	return slices.ContainsFunc(t.holders, func(h *Holder) bool { return h.Name == name })
+	return slices.ContainsFunc(t.known, func(c credential) bool { return c.holder.Name == name })
+}
+
+// Certificates reports whether a line is for a certificate.
+func (t *Tokens) Certificates() bool {
+	return slices.ContainsFunc(t.known, func(c credential) bool { return c.certificate != "" })
 }
 
 // Read reads a file of tokens: lines of
 //
 //	NAME RIGHTS PREFIX sha256:HASH
+//	NAME RIGHTS PREFIX cert:COMMON-NAME
 //
 // with rights such as look,lock and a prefix of names, "" or * for all. Several lines with one name and
-// one hash add up. Empty lines, and those that begin with #, say nothing. Errors show the number of a
+// one credential add up. Empty lines, and those that begin with #, say nothing. Errors show the number of a
 // line, and nothing of a hash.
 func Read(r io.Reader) (*Tokens, error) {
 	t := &Tokens{}
@@ -86,7 +99,7 @@ func Read(r io.Reader) (*Tokens, error) {
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	if len(t.holders) == 0 {
+	if len(t.known) == 0 {
 		return nil, ErrEmpty
 	}
 	return t, nil
@@ -100,24 +113,35 @@ func (t *Tokens) add(fields []string) error {
 	if err != nil {
 		return err
 	}
-	digits, ok := strings.CutPrefix(fields[3], "sha256:")
-	hash, err := hex.DecodeString(digits)
-	if !ok || err != nil || len(hash) != sha256.Size {
-		return fmt.Errorf("the last field is not sha256: and 64 hexadecimal digits")
+	c, err := parseCredential(fields[3])
+	if err != nil {
+		return err
 	}
-	for i, h := range t.holders {
-		same := [sha256.Size]byte(hash) == t.hashes[i]
+	for _, k := range t.known {
+		same := k.hash == c.hash && k.certificate == c.certificate
 		switch {
-		case same && h.Name == fields[0]:
-			h.rules = append(h.rules, allowed)
+		case same && k.holder.Name == fields[0]:
+			k.holder.rules = append(k.holder.rules, allowed)
 			return nil
-		case same || h.Name == fields[0]:
-			return fmt.Errorf("a name is for one token, and a token for one name: %q is there already", h.Name)
+		case same || k.holder.Name == fields[0]:
+			return fmt.Errorf("a name is for one token or certificate, and that for one name: %q is there already", k.holder.Name)
 		}
 	}
-	t.hashes = append(t.hashes, [sha256.Size]byte(hash))
-	t.holders = append(t.holders, &Holder{Name: fields[0], rules: []rule{allowed}})
+	c.holder = &Holder{Name: fields[0], rules: []rule{allowed}}
+	t.known = append(t.known, c)
 	return nil
+}
+
+func parseCredential(field string) (credential, error) {
+	if name, ok := strings.CutPrefix(field, "cert:"); ok && name != "" {
+		return credential{certificate: name}, nil
+	}
+	digits, ok := strings.CutPrefix(field, "sha256:")
+	hash, err := hex.DecodeString(digits)
+	if !ok || err != nil || len(hash) != sha256.Size {
+		return credential{}, errors.New("the last field is neither sha256: and 64 hexadecimal digits, nor cert: and a certificate's common name")
+	}
+	return credential{hash: [sha256.Size]byte(hash)}, nil
 }
 
 // parseRule reads rights and a prefix.
@@ -142,12 +166,22 @@ func parseRule(rights, prefix string) (rule, error) {
 func (t *Tokens) Find(token string) *Holder {
 	sum := sha256.Sum256([]byte(token))
 	var found *Holder
-	for i := range t.hashes {
-		if subtle.ConstantTimeCompare(sum[:], t.hashes[i][:]) == 1 {
-			found = t.holders[i]
+	for i := range t.known {
+		if c := &t.known[i]; subtle.ConstantTimeCompare(sum[:], c.hash[:]) == 1 && c.certificate == "" {
+			found = c.holder
 		}
 	}
 	return found
+}
+
+// FindCertificate returns the holder of a certificate by its common name, nil if no line has it. It must have been verified.
+func (t *Tokens) FindCertificate(commonName string) *Holder {
+	for _, c := range t.known {
+		if c.certificate != "" && c.certificate == commonName {
+			return c.holder
+		}
+	}
+	return nil
 }
 
 // New draws a token and makes its line for the file. A token has 128 bits, so that its hash needs no

@@ -43,6 +43,33 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A line for a certificate gives its rights to that name, and to no token.
+func TestCertificates(t *testing.T) {
+	known, err := access.Read(strings.NewReader("web look,lock app/ cert:web.example.com\nweb look * cert:web.example.com\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := known.FindCertificate("web.example.com")
+	if h == nil || h.Name != "web" || !h.May(access.Lock, "app/x") || !h.May(access.Look, "b") || h.May(access.Lock, "b") || !known.Certificates() {
+		t.Errorf("found %+v", h)
+	}
+	for _, other := range []string{"", "web", "WEB.example.com", "web.example.com "} {
+		if known.FindCertificate(other) != nil || known.Find(other) != nil {
+			t.Errorf("%q is known", other)
+		}
+	}
+	if known.Find("web.example.com") != nil {
+		t.Error("the name of a certificate is a token")
+	}
+	_, line, err := access.New("ci", "look", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err = access.Read(strings.NewReader(line)); err != nil || known.Certificates() || known.FindCertificate("") != nil {
+		t.Errorf("a token is a certificate (%v)", err)
+	}
+}
+
 // A line that is wrong is named by its number, and not shown: it may have a hash, or a token.
 func TestRefusedLines(t *testing.T) {
 	_, line, err := access.New("ci", "look", "*")
@@ -51,7 +78,8 @@ func TestRefusedLines(t *testing.T) {
 	}
 	hash := strings.Fields(line)[3]
 	for _, bad := range []string{
-		"ci look *", "ci look * " + hash[7:], "ci look * sha256:12", "ci see * " + hash, "ci look, * " + hash, "ci look * " + hash + " x",
+		"ci look *", "ci look * " + hash[7:], "ci look * sha256:12", "ci see * " + hash, "ci look, * " + hash, "ci look * cert:",
+		"ci look * cert:a\nci look * cert:b", "ci look * cert:a\nother look * cert:a", "ci look * " + hash + " x",
 		line + "\nother look * " + hash, line + "\nci look * sha256:" + strings.Repeat("0", 64),
 	} {
 		_, err := access.Read(strings.NewReader("#\n" + bad))
