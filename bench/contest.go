@@ -11,8 +11,9 @@ import (
 
 // endpoint is where the servers of a store are. Workers get it as JSON.
 type endpoint struct {
-	URL   string   `json:"url"`
-	Addrs []string `json:"addrs,omitempty"`
+	URL    string   `json:"url"`
+	Addrs  []string `json:"addrs,omitempty"`
+	Served string   `json:"served,omitempty"` // the URL of a hasp serve in front of it
 }
 
 // store is one that locks are measured on.

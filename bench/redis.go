@@ -28,17 +28,20 @@ var redisStore = store{
 	unit: "commands",
 	start: func(p *backends.Program) endpoint {
 		s := backends.StartRedis(p, backends.RedisOptions{Config: []string{"maxclients 20000"}})
-		return endpoint{URL: s.URL() + "?connect_timeout=1m", Addrs: []string{s.Addr}}
+		return endpoint{URL: s.URL() + "?connect_timeout=1m", Addrs: []string{s.Addr}, Served: startServe(p, s.URL())}
 	},
 	contestants: func(e endpoint) []contestant {
 		addr := e.Addrs[0]
 		setnx := haspOn("hasp setnx", e.URL+"&strategy=setnx")
 		setnx.only = throughout
+		served := haspOn("hasp through hasp serve", e.Served)
+		served.only = essentials
 		return []contestant{
 			{name: "floor (go-redis)", sends: setAndScripts, role: floor, told: true, open: goRedisFloor(addr)},
 			{name: "floor (rueidis)", only: essentials, sends: setAndScripts, role: floor, told: true, open: rueidisFloor(addr)},
 			haspOn("hasp queue", e.URL),
 			setnx,
+			served,
 			batching(e.URL),
 			{name: "redsync", sends: setAndScripts, role: peer, open: redsyncOn(addr)},
 			{name: "bsm/redislock", role: peer, open: redislockOn(addr)},
