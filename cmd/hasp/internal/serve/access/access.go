@@ -56,7 +56,7 @@ type Tokens struct {
 	known []credential
 }
 
-// credential is what a holder shows: a token, or a certificate.
+// credential identifies a holder: a token, or a certificate.
 type credential struct {
 	hash        [sha256.Size]byte // of the token; of a certificate nothing
 	certificate string            // its common name; "" for a token
