@@ -129,6 +129,22 @@ func TestHoldKeepsTheServersReset(t *testing.T) {
 	c.mustEndWith(errRST)
 }
 
+// The other direction's write may be told of the reset, and the read of an end of the stream.
+func TestResetBehindAnEnd(t *testing.T) {
+	l := newLab(t)
+	c := l.dial(t)
+	c.ask("x")
+	l.Set(Down, Rule{Mode: Hold})
+	l.Proxy.mu.Lock()
+	for link := range l.Proxy.links {
+		link.pipes[Down].pushLocked(parcel{kind: fin})
+		link.pipes[Down].pushLocked(parcel{kind: rst})
+	}
+	l.Proxy.mu.Unlock()
+	l.Heal()
+	c.mustEndWith(errRST)
+}
+
 func TestDropLeavesAHalfOpenConnection(t *testing.T) {
 	l := newLab(t)
 	c := l.dial(t)
