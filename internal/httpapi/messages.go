@@ -10,6 +10,9 @@ import (
 // every proxy, so that it is in no path.
 const SessionHeader = "Hasp-Session"
 
+// ServerHeader carries Store.Server with the answer of /healthz, which needs no token.
+const ServerHeader = "Hasp-Server"
+
 // Store says what is behind a server.
 type Store struct {
 	Server string   `json:"server"` // one life of one server: it forgets its sessions with it

@@ -1,6 +1,7 @@
 package httplock_test
 
 import (
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -18,7 +19,19 @@ import (
 func TestConformance(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.SharedRedis(t)
-	conform(t, haspserve.New(t, redis.URL()))
+	conform(t, haspserve.New(t, redis.URL()).URL())
+}
+
+// Each request comes to another of two servers than the one before, and they pass on what is not their own.
+func TestConformanceInTurns(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	both := haspserve.Peers(t, backends.SharedRedis(t).URL(), 2)
+	front := &balancer{}
+	front.lead(both[0].Addr, both[1].Addr)
+	proxy := httptest.NewServer(front)
+	t.Cleanup(proxy.Close)
+	conform(t, "hasp+"+proxy.URL)
 }
 
 func TestConformanceOthers(t *testing.T) {
@@ -30,15 +43,15 @@ func TestConformanceOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := haspserve.New(t, store(t))
 			t.Parallel()
-			conform(t, s)
+			conform(t, s.URL())
 		})
 	}
 }
 
-func conform(t *testing.T, s *haspserve.Server) {
+func conform(t *testing.T, url string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, s.URL()) },
-		URL:  s.URL(),
+		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, url) },
+		URL:  url,
 		TTL:  3 * time.Second,
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -229,17 +227,33 @@ func TestServerStartedAnew(t *testing.T) {
 
 // Two instances of the server before one store, and clients that reach one or the other: which one changes while
 // they hold and wait, and each is killed, stopped and started anew. Locks pass from one instance to the other,
-// no two hold at once, and tokens follow the order of the grants. That locks have passed is counted.
+// no two hold at once, and tokens follow the order of the grants. That locks have passed is counted. In the second part each request
+// comes to another server than the one before, and each server passes on what is not its own.
 func TestInstancesChange(t *testing.T) {
 	testtier.Long(t)
-	t.Parallel()
 	redis := backends.StartRedis(t, backends.RedisOptions{})
-	servers := []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}
+	t.Run("one at a time", func(t *testing.T) {
+		t.Parallel()
+		instancesChange(t, redis, []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}, false)
+	})
+	t.Run("in turns", func(t *testing.T) {
+		t.Parallel()
+		instancesChange(t, redis, haspserve.Peers(t, redis.URL(), 2), true)
+	})
+}
+
+func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.Server, inTurns bool) {
 	front := &balancer{}
 	front.lead(servers[0].Addr)
+	changes, atLeast := 4, int64(5)
+	if inTurns { // locks pass only when a server is killed, or stopped for longer than the other waits for it
+		front.lead(servers[0].Addr, servers[1].Addr)
+		changes, atLeast = 2, 2
+	}
 	proxy := httptest.NewServer(front)
 	t.Cleanup(proxy.Close)
-	w := recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()}
+	names := []string{t.Name() + "a", t.Name() + "b"}
+	w := recordedhold.Workload{Names: names, TTL: faultTTL, Rec: history.New()}
 	for range faultClients {
 		w.Clients = append(w.Clients, testkit.Client(t, "hasp+"+proxy.URL, hasp.WithTTL(faultTTL)))
 	}
@@ -251,8 +265,10 @@ func TestInstancesChange(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		i := r.IntN(2)
-		front.lead(servers[1-i].Addr)
-		switch r.IntN(4) {
+		if !inTurns {
+			front.lead(servers[1-i].Addr)
+		}
+		switch r.IntN(changes) {
 		case 0:
 			servers[i].Kill()
 			servers[i].Start()
@@ -266,28 +282,7 @@ func TestInstancesChange(t *testing.T) {
 	cancel()
 	workers.Wait()
 	judge(t, &w)
-	if n := front.adopted.Load(); n < 5 {
+	if n := front.adopted.Load(); n < atLeast {
 		t.Errorf("%d locks have passed from one instance to the other: this shows little", n)
 	}
-}
-
-// balancer is a proxy before several servers, which leads to one of them at a time.
-type balancer struct {
-	to      atomic.Pointer[url.URL]
-	adopted atomic.Int64
-}
-
-func (b *balancer) lead(addr string) { b.to.Store(&url.URL{Scheme: "http", Host: addr}) }
-
-func (b *balancer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	p := httputil.NewSingleHostReverseProxy(b.to.Load())
-	p.FlushInterval = -1
-	p.ErrorLog = log.New(io.Discard, "", 0) // of servers that are killed
-	p.ModifyResponse = func(r *http.Response) error {
-		if strings.HasSuffix(q.URL.Path, "/adopt") && r.StatusCode == http.StatusOK {
-			b.adopted.Add(1)
-		}
-		return nil
-	}
-	p.ServeHTTP(w, q)
 }

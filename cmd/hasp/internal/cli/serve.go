@@ -5,14 +5,12 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -27,6 +25,8 @@ func init() { optionalVerbs = append(optionalVerbs, (*app).serveCommand) }
 type serveFlags struct {
 	storeFlags
 	listen, tokens, cert, key, clientCA, log string
+	peersCA                                  string
+	peers                                    []string
 	drain                                    span
 	limits                                   serve.Limits
 }
@@ -56,6 +56,9 @@ adds one. With --client-ca every connection needs a certificate of that authorit
 --config names a file of settings in the form of hasp config ("listen = :7070"),
 which is then read in place of the user's and the system's.
 
+Behind a proxy that leads each request to any of several servers, give each of
+them --peers: a request about a session of another one is then passed on to it.
+
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
 and locks are refused from then on, clients go on at another server, and for as
@@ -72,6 +75,8 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 	fs.StringVar(&f.cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
 	fs.StringVar(&f.key, "key", "", "the `FILE` with its key")
 	fs.StringVar(&f.clientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
+	fs.StringSliceVar(&f.peers, "peers", nil, "the `URLS` of all servers of the store, with commas; a name stands for all its addresses")
+	fs.StringVar(&f.peersCA, "peers-ca", "", "the `FILE` with the authorities of their certificates, in PEM; the system's if absent")
 	fs.String("config", "", "the `FILE` of settings to read, and no other")
 	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
 	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
@@ -133,38 +138,6 @@ func (f *serveFlags) check() (*tls.Config, *access.Tokens, error) {
 	return secure, tokens, nil
 }
 
-// tls is nil without certificates.
-func (f *serveFlags) tls() (*tls.Config, error) {
-	if f.cert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return nil, misconfigured("--cert and --key: %w", err)
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if f.clientCA == "" {
-		return c, nil
-	}
-	text, err := os.ReadFile(f.clientCA)
-	if err != nil {
-		return nil, misconfigured("--client-ca: %w", err)
-	}
-	c.ClientCAs = x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, misconfigured("--client-ca: %s has no certificate in PEM", f.clientCA)
-	}
-	// Required of all, also of probes: a connection without one ends before any of its bytes are read as HTTP.
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	return c, nil
-}
-
-// onlyHere reports an address that other machines cannot reach.
-func onlyHere(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
-}
-
 // readTokens reads the file, which decides who may do what: others must not be able to write it.
 func readTokens(file string) (*access.Tokens, error) {
 	r, err := os.Open(file)
@@ -191,6 +164,10 @@ func (a *app) serveStore(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	peers, peersTLS, err := f.passOn(secure)
+	if err != nil {
+		return err
+	}
 	log, err := a.serverLog(f.log)
 	if err != nil {
 		return err
@@ -204,7 +181,7 @@ func (a *app) serveStore(f *serveFlags) error {
 		return err
 	}
 	defer client.Close()
-	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits})
+	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits, Peers: peers, PeersTLS: peersTLS})
 	if err != nil {
 		return fail(err)
 	}

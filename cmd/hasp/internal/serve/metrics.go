@@ -12,7 +12,8 @@ import (
 
 // measured counts what the server has done.
 type measured struct {
-	expired atomic.Int64
+	expired  atomic.Int64
+	passedOn atomic.Int64
 
 	mu       sync.Mutex
 	requests map[answered]int64
@@ -51,6 +52,7 @@ func (s *Server) metrics(c *call) (any, error) {
 	one("hasp_serve_locks", "gauge", "Locks that are held or waited for.", int64(all.locks))
 	one("hasp_serve_waiting", "gauge", "Locks that are waited for.", int64(all.waiting))
 	one("hasp_serve_sessions_ended_total", "counter", "Sessions that the store has ended, or that were not kept alive.", s.meas.expired.Load())
+	one("hasp_serve_passed_on_total", "counter", "Requests that were passed on to the server of their session.", s.meas.passedOn.Load())
 	const requests = "hasp_serve_requests_total"
 	fmt.Fprintf(&b, "# HELP %s Requests by route and status.\n# TYPE %s counter\n", requests, requests)
 	s.meas.mu.Lock()

@@ -66,7 +66,10 @@ func (s *Server) routes() *http.ServeMux {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json;version=3.1")
 		_, _ = w.Write(openAPI) // to a client that may have gone
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(httpapi.ServerHeader, s.life) // by which other servers find the server of a session
+		_, _ = io.WriteString(w, "ok\n")             // to a client that may have gone
+	})
 	mux.HandleFunc("GET /readyz", s.ready)
 	for _, r := range s.page.Routes() {
 		mux.HandleFunc(r.Pattern, func(w http.ResponseWriter, q *http.Request) { s.servePage(w, q, r) })
@@ -160,6 +163,9 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request, r route) {
 		}
 		if err := c.read(); err != nil {
 			return nil, err
+		}
+		if p := s.elsewhere(c, r.pattern); p != nil {
+			return s.passOn(c, p)
 		}
 		return r.do(s, c)
 	}()

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +28,9 @@ type Options struct {
 	Tokens *access.Tokens // nil: everybody may do everything
 	Log    *slog.Logger   // a line for each request
 	Limits Limits
+
+	Peers    []*url.URL  // the other servers of the store, this one among them or not; a name stands for all its addresses
+	PeersTLS *tls.Config // to reach them, nil for the system's authorities
 }
 
 // Limits bound what a token's holder can make the server keep.
@@ -53,6 +58,7 @@ type Server struct {
 	meas measured
 	page *page.Page
 
+	peers  *peers // nil: no request is passed on
 	origin *http.CrossOriginProtection
 
 	background sync.WaitGroup
@@ -84,6 +90,9 @@ func New(o Options) (*Server, error) {
 		o.Limits = Defaults
 	}
 	s := &Server{o: o, life: rand.Text(), sessions: map[string]*session{}, usage: map[*access.Holder]*usage{}, anybody: access.Anybody(), origin: http.NewCrossOriginProtection()}
+	if len(o.Peers) > 0 {
+		s.peers = &peers{urls: o.Peers, tls: o.PeersTLS, known: map[string]*peer{}, absent: map[string]time.Time{}}
+	}
 	s.over, s.stop = context.WithCancel(context.Background())
 	s.drain, s.startDrain = context.WithCancel(context.Background())
 	var err error
@@ -105,7 +114,7 @@ func (s *Server) open(ctx context.Context, owner *access.Holder, ttl time.Durati
 		return nil, 0, err
 	}
 	x := &session{
-		server: s, id: rand.Text(), owner: owner, turn: newTurn(), told: newTurn(),
+		server: s, id: s.life + "-" + rand.Text(), owner: owner, turn: newTurn(), told: newTurn(),
 		locks: map[uint64]*lock{}, entries: map[string]*lock{}, changed: make(chan struct{}),
 	}
 	x.done, x.stop = context.WithCancelCause(context.Background())
