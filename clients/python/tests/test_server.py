@@ -137,6 +137,19 @@ class WithServer(unittest.TestCase):
             self.assertEqual(next(seen), b"http://one:2")
         self.assertIsNone(next(seen))
 
+    def test_observe_outlasts_server(self):
+        c, other = self.client(), self.client()
+        seen = other.observe(self.name)
+        self.assertIsNone(next(seen))
+        values = []
+        observer = threading.Thread(target=lambda: values.append(next(seen)))
+        observer.start()
+        self.server.kill()
+        self.server.start()
+        with c.election(self.name, b"http://one:1"):
+            observer.join(PATIENCE)
+            self.assertEqual(values, [b"http://one:1"])
+
     def test_server_started_anew(self):
         c, other = self.client(), self.client()
         lease = c.lock(self.name).acquire()

@@ -2,7 +2,7 @@ import { hostname, userInfo } from "node:os";
 import { basename } from "node:path";
 import { newClock } from "./clock.js";
 import { Busy, Closed, Gone, HaspError, LockLost, Refused, SessionGone, Unavailable } from "./errors.js";
-import { newTransport, type Request, type RequestOptions } from "./http.js";
+import { newTransport, type RequestOptions, type Transport } from "./http.js";
 
 // Trust ends a tenth before the store's time does: for clocks that differ, and for what is on its way.
 const trust = 0.9;
@@ -159,7 +159,8 @@ export class Lock {
  */
 export class Client {
   /** @internal */ now: () => number = newClock();
-  /** @internal */ http: Request;
+  /** @internal */ http: Transport["request"];
+  /** @internal */ follow: Transport["follow"];
   readonly #ttl: number;
   readonly #note: string;
   #session: Session | undefined;
@@ -171,7 +172,9 @@ export class Client {
     this.#ttl = options.ttl ?? 60_000;
     if (!(this.#ttl >= 1 && this.#ttl <= 86_400_000)) throw new RangeError("ttl is a number of milliseconds from 1 to 86400000");
     this.#note = options.note ?? "";
-    this.http = newTransport(options.url ?? "http://127.0.0.1:7070", options.token);
+    const transport = newTransport(options.url ?? "http://127.0.0.1:7070", options.token);
+    this.http = transport.request;
+    this.follow = transport.follow;
   }
 
   /** The mutex of a name. */
@@ -211,17 +214,29 @@ export class Client {
     return holder && Buffer.from(holder.value ?? "", "base64");
   }
 
-  /** What leader returns, at once and whenever it changes, with a look a second, until signal is aborted or the client is closed. */
+  /**
+   * What leader returns, at once and whenever it changes, until signal is aborted or the client is closed. When the server cannot be
+   * reached later on, it goes on when it can.
+   */
   async *observe(name: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Buffer | undefined> {
-    let last: string | undefined | null = null;
-    while (!this.#closed && !options.signal?.aborted) {
-      const now = await this.leader(name);
-      const text = now?.toString("base64");
-      if (last === null || text !== last) {
-        last = text;
-        yield now;
-      } else {
-        await this.#pause(1000, options.signal).catch(() => undefined);
+    const ended = () => this.#closed || options.signal?.aborted;
+    const signal = options.signal ? AbortSignal.any([this.#closing.signal, options.signal]) : this.#closing.signal;
+    let last: Buffer | undefined | null = null;
+    const differs = (now: Buffer | undefined) => last === null || !(now && last ? now.equals(last) : now === last);
+    while (!ended()) {
+      try {
+        const now = await this.leader(name);
+        if (differs(now)) {
+          last = now;
+          yield now;
+          continue;
+        }
+        // The server says every five seconds that a watch stands.
+        await this.follow("/v1/watch?name=" + encodeURIComponent(name), signal, async (line) => line !== "changed" || !differs(await this.leader(name)));
+      } catch (e) {
+        if (ended()) return;
+        if (last === null || !(e instanceof Unavailable || (e instanceof Refused && e.type === "unsupported"))) throw e;
+        await this.#pause(1000, options.signal).catch(() => undefined); // a store that cannot tell of changes is looked at
       }
     }
   }
@@ -244,7 +259,7 @@ export class Client {
   #wants(name: string, options: LockOptions, more: Partial<Wanted>): Wanted {
     if (!name) throw new TypeError("a lock has a name");
     const who = `${userInfo().username}@${hostname()} pid ${process.pid}`;
-    return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, asks: options.ask, ...more };
+    return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, ...(options.ask ? { asks: options.ask } : {}), ...more };
   }
 
   // Acquisition.

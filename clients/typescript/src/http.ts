@@ -10,12 +10,16 @@ export interface RequestOptions {
   signal?: AbortSignal | undefined;
 }
 
-export type Request = (method: string, path: string, options?: RequestOptions) => Promise<any>;
+export interface Transport {
+  request(method: string, path: string, options?: RequestOptions): Promise<any>;
+  /** Reads lines until line returns false, the server ends them, or it is silent for as long as an answer may take. */
+  follow(path: string, signal: AbortSignal, line: (text: string) => Promise<boolean>): Promise<void>;
+}
 
 const patience = 15_000;
 
 /** Makes requests of one server. An error other than Refused, Gone and SessionGone says nothing about the outcome. */
-export function newTransport(url: string, token: string | undefined): Request {
+export function newTransport(url: string, token: string | undefined): Transport {
   let base: URL;
   try {
     base = new URL(url);
@@ -29,7 +33,8 @@ export function newTransport(url: string, token: string | undefined): Request {
   if (token && base.protocol === "http:" && !loopback) throw new TypeError("a token is sent over TLS, or to this machine: use https");
   const who = `hasp serve at ${base.host}`;
 
-  return async (method, path, o = {}) => {
+  // use makes a request, and hands its answer to read. Both have the time that heard, called for each sign of life, gives anew.
+  async function use<T>(method: string, path: string, o: RequestOptions, read: (r: Response, heard: () => void) => Promise<T>): Promise<T> {
     const headers: Record<string, string> = {};
     if (o.body !== undefined) headers["Content-Type"] = "application/json";
     if (token) headers["Authorization"] = "Bearer " + token;
@@ -43,7 +48,7 @@ export function newTransport(url: string, token: string | undefined): Request {
       const response = await fetch(new URL(path, base), {
         method, headers, signal: ends.signal, ...(o.body === undefined ? {} : { body: JSON.stringify(o.body) }),
       });
-      return answer(who, response.status, response.headers.get("Content-Type") ?? "", await response.text());
+      return await read(response, () => late.refresh());
     } catch (e) {
       if (e instanceof HaspError) throw e;
       o.signal?.throwIfAborted();
@@ -53,6 +58,27 @@ export function newTransport(url: string, token: string | undefined): Request {
       clearTimeout(late);
       o.signal?.removeEventListener("abort", abort);
     }
+  }
+  const whole = async (r: Response) => answer(who, r.status, r.headers.get("Content-Type") ?? "", await r.text());
+
+  return {
+    request: (method, path, o = {}) => use(method, path, o, whole),
+    follow: (path, signal, line) => use("GET", path, { signal }, async (r, heard) => {
+      if (r.status !== 200 || !r.body) return void (await whole(r));
+      const text = new TextDecoder();
+      let rest = "";
+      const reader = r.body.getReader();
+      try {
+        for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+          heard();
+          const lines = (rest + text.decode(chunk.value, { stream: true })).split("\n");
+          rest = lines.pop() ?? "";
+          for (const l of lines) if (!(await line(l))) return;
+        }
+      } finally {
+        await reader.cancel().catch(() => undefined); // the connection may be broken
+      }
+    }),
   };
 }
 

@@ -130,6 +130,16 @@ test("election", { skip }, async (t) => {
   assert.equal(await next(), undefined);
 });
 
+test("an observer outlasts the server", { skip }, async (t) => {
+  const { server, name, client } = await fixture(t);
+  const seen = client().observe(name);
+  assert.equal((await seen.next()).value, undefined);
+  const next = seen.next();
+  await server.kill();
+  await server.start();
+  await client().election(name, "http://one:1").run(async () => assert.equal((await next).value.toString(), "http://one:1"));
+});
+
 test("the server is started anew", { skip }, async (t) => {
   const { server, name, client, queue } = await fixture(t);
   const c = client();

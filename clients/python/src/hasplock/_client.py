@@ -191,19 +191,24 @@ class Client:
         return None
 
     def observe(self, name: str) -> Iterator[Optional[bytes]]:
-        """What leader returns, at once and whenever it changes, for ever."""
+        """What leader returns, at once and whenever it changes, until the client is closed.
+
+        When the server cannot be reached later on, it goes on when it can.
+        """
         last: tuple[Any, ...] = ()
         while not self._closed:
-            now = self.leader(name)
-            if (now,) != last:
-                last = (now,)
-                yield now
-                continue
             try:
+                now = self.leader(name)
+                if (now,) != last:
+                    last = (now,)
+                    yield now
+                    continue
                 # The server says every five seconds that a watch stands.
                 self._http.stream("/v1/watch?name=" + quote(name, safe=""), lambda line: line != "changed" or self.leader(name) == now, 15.0)
-            except Unavailable:
-                self._pause(1.0)
+            except HaspError as e:
+                if not last or not isinstance(e, Unavailable) and e.type != "unsupported":
+                    raise
+                self._pause(1.0)  # a store that cannot tell of changes is looked at
 
     def close(self) -> None:
         """Release everything. What is still held counts as lost."""
