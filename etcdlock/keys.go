@@ -133,20 +133,10 @@ func encode(r *driver.Request) []byte {
 // since every lock has one and nothing would ever remove such a key; and keys deeper
 // down, which belong to another name (`etcdctl lock PN/x` makes PN/x/LEASE).
 func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
-	id := string(kv.Key[len(q.base):])
-	if kv.Lease == 0 || id == "" || strings.Contains(id, "/") {
+	if e, ok = q.keyed(kv); !ok || kv.Lease == 0 {
 		return e, false
 	}
-	e.Name, e.Seq, e.Session = q.name, uint64(kv.CreateRevision), leaseName(kv.Lease)
-	e.Units, e.Capacity = driver.Whole, driver.Whole
-	if mark, rest, marked := strings.Cut(strings.TrimPrefix(id, "~"), "~"); marked && id[0] == '~' {
-		if n, err := strconv.ParseInt(mark, 10, 64); err == nil && n > 0 {
-			id, e.Units, e.Capacity = rest, n, n
-		} else if mark == "r" {
-			id, e.Units = rest, 1
-		}
-	}
-	e.ID = id
+	e.Session = leaseName(kv.Lease)
 	var r record
 	if json.Unmarshal(kv.Value, &r) == nil && r.ID != "" && r.Capacity == e.Capacity && r.Units > 0 {
 		e.ID, e.Units, e.Owner, e.Since, e.Value = r.ID, r.Units, r.Owner, r.Since, r.Value
@@ -156,6 +146,33 @@ func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 	// The units in the key count, and else it takes the whole lock.
 	e.Owner, e.Value = "lease "+e.Session+", without a hasp record", kv.Value
 	return e, true
+}
+
+// keyed reads what the key alone says of an entry, if it is one: a key without a lease looks
+// the same. It never says less units than the entry has.
+func (q queue) keyed(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
+	id := string(kv.Key[len(q.base):])
+	if id == "" || strings.Contains(id, "/") {
+		return e, false
+	}
+	e.Name, e.Seq = q.name, uint64(kv.CreateRevision)
+	e.Units, e.Capacity = driver.Whole, driver.Whole
+	if mark, rest, marked := strings.Cut(strings.TrimPrefix(id, "~"), "~"); marked && id[0] == '~' {
+		if n, err := strconv.ParseInt(mark, 10, 64); err == nil && n > 0 {
+			id, e.Units, e.Capacity = rest, n, n
+		} else if mark == "r" {
+			id, e.Units = rest, 1
+		}
+	}
+	e.ID = id
+	return e, true
+}
+
+// afterLease returns whether a key without its marks is called as entries are: after a lease, in hex, as
+// those of etcd's own package, with numbers behind it where it is ours (slots.go).
+func afterLease(id string) bool {
+	lease, numbers, _ := strings.Cut(id, "-")
+	return lease != "" && strings.Trim(lease, "0123456789abcdef") == "" && strings.Trim(numbers, "0123456789-") == ""
 }
 
 // entries reads a range's answer, and drops what is no entry.
