@@ -30,7 +30,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 			return driver.Verdict{}, err
 		}
 		byKeys := t.byKeys()
-		resp, err := t.session.txn(ctx, "enter the queue", t.entering(epoch, since, byKeys))
+		resp, err := t.session.enters.txn(ctx, "enter the queue", t.request.Name, t.entering(epoch, since, byKeys))
 		t.answered(err)
 		if isFull(err) {
 			if err = t.enteredFull(ctx, err); err == nil {

@@ -24,6 +24,7 @@ type session struct {
 	stop            context.CancelFunc
 	workers         sync.WaitGroup
 	watch           *stream
+	enters, leaves  combiner
 	epoch           epoch
 	keyWatch        keyWatch
 	slots           slots
@@ -58,6 +59,8 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.watch = newStream(s)
+	s.enters.session, s.enters.doing = s, "enter several queues"
+	s.leaves.session, s.leaves.doing = s, "leave several queues"
 	s.slots.lease = leaseName(resp.ID)
 	s.epoch.key = b.prefix + "~epoch/" + s.slots.lease
 	b.sessions.Store(s, nil)
