@@ -8,7 +8,7 @@ package etcdlock
 //
 // A kept watch tells the next listener all that it must know:
 //
-//   - The server tells of every deletion after w.since, once, to whatever listener there is. The
+//   - The server tells of every deletion after w.since, once, to the listener of the time. The
 //     new one has read the key at the revision known. If since is later, a deletion may have
 //     come in between: then the watch is not taken.
 //   - What was told before the new listener came, to the one before it or to none, is in w.told.
@@ -78,7 +78,7 @@ func (st *stream) release(w *watch) {
 	st.kept[w.key] = w
 }
 
-// toldNoListener counts what a kept watch tells in vain. The caller has st.mu.
+// toldNoListener counts what a kept watch tells while none listens. The caller has st.mu.
 func (st *stream) toldNoListener(w *watch, n int) {
 	if w.idle += n; w.idle >= mostIdle {
 		st.endKept(w)

@@ -15,7 +15,7 @@ var encoded = []driver.Request{
 	{ID: "x", Units: 1, Capacity: 2},
 }
 
-// What is written is what encoding/json reads, and writes but for escapes that it need not make.
+// encoding/json reads what is written, as it reads its own output, which has more escapes.
 func TestEncode(t *testing.T) {
 	for _, r := range encoded {
 		want := record{r.ID, r.Units, r.Capacity, r.Owner, r.Since, r.Value}

@@ -290,7 +290,7 @@ func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
 
 // dispatch passes a message on to the listener of its watch. An error ends the stream.
 //
-// The listener is read in the step in which the message is noted: whoever takes the watch over
+// The listener is read in the step in which the message is noted: the listener that takes the watch over
 // later finds the note (takeKept), and is not called for what came before.
 func (st *stream) dispatch(resp *pb.WatchResponse) (watched bool, err error) {
 	st.mu.Lock()

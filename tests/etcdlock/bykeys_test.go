@@ -22,7 +22,7 @@ func putKey(t *testing.T, c *clientv3.Client, key string, leased bool) {
 }
 
 // S1: an answer with keys only does not tell an entry from another key, in a current etcd not even
-// the lease. A lock that a foreign key has is not granted, whatever the key is called.
+// the lease. A lock that a foreign key has is not granted, with any name of the key.
 func TestLeasedKeyBlocks(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

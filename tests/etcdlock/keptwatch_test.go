@@ -197,7 +197,7 @@ func TestKeptWatchEnds(t *testing.T) {
 	testkit.Eventually(t, "that of the other's key is ended", func() bool { return count.ended.Load() == 1 })
 	alive(t, ours)
 	alive(t, ours)
-	testkit.Eventually(t, "that of its own key is ended", func() bool { return count.ended.Load() == 2 })
+	testkit.Eventually(t, "that of the key that is ours is ended", func() bool { return count.ended.Load() == 2 })
 }
 
 // A kept watch goes with its stream.
