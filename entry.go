@@ -63,12 +63,11 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	if s.client.traits.Fencing == (token == 0) {
 		return nil, fmt.Errorf("driver error: token %d from a store with Fencing %t", token, s.client.traits.Fencing)
 	}
-	if !s.trusted() {
+	if !s.trusts(e) && s.over() { // an entry that was late by itself is lost by now
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return nil, s.endErr
 	}
-	s.trusts(e) // else it is lost by now
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state != pending {

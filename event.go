@@ -44,8 +44,10 @@ type Observer interface {
 	Observe(Event)
 }
 
+func (c *Client) observed() bool { return len(c.cfg.observe) > 0 }
+
 func (c *Client) event(e Event) {
-	if len(c.cfg.observe) == 0 {
+	if !c.observed() {
 		return
 	}
 	e.Backend = c.backend.String()

@@ -77,6 +77,9 @@ func (c *Client) releaseUnwanted(l *Lease) {
 
 func (l *Lease) told(ctx context.Context, err error) {
 	e := l.entry
+	if !e.session.client.observed() {
+		return // without a look at the clock
+	}
 	e.session.client.event(Event{
 		Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
 	})

@@ -29,7 +29,8 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 		if err != nil {
 			return driver.Verdict{}, err
 		}
-		resp, err := t.session.txn(ctx, "enter the queue", t.entering(epoch, since))
+		byKeys := t.byKeys()
+		resp, err := t.session.enters.txn(ctx, "enter the queue", t.request.Name, t.entering(epoch, since, byKeys))
 		t.answered(err)
 		if isFull(err) {
 			if err = t.enteredFull(ctx, err); err == nil {
@@ -41,7 +42,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 			return driver.Verdict{}, err
 		}
 		if resp.Succeeded {
-			return t.enqueued(resp)
+			return t.enqueued(resp, byKeys)
 		}
 		var busy *driver.Verdict
 		switch since, busy, err = t.findObstacle(ctx, resp); {
@@ -55,7 +56,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 
 // entering builds the transaction. It reads those ahead before it puts the key, so that
 // the answer does not carry our own. If it fails, a try is told at once who is there.
-func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
+func (t *ticket) entering(epoch, since int64, byKeys bool) *pb.TxnRequest {
 	r, q, s := &t.request, t.queue(), t.session
 	deniers := q.deniers(r)
 	x := &pb.TxnRequest{Compare: []*pb.Compare{createdAt(t.key, 0), s.epoch.is(epoch)}}
@@ -68,7 +69,7 @@ func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
 	}
 	switch {
 	case !r.NoWait:
-		x.Success = append(x.Success, read(byAge(deniers, pb.RangeRequest_DESCEND, denierLimit(r))))
+		x.Success = append(x.Success, read(t.newestAhead(denierLimit(r), byKeys)))
 	case since == 0:
 		x.Compare = append(x.Compare, unleased(deniers))
 		if !isReader(r) {
@@ -118,7 +119,7 @@ func (t *ticket) answered(err error) {
 }
 
 // enqueued takes the answer to a transaction that put the key.
-func (t *ticket) enqueued(resp *pb.TxnResponse) (driver.Verdict, error) {
+func (t *ticket) enqueued(resp *pb.TxnResponse, byKeys bool) (driver.Verdict, error) {
 	rev := resp.Header.Revision
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +128,7 @@ func (t *ticket) enqueued(resp *pb.TxnResponse) (driver.Verdict, error) {
 		t.view = view{rev: rev, complete: true}
 	} else {
 		ahead := found(resp, 0)
-		t.replaceView(ahead, rev)
+		t.replaceView(ahead, rev, byKeys)
 		t.view.depth = int32(min(ahead.Count, longQueue+1))
 	}
 	return t.verdict(), nil

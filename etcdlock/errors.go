@@ -17,6 +17,7 @@ import (
 var refusals = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
 	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrTooManyOps,
+	errNotSent,
 }
 
 func refused(err error) bool { return isAny(err, refusals) }

@@ -1,8 +1,8 @@
 package etcdlock
 
 import (
+	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -121,32 +121,48 @@ type record struct {
 	Value    []byte    `json:"value,omitempty"`
 }
 
+// encode writes a record. It is done for each lock, and encoding/json takes five times as long.
 func encode(r *driver.Request) []byte {
-	b, err := json.Marshal(record{r.ID, r.Units, r.Capacity, r.Owner, r.Since, r.Value})
-	if err != nil { // only a year beyond 9999 can do that
-		panic(fmt.Sprintf("etcdlock: entry of %q: %v", r.Name, err))
+	b := make([]byte, 0, 128+len(r.ID)+len(r.Owner)*5/4+len(r.Value)*4/3)
+	b = appendText(append(b, `{"id":`...), r.ID)
+	b = strconv.AppendInt(append(b, `,"units":`...), r.Units, 10)
+	b = strconv.AppendInt(append(b, `,"capacity":`...), r.Capacity, 10)
+	if r.Owner != "" {
+		b = appendText(append(b, `,"owner":`...), r.Owner)
 	}
-	return b
+	if !r.Since.IsZero() {
+		b = append(r.Since.AppendFormat(append(b, `,"since":"`...), time.RFC3339Nano), '"')
+	}
+	if len(r.Value) > 0 {
+		b = append(base64.StdEncoding.AppendEncode(append(b, `,"value":"`...), r.Value), '"')
+	}
+	return append(b, '}')
+}
+
+// appendText writes a text as JSON. An owner is JSON itself: it has many quotes.
+func appendText(b []byte, text string) []byte {
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		quoted, _ := json.Marshal(text) // no string fails
+		return append(b, quoted...)
+	}
+	b = append(b, '"')
+	for i := range len(text) {
+		if c := text[i]; c == '"' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, text[i])
+	}
+	return append(b, '"')
 }
 
 // entry reads a key of the queue. ok is false for what is no entry: keys without a lease,
 // since every lock has one and nothing would ever remove such a key; and keys deeper
 // down, which belong to another name (`etcdctl lock PN/x` makes PN/x/LEASE).
 func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
-	id := string(kv.Key[len(q.base):])
-	if kv.Lease == 0 || id == "" || strings.Contains(id, "/") {
+	if e, ok = q.keyed(kv); !ok || kv.Lease == 0 {
 		return e, false
 	}
-	e.Name, e.Seq, e.Session = q.name, uint64(kv.CreateRevision), leaseName(kv.Lease)
-	e.Units, e.Capacity = driver.Whole, driver.Whole
-	if mark, rest, marked := strings.Cut(strings.TrimPrefix(id, "~"), "~"); marked && id[0] == '~' {
-		if n, err := strconv.ParseInt(mark, 10, 64); err == nil && n > 0 {
-			id, e.Units, e.Capacity = rest, n, n
-		} else if mark == "r" {
-			id, e.Units = rest, 1
-		}
-	}
-	e.ID = id
+	e.Session = leaseName(kv.Lease)
 	var r record
 	if json.Unmarshal(kv.Value, &r) == nil && r.ID != "" && r.Capacity == e.Capacity && r.Units > 0 {
 		e.ID, e.Units, e.Owner, e.Since, e.Value = r.ID, r.Units, r.Owner, r.Since, r.Value
@@ -156,6 +172,33 @@ func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 	// The units in the key count, and else it takes the whole lock.
 	e.Owner, e.Value = "lease "+e.Session+", without a hasp record", kv.Value
 	return e, true
+}
+
+// keyed reads what the key alone says of an entry, if it is one: a key without a lease looks
+// the same. It never says less units than the entry has.
+func (q queue) keyed(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
+	id := string(kv.Key[len(q.base):])
+	if id == "" || strings.Contains(id, "/") {
+		return e, false
+	}
+	e.Name, e.Seq = q.name, uint64(kv.CreateRevision)
+	e.Units, e.Capacity = driver.Whole, driver.Whole
+	if mark, rest, marked := strings.Cut(strings.TrimPrefix(id, "~"), "~"); marked && id[0] == '~' {
+		if n, err := strconv.ParseInt(mark, 10, 64); err == nil && n > 0 {
+			id, e.Units, e.Capacity = rest, n, n
+		} else if mark == "r" {
+			id, e.Units = rest, 1
+		}
+	}
+	e.ID = id
+	return e, true
+}
+
+// afterLease returns whether a key without its marks is called as entries are: after a lease, in hex, as
+// those of etcd's own package, with numbers behind it where it is ours (slots.go).
+func afterLease(id string) bool {
+	lease, numbers, _ := strings.Cut(id, "-")
+	return lease != "" && strings.Trim(lease, "0123456789abcdef") == "" && strings.Trim(numbers, "0123456789-") == ""
 }
 
 // entries reads a range's answer, and drops what is no entry.

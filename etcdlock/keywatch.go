@@ -15,7 +15,7 @@ import (
 // deletion before that is found then. (A release finds it in any case.)
 //
 // A watch begins "now"; that the key was still there then must be checked, and is,
-// for many keys in one read.
+// for many keys in one read. So are the keys of blockers (bykeys.go).
 type keyWatch struct {
 	mu          sync.Mutex
 	ended       bool
@@ -58,7 +58,7 @@ func (v *keyWatch) sweep() {
 	for _, t := range due {
 		t.mu.Lock()
 		if !t.left && t.ownWatch == nil {
-			t.ownWatch = t.session.watch.add(&watch{key: t.key, to: t})
+			t.ownWatch = t.session.watch.add(&watch{key: t.key, to: t}, t.view.rev)
 		}
 		t.mu.Unlock()
 	}
@@ -104,7 +104,9 @@ func (v *keyWatch) confirmAll(s *session) {
 func (s *session) confirmKeys(batch []*ticket) bool {
 	x := &pb.TxnRequest{}
 	for _, t := range batch {
-		x.Success = append(x.Success, read(&pb.RangeRequest{Key: []byte(t.key), KeysOnly: true}))
+		key := t.toConfirm()
+		// With the value, the lease is told as well, which decides about a blocker.
+		x.Success = append(x.Success, read(&pb.RangeRequest{Key: []byte(key), KeysOnly: key == t.key}))
 	}
 	resp, err := s.txn(s.ctx, "look for held entries", x)
 	if err != nil {
@@ -112,6 +114,10 @@ func (s *session) confirmKeys(batch []*ticket) bool {
 	}
 	for i, t := range batch {
 		kv := only(found(resp, i))
+		if string(x.Success[i].GetRequestRange().Key) != t.key {
+			t.blockerSeen(kv)
+			continue
+		}
 		t.mu.Lock()
 		missing := !t.left && (kv == nil || kv.CreateRevision != t.rev)
 		t.view.rev = max(t.view.rev, resp.Header.Revision)

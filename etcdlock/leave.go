@@ -23,7 +23,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	watches := t.unwatch(true)
 	t.mu.Unlock()
 	for _, w := range watches {
-		t.session.watch.drop(w)
+		t.session.watch.release(w)
 	}
 	var err error
 	switch {
@@ -56,11 +56,18 @@ func (t *ticket) deleteKey(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnR
 			ours = modifiedAt(t.key, t.mod)
 		}
 		t.mu.Unlock()
-		resp, err := t.session.txn(ctx, "leave", &pb.TxnRequest{
+		x := &pb.TxnRequest{
 			Compare: []*pb.Compare{ours},
 			Success: append([]*pb.RequestOp{remove(t.key)}, also...),
 			Failure: append([]*pb.RequestOp{get(t.key)}, also...),
-		})
+		}
+		var resp *pb.TxnResponse
+		var err error
+		if len(also) == 0 {
+			resp, err = t.session.leaves.txn(ctx, "leave", t.request.Name, x)
+		} else { // it is about the epoch, and so about all entries
+			resp, err = t.session.txn(ctx, "leave", x)
+		}
 		if err != nil || resp.Succeeded {
 			return resp, err
 		}

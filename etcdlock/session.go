@@ -24,10 +24,12 @@ type session struct {
 	stop            context.CancelFunc
 	workers         sync.WaitGroup
 	watch           *stream
+	enters, leaves  combiner
 	epoch           epoch
 	keyWatch        keyWatch
 	slots           slots
 	pendingReleases pendingReleases
+	strangers       atomic.Bool  // keys without a lease have been seen among entries; see bykeys.go
 	rev             atomic.Int64 // the latest that a transaction was answered with; see session.checkRevision
 
 	mu     sync.Mutex
@@ -57,6 +59,8 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.watch = newStream(s)
+	s.enters.session, s.enters.doing = s, "enter several queues"
+	s.leaves.session, s.leaves.doing = s, "leave several queues"
 	s.slots.lease = leaseName(resp.ID)
 	s.epoch.key = b.prefix + "~epoch/" + s.slots.lease
 	b.sessions.Store(s, nil)

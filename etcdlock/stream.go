@@ -26,31 +26,38 @@ import (
 type stream struct {
 	session *session
 
-	mu       sync.Mutex
-	watches  map[int64]*watch
-	last     int64 // id given to a watch; never used again
-	running  bool
-	up       context.CancelFunc // ends the open stream; nil if there is none
-	began    time.Time          // when it was opened
-	broken   bool               // the last one did, or could not be opened
-	pending  []*pb.WatchRequest // to be sent on it
-	asked    []int64            // ids of watches to be created on it that have not been answered, in order
-	send     chan struct{}      // signals pending; holds one signal, which says all
-	probed   time.Time          // when a sign of life was asked for, if it was
-	answered bool               // something has come since
+	mu      sync.Mutex
+	watches map[int64]*watch
+	kept    map[string]*watch // by key: those without a listener; see keptwatch.go
+	last    int64             // id given to a watch; never used again
+	running bool
+	up      context.CancelFunc // ends the open stream; nil if there is none
+	began   time.Time          // when it was opened
+	broken  bool               // the last one did, or could not be opened
+	pending []*pb.WatchRequest // to be sent on it
+	asked   []int64            // ids of watches to be created on it that have not been answered, in order
+	send    chan struct{}      // signals pending; holds one signal, which says all
+	heard   bool               // something has come since the last renewal
+	probed  time.Time          // when a sign of life was asked for, if it was and nothing has come since
 }
 
-// watch is for the deletion of one key, or for its changes too.
+// watch is for the deletion of one key, or for its changes too. But for key and changes, the
+// stream's lock guards it.
 type watch struct {
 	id      int64
 	key     string
-	to      listener
-	from    int64 // asked to begin at this revision, and not established yet; 0: now
+	to      listener // nil: it is kept
+	from    int64    // asked to begin at this revision, and not established yet; 0: now
 	changes bool
 
 	broken   bool  // a stream has broken, before it was asked for or since
 	paused   bool  // refused, and not to be asked for at the moment; see watchrefused.go
 	refusals uint8 // in a row
+
+	since int64 // what happens after this revision is told; 0: it is not established
+	told  int64 // the latest revision of a message
+	idle  int   // while it is kept: messages and renewals; see ageKept
+	age   uint8 // while it has a listener: renewals, counted to 2
 }
 
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the
@@ -64,18 +71,24 @@ type listener interface {
 	deleted(w *watch, rev int64)
 	// changed says what the key was at a revision, where that was asked for.
 	changed(w *watch, now *mvccpb.KeyValue)
-	// failed says that an attempt to set up the watch has failed; there will be others.
-	failed(w *watch)
+	// failed says that an attempt to set up a watch has failed; there will be others.
+	failed()
+	// doubts says that the watch has had this listener from one renewal to the next.
+	doubts()
 }
 
 func newStream(s *session) *stream {
-	return &stream{session: s, watches: map[int64]*watch{}, send: make(chan struct{}, 1)}
+	return &stream{session: s, watches: map[int64]*watch{}, kept: map[string]*watch{}, send: make(chan struct{}, 1)}
 }
 
-// add begins a watch, of which the caller says everything but the id.
-func (st *stream) add(w *watch) *watch {
+// add watches the key of w, of which the caller says everything but the id, for a listener that
+// knows what the key was at the revision known. It returns the watch, which may be one that was kept.
+func (st *stream) add(w *watch, known int64) *watch {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if k := st.takeKept(w, known); k != nil {
+		return k
+	}
 	st.begin(w)
 	if !st.running && st.session.startWorker() {
 		st.running = true
@@ -90,15 +103,6 @@ func (st *stream) begin(w *watch) {
 	w.id = st.last
 	st.watches[w.id] = w
 	st.create(w)
-}
-
-// drop ends a watch. Its listener is not called any more, but for a call that is under way.
-func (st *stream) drop(w *watch) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.watches[w.id] == w {
-		st.forget(w)
-	}
 }
 
 // forget ends a watch under its id. The caller has st.mu.
@@ -134,22 +138,30 @@ func (st *stream) create(w *watch) {
 	st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}})
 }
 
-// probe asks for a sign of life, and ends a stream that has not given any since the
-// last time. A member that hangs, or a connection that died silently, would otherwise
-// take as long as gRPC's pings, and a waiter would sleep through its turn meanwhile. It
-// is called with every renewal, and also ends a stream without watches.
+// probe is called with every renewal. It asks for a sign of life where nothing has come since
+// the last one, and ends a stream that has not answered by the next. A member that hangs, or a
+// connection that died silently, would otherwise take as long as gRPC's pings, and a waiter would
+// sleep through its turn meanwhile. It takes two or three renewals: one that had to be asked each
+// time would be found out sooner by a third of the TTL, and cost each client of a busy lock a
+// message per renewal. A stream without watches is ended, too.
 func (st *stream) probe() {
+	for _, to := range st.grown() {
+		to.doubts()
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.ageKept()
 	switch {
 	case st.up == nil:
 	case len(st.watches) == 0:
 		st.up()
-	case !st.probed.IsZero() && !st.answered:
+	case st.heard:
+		st.heard, st.probed = false, time.Time{}
+	case !st.probed.IsZero():
 		st.session.backend.connections.closeSilent(st.probed)
 		st.up()
 	default:
-		st.probed, st.answered = time.Now(), false
+		st.probed = time.Now()
 		st.enqueue(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
 			ProgressRequest: &pb.WatchProgressRequest{},
 		}})
@@ -175,8 +187,8 @@ func (st *stream) run() {
 		if !watched {
 			// Watching may fail while reading works: for as long as that
 			// lasts, the waiters read by themselves at this pace.
-			for _, w := range st.snapshot() {
-				w.to.failed(w)
+			for _, to := range st.listeners() {
+				to.failed()
 			}
 		}
 		pause = min(max(2*pause, 20*time.Millisecond), longestPause)
@@ -192,12 +204,14 @@ func (st *stream) needed() bool {
 	return st.running
 }
 
-func (st *stream) snapshot() []*watch {
+func (st *stream) listeners() []listener {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	list := make([]*watch, 0, len(st.watches))
+	list := make([]listener, 0, len(st.watches))
 	for _, w := range st.watches {
-		list = append(list, w)
+		if w.to != nil {
+			list = append(list, w.to)
+		}
 	}
 	return list
 }
@@ -212,7 +226,7 @@ func (st *stream) serve() (watched bool) {
 		return false
 	}
 	st.mu.Lock()
-	st.up, st.began, st.probed = cancel, time.Now(), time.Time{}
+	st.up, st.began, st.heard, st.probed = cancel, time.Now(), false, time.Time{}
 	st.pending, st.asked = nil, nil
 	for _, w := range st.watches {
 		w.broken = w.broken || st.broken
@@ -233,7 +247,9 @@ func (st *stream) serve() (watched bool) {
 		<-sent
 		st.mu.Lock()
 		st.up, st.pending, st.asked = nil, nil, nil
+		st.forgetKept()
 		for _, w := range st.watches {
+			w.since = 0
 			w.from = 0 // it may have been compacted, and refused for that
 		}
 		st.mu.Unlock()
@@ -273,33 +289,48 @@ func (st *stream) sendAll(ctx context.Context, conn pb.Watch_WatchClient) {
 }
 
 // dispatch passes a message on to the listener of its watch. An error ends the stream.
+//
+// The listener is read in the step in which the message is noted: the listener that takes the watch over
+// later finds the note (takeKept), and is not called for what came before.
 func (st *stream) dispatch(resp *pb.WatchResponse) (watched bool, err error) {
 	st.mu.Lock()
-	st.answered = true
+	st.heard = true
 	w := st.watchOf(resp)
-	since := resp.GetHeader().GetRevision()
-	again := false
-	if w != nil && resp.Created && !resp.Canceled {
-		again, w.refusals = w.broken, 0
+	if w == nil { // dropped meanwhile, or the answer to a probe
+		st.mu.Unlock()
+		return false, nil
+	}
+	to := w.to
+	if resp.Canceled {
+		st.mu.Unlock()
+		return false, st.refused(w, resp)
+	}
+	since, again := resp.GetHeader().GetRevision(), w.broken
+	if resp.Created {
+		w.refusals = 0
 		if w.from != 0 {
 			since, w.from = w.from-1, 0
 		}
+		w.since = since
+	}
+	for _, ev := range resp.Events {
+		w.told = max(w.told, ev.Kv.ModRevision)
+	}
+	if to == nil {
+		st.toldNoListener(w, len(resp.Events))
 	}
 	st.mu.Unlock()
-	if resp.Canceled {
-		return false, st.refused(w, resp)
-	}
-	if w == nil {
-		return false, nil // dropped meanwhile, or the answer to a probe
+	if to == nil {
+		return resp.Created, nil
 	}
 	if resp.Created {
-		w.to.established(w, since, again)
+		to.established(w, since, again)
 	}
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.Event_DELETE {
-			w.to.deleted(w, ev.Kv.ModRevision)
+			to.deleted(w, ev.Kv.ModRevision)
 		} else {
-			w.to.changed(w, ev.Kv)
+			to.changed(w, ev.Kv)
 		}
 	}
 	return resp.Created, nil

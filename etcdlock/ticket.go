@@ -74,7 +74,7 @@ func (t *ticket) verdict() driver.Verdict {
 // has mu.
 func (t *ticket) startHolding() {
 	for _, w := range t.unwatch(false) {
-		t.session.watch.drop(w)
+		t.session.watch.release(w)
 	}
 	t.view.ahead, t.view.keys, t.view.updates = nil, nil, nil
 	t.written = nil // 200 bytes for each held lock; from now on the create revision tells our key

@@ -34,6 +34,7 @@ type view struct {
 	depth        int32    // how many there were, where the read told, counted to longQueue+1; else 0
 	complete     bool     // no other entry was ahead; else there may be, older than these
 	watchFailed  bool     // some watch is not established
+	byKeys       bool     // nothing but keys was read; see bykeys.go
 	updates      map[string]keyUpdate
 }
 
@@ -49,16 +50,17 @@ type keyUpdate struct {
 // a watch, or while there was none.
 func (v *view) stale() bool { return v.watchedSince > v.rev || v.watchFailed }
 
-// replaceView replaces the view by an answer that lists deniers newest first. What messages have
+// replaceView replaces the view by an answer that lists deniers newest first, or their keys. What messages have
 // told of later revisions is taken out of it: there will be no second message. (A key that
 // is made again, as etcd's own package does under a session, is behind us then.) The caller
 // has mu.
-func (t *ticket) replaceView(r *pb.RangeResponse, rev int64) {
+func (t *ticket) replaceView(r *pb.RangeResponse, rev int64, byKeys bool) {
 	old := &t.view
-	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed}
+	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed, byKeys: byKeys}
 	for _, kv := range slices.Backward(r.Kvs) {
 		key := string(kv.Key)
-		e, ok := t.queue().entry(kv)
+		e, ok, sure := t.readEntry(kv, byKeys)
+		v.complete = v.complete && sure
 		if !ok {
 			continue
 		}

@@ -12,16 +12,22 @@ import (
 // readAhead reads those ahead of us, and that we are there ourselves, in one linearizable
 // transaction.
 func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
-	r := &t.request
-	// The second time without limit: when what the first answer had room for does not deny
-	// us, but is not all. That takes keys that are no entries, or entries of several units
-	// of an otherwise shared lock.
-	for _, limit := range []int64{denierLimit(r), 0} {
+	// The second time with values, if the first was without. The last time without limit: when
+	// what the answer had room for does not deny us, but is not all. That takes keys that are no
+	// entries, or entries of several units of an otherwise shared lock.
+	few := denierLimit(&t.request)
+	for _, look := range []struct {
+		limit  int64
+		byKeys bool
+	}{{few, true}, {few, false}, {0, false}} {
+		if look.byKeys && !t.byKeys() {
+			continue
+		}
 		t.mu.Lock()
 		rev := t.rev
 		t.view.watchFailed = false // before the request: what is told from here on counts again
 		t.mu.Unlock()
-		ahead := byAge(t.queue().deniers(r), pb.RangeRequest_DESCEND, limit)
+		ahead := t.newestAhead(look.limit, look.byKeys)
 		ahead.MaxCreateRevision = rev - 1
 		resp, err := t.session.txn(ctx, "look who is ahead", &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(t.key, rev)},
@@ -38,7 +44,7 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 			t.mu.Unlock()
 			return driver.Verdict{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 		}
-		t.replaceView(found(resp, 0), resp.Header.Revision)
+		t.replaceView(found(resp, 0), resp.Header.Revision, look.byKeys)
 		if _, sure, _ := t.decide(); sure {
 			v := t.verdict()
 			t.mu.Unlock()
@@ -106,7 +112,7 @@ func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity
 func (t *ticket) follow(keys []string) {
 	st := t.session.watch
 	if t.view.complete && t.ownWatch == nil {
-		t.ownWatch = st.add(&watch{key: t.key, to: t})
+		t.ownWatch = st.add(&watch{key: t.key, to: t}, t.view.rev)
 	}
 	from := int64(0)
 	if t.view.depth > longQueue {
@@ -117,7 +123,7 @@ func (t *ticket) follow(keys []string) {
 			if t.blockerWatches == nil {
 				t.blockerWatches = map[string]*watch{}
 			}
-			t.blockerWatches[key] = st.add(&watch{key: key, to: t, from: from, changes: !t.exclusive()})
+			t.blockerWatches[key] = st.add(&watch{key: key, to: t, from: from, changes: !t.exclusive()}, t.view.rev)
 		}
 	}
 	if len(t.blockerWatches) > len(keys) {
@@ -134,24 +140,24 @@ func (t *ticket) unfollow(but []string) {
 	}
 	for key, w := range t.blockerWatches {
 		if !wanted[key] {
-			t.session.watch.drop(w)
+			t.session.watch.release(w)
 			delete(t.blockerWatches, key)
 		}
 	}
 }
 
-// unwatch takes the watches off the ticket, for the caller to drop; that of our own key
+// unwatch takes the watches off the ticket, for the caller to release; that of our own key
 // only if asked. The caller has mu.
-func (t *ticket) unwatch(own bool) (dropped []*watch) {
+func (t *ticket) unwatch(own bool) (off []*watch) {
 	for _, w := range t.blockerWatches {
-		dropped = append(dropped, w)
+		off = append(off, w)
 	}
 	t.blockerWatches = nil
 	if own && t.ownWatch != nil {
-		dropped = append(dropped, t.ownWatch)
+		off = append(off, t.ownWatch)
 		t.ownWatch = nil
 	}
-	return dropped
+	return off
 }
 
 // established and failed make the ticket a listener, with deleted and changed (view.go).
@@ -174,7 +180,7 @@ func (t *ticket) established(_ *watch, rev int64, again bool) {
 	t.signal.Notify()
 }
 
-func (t *ticket) failed(*watch) {
+func (t *ticket) failed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.held {

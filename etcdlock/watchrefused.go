@@ -49,8 +49,8 @@ func (st *stream) watchOf(resp *pb.WatchResponse) *watch {
 
 // refused deals with a watch that the server has cancelled. An error ends the stream.
 func (st *stream) refused(w *watch, resp *pb.WatchResponse) error {
-	if w == nil {
-		return nil // dropped, by us
+	if st.refusedKept(w) {
+		return nil // no listener misses it
 	}
 	if resp.CompactRevision != 0 {
 		st.again(w)
@@ -64,12 +64,15 @@ func (st *stream) refused(w *watch, resp *pb.WatchResponse) error {
 	w.refusals = min(w.refusals+1, 6) // no pause is longer from there on
 	pause := min(refusedPause<<(w.refusals-1), refusedMost)
 	alone := w.refusals > 1 || time.Since(st.began) < freshToken
-	w.paused = alone
+	w.paused, w.since = alone, 0
+	to := w.to
 	st.mu.Unlock()
 	if !alone {
 		return err
 	}
-	w.to.failed(w)
+	if to != nil {
+		to.failed()
+	}
 	time.AfterFunc(pause, func() { st.again(w) })
 	return nil
 }
@@ -83,6 +86,6 @@ func (st *stream) again(w *watch) {
 		return
 	}
 	st.forget(w)
-	w.from, w.paused = 0, false
+	w.from, w.since, w.paused = 0, 0, false
 	st.begin(w)
 }

@@ -83,10 +83,10 @@ func TestRefusedTryCost(t *testing.T) {
 	testkit.Release(t, p)
 }
 
-// The cost of a contended acquisition does not grow with those who wait: enter, watch,
-// look, stop watching, leave. Where the machine is slow, between entering and watching most
-// often another entry has left: one read more; and the lock is held long enough for a watch
-// on its key: three messages more. A herd costs as many as there are waiters.
+// The cost of a contended acquisition does not grow with those who wait: enter, look, leave,
+// and at a client's first turn a watch. Where the machine is slow, between entering and watching
+// another entry has left: one read more; and the lock is held long enough for a watch on its
+// key. A herd costs as many as there are waiters.
 func TestContendedCost(t *testing.T) {
 	t.Parallel()
 	contendedCost(t, 8, 64)
@@ -105,7 +105,7 @@ func contendedCost(t *testing.T, sizes ...int) {
 		cost := contend(t, e, n, rounds)
 		each := float64(total(cost)) / float64(n*rounds)
 		t.Logf("%d waiters: %.2f messages for each acquisition: %v", n, each, cost)
-		if each > 9 {
+		if each > 6 {
 			t.Errorf("%d waiters: %.2f messages for each acquisition", n, each)
 		}
 	}

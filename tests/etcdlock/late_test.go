@@ -103,6 +103,9 @@ func puts(text string) func(*pb.TxnRequest) bool {
 			if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key)+string(put.Value), text) {
 				return true
 			}
+			if one := op.GetRequestTxn(); one != nil && puts(text)(one) {
+				return true
+			}
 		}
 		return false
 	}
