@@ -56,6 +56,8 @@ type localHandOver struct {
 	bound   handOverLimit // of the request that acquired the entry of the moment
 	leases  int           // of that entry
 	waiters []*handOverWaiter
+	served  *handOverWaiter   // who got the lease of the moment; nil: it came from the store
+	free    []*handOverWaiter // to be used again
 }
 
 // handOverWaiter gets a lease that was handed on, or nil: acquire from the store yourself.
@@ -111,9 +113,33 @@ func (g *localHandOvers) join(ctx context.Context, r *Request) (*localHandOver, 
 		g.names[r.name] = b
 		return b, nil
 	}
-	w := &handOverWaiter{ctx, r.limits, make(chan *Lease, 1)}
+	w := b.newWaiterLocked()
+	w.ctx, w.limits = ctx, r.limits
 	b.waiters = append(b.waiters, w)
 	return b, w
+}
+
+// newWaiterLocked returns one that was served, or another. They are kept here and not in a pool
+// for all: a channel belongs to the bubble (testing/synctest) that it was made in.
+func (b *localHandOver) newWaiterLocked() *handOverWaiter {
+	n := len(b.free)
+	if n == 0 {
+		return &handOverWaiter{turn: make(chan *Lease, 1)}
+	}
+	w := b.free[n-1]
+	b.free = b.free[:n-1]
+	return w
+}
+
+// serveLocked gives a lease to the oldest waiter. The one before has received by now: the
+// caller got its lease from it, if no lease has come from the store since (see next).
+func (b *localHandOver) serveLocked(l *Lease) {
+	if b.served != nil {
+		b.served.ctx = nil
+		b.free = append(b.free, b.served)
+	}
+	b.served = b.popLocked()
+	b.served.turn <- l
 }
 
 // quit takes a waiter off the queue; false if its turn has come already.
@@ -141,7 +167,7 @@ func (b *localHandOver) passOn(c *Client, l *Lease) {
 func (b *localHandOver) next() {
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	b.leases = 0
+	b.leases, b.served = 0, nil // who may not have received yet what was lost at once
 	if len(b.waiters) == 0 {
 		delete(b.all.names, b.name)
 		return
@@ -165,7 +191,8 @@ func (b *localHandOver) handOn(l *Lease) bool {
 	}
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	elapsed, _ := since(e.first.since)
+	n := time.Now()
+	elapsed, _ := between(e.first.since, n)
 	if len(b.waiters) == 0 || b.leases+1 >= b.bound.most || elapsed >= b.bound.time {
 		return false
 	}
@@ -179,13 +206,12 @@ func (b *localHandOver) handOn(l *Lease) bool {
 		return false
 	}
 	b.leases++
-	w := b.popLocked()
 	l.endLocked(errReleased)
 	next := new(Lease)
 	e.leases = e.leases[:0]
-	e.addLocked(next, w.ctx)
+	e.addLocked(next, b.waiters[0].ctx, n)
 	e.startLimitLocked(next.since)
-	w.turn <- next
+	b.serveLocked(next)
 	return true
 }
 

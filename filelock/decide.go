@@ -8,10 +8,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// wakeTarget is an entry as others need to know it: which session to watch, which ticket to signal.
+// wakeTarget is an entry as others need to know it: which session and ticket to signal.
 type wakeTarget struct {
 	session sessionID
 	ticket  uint64
+
+	// holds is the entry's seq if it holds without the one that leaves, else 0: then it must
+	// look. Once true, that stays true for as long as the entry is in the queue: those ahead only
+	// leave or get smaller, and new ones come behind.
+	holds uint64
 }
 
 // deadSessions are sessions that are known to have ended.
@@ -89,7 +94,14 @@ func (q *queueFile) affectedBy(slot uint32, r record, tail uint32) (who []wakeTa
 				return who, err
 			}
 			if denied && between+ahead <= free {
-				who = append(who, wakeTarget{r.session, r.ticket})
+				w := wakeTarget{session: r.session, ticket: r.ticket}
+				// The dead ahead count: who is dead is for the waiter to find out.
+				if _, more, err := older.exceeding(free - between); err != nil {
+					return who, err
+				} else if !more {
+					w.holds = r.seq
+				}
+				who = append(who, w)
 			}
 		}
 		between += units

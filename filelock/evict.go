@@ -54,7 +54,7 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 	}
 	unkept := s.access.writeNote(s.root, k, note)
 	_, err = q.removeEntry(slot, r, k, func(who []wakeTarget) {
-		for _, p := range append(who, wakeTarget{r.session, r.ticket}) {
+		for _, p := range append(who, wakeTarget{session: r.session, ticket: r.ticket}) {
 			s.notifier.notify(p)
 		}
 	})

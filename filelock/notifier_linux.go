@@ -21,9 +21,9 @@ const pushes = true
 // one goroutine serve all sessions and tickets of a store; the epoll itself is watched by
 // Go's netpoller, so that waiting takes no thread.
 //
-// Everything it says is a hint. A waiter that is woken reads the queue again, so a wake-up too
-// many does no harm; that there is never one too few is argued at each place that could
-// lose it.
+// What it says is a hint, with one exception. A waiter that is woken reads the queue again, so a
+// wake-up too many does no harm; that there is never one too few is argued at each place that
+// could lose it. The exception is a grant, which is believed: see ticket.granted.
 type notifier struct {
 	store *store
 	epoll *os.File
@@ -147,15 +147,42 @@ func (p *notifier) readSignals(s *session, fd int) {
 			s.wakeAll()
 			continue
 		}
-		for b := p.buf[:n]; len(b) >= signalSize; b = b[signalSize:] {
-			s.wake(le.Uint64(b))
+		for b := p.buf[:n]; len(b) >= wordSize; {
+			var ticket, holds uint64
+			if ticket, holds, b = cutSignal(b); ticket&grantBit == 0 {
+				s.wake(ticket, holds)
+			}
 		}
 		return // a read returns all that the pipe has
 	}
 }
 
-// signalSize is the size of a signal: the number of a ticket. The kernel writes it whole.
-const signalSize = 8
+// A signal is the number of a ticket, and behind it, if that is granted, the seq of its entry
+// with the topmost bit set, which no number of a ticket has. The kernel writes both as a whole.
+const (
+	wordSize   = 8
+	signalSize = 2 * wordSize // at most
+	grantBit   = 1 << 63
+)
+
+func appendSignal(b []byte, who wakeTarget) []byte {
+	b = le.AppendUint64(b, who.ticket)
+	if who.holds != 0 {
+		b = le.AppendUint64(b, who.holds|grantBit)
+	}
+	return b
+}
+
+// cutSignal is its inverse. b has a word at least.
+func cutSignal(b []byte) (ticket, holds uint64, rest []byte) {
+	ticket, b = le.Uint64(b), b[wordSize:]
+	if len(b) >= wordSize {
+		if w := le.Uint64(b); w&grantBit != 0 {
+			return ticket, w &^ grantBit, b[wordSize:]
+		}
+	}
+	return ticket, 0, b
+}
 
 // addSession begins to read the pipe of a session.
 func (p *notifier) addSession(s *session, fd int) error {
@@ -185,23 +212,23 @@ func (p *notifier) control(op, fd int, events uint32) error {
 	return nil
 }
 
-// notify wakes a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
+// tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
 // or has as many signals to read as fit (see readSignals), or we have no descriptor to spare: then
 // the ticket's own slow check has to do, unless our death comes first, of which it is told.
-func (p *notifier) notify(who wakeTarget) {
+func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
-		s.wake(who.ticket)
+		s.wake(who.ticket, who.holds)
 		return
 	}
-	var b [signalSize]byte
-	le.PutUint64(b[:], who.ticket)
+	var room [signalSize]byte
+	b := appendSignal(room[:0], who)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o, l, err := p.peerLocked(who.session)
 	if err != nil || l != alive {
 		return
 	}
-	if _, err := unix.Write(o.fd, b[:]); err == unix.EPIPE {
+	if _, err := unix.Write(o.fd, b); err == unix.EPIPE {
 		p.dropLocked(o)
 		return
 	}

@@ -66,10 +66,10 @@ func (p *notifier) addSession(*session, int) error { return nil }
 // removeSession closes the session's file, which ends the session.
 func (p *notifier) removeSession(fd int) { closeFD(fd) }
 
-// notify wakes a ticket of this process. Those of others wake by themselves.
-func (p *notifier) notify(who wakeTarget) {
+// tell signals a ticket of this process. Those of others wake by themselves.
+func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
-		s.wake(who.ticket)
+		s.wake(who.ticket, who.holds)
 	}
 }
 

@@ -135,7 +135,7 @@ func TestFreeLockAccesses(t *testing.T) {
 }
 
 // L5: a release signals the entries that it concerns and no others: those whose blockers, as
-// driver.Decide has them, do not deny any more without the one that left.
+// driver.Decide has them, do not deny any more without the one that left. It tells those that hold so.
 func TestAffectedBy(t *testing.T) {
 	const W = driver.Whole
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -172,6 +172,10 @@ func TestAffectedBy(t *testing.T) {
 			for _, p := range who {
 				i := slices.IndexFunc(all, func(e *ticket) bool { return e.number == p.ticket })
 				signalled = append(signalled, all[i].request.ID)
+				held, _ := driver.Decide(slices.Delete(slices.Clone(entries[:i]), leaves, leaves+1), entries[i].Request)
+				if held != (p.holds != 0) || held && p.holds != all[i].seq {
+					t.Errorf("%v of %d: %d leaves and %d is told of seq %d, holds %t", q[1:], q[0], leaves, i, p.holds, held)
+				}
 			}
 			if want := concerned(entries, leaves); !slices.Equal(signalled, want) {
 				t.Errorf("%v of %d: %d leaves and signals %v, want %v", q[1:], q[0], leaves, signalled, want)

@@ -112,14 +112,27 @@ func (s *session) forget(t *ticket) {
 	s.mu.Unlock()
 }
 
-// wake passes a signal on. A ticket that holds waits for nothing; it is signalled after a grant
-// that it found by itself, or because it was evicted, so it is looked at.
-func (s *session) wake(number uint64) {
+// lookAgain has the next Wait of a ticket look, even if it is told of a grant meanwhile.
+func (s *session) lookAgain(t *ticket) {
+	s.mu.Lock()
+	t.mustLook = true
+	s.mu.Unlock()
+}
+
+// wake passes a signal on; holds is wakeTarget's. A ticket that holds waits for nothing: it is
+// signalled after a grant that it found by itself, or because it was evicted. So it is looked at,
+// unless the signal is that very grant.
+func (s *session) wake(number, holds uint64) {
 	s.mu.Lock()
 	t := s.tickets[number]
-	inspect := t != nil && t.held.Load() && !s.closed
+	inspect := t != nil && holds == 0 && t.held.Load() && !s.closed
 	if inspect {
 		s.work.Add(1)
+	}
+	if t != nil && holds != 0 {
+		t.grant = holds
+	} else if t != nil {
+		t.mustLook = true
 	}
 	s.mu.Unlock()
 	if t != nil {
@@ -143,7 +156,7 @@ func (s *session) wakeAll() {
 	}
 	s.mu.Unlock()
 	for _, n := range numbers {
-		s.wake(n)
+		s.wake(n, 0)
 	}
 }
 

@@ -133,6 +133,12 @@ func (s *store) all() []*session {
 	return slices.Collect(maps.Values(s.sessions))
 }
 
+// notify has a ticket look at the queue.
+func (p *notifier) notify(who wakeTarget) {
+	who.holds = 0
+	p.tell(who)
+}
+
 func (s *store) wakeAll() {
 	for _, o := range s.all() {
 		o.wakeAll()

@@ -27,6 +27,10 @@ type ticket struct {
 	slot uint32 // 0: not entered, or gone
 	seq  uint64
 
+	// Guarded by session.mu: what it was told since it looked last.
+	mustLook bool
+	grant    uint64 // the seq of the entry that was said to hold; 0: none
+
 	missing time.Time // since when a session file in the way has been missing; for Enqueue
 }
 
@@ -61,16 +65,53 @@ func (t *ticket) present() (rec record, here bool, err error) {
 	return rec, err == nil && rec.state == queued && rec.seq == t.seq && rec.session == t.session.id, err
 }
 
-// Wait sleeps until it is signalled, and looks.
+// Wait sleeps until it is signalled, and looks, unless it is told that it holds.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	select {
 	case <-t.signal.C():
-		return t.Enqueue(ctx)
+		if v, ok := t.granted(); ok {
+			return v, nil
+		}
+		v, err := t.Enqueue(ctx)
+		if err != nil {
+			t.session.lookAgain(t) // it may not have looked
+		}
+		return v, err
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
 	case <-t.session.done.Done():
 		return driver.Verdict{}, t.session.ended()
 	}
+}
+
+// granted makes the verdict of an entry whose grant came with the signal, without a look at the
+// file. The one that left has computed it in its critical section from the same records that
+// we would read, and sends it after its write, so that it is true by now. Nothing takes it back but
+// the removal of our own entry (see wakeTarget.holds). Of that we are signalled in any case:
+//
+//   - by an eviction before our mark: then we must look, whichever signal came first;
+//   - by one after it: we are a holder by then, and it is looked at (session.wake).
+//
+// Should the sender die before it has sent, we are told of its death and look; a full pipe wakes
+// all tickets, which look. The mark is set here and not when the signal comes: only here is it
+// known, without the critical section, which entry is ours. The number of a ticket and a seq
+// are used once, so that a signal for another entry, or bytes that somebody writes by
+// hand, are no grant.
+func (t *ticket) granted() (v driver.Verdict, ok bool) {
+	s := t.session
+	s.mu.Lock()
+	ok = t.grant != 0 && t.grant == t.seq && !t.mustLook && !s.closed
+	t.grant, t.mustLook = 0, false
+	if ok {
+		t.held.Store(true)
+	}
+	s.mu.Unlock()
+	if !ok || s.store.failure() != nil { // Enqueue says how the store has failed
+		return v, false
+	}
+	s.store.notifier.unwatch(&t.waiter)
+	s.holds()
+	return driver.Verdict{Held: true, Token: t.seq}, true
 }
 
 // Leave removes the entry and signals those that it concerns, after the lock is free for
@@ -81,11 +122,11 @@ func (t *ticket) Leave(ctx context.Context) error {
 	if err != nil && !errors.Is(err, driver.ErrGone) {
 		return err
 	}
+	for _, p := range who {
+		t.session.store.notifier.tell(p)
+	}
 	t.session.forget(t)
 	t.session.store.notifier.unwatch(&t.waiter)
-	for _, p := range who {
-		t.session.store.notifier.notify(p)
-	}
 	if len(who) > 0 {
 		yieldCPU()
 	}
