@@ -270,8 +270,10 @@ func (t *oneKeyTicket) Leave(ctx context.Context) error {
 // answer is lost has made it one since.
 func (t *oneKeyTicket) giveCall() redisconn.Call {
 	a, member := t.session.store, ""
+	t.session.mu.Lock()
 	if !t.held || t.uncertain {
 		member = t.member()
 	}
+	t.session.mu.Unlock()
 	return a.giveCall(t.keys, a.dialect.me(t), member)
 }
