@@ -42,10 +42,15 @@ type queue struct {
 	conn     redisconn.Conn
 	opts     Options
 	identity *identity
+	mark     string // the key of the mark if it is one for all names, and there is one
 }
 
 func newQueue(conn redisconn.Conn, o Options) *queue {
-	return &queue{conn: conn, opts: o, identity: newIdentity(conn, o)}
+	q := &queue{conn: conn, opts: o, identity: newIdentity(conn, o)}
+	if conn.Topology() != redisconn.Cluster && !o.NoQuarantine {
+		q.mark = o.mark(conn, "")
+	}
+	return q
 }
 
 func (q *queue) String() string { return q.conn.String() }
@@ -61,15 +66,21 @@ func (q *queue) Traits() driver.Traits {
 }
 
 // keys are the KEYS of a script on one name that may grant.
-func (q *queue) keys(key string) []string { return q.opts.withMark(q.conn, key) }
+func (q *queue) keys(key string) []string {
+	if q.mark != "" {
+		return []string{key, q.mark}
+	}
+	return q.opts.withMark(q.conn, key)
+}
 
 // Quarantine asks the server of the name.
 func (q *queue) Quarantine(ctx context.Context, name string) (time.Duration, error) {
 	return q.opts.quarantine(ctx, q.conn, q.key(name))
 }
 
-// Open subscribes to the session's channel: one subscription for all names. Each entry has its
-// own expiry, so the store has no other state of a session.
+// Open makes no request: each entry has its expiry, and the store has no other state of a session. The
+// session listens to one channel for all names from the moment at which an entry waits, or is held for
+// longer than a renewal's interval. A client that does neither has one connection.
 func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -78,13 +89,7 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err != nil {
 		return nil, 0, err
 	}
-	s := newSession(q, o, keep)
-	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.renewWaiters}
-	if err := l.Start(ctx, s.Done); err != nil {
-		s.End()
-		return nil, 0, err
-	}
-	return s, o.TTL, nil
+	return newSession(q, o, keep), o.TTL, nil
 }
 
 func (q *queue) Close() error {
@@ -115,7 +120,7 @@ func (q *queue) fullName(name string) string {
 func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
 
 func (q *queue) leaveCall(key, id string) redisconn.Call {
-	return redisconn.Call{Keys: q.keys(key), Args: []string{id, ""}}
+	return redisconn.Call{Keys: q.keys(key), Args: []string{id}}
 }
 
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {

@@ -8,16 +8,13 @@ import (
 )
 
 // Evict removes an entry on an operator's behalf, and tells its session.
-func (q *queue) Evict(ctx context.Context, name, id string) error { return q.evict(ctx, name, id) }
-
-// EvictFor does so, and keeps the note in the name's hash, which is deleted with it.
-func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
-	return q.evict(ctx, name, id, note)
+func (q *queue) Evict(ctx context.Context, name, id string) error {
+	return q.EvictFor(ctx, name, id, "")
 }
 
-func (q *queue) evict(ctx context.Context, name, id string, note ...string) error {
-	args := append([]string{id, "1"}, note...)
-	there, err := q.leave(ctx, redisconn.Call{Keys: q.keys(q.key(name)), Args: args})
+// EvictFor does so, and keeps the note, if there is one, in the name's hash, which is deleted with it.
+func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
+	there, err := q.leave(ctx, redisconn.Call{Keys: q.keys(q.key(name)), Args: []string{id, note}})
 	if err == nil && !there {
 		err = driver.ErrGone
 	}

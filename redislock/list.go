@@ -67,26 +67,21 @@ func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redis
 
 // parseEntries makes the entries from a name's hash.
 func parseEntries(name, now string, hash map[string]string) ([]driver.Entry, error) {
-	if one, ok := hash["one"]; ok {
-		return parseOne(name, now, hash["hasp1"], one)
-	}
-	before, _, _ := strings.Cut(hash["queue"], " ")
-	capacity, _ := strconv.ParseInt(before, 10, 64)
 	var list []driver.Entry
 	for field, value := range hash {
-		id, ok := strings.CutPrefix(field, "e:")
-		if !ok {
+		waits := strings.HasPrefix(field, "w:")
+		if !waits && field != "one" && !strings.HasPrefix(field, "h:") {
 			continue
 		}
 		e, living, err := parseEntry(value, now)
 		if err != nil {
-			return nil, fmt.Errorf("the entry %s of %q is not readable: %w", id, name, err)
+			return nil, fmt.Errorf("the entry in field %q of %q is not readable: %w", field, name, err)
 		}
 		if !living {
 			continue
 		}
-		e.Name, e.ID, e.Capacity = name, id, capacity
-		if _, v, ok := strings.Cut(hash["b:"+id], ":"); ok { // before it stands the version
+		e.Name, e.Waits = name, waits
+		if _, v, ok := strings.Cut(hash["b:"+e.ID], ":"); ok { // before it stands the version
 			e.Value = []byte(v)
 		}
 		list = append(list, e)
@@ -95,21 +90,7 @@ func parseEntries(name, now string, hash map[string]string) ([]driver.Entry, err
 	return list, nil
 }
 
-// parseOne reads the form of an only entry: "ID expiry units capacity session since owner". Its
-// Seq is the name's last. It rewrites the entry into the other form, so that one function reads
-// each part.
-func parseOne(name, now, seq, text string) ([]driver.Entry, error) {
-	p := strings.SplitN(text, " ", 5)
-	if len(p) != 5 {
-		return nil, fmt.Errorf("the entry of %q is not readable: too few parts", name)
-	}
-	id, expiry, units, capacity, rest := p[0], p[1], p[2], p[3], p[4]
-	return parseEntries(name, now, map[string]string{
-		"queue": capacity, "e:" + id: strings.Join([]string{seq, units, expiry, "h1", rest}, " "),
-	})
-}
-
-// parseEntry reads "Seq units expiry place session since owner". living compares two moments of
+// parseEntry reads "ID Seq expiry units capacity session since owner". living compares two moments of
 // the server's clock.
 func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	parts := strings.SplitN(text, " ", 5)
@@ -117,27 +98,29 @@ func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 		return e, false, errors.New("too few parts")
 	}
 	var expiry, moment int64
-	if _, err := fmt.Sscan(parts[0]+" "+parts[1]+" "+parts[2]+" "+now, &e.Seq, &e.Units, &expiry, &moment); err != nil {
+	if _, err := fmt.Sscan(parts[1]+" "+parts[2]+" "+parts[3]+" "+now, &e.Seq, &expiry, &e.Units, &moment); err != nil {
 		return e, false, err
 	}
 	e.Left = time.Duration(expiry-moment) * time.Microsecond
 	p := parseEntryDetails(parts[4])
-	e.Session, e.Since, e.Owner = p.session, p.since, p.owner
-	e.Waits = strings.HasPrefix(parts[3], "w")
+	e.ID, e.Capacity, e.Session, e.Since, e.Owner = parts[0], p.capacity, p.session, p.since, p.owner
 	return e, expiry > moment, nil
 }
 
-// entryDetails is the part of an entry behind its place.
+// entryDetails is the part of an entry behind its units.
 type entryDetails struct {
+	capacity       int64
 	session, owner string
 	since          time.Time
 }
 
 func parseEntryDetails(text string) entryDetails {
 	var r entryDetails
-	var since string
+	var capacity, since string
+	capacity, text, _ = strings.Cut(text, " ")
 	r.session, text, _ = strings.Cut(text, " ")
 	since, r.owner, _ = strings.Cut(text, " ")
+	r.capacity, _ = strconv.ParseInt(capacity, 10, 64)
 	if us, err := strconv.ParseInt(since, 10, 64); err == nil {
 		r.since = time.UnixMicro(us)
 	}

@@ -19,7 +19,7 @@ type oneKeyTicket struct {
 	request driver.Request
 	number  string
 	keys    []string      // set by the first Enqueue
-	since   string        // the store's time of our first attempt, which orders hasp's waiters
+	since   string        // the store's time of our first attempt, which orders hasp's waiters; see sinceUnknown
 	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
@@ -40,6 +40,9 @@ func (t *oneKeyTicket) member() string {
 	}
 	return t.session.id + " " + t.request.ID
 }
+
+// sinceUnknown says that an earlier attempt may have made us a waiter, and that its answer is lost.
+const sinceUnknown = "?"
 
 // Enqueue tries.
 func (t *oneKeyTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
@@ -170,6 +173,8 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 		}
 		if t.request.NoWait {
 			delete(s.tickets, t.request.ID)
+		} else if s.inbox != nil {
+			s.inbox.Begin(s.done) // it notifies all when it stands: a release may have come before
 		}
 		left := time.Duration(number(1)) * time.Millisecond
 		if closed {
@@ -189,6 +194,9 @@ func (t *oneKeyTicket) noteFailure(err error) {
 	defer s.mu.Unlock()
 	t.uncertain = t.uncertain || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrMismatch)
 	if t.uncertain {
+		if t.since == "" {
+			t.since = sinceUnknown
+		}
 		return
 	}
 	t.sent = false
@@ -258,7 +266,14 @@ func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	return r.Err
 }
 
+// giveCall is for a ticket that has left. One that holds is no waiter any more, unless an attempt whose
+// answer is lost has made it one since.
 func (t *oneKeyTicket) giveCall() redisconn.Call {
-	a := t.session.store
-	return a.giveCall(t.keys, a.dialect.me(t), t.member())
+	a, member := t.session.store, ""
+	t.session.mu.Lock()
+	if !t.held || t.uncertain {
+		member = t.member()
+	}
+	t.session.mu.Unlock()
+	return a.giveCall(t.keys, a.dialect.me(t), member)
 }

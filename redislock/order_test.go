@@ -11,8 +11,8 @@ import (
 // difference was truncated.)
 func TestListOrder(t *testing.T) {
 	list, err := parseEntries("a", "5", map[string]string{
-		"queue": "3 3 3 9 1 0",
-		"e:one": "1 1 9 h3 s 0 x", "e:two": "3000000001 1 9 h1 s 0 x", "e:three": "9007199254740991 1 9 h2 s 0 x",
+		"hasp1": "9007199254740991 9 3 3 3 9 1 0 0 0",
+		"h:3":   "one 1 9 1 3 s 0 x", "h:1": "two 3000000001 9 1 3 s 0 x", "h:2": "three 9007199254740991 9 1 3 s 0 x",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -44,6 +44,7 @@ func (s *session) has(t *ticket) bool {
 
 func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	r := t.Request
+	args := append(make([]string, 0, 7), r.ID, s.ttl, s.keep, s.details(r))
 	how := "enter"
 	switch {
 	case mode == pushqueue.Ask:
@@ -51,10 +52,25 @@ func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	case r.NoWait:
 		how = "try"
 	}
-	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: []string{
-		how, r.ID, strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10), s.ttl, s.id,
-		ownerText(r), string(r.Value), s.queue.fullName(r.Name), s.keep,
-	}}
+	// Most requests need no more: each argument costs the server as much as reading a field.
+	switch name := s.queue.fullName(r.Name); {
+	case len(r.Value) > 0 || name != "":
+		args = append(args, how, string(r.Value), name)
+	case how != "enter":
+		args = append(args, how)
+	}
+	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: args}
+}
+
+// details is the part of an entry that the scripts do not change: units, capacity, session, since
+// when, and the owner.
+func (s *session) details(r driver.Request) string {
+	b := make([]byte, 0, 64+len(r.Owner))
+	b = append(strconv.AppendInt(b, r.Units, 10), ' ')
+	b = append(strconv.AppendInt(b, r.Capacity, 10), ' ')
+	b = append(append(b, s.id...), ' ')
+	b = append(strconv.AppendInt(b, r.Since.UnixMicro(), 10), ' ')
+	return string(append(b, r.Owner...))
 }
 
 // Leave removes the entry. It is not renewed any more, whether or not the store answers.
@@ -90,8 +106,7 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
 	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
-		r.ID, id, strconv.FormatUint(seq, 10), strconv.FormatInt(r.Units, 10), strconv.FormatInt(r.Capacity, 10),
-		s.ttl, s.keep, s.id+" "+ownerText(r))
+		r.ID, id, strconv.FormatUint(seq, 10), s.ttl, s.keep, s.details(r))
 	if !there {
 		return pushqueue.Answer{State: pushqueue.Gone}, err
 	}

@@ -1,27 +1,30 @@
--- adopt: ARGV id old seq units capacity ttl keep rest
+-- adopt: ARGV id old seq ttl keep rest
 --
 -- Gives another session's held entry to this session: the entry gets the id and the rest
--- (session and owner) of the new one and keeps its slot and its Seq. 1: it is ours now, or was
+-- (session and owner) of the new one and keeps its place and its Seq. 1: it is ours now, or was
 -- already. 0: there is no such entry, or its Seq, units or capacity differ from what the caller
 -- expects. A second request with the same old id finds no entry. The expiry is a whole TTL from
 -- now, as for a new entry: the new owner counts from before it asked.
 if not load() then return 0 end
-local old = ARGV[2]
-if mine then
-  local s, _, expiry, place = parse(mine)
-  return s == ARGV[3] and expiry > clock() and string.sub(place, 1, 1) == 'h' and 1 or 0
+local new = id
+if find() then
+  local _, s, expiry = parse(mine)
+  return s == ARGV[3] and expiry > now and holds() and 1 or 0
 end
-local s, units, expiry, place = parse(redis.call('HGET', K, 'e:' .. old))
-if s ~= ARGV[3] or expiry <= clock() or string.sub(place, 1, 1) ~= 'h' then return 0 end
-if units ~= tonumber(ARGV[4]) or cap ~= tonumber(ARGV[5]) then return 0 end
+id = ARGV[2]
+if not find() or not holds() then return 0 end
+local _, s, expiry, units = parse(mine)
+if s ~= ARGV[3] or expiry <= now or string.match(ARGV[6], '^%d+ %d+') ~= units .. ' ' .. cap then return 0 end
 if closed > now then return { closed - now } end -- its exporter may have released it, and this server has forgotten that
-local value = redis.call('HGET', K, 'b:' .. old)
-local ends = now + tonumber(ARGV[6])
-extendKey(ARGV[7])
-redis.call('HDEL', K, 'e:' .. old, 'b:' .. old) -- before HSET: see deleteEntry
-redis.call('HSET', K, 'h:' .. string.sub(place, 2), id, 'e:' .. id, pack(s, units, ends, place, ARGV[8]))
+local value = redis.call('HGET', K, 'b:' .. id)
+local ends = now + ARGV[4]
+extendKey(ARGV[5])
+redis.call('HDEL', K, 'e:' .. id, 'b:' .. id) -- before HSET: see remove
+replaceMine(new .. ' ' .. s .. ' ' .. number(ends) .. ' ' .. ARGV[6])
+if at ~= 'one' then put('e:' .. new, at) end
 if value then -- the new owner counts versions from 0
-  redis.call('HSET', K, 'b:' .. id, '0' .. string.match(value, ':.*$'))
+  put('b:' .. new, '0' .. string.match(value, ':.*$'))
+  valued = 1
 end
 noteExpiry(ends)
 save()

@@ -1,95 +1,84 @@
 -- enter: first.lua names the arguments
 --
--- Mode "enter" makes the entry unless it exists, "try" makes it only if it holds at once, and
+-- Mode "enter", the default, makes the entry unless it exists, "try" makes it only if it holds at once, and
 -- "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
 -- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | closed left | gone |
 -- mismatch capacity | other | foreign
 --
 -- again is 1 if expired holders may still block: of very many holders one call examines only
 -- some. A "try" then asks again at once; a waiter asks again after retry.
-local units, capacity = tonumber(ARGV[3]), tonumber(ARGV[4])
+local units, capacity = string.match(ARGV[4], '^(%d+) (%d+)')
+units, capacity = tonumber(units), tonumber(capacity)
+local value, name = ARGV[6] or '', ARGV[7] or ''
 
-if last and m[2] then
-  local owner, expiry, taken, all, rest = parseOne(m[2])
-  if owner == id and expiry > now then -- a repeated request
-    extendKey(ARGV[10]) -- before HSET: see deleteEntry
-    putAlone(last)
-    return last
-  end
-  if ARGV[1] == 'try' and owner ~= id and expiry > now and all == capacity and taken + units > all then
-    return { 'busy', rest } -- not converted to a queue: that would make the holder's release slower
-  end
-end
+if not load(m) then return { 'foreign' } end
+if name ~= '' and (redis.call('HGET', K, 'name') or name) ~= name then return { 'other' } end
 
-if not load() then return { 'foreign' } end
-if ARGV[9] ~= '' then -- the key has a hash of the name
-  if (redis.call('HGET', K, 'name') or ARGV[9]) ~= ARGV[9] then return { 'other' } end
-end
-
-if mine then
-  local s, u, expiry, place, rest = parse(mine)
+if find(m[3]) then -- a repeated request
+  local _, s, expiry, u, rest = parse(mine)
   if expiry > now then
-    extendKey(ARGV[10]) -- before HSET, as above
-    redis.call('HSET', K, 'e:' .. id, pack(s, u, now + ttl, place, rest))
-    if string.sub(place, 1, 1) == 'w' then
+    extendKey(ARGV[3]) -- before HSET: see remove
+    replaceMine(pack(id, s, now + ttl, u, rest))
+    if not holds() then
       purge()
       promote()
     elseif now + ttl < expiry then
       noteExpiry(now + ttl)
     end
-    if dirty then save() end
-    s, u, expiry, place = parse(redis.call('HGET', K, 'e:' .. id))
-    if string.sub(place, 1, 1) == 'h' then return tonumber(s) end
-    return { 'wait', tonumber(s), retry(place) }
+    save()
+    if holds() then return tonumber(s) end
+    return { 'wait', tonumber(s), retry(at) }
   end
-  removeEntry(id, mine)
+  removeMine()
   promote()
-  save()
 end
-if ARGV[1] == 'ask' then return { 'gone' } end
+if ARGV[5] == 'ask' then
+  if dirty then save() end
+  return { 'gone' }
+end
 
 if cap and cap ~= capacity and not removeExpired() then
   if dirty then save() end
   return { 'mismatch', cap }
 end
-local new = following(seq)
-if not new then
+-- The token after seq. From 2^53 on a number and the next one are the same in Lua, and every grant
+-- would repeat the token of the one before.
+local new = math.max(seq + 1, now)
+if new >= 9007199254740992 then
   if dirty then save() end
-  return exhausted()
+  return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. K)
 end
 cap = capacity
 if head <= tail or held + units > cap then
   purge()
-  promote()
-end
-if plain and n == 0 and head > tail and watched <= now and closed <= now then
-  redis.call('HDEL', K, 'queue', 'sweep', 'watch')
-  putAlone(new)
-  keepName()
-  return new
+  if held < cap then promote() end
 end
 local fits = head > tail and held + units <= cap and closed <= now
-if ARGV[1] == 'try' and not fits then
+if ARGV[5] == 'try' and not fits then
   if dirty then save() end
-  local holder = redis.call('HGET', K, 'h:1')
-  local _, _, _, _, rest = parse(holder and redis.call('HGET', K, 'e:' .. holder))
   if closed > now then return { 'closed', closed - now } end
+  local _, _, _, _, rest = parse(one or redis.call('HGET', K, 'h:1'))
   return { 'busy', rest or '', nextExpiry == inSweep and 1 or 0 }
 end
 
-local pointer, place
+seq = new
+local s = number(new)
+local text = id .. ' ' .. s .. ' ' .. number(now + ttl) .. ' ' .. ARGV[4]
 if fits then
-  pointer = grant(units, now + ttl)
-  place = 'h' .. n
+  grant(id, s, now + ttl, units, text)
 else
   if head > tail then head, tail = 1, 0 end
   tail = tail + 1
-  pointer, place = 'w:' .. tail, 'w' .. tail
+  at = 'w:' .. tail
+  put(at, text)
+  put('e:' .. id, at)
 end
-local s = number(new)
-save(pointer, id, 'hasp1', s .. '+', 'e:' .. id, pack(s, units, now + ttl, place, ARGV[6] .. ' ' .. ARGV[7]))
-keepName()
-if ARGV[8] ~= '' then redis.call('HSET', K, 'b:' .. id, '0:' .. ARGV[8]) end
-if ARGV[9] ~= '' then redis.call('HSET', K, 'name', ARGV[9]) end
+if value ~= '' then
+  put('b:' .. id, '0:' .. value)
+  valued = 1
+end
+if name ~= '' then put('name', name) end
+keepName(ARGV[3])
+save()
 if fits then return new end
-return { 'wait', new, retry(place) }
+return { 'wait', new, retry(at) }

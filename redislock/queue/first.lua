@@ -1,47 +1,53 @@
--- first: KEYS name [mark], ARGV mode id units capacity ttl session owner value name keep
+-- first: KEYS name [mark], ARGV id ttl keep rest [mode value name]
 --
--- The start of "enter", and all of it for a free name: a request that meets no queue does not
--- pay for the functions of queue.lua. The answers are those of enter.lua.
-local id, ttl = ARGV[2], tonumber(ARGV[5])
+-- rest is the entry behind its expiry: units capacity session since owner. The start of "enter", and
+-- all of it for a free name and for a mutex that is held: they do not pay for the functions of
+-- queue.lua. The answers are those of enter.lua.
+local K, id, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')
-local K, now = KEYS[1], t[1] * 1000000 + t[2]
-local m = redis.call('HMGET', K, 'hasp1', 'one')
-local left = redis.call('PTTL', K) -- -2: there is no such key
-local closed = closedUntil(KEYS[2], now, ARGV[5])
+local now = t[1] * 1000000 + t[2]
+local m = redis.call('HMGET', K, 'hasp1', 'one', 'e:' .. id)
+local closed = closedUntil(KEYS[2], now, ARGV[2])
 
--- putAlone writes the only entry of a name: see queue.lua.
-local function putAlone(seq)
-  redis.call('HSET', K, 'hasp1', string.format('%.0f', seq), 'one',
-    id .. ' ' .. string.format('%.0f', now + ttl) .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
-  return seq
+local last, kept, queue, place, retry
+if not m[2] then
+  -- Free, if the numbers of a queue are missing. A key without the field hasp1 is new, or of
+  -- something that hasp did not write.
+  if not ARGV[6] and ARGV[5] ~= 'ask' and closed <= now and (m[1] or redis.call('EXISTS', K) == 0) then
+    last, kept = string.match(m[1] or '0 0', '^(%d+) (%d+)$')
+  end
+elseif not m[3] and not ARGV[5] then
+  -- Held by one that has all units and has not expired, and by another than id, which waits behind all others.
+  local cap, expiry, head, tail
+  last, kept, cap, expiry, head, tail = string.match(m[1] or '', '^(%d+) (%d+) (%d+) %3 1 (%d+) (%d+) (%d+) 0 0$')
+  if not last then
+    last, kept = string.match(m[1] or '', '^(%d+) (%d+)$')
+    expiry, cap = string.match(m[2], '^%S+ %d+ (%d+) (%d+) %2 ')
+    head, tail = 1, 0
+  end
+  if not last or not cap or tonumber(expiry) <= now or string.match(ARGV[4], '^%d+ (%d+)') ~= cap
+    or string.sub(m[2], 1, #id + 1) == id .. ' ' then
+    last = nil
+  else
+    tail = tail + 1
+    queue = ' ' .. cap .. ' ' .. cap .. ' 1 ' .. expiry .. ' ' .. head .. ' ' .. tail .. ' 0 0'
+    place = 'w:' .. tail
+    local ahead = tail - head -- see retry in queue.lua
+    retry = ahead > 3 and 0 or math.max(expiry - now, closed - now) + 1000 * (1 + ahead)
+  end
 end
-
--- keepName extends the key's expiry after a write. It sets a sixteenth more than keep, so that
--- a busy name does not pay for it each time. It asks the server how much is left and concludes
--- nothing from the last Seq: that may belong to a client with a shorter retention and TTL.
-local function keepName()
-  local keep = tonumber(ARGV[10])
-  if left < keep then redis.call('PEXPIRE', K, string.format('%.0f', keep * 17 / 16)) end
-end
-
--- following is the token after last: nil if there is none. From 2^53 on a number and the next
--- one are the same in Lua, and every grant would repeat the token of the one before.
-local function following(last)
-  local s = math.max(last + 1, now)
-  return s < 9007199254740992 and s or nil
-end
-
-local function exhausted()
-  return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. K)
-end
-
--- nil if the Seq ends with '+', or if the key holds something that hasp did not write.
-local last = tonumber(m[1] or left == -2 and 0)
-local plain = ARGV[8] == '' and ARGV[9] == ''
-if last and not m[2] and plain and ARGV[1] ~= 'ask' and closed <= now then
-  local seq = following(last)
-  if not seq then return exhausted() end
-  putAlone(seq)
-  keepName()
-  return seq
+local seq = last and math.max(last + 1, now)
+if seq and seq < 9007199254740992 then -- beyond, see enter.lua
+  local s = string.format('%.0f', seq)
+  local keep = now / 1000 + ARGV[3]
+  local extend = kept + 0 < keep -- see keepName
+  if extend then kept = string.format('%.0f', keep + ARGV[3] / 16) end
+  local text = id .. ' ' .. s .. ' ' .. string.format('%.0f', now + ttl) .. ' ' .. ARGV[4]
+  if retry then -- it waits
+    redis.call('HSET', K, 'hasp1', s .. ' ' .. kept .. queue, place, text, 'e:' .. id, place)
+  else
+    redis.call('HSET', K, 'hasp1', s .. ' ' .. kept, 'one', text)
+  end
+  if extend then redis.call('PEXPIREAT', K, kept) end
+  return retry and { 'wait', seq, retry } or seq
 end

@@ -15,30 +15,32 @@ local function give(field, value)
   end
 end
 
-local known = { 'hasp1', 'one', 'queue', 'name', 'evicted' }
+local known = { 'hasp1', 'name', 'evicted' }
 local m = redis.call('HMGET', K, unpack(known))
 for i, field in ipairs(known) do give(field, m[i]) end
 if not m[1] and redis.call('EXISTS', K) == 1 then give('another', '') end -- not ours
 
--- look reads the entry at a place: nil if it is empty or the entry has expired.
-local function look(place)
-  local id = redis.call('HGET', K, place)
-  local text = id and redis.call('HGET', K, 'e:' .. id)
-  local seq, expiry = string.match(text or '', '^(%d+) %d+ (%d+) ')
-  return seq and tonumber(expiry) > now and { id = id, text = text, seq = tonumber(seq) }
+-- look reads the entry in a field, if there is one and it has not expired.
+local living = {}
+local function look(field)
+  local text = redis.call('HGET', K, field)
+  local id, seq, expiry = string.match(text or '', '^(%S+) (%d+) (%d+) ')
+  if id and tonumber(expiry) > now then
+    living[#living + 1] = { field = field, id = id, text = text, seq = tonumber(seq) }
+  end
 end
 
-local n, head, tail = string.match(m[3] or '', '^%d+ %d+ (%d+) %d+ (%d+) (%d+)$')
-local living = {}
-for k = 1, tonumber(n or 0) do living[#living + 1] = look('h:' .. k) or nil end
+look('one')
+local n, head, tail = string.match(m[1] or '', '^%d+ %d+ %d+ %d+ (%d+) %d+ (%d+) (%d+) ')
+for k = 1, #living == 0 and tonumber(n or 0) or 0 do look('h:' .. k) end
 table.sort(living, function(a, b) return a.seq < b.seq end)
 for i = tonumber(head or 1), tonumber(tail or 0) do
   if #living >= limit then break end
-  living[#living + 1] = look('w:' .. i) or nil
+  look('w:' .. i)
 end
 for i = 1, math.min(limit, #living) do
   local e = living[i]
-  give('e:' .. e.id, e.text)
+  give(e.field, e.text)
   give('b:' .. e.id, redis.call('HGET', K, 'b:' .. e.id))
 end
 return { string.format('%.0f', now), found }

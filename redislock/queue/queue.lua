@@ -2,131 +2,184 @@
 --
 -- One key and not several, although a sorted set would find the earliest expiry by itself:
 -- DEL, eviction or an operator's mistake then removes all of a name or none of it, and never
--- leaves entries without expiry or expiries without entries. Few fields and not many: each one
--- that is read or written costs as much as the rest of a short script.
+-- leaves entries without expiry or expiries without entries. Few fields and not many, and few
+-- commands: each one costs as much as the rest of a short script.
 --
--- Most locks are never contended. A holder without other entries is a single field, 'one',
--- which first.lua and last.lua write and remove. A second request converts it into the fields
--- of a queue, and a '+' behind the Seq says so. The next request that finds the name empty
--- converts it back.
+-- The only holder is in the field 'one', whether or not others wait. Without waiters the numbers of
+-- the queue follow from it: first.lua and last.lua write and remove no more than this field.
+-- Several holders have slots.
 --
 -- Times are microseconds of this server's clock, and so are Seqs. Both stay below 2^53
 -- until the year 2255, so they are exact in Lua's doubles. number() formats them, because Lua's
 -- tostring keeps 14 of their 16 digits.
 --
--- The script in front sets K, now (or leaves it nil), id (or leaves it nil if it asks for
--- no single entry) and closed: until when the server grants nothing, see mark.lua.
-local dirty = false
-local seq, cap, held, n, nextExpiry, head, tail
+-- The script in front sets K, now, id (or leaves it nil if it asks for no single entry) and closed:
+-- until when the server grants nothing, see mark.lua.
+local seq, kept -- the last Seq; until when the key is kept, in milliseconds
+local cap, held, n, nextExpiry, head, tail
 local watched -- until when
-local mine    -- the entry of id
+local valued  -- 1: an entry may have a value
+local one     -- the entry of the only holder, if it has no slot
+local header, was -- 'hasp1' and 'one' in the store
+local dirty, extend -- save has something to write; the key's expiry, too
+local mine, at -- the entry of id, and its field
+local granted -- if it is a table: the Seqs of those that were granted, by ID
 
 local function number(x) return string.format('%.0f', x) end
 
-local function clock()
-  if not now then
-    local t = redis.call('TIME')
-    now = t[1] * 1000000 + t[2]
-  end
-  return now
-end
-
--- An entry is "Seq units expiry place rest"; rest begins with its session.
+-- An entry is "ID Seq expiry units rest"; rest is "capacity session since owner".
 local function parse(entry)
-  local s, units, expiry, place, rest = string.match(entry or '', '^(%d+) (%d+) (%d+) (%a%d+) (.*)$')
-  return s, tonumber(units or 0), tonumber(expiry or 0), place, rest
+  local who, s, expiry, units, rest = string.match(entry or '', '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  return who, s, tonumber(expiry or 0), tonumber(units or 0), rest
 end
 
-local function pack(s, units, expiry, place, rest)
-  return s .. ' ' .. units .. ' ' .. number(expiry) .. ' ' .. place .. ' ' .. rest
+local function pack(who, s, expiry, units, rest)
+  return who .. ' ' .. s .. ' ' .. number(expiry) .. ' ' .. units .. ' ' .. rest
 end
 
--- parseOne reads the field 'one'.
-local function parseOne(text)
-  local owner, expiry, units, capacity, rest = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-  return owner, tonumber(expiry), tonumber(units), tonumber(capacity), rest
-end
-
--- extendKey extends the key's expiry to ms from now and never shortens it: another client may
--- have a longer retention, or a TTL that is longer than our retention. It writes even if it
--- changes nothing: see deleteEntry.
-local function extendKey(ms)
-  redis.call('PEXPIRE', K, number(math.max(redis.call('PTTL', K), tonumber(ms))))
-end
-
-local function numbers()
-  return cap .. ' ' .. held .. ' ' .. n .. ' ' .. number(nextExpiry) .. ' ' .. head .. ' ' .. tail
-end
-
--- toQueue converts the only entry into a queue of one. HDEL comes first: see deleteEntry. The
--- entry's Seq is the name's last one, because no other entry has been made since.
-local function toQueue(text)
-  local owner, expiry, units, capacity, rest = parseOne(text)
-  cap, held, n, nextExpiry = capacity, units, 1, expiry
-  local entry = pack(number(seq), units, expiry, 'h1', rest)
-  redis.call('HDEL', K, 'one')
-  redis.call('HSET', K, 'hasp1', number(seq) .. '+', 'queue', numbers(), 'h:1', owner, 'e:' .. owner, entry)
-  if owner == id then mine = entry end
-end
-
--- load reads the name's numbers and the entry of id. false: hasp did not write this hash, for
--- it has no field hasp1. A key of another type raises WRONGTYPE.
-local function load()
-  local m = redis.call('HMGET', K, 'hasp1', 'queue', 'watch', 'e:' .. (id or ''), 'one')
+-- load takes what is in the fields 'hasp1' and 'one', and reads them if m is nil. false: hasp did not
+-- write this hash. A key of another type raises WRONGTYPE.
+local function load(m)
+  m = m or redis.call('HMGET', K, 'hasp1', 'one')
   if not m[1] and redis.call('EXISTS', K) == 1 then return false end
-  dirty, seq, mine = false, tonumber(string.match(m[1] or '0', '^%d+')), m[4]
-  watched = tonumber(m[3] or 0)
-  cap, held, n, nextExpiry, head, tail = string.match(m[2] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-  cap, held, n, nextExpiry = tonumber(cap), tonumber(held or 0), tonumber(n or 0), tonumber(nextExpiry or 0)
-  head, tail = tonumber(head or 1), tonumber(tail or 0)
-  if m[5] then toQueue(m[5]) end
+  local s, k, more = string.match(m[1] or '0 0', '^(%d+) (%d+)(.*)$')
+  if not s then return false end
+  header, was, one, dirty, extend = m[1], m[2], m[2], false, false
+  seq, kept, valued, watched, head, tail = tonumber(s), tonumber(k), 0, 0, 1, 0
+  cap, held, n, nextExpiry = nil, 0, 0, 0
+  if more ~= '' then
+    local c, u, k, e, i, j, w, v = string.match(more, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d)$')
+    if not c then return false end
+    held, n, nextExpiry, head, tail = tonumber(u), tonumber(k), tonumber(e), tonumber(i), tonumber(j)
+    watched, valued = tonumber(w), tonumber(v)
+    if n > 0 or head <= tail then cap = tonumber(c) end
+  elseif one then
+    local _, _, expiry, units, rest = parse(one)
+    cap, held, n, nextExpiry = tonumber(string.match(rest, '^%d+')), units, 1, expiry
+  end
   return true
 end
 
--- save writes what load read, together with further fields. A name without entries keeps its
--- last Seq, which the next one depends on, and forgets the last capacity. A client that watches
--- the name has stored until when it does; without one no message is published.
-local function save(...)
-  if n == 0 and head > tail then
-    redis.call('HDEL', K, 'queue', 'sweep')
+-- find reads the entry of id. place is what the field 'e:ID' says, nil if that was not read.
+local function find(place)
+  if one and string.sub(one, 1, #id + 1) == id .. ' ' then
+    mine, at = one, 'one'
   else
-    redis.call('HSET', K, 'queue', numbers(), ...)
+    at = place
+    if at == nil then at = redis.call('HGET', K, 'e:' .. id) end
+    mine = at and redis.call('HGET', K, at)
   end
-  if watched > 0 and clock() < watched then redis.call('PUBLISH', K, '') end
+  return mine
+end
+
+local function holds() return string.sub(at, 1, 2) ~= 'w:' end
+
+-- keepName has save extend the key's expiry to ms from now. It sets a sixteenth more, so that a busy
+-- name does not pay for it each time, and never shortens it: another client may have a longer
+-- retention, or a TTL that is longer than our retention.
+local function keepName(ms)
+  local keep = now / 1000 + ms
+  if kept < keep then
+    kept, extend = math.floor(keep + ms / 16), true
+  end
+end
+
+-- extendKey does so at once, and writes even if it changes nothing: see remove.
+local function extendKey(ms)
+  keepName(ms)
+  redis.call('PEXPIREAT', K, number(kept))
+  dirty, extend = dirty or extend, false
+end
+
+-- Fields to be written are collected, and written by one command. Who reads a slot, or removes one,
+-- calls flush before.
+local set = {}
+
+local function flush()
+  if #set > 0 then
+    redis.call('HSET', K, unpack(set))
+    set = {}
+  end
+end
+
+local function put(field, value)
+  set[#set + 1] = field
+  set[#set + 1] = value
+  dirty = true
+  if #set > 1000 then flush() end -- unpack has its limits
+end
+
+-- During a search of very many holders for expired ones nextExpiry is inSweep: see purge.
+local inSweep, sweepLimit = 1, 500
+
+local function endSweep()
+  if nextExpiry == inSweep then redis.call('HDEL', K, 'sweep') end
+end
+
+-- save writes what has changed. A name without entries keeps its last Seq, which the next one depends
+-- on, and forgets the last capacity. A client that watches the name has stored until when it does;
+-- without one no message is published. HDEL comes first: see remove.
+local function save(quiet)
+  if n == 0 then endSweep() nextExpiry = 0 end
+  if was and not one then redis.call('HDEL', K, 'one') end
+  local text = number(seq) .. ' ' .. number(kept)
+  local waiting, watching = head <= tail, watched > now
+  if n == 0 and not waiting then valued = 0 end
+  if waiting or watching or valued == 1 or n > 0 and not one then
+    text = text .. ' ' .. (cap or 0) .. ' ' .. held .. ' ' .. n .. ' ' .. number(nextExpiry)
+      .. ' ' .. head .. ' ' .. tail .. ' ' .. number(watched) .. ' ' .. valued
+  end
+  if text ~= header then put('hasp1', text) end
+  if one and one ~= was then put('one', one) end
+  flush()
+  if extend then redis.call('PEXPIREAT', K, number(kept)) end
+  header, was, dirty, extend = text, one, false, false
+  if watching and not quiet then redis.call('PUBLISH', K, '') end
 end
 
 -- notify sends a message to the session of an entry, and to no other.
 local function notify(rest, text)
-  redis.call('PUBLISH', string.match(K, '^(.*){') .. 's:' .. string.match(rest, '^%S+'), text)
+  redis.call('PUBLISH', string.sub(K, 1, string.find(K, '{', 1, true) - 1) .. 's:' .. string.match(rest, '^%d+ (%S+)'), text)
 end
 
--- deleteEntry deletes the fields of an entry and its pointer. Scripts that make the queue
--- shorter call it before they write anything else: HDEL works when memory is full, and after
--- a script's first write Redis lets it finish.
-local function deleteEntry(id, pointer)
+-- remove deletes fields of an entry. Scripts that make the queue shorter call it before they write
+-- anything else: HDEL works when memory is full, and after a script's first write Redis lets it
+-- finish.
+local function remove(who, field)
   dirty = true
-  redis.call('HDEL', K, pointer, 'e:' .. id, 'b:' .. id)
+  redis.call('HDEL', K, field, 'e:' .. who, 'b:' .. who)
+end
+
+-- freeOne removes the only holder. save removes its field, unless another holder takes it.
+local function freeOne(who)
+  if valued == 1 then redis.call('HDEL', K, 'b:' .. who) end
+  one, n, held, dirty = nil, 0, 0, true
 end
 
 -- freeSlot removes the holder from slot k. The last holder moves there: slots 1..n are dense, so
 -- that a pass over the holders costs their number, however many came and went before.
-local function freeSlot(k, id, units)
-  local moves = k < n and redis.call('HGET', K, 'h:' .. n)
-  deleteEntry(id, 'h:' .. n)
-  if moves then
-    local s, u, expiry, _, rest = parse(redis.call('HGET', K, 'e:' .. moves))
-    redis.call('HSET', K, 'h:' .. k, moves, 'e:' .. moves, pack(s, u, expiry, 'h' .. k, rest))
-  end
+local function freeSlot(k, who, units)
+  flush()
+  local last = k < n and redis.call('HGET', K, 'h:' .. n)
+  remove(who, 'h:' .. n)
+  if last then redis.call('HSET', K, 'h:' .. k, last, 'e:' .. string.match(last, '^%S+'), 'h:' .. k) end
   n, held = n - 1, held - units
 end
 
--- removeEntry removes an entry from its place. A waiter leaves a gap, which head passes once: that is
+-- replaceMine writes the entry of id anew, in its place.
+local function replaceMine(text)
+  mine, dirty = text, true
+  if at == 'one' then one = text else put(at, text) end
+end
+
+-- removeMine removes the entry of id from its place. A waiter leaves a gap, which head passes once: that is
 -- cheaper than keeping the waiters dense.
-local function removeEntry(id, entry)
-  local _, units, _, place = parse(entry)
-  local i = tonumber(string.sub(place, 2))
-  if string.sub(place, 1, 1) == 'h' then return freeSlot(i, id, units) end
-  deleteEntry(id, 'w:' .. i)
+local function removeMine()
+  local who, _, _, units = parse(mine)
+  local i = tonumber(string.sub(at, 3))
+  if at == 'one' then return freeOne(who) end
+  if holds() then return freeSlot(i, who, units) end
+  remove(who, at)
   if i == tail then tail = tail - 1 end
 end
 
@@ -138,26 +191,31 @@ end
 -- expiry so far. nextExpiry is then inSweep, a moment in the past: the waiters in front ask again at
 -- once. The order is from the last slot to the first, because freeSlot moves the last holder into
 -- a free slot: that holder has been examined already, or noteExpiry noted its expiry at its grant.
-local inSweep, sweepLimit = 1, 500
 local function purge()
-  if n == 0 or clock() < nextExpiry then return end
+  if n == 0 or now < nextExpiry then return end
   dirty = true
+  if one then
+    local who, _, expiry = parse(one)
+    nextExpiry = expiry
+    if expiry <= now then freeOne(who) end
+    return
+  end
+  flush()
   local k, least = n, 9007199254740992
   if nextExpiry == inSweep then
-    local at, before = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
-    if at then k, least = math.min(tonumber(at), n), tonumber(before) end
+    local place, before = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
+    if place then k, least = math.min(tonumber(place), n), tonumber(before) end
   end
   for _ = 1, math.min(k, sweepLimit) do
-    local id = redis.call('HGET', K, 'h:' .. k)
-    local _, units, expiry = parse(redis.call('HGET', K, 'e:' .. id))
-    if expiry <= now then freeSlot(k, id, units) else least = math.min(least, expiry) end
+    local who, _, expiry, units = parse(redis.call('HGET', K, 'h:' .. k))
+    if expiry <= now then freeSlot(k, who, units) else least = math.min(least, expiry) end
     k = k - 1
   end
   if k > 0 then
     nextExpiry = inSweep
-    redis.call('HSET', K, 'sweep', k .. ' ' .. number(least))
+    put('sweep', k .. ' ' .. number(least))
   else
-    if nextExpiry == inSweep then redis.call('HDEL', K, 'sweep') end
+    endSweep()
     nextExpiry = n == 0 and 0 or least
   end
 end
@@ -167,41 +225,61 @@ end
 -- stay a moment of the old clock, and no call would look for expired holders until then.
 local function noteExpiry(expiry)
   dirty = true
+  if n == 0 then endSweep() nextExpiry = expiry end
   if nextExpiry ~= inSweep then
-    nextExpiry = n == 0 and expiry or math.min(nextExpiry, expiry)
+    nextExpiry = math.min(nextExpiry, expiry)
     return
   end
-  local at, least = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
-  if at then redis.call('HSET', K, 'sweep', at .. ' ' .. number(math.min(tonumber(least), expiry))) end
+  flush()
+  local place, least = string.match(redis.call('HGET', K, 'sweep') or '', '^(%d+) (%d+)$')
+  if place then put('sweep', place .. ' ' .. number(math.min(tonumber(least), expiry))) end
 end
 
--- grant counts an entry into the next slot and returns the slot's field.
-local function grant(units, expiry)
+-- grant makes an entry a holder: the only one in the field 'one'. The second one moves the first
+-- one to a slot.
+local function grant(who, s, expiry, units, text)
   noteExpiry(expiry)
+  local place = 'one'
+  if n == 0 then
+    one = text
+  else
+    if one then
+      put('h:1', one)
+      put('e:' .. string.match(one, '^%S+'), 'h:1')
+      one = nil
+    end
+    place = 'h:' .. n + 1
+    put(place, text)
+    put('e:' .. who, place)
+  end
   n, held = n + 1, held + units
-  return 'h:' .. n
+  if who == id then mine, at = text, place end
+  if granted then granted[who] = tonumber(s) end
 end
 
 -- promote grants the waiters in front that fit, in their order, and notifies each. It removes
 -- expired waiters only here: before their turn they block no one. A grant does not extend the
 -- expiry: a client that died while it waited costs what is left of its TTL.
 local function promote()
+  flush()
   while head <= tail do
-    local id = redis.call('HGET', K, 'w:' .. head)
-    if id then
-      local s, units, expiry, _, rest = parse(redis.call('HGET', K, 'e:' .. id))
-      if expiry <= clock() then
-        deleteEntry(id, 'w:' .. head)
-      elseif held + units > cap or closed > clock() then
+    local text = redis.call('HGET', K, 'w:' .. head)
+    if text then
+      local who, s, expiry, units, rest = parse(text)
+      if expiry <= now then
+        remove(who, 'w:' .. head)
+      elseif held + units > cap or closed > now then
         return
       else
-        dirty = true
-        redis.call('HDEL', K, 'w:' .. head)
-        redis.call('HSET', K, grant(units, expiry), id, 'e:' .. id, pack(s, units, expiry, 'h' .. n, rest))
-        notify(rest, id .. ' ' .. s)
+        -- Its value stays.
+        redis.call('HDEL', K, 'w:' .. head, 'e:' .. who)
+        grant(who, s, expiry, units, text)
+        notify(rest, who .. ' ' .. s)
       end
     end
     head = head + 1
+    dirty = true
+    if held == cap then return end -- no other fits, and whether the next one lives does not matter
   end
 end
 
@@ -210,21 +288,20 @@ end
 -- all entries. Each expired entry is met once.
 local function removeExpired()
   while n > 0 do
-    local id = redis.call('HGET', K, 'h:' .. n) -- the last one: no other has to move
-    local _, units, expiry = parse(redis.call('HGET', K, 'e:' .. id))
-    if expiry > clock() then return false end
-    freeSlot(n, id, units)
+    flush()
+    local who, _, expiry, units = parse(one or redis.call('HGET', K, 'h:' .. n)) -- the last one: no other has to move
+    if expiry > now then return false end
+    if one then freeOne(who) else freeSlot(n, who, units) end
   end
-  nextExpiry = 0
   promote() -- removes the expired waiters in front
   return n == 0 and head > tail
 end
 
--- retry is when the waiter at place asks again, in microseconds; 0 if it need not. The first
+-- retry is when the waiter at a place asks again, in microseconds; 0 if it need not. The first
 -- four waiters watch the holders' expiry, which no message announces. One would be enough;
 -- several cover waiters that die together. All others learn it by their renewals.
 local function retry(place)
-  local ahead = tonumber(string.sub(place, 2)) - head
+  local ahead = tonumber(string.sub(place, 3)) - head
   if ahead > 3 then return 0 end
-  return math.max(nextExpiry - clock(), closed - clock(), 0) + 1000 * (1 + ahead)
+  return math.max(nextExpiry - now, closed - now, 0) + 1000 * (1 + ahead)
 end

@@ -8,71 +8,79 @@
 -- Waiters are renewed like holders, and each renewal examines the front of its queue. So a
 -- lost message delays a grant by at most the time between two renewals.
 local ttl, keep = tonumber(ARGV[1]), ARGV[2]
-local news, count, at = {}, 0, 4
+local news, count, first = {}, 0, 4
 
-local function report(what)
-  news[#news + 1] = count
+local function report(number, what)
+  news[#news + 1] = number
   news[#news + 1] = what
 end
 
--- extend renews one entry and returns whether it exists, and the Seq of an entry that is the
--- name's only one. extendKey comes first (see deleteEntry): a holder must be able to renew when
--- memory is full, and HSET alone would be refused.
-local extended, clockBack -- of the current name: its key was extended; the clock was set back
-local function extend(member)
-  local found = redis.pcall('HMGET', K, 'one', 'e:' .. member, 'hasp1')
-  if found.err then return false end -- another type at the key: not ours any more
-  if found[1] then
-    local owner, expiry, units, capacity, rest = parseOne(found[1])
-    if owner ~= member or expiry <= now then return false end
-    extendKey(keep)
-    redis.call('HSET', K, 'one', member .. ' ' .. number(now + ttl) .. ' ' .. units .. ' ' .. capacity .. ' ' .. rest)
-    return true, tonumber(found[3])
+-- read returns the entries of ids by their place in ARGV, and the field of each. A key of another type
+-- is not ours any more.
+local function read(from, to)
+  local fields, texts, at, places = { 'hasp1', 'one' }, {}, {}, {}
+  for j = from, to do fields[#fields + 1] = 'e:' .. string.sub(ARGV[j], 2) end
+  local m = redis.pcall('HMGET', K, unpack(fields))
+  if m.err or not load(m) then return texts, at end
+  for j = from, to do
+    local place = m[j - from + 3]
+    id = string.sub(ARGV[j], 2)
+    if one and find(false) then
+      texts[j], at[j] = one, 'one'
+    elseif place then
+      at[j], places[#places + 1] = place, place
+    end
   end
-  local s, units, expiry, place, rest = parse(found[2])
-  if expiry <= now then return false end
-  if not extended then extendKey(keep) end
-  extended, clockBack = true, clockBack or now + ttl < expiry
-  redis.call('HSET', K, 'e:' .. member, pack(s, units, now + ttl, place, rest))
-  return true
+  local found, next = #places > 0 and redis.call('HMGET', K, unpack(places)) or {}, 1
+  for j = from, to do
+    if at[j] and at[j] ~= 'one' then texts[j], next = found[next], next + 1 end
+  end
+  id = nil
+  return texts, at
 end
 
-local function advance(waiting)
-  if not load() then return end
+-- renew extends the entries of one name. extendKey comes first (see remove): a holder must be able
+-- to renew when memory is full, and HSET alone would be refused.
+local function renew(from, to)
+  local texts, at = read(from, to)
+  local waiting, alive, clockBack = {}, false, false
+  for j = from, to do
+    count = count + 1
+    local who, s, expiry, units, rest = parse(texts[j])
+    if expiry <= now then
+      report(count, 0)
+    else
+      if not alive then extendKey(keep) end
+      alive = true
+      local text = pack(who, s, now + ttl, units, rest)
+      if at[j] == 'one' then one = text else put(at[j], text) end
+      local knows, waits = string.sub(ARGV[j], 1, 1) == 'h', string.sub(at[j], 1, 2) == 'w:'
+      clockBack = clockBack or not waits and now + ttl < expiry
+      if waits and not knows then
+        waiting[#waiting + 1] = { count = count, id = who, at = at[j] }
+      elseif not knows then -- the answer to its request is under way, or the message was lost
+        report(count, tonumber(s))
+      end
+    end
+  end
+  if not alive then return end
+  if clockBack then noteExpiry(now + ttl) end
+  save(true)
+  if #waiting == 0 then return end
+  granted = {}
   purge()
   promote()
   if dirty then save() end
-  local all = count
   for _, w in ipairs(waiting) do
-    local s, _, _, place = parse(redis.call('HGET', K, 'e:' .. w.id))
-    local what = string.sub(place, 1, 1) == 'h' and tonumber(s) or -retry(place)
-    count = w.count
-    if what ~= 0 then report(what) end
+    local what = granted[w.id] or -retry(w.at)
+    if what ~= 0 then report(w.count, what) end
   end
-  count = all
 end
 
 for k = 1, names do
   K = KEYS[k]
-  local waiting, last = {}, at + tonumber(ARGV[at])
-  extended, clockBack = false, false
-  for j = at + 1, last do
-    count = count + 1
-    local member = string.sub(ARGV[j], 2)
-    local there, alone = extend(member)
-    if not there then
-      report(0)
-    elseif alone and string.sub(ARGV[j], 1, 1) == 'w' then
-      report(alone) -- the answer to its request is under way; advance would convert it to a queue
-    elseif string.sub(ARGV[j], 1, 1) == 'w' then
-      waiting[#waiting + 1] = { count = count, id = member }
-    end
-  end
-  if clockBack and load() then
-    noteExpiry(now + ttl)
-    save()
-  end
-  if #waiting > 0 then advance(waiting) end
-  at = last + 1
+  local last = first + tonumber(ARGV[first])
+  renew(first + 1, last)
+  first = last + 1
 end
 return news

@@ -3,6 +3,7 @@
 -- Has every change of the name published for the period. Answers the microseconds until the
 -- next holder may expire, for no message announces that; 0 if there is no holder.
 if not load() then return { 'foreign' } end
-redis.call('HSET', K, 'hasp1', number(seq) .. '+', 'watch', number(clock() + ARGV[2]))
-extendKey(ARGV[3])
+watched = now + ARGV[2]
+keepName(ARGV[3])
+save(true)
 return n == 0 and 0 or math.max(nextExpiry - now, 0) + 1000

@@ -113,8 +113,11 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
 	now := claimOf[b.vote]
-	if b.since != "" {
+	switch {
+	case b.since != "":
 		t.since[b.node] = b.since
+	case b.vote == unclear && t.since[b.node] == "":
+		t.since[b.node] = "?" // it may have made us a waiter: see take.lua
 	}
 	listed := t.left && t.waiterAt[b.node] && (b.vote == denied || b.vote == abstains)
 	if b.vote == granted || listed {

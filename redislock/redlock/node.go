@@ -117,6 +117,7 @@ type ballot struct {
 	holder string        // the part of value that identifies the holder
 	id     string        // of the holder
 	left   time.Duration // until the key expires, negative: never; or until the server grants again
+	ahead  int64         // waiters in front, if it is reserved for one
 	since  string        // of a refusal: when the server has first refused us
 	err    error
 }
@@ -140,6 +141,9 @@ func readBallot(i int, r redisconn.Reply) ballot {
 		if len(parts) > 4 {
 			b.vote = abstains
 			return b
+		}
+		if b.value == "" {
+			b.ahead, b.left = ms, noExpiry
 		}
 		h, _ := parse("", b.value)
 		b.holder, b.id = h.me, h.entry.ID

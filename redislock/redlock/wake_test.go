@@ -38,3 +38,16 @@ func TestToldWhileTrying(t *testing.T) {
 		})
 	}
 }
+
+// A newcomer that has left a free lock to the waiters tries by itself when those in front could have died,
+// one after the other, but not for longer than a third of a TTL. (It tried four times a second, also behind 500 others.)
+func TestPauseBehindWaiters(t *testing.T) {
+	w := &ticket{session: &session{}}
+	w.session.opts.TTL = 9 * time.Second
+	for ahead, want := range map[int64]time.Duration{0: later, 3: 4 * later, 500: 3 * time.Second, 1 << 60: 3 * time.Second} {
+		c := count{denied: []ballot{{value: "other", holder: "other"}, {ahead: ahead}, {ahead: 0}}}
+		if got := w.pause(c, 0); got < want || got > want+later/4 {
+			t.Errorf("%s behind %d waiters, want %s", got, ahead, want)
+		}
+	}
+}

@@ -24,13 +24,10 @@ func setBack(t *testing.T, server *backends.Redis, key string, by time.Duration)
 		for i = 1, #hash, 2 do
 			local field, value = hash[i], hash[i + 1]
 			if field == 'hasp1' then
-				value = string.gsub(value, '^%d+', later)
-			elseif field == 'queue' then
-				value = string.gsub(value, '^(%d+ %d+ %d+ )(%d+)', function(a, b) return a .. later(b) end)
-			elseif field == 'one' then
-				value = string.gsub(value, '^(%S+ )(%d+)', function(a, b) return a .. later(b) end)
-			elseif string.sub(field, 1, 2) == 'e:' then
-				value = string.gsub(value, '^(%d+)( %d+ )(%d+)', function(a, b, c) return later(a) .. b .. later(c) end)
+				value = string.gsub(value, '^(%d+) (%d+)', function(a, b) return later(a) .. ' ' .. string.format('%.0f', b + by / 1000) end)
+				value = string.gsub(value, '^(%d+ %d+ %d+ %d+ %d+ )(%d+)', function(a, b) return a .. later(b) end)
+			elseif field == 'one' or string.find(field, '^[hw]:') then
+				value = string.gsub(value, '^(%S+ )(%d+) (%d+)', function(a, b, c) return a .. later(b) .. ' ' .. later(c) end)
 			end
 			redis.call('HSET', K, field, value)
 		end

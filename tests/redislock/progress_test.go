@@ -84,7 +84,7 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 		return time.Now().Add(left(t, server, name) + time.Millisecond)
 	}
 	one := strings.Fields(do(t, server, "HGET", "hasp:{"+name+"}", "one"))
-	us, err := strconv.ParseInt(one[1], 10, 64)
+	us, err := strconv.ParseInt(one[2], 10, 64)
 	must(t, err)
 	return time.UnixMicro(us)
 }

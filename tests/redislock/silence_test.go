@@ -109,7 +109,7 @@ func TestControlServerStops(t *testing.T) {
 // unbroken leaves the driver as it is.
 func unbroken(b driver.Backend) driver.Backend { return b }
 
-// longerThanPongs is fewer bytes than a message, and more than the pongs of a client's three
+// longerThanPongs is fewer bytes than a message, and more than the pongs of a client's two
 // connections: those may be dropped by the same rule.
 const longerThanPongs = 50
 

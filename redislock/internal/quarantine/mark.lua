@@ -17,24 +17,35 @@ local function marked(name)
   return type(text) == 'string' and text or '' -- a user without the right to INFO has no run id
 end
 
--- started is the latest moment at which a process without a mark can have forgotten something: its
--- start if it has never been a replica and never removed keys in bulk, else now. INFO counts whole
--- seconds, and the commands since CONFIG RESETSTAT, which counts itself. DEL by hand is not seen: it
--- forgets what the operator wanted to be forgotten.
-local function started(now)
-  if not string.find(marked('replication'), 'second_repl_offset:-1', 1, true) then return now end
-  local commands = marked('commandstats')
-  for _, name in ipairs({ 'flush', 'swapdb', 'debug', 'config|resetstat', 'config:' }) do
-    if string.find(commands, 'cmdstat_' .. name, 1, true) then return now end
-  end
-  if string.match(marked('stats'), 'evicted_keys:(%d+)') ~= '0' then return now end
-  local uptime = tonumber(string.match(marked('server'), 'uptime_in_seconds:(%d+)') or 0)
-  return math.min(now, now - (uptime - 1) * 1000000)
-end
+-- closedUntil is when grants begin: a moment in the past if the server is not closed. key is the
+-- mark's; without one the quarantine is off. ttl is the caller's, a text in microseconds, which no
+-- lease may exceed that the mark knows of; nil if the script has none.
+--
+-- A script pays for it each time, so the usual case is one comparison: the server is open, and the
+-- longest TTL is the caller's. What is behind it finds out whether the server may have forgotten
+-- grants, and writes the mark if so. Its functions are inside, for each function that a script defines
+-- costs the server as much as a short command.
+local function closedUntil(key, now, ttl)
+  if not key then return 0 end
+  local text = redis.call('GET', key)
+  if RUN and text and (text == RUN .. ' 0 ' .. (ttl or '') or not ttl and string.find(text, RUN .. ' 0 ', 1, true)) then return 0 end
+  ttl = ttl and tonumber(ttl)
 
--- examine finds out whether the server may have forgotten grants, and writes the mark if so. It is
--- closedUntil without the short cut.
-local function examine(key, text, now, ttl)
+  -- started is the latest moment at which a process without a mark can have forgotten something: its
+  -- start if it has never been a replica and never removed keys in bulk, else now. INFO counts whole
+  -- seconds, and the commands since CONFIG RESETSTAT, which counts itself. DEL by hand is not seen: it
+  -- forgets what the operator wanted to be forgotten.
+  local function started()
+    if not string.find(marked('replication'), 'second_repl_offset:-1', 1, true) then return now end
+    local commands = marked('commandstats')
+    for _, name in ipairs({ 'flush', 'swapdb', 'debug', 'config|resetstat', 'config:' }) do
+      if string.find(commands, 'cmdstat_' .. name, 1, true) then return now end
+    end
+    if string.match(marked('stats'), 'evicted_keys:(%d+)') ~= '0' then return now end
+    local uptime = tonumber(string.match(marked('server'), 'uptime_in_seconds:(%d+)') or 0)
+    return math.min(now, now - (uptime - 1) * 1000000)
+  end
+
   local run = RUN or string.match(marked('server'), 'run_id:(%x+)') or '0'
   local there, till, longest = string.match(text or '', '^(%x+) (%d+) (%d+)$')
   till, longest = tonumber(till or 0), tonumber(longest or 0)
@@ -45,7 +56,7 @@ local function examine(key, text, now, ttl)
   longest = math.max(longest, ttl)
   local kept = longest
   if not known and not (not text and redis.pcall('GET', 'hasp:new' .. (string.match(key, ':{.*}$') or '')) == run) then
-    till = math.max(till, (text and now or started(now)) + longest)
+    till = math.max(till, (text and now or started()) + longest)
     -- From here on the longest is found again: each holder renews, and says its TTL, before its lease
     -- is over. So a TTL that was once used by mistake does not close the server for ever.
     kept = ttl
@@ -55,17 +66,4 @@ local function examine(key, text, now, ttl)
   -- script tries again; until one succeeds this one grants nothing.
   local set = redis.pcall('SET', key, run .. ' ' .. string.format('%.0f', till) .. ' ' .. string.format('%.0f', kept))
   return set.err and not covered and math.max(till, now + longest) or till
-end
-
--- closedUntil is when grants begin: a moment in the past if the server is not closed. key is the
--- mark's; without one the quarantine is off. ttl is the caller's, a text in microseconds, which no
--- lease may exceed that the mark knows of; nil if the script has none.
---
--- A script pays for it each time, so the usual case is one comparison: the server is open, and the
--- longest TTL is the caller's.
-local function closedUntil(key, now, ttl)
-  if not key then return 0 end
-  local text = redis.call('GET', key)
-  if RUN and text and (text == RUN .. ' 0 ' .. (ttl or '') or not ttl and string.find(text, RUN .. ' 0 ', 1, true)) then return 0 end
-  return examine(key, text, now, ttl and tonumber(ttl))
 end

@@ -35,6 +35,16 @@ var Schemes = map[string]bool{"redis": false, "rediss": true, "valkey": false, "
 
 const defaultConnectTimeout = 2 * time.Second
 
+// pingInterval is after how long without an answer a connection is pinged. It bounds how late a
+// client learns that its subscription is silent although its connection stands, as with a server that hangs; the
+// kernel finds a dead path in less. Messages are no answers to rueidis, so each client that waits for
+// messages pings each of its servers that often: once a second, 512 clients of five servers sent them
+// thousands of pings a second.
+const pingInterval = 5 * time.Second
+
+// silenceBound is how long a ping waits for its answer, and a request on idleConn.
+const silenceBound = 3 * time.Second
+
 // Parse reads the parts of a URL that say how to connect, with TLS if it is secure. Errors
 // name no value that could be a secret.
 func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
@@ -105,7 +115,11 @@ func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
 // There is one connection and not several, so that requests keep their order and a server has few
 // connections.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
-	nd := net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: time.Second}
+	nd := net.Dialer{
+		Timeout:         cfg.ConnectTimeout,
+		KeepAlive:       pingInterval, // rueidis's
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 5},
+	}
 	return rueidis.ClientOption{
 		InitAddress: cfg.Addrs, Username: cfg.User, Password: cfg.Secret, SelectDB: cfg.DB, ClientName: "hasp",
 		TLSConfig: cfg.TLS, Dialer: nd, DialCtxFn: d.dial,
@@ -123,6 +137,6 @@ func (cfg Config) options(d *dialer) rueidis.ClientOption {
 		RingScaleEachConn:   ringScale,
 		ReadBufferEachConn:  32 << 10,
 		WriteBufferEachConn: 32 << 10,
-		ConnWriteTimeout:    3 * time.Second, // of the ping that finds a silent peer
+		ConnWriteTimeout:    silenceBound,
 	}
 }

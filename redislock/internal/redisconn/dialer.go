@@ -30,6 +30,8 @@ type dialer struct {
 
 	dialing map[*context.CancelFunc]string // the address
 
+	frozen atomic.Bool // nothing is dialled
+
 	// onBroken is called when a connection fails or is closed.
 	onBroken func()
 }
@@ -49,6 +51,9 @@ type refusal struct {
 
 // dial has the type of rueidis.ClientOption.DialCtxFn.
 func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
+	if d.frozen.Load() {
+		return nil, errNotConnected
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.mu.Lock()

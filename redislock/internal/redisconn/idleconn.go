@@ -2,17 +2,22 @@ package redisconn
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
 
-// idleConn is a second connection, for a request while no other is under way. On it rueidis
+// idleConn is a connection for a request while no other is under way. On it rueidis
 // writes and reads on the caller's goroutine, and the request takes half the time that it takes
 // on the shared connection, where two more goroutines pass it on. A request uses the shared
 // connection if this one is busy or others are on the shared one: requests are pipelined there,
-// which is then faster.
+// which is then faster. So a client that never makes two requests at once, and listens to nothing,
+// has this connection alone.
 //
 // rueidis cannot be cancelled in this mode, so we close the connection. That costs the next
 // request a dial, and is rare: it needs a context that ends within a round trip.
@@ -20,25 +25,66 @@ type idleConn struct {
 	mu     sync.Mutex // held during a request
 	client rueidis.Client
 	dialer *dialer
-
-	processes *processes // of the shared connection: it is the same server
 }
 
-// openIdleConn connects to a single server. The error of the first connection is ignored: the
-// shared one has the same, and reports it.
-func openIdleConn(cfg Config) *idleConn {
+// openIdleConn connects to a single server. nil without an error is a node of a cluster.
+func openIdleConn(cfg Config) (*idleConn, error) {
 	s := &idleConn{dialer: newDialer(func() {})}
 	o := cfg.options(s.dialer)
 	o.ForceSingleClient, o.AlwaysPipelining = true, false
-	s.client, _ = rueidis.NewClient(o)
-	if s.client == nil {
-		return nil
+	// No ping: one that met a request would make rueidis use this connection as it uses the shared
+	// one. A request finds a silent server by its own time-out, and the kernel a dead path.
+	o.Dialer.KeepAlive = -1
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		if client != nil {
+			client.Close()
+		}
+		return nil, err
 	}
-	return s
+	s.client = client
+	err = client.Do(context.Background(), client.B().ClusterInfo().Build()).Error()
+	if refusal, ok := rueidis.IsRedisErr(err); ok && noCluster(refusal.Error()) {
+		return s, nil
+	}
+	go client.Close()
+	return nil, err
 }
 
-// eval runs a script; the caller has mu.
-func (s *idleConn) eval(ctx context.Context, script *Script, call Call) Reply {
+// noCluster reports that a server answers with this error because it is no node of a cluster, or,
+// as a hosted server may do, forbids the question.
+func noCluster(refusal string) bool {
+	return strings.Contains(strings.ToUpper(refusal), "CLUSTER") || strings.Contains(refusal, "command is not allowed")
+}
+
+// onDemand makes a client that connects only for Dedicate. rueidis dials the connection for requests
+// when the client is made, and at each request without one: this client makes no request.
+func (cfg Config) onDemand(d *dialer) rueidis.Client {
+	var made atomic.Bool
+	o := cfg.options(d)
+	o.ForceSingleClient = true
+	o.DialCtxFn = func(ctx context.Context, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
+		if !made.Load() {
+			return nil, errNotConnected
+		}
+		return d.dial(ctx, addr, nd, tc)
+	}
+	client, _ := rueidis.NewClient(o) // with the error of our dial
+	made.Store(true)
+	return client
+}
+
+// pinned makes requests that one connection must answer: meanwhile no other one is dialled.
+func (s *idleConn) pinned(ctx context.Context, fn request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dialer.frozen.Store(true)
+	defer s.dialer.frozen.Store(false)
+	s.do(ctx, fn)
+}
+
+// do makes a request; the caller has mu.
+func (s *idleConn) do(ctx context.Context, fn request) Reply {
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}
 	}
@@ -54,12 +100,12 @@ func (s *idleConn) eval(ctx context.Context, script *Script, call Call) Reply {
 			}
 		}()
 	}
-	r := evalOnce(context.Background(), s.client, s.processes, script, call)
+	r := fn(context.Background(), s.client)
 	if errors.Is(r.Err, errClosedByUs) && ctx.Err() == nil {
 		// The request before was cancelled just when it had its answer, or Redial has closed
 		// all connections: rueidis learns that from this request, which was not sent. (At most
 		// a part of the command was, with which a server does nothing.)
-		r = evalOnce(context.Background(), s.client, s.processes, script, call)
+		r = fn(context.Background(), s.client)
 	}
 	if r.Err != nil && Answered(r.Err) == "" && ctx.Err() != nil {
 		r.Err = ctx.Err()

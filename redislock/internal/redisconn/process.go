@@ -49,21 +49,23 @@ type process struct {
 }
 
 // processes knows the process behind a connection to one server, or to a Sentinel set's master. It
-// uses the connection of the subscriptions: each client has one.
+// loads scripts over the connection for single requests, or where there is none over that of the
+// subscriptions.
 type processes struct {
-	now atomic.Pointer[process] // nil: unknown
+	now  atomic.Pointer[process] // nil: unknown
+	idle *idleConn               // nil: none
 
 	mu      sync.Mutex
-	conn    rueidis.DedicatedClient // nil: none yet
+	conn    rueidis.CommandClient // of the subscriptions; nil: none yet
 	loading bool
 	next    time.Time // load not before
 }
 
-func newProcesses(client rueidis.Client) *processes {
+func newProcesses(client rueidis.Client, idle *idleConn) *processes {
 	if topologyOf(client) == Cluster {
 		return nil
 	}
-	return &processes{}
+	return &processes{idle: idle}
 }
 
 // loadPause bounds how often the scripts are loaded into a process that forgets them or refuses
@@ -80,6 +82,11 @@ func (p *processes) variant(s *Script) (*process, *Script) {
 	}
 	now := p.now.Load()
 	if now == nil {
+		if p.idle != nil { // no new connection will be the occasion
+			p.mu.Lock()
+			p.loadLocked()
+			p.mu.Unlock()
+		}
 		return nil, nil
 	}
 	return now, now.scripts[s.grants-1]
@@ -87,7 +94,7 @@ func (p *processes) variant(s *Script) (*process, *Script) {
 
 // connected says that there is a new connection.
 func (p *processes) connected(conn rueidis.DedicatedClient) {
-	if p == nil {
+	if p == nil || p.idle != nil {
 		return
 	}
 	p.mu.Lock()
@@ -107,14 +114,12 @@ func (p *processes) gone(was *process) {
 
 // loadLocked loads the scripts in the background.
 func (p *processes) loadLocked() {
-	if p.loading || p.conn == nil || time.Now().Before(p.next) {
+	if p.loading || p.conn == nil && p.idle == nil || time.Now().Before(p.next) {
 		return
 	}
 	p.loading, p.next = true, time.Now().Add(loadPause)
-	go func(conn rueidis.DedicatedClient) {
-		ctx, cancel := context.WithTimeout(context.Background(), loadBound)
-		defer cancel()
-		found := load(withoutDeadline{ctx}, conn)
+	go func(conn rueidis.CommandClient) {
+		found := p.load(conn)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.loading = false
@@ -128,10 +133,23 @@ func (p *processes) loadLocked() {
 	}(p.conn)
 }
 
+func (p *processes) load(conn rueidis.CommandClient) (found *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadBound)
+	defer cancel()
+	if p.idle == nil {
+		return load(withoutDeadline{ctx}, conn)
+	}
+	p.idle.pinned(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+		found = load(ctx, client)
+		return Reply{}
+	})
+	return found
+}
+
 var runID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^run_id:([0-9a-f]+)\r?$`) })
 
 // load asks a process for its run id, and loads its scripts over the same connection.
-func load(ctx context.Context, conn rueidis.DedicatedClient) *process {
+func load(ctx context.Context, conn rueidis.CommandClient) *process {
 	info, _ := reply(conn.Do(ctx, conn.B().Info().Section("server").Build())).Value.(string)
 	id := runID().FindStringSubmatch(info)
 	if id == nil || majorVersion(info) < 7 {

@@ -5,16 +5,20 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
 
-// pubsub is the connection for all subscriptions. It is separate from the one for requests:
+// pubsub is the connection for all subscriptions. It is a dedicated one:
 // rueidis calls a hook on the goroutine that has read the message, and Receive's callback on a
 // second goroutine. The hook saves that hand-over, and only dedicated connections have hooks.
 type pubsub struct {
 	client    rueidis.Client
 	connected func(rueidis.DedicatedClient) // is told of each new connection
+
+	// requests says that the connection is also for requests, and stays open without listeners.
+	requests bool
 
 	// retries is how many more nodes are tried when one does not answer. In a cluster every node
 	// forwards the messages that are published at another, and a node that hangs must not keep
@@ -25,8 +29,10 @@ type pubsub struct {
 	// its request, so that the server sees the changes in their order: an UNSUBSCRIBE that
 	// arrives after the next SUBSCRIBE to the channel would end that subscription. A channel and
 	// not a mutex, because the context of a goroutine that waits for it may end.
-	lock chan struct{}
-	conn *pubsubConn // nil: no listeners. Guarded by lock
+	lock   chan struct{}
+	conn   atomic.Pointer[pubsubConn] // the last one, nil at first. Changed with the lock
+	made   atomic.Int64               // connections
+	closed bool                       // guarded by lock
 }
 
 func newPubsub(client rueidis.Client, connected func(rueidis.DedicatedClient)) *pubsub {
@@ -101,18 +107,57 @@ func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*p
 	return l, nil
 }
 
+// use returns the connection, for requests. Those that wait for one to be made share the outcome,
+// also if it fails: each of them dialling after the other would keep the last one waiting for long.
+func (p *pubsub) use(ctx context.Context) (rueidis.CommandClient, error) {
+	if l := p.conn.Load(); l != nil && !l.ended() {
+		return l.conn, nil
+	}
+	before := p.made.Load()
+	select {
+	case p.lock <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-p.lock }()
+	if l := p.conn.Load(); l != nil && p.made.Load() > before {
+		return l.conn, nil
+	}
+	l, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.conn, nil
+}
+
+// close ends the connection, unless there are listeners: the last of them does.
+func (p *pubsub) close() {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	p.closed = true
+	if l := p.conn.Load(); l != nil && l.unused() {
+		l.conn.Close()
+	}
+}
+
 // open returns the present connection, or makes one; the caller has the lock. rueidis takes no
 // context for this dial, so that an abandoned dial ends by its time-out.
 func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
-	if l := p.conn; l != nil && !l.ended() {
-		return l, nil
+	old := p.conn.Load()
+	if old != nil && !old.ended() {
+		return old, nil
 	}
 	made := make(chan *pubsubConn, 1)
 	go func() { made <- dialPubsub(p.client) }()
 	select {
-	case p.conn = <-made:
-		p.connected(p.conn.conn)
-		return p.conn, nil
+	case l := <-made:
+		if old != nil && old.unused() {
+			old.conn.Close() // otherwise its last listener does
+		}
+		p.conn.Store(l)
+		p.made.Add(1)
+		p.connected(l.conn)
+		return l, nil
 	case <-ctx.Done():
 		go func() { (<-made).conn.Close() }()
 		return nil, ctx.Err()
@@ -185,15 +230,16 @@ func (l *pubsubConn) add(channel string, s *subscription) (asked bool) {
 	return len(old) > 0
 }
 
-// drop ends one subscription, and closes the connection with the last one. The caller has the
-// lock, and drop releases it.
+// drop ends one subscription, and closes the connection with the last one, unless it is for requests,
+// too. The caller has the lock, and drop releases it.
 func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 	defer func() { <-p.lock }()
 	last, none := l.remove(channel, s)
+	current := p.conn.Load() == l
 	switch {
-	case none:
-		if p.conn == l {
-			p.conn = nil
+	case none && (!current || !p.requests || p.closed):
+		if current {
+			p.conn.Store(nil)
 		}
 		l.conn.Close()
 	case last && !l.ended():
@@ -201,6 +247,13 @@ func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 		defer cancel()
 		_ = l.conn.Do(withoutDeadline{ctx}, l.conn.B().Unsubscribe().Channel(channel).Build()).Error()
 	}
+}
+
+// unused reports that there are no listeners.
+func (l *pubsubConn) unused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.listeners) == 0
 }
 
 func (l *pubsubConn) remove(channel string, s *subscription) (last, none bool) {

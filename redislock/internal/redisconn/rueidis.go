@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +12,10 @@ import (
 )
 
 // rueidisConn uses redis/rueidis: the requests of all goroutines share one connection and are
-// pipelined.
+// pipelined. Of a single server that Open has connected to, that is the connection of the
+// subscriptions, and a request while no other is under way has another one: see idleConn.
 type rueidisConn struct {
-	client    rueidis.Client
+	client    rueidis.Client // if idle is not nil, for Dedicate and B alone: see onDemand
 	pubsub    *pubsub
 	idle      *idleConn // nil unless Open has connected to a single server
 	dialer    *dialer   // nil if the client is the user's
@@ -41,7 +41,7 @@ const (
 // default rueidis repeats read-only commands alone, and scripts are none.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
-	c := &rueidisConn{client: client, topology: topologyOf(client), processes: newProcesses(client)}
+	c := &rueidisConn{client: client, topology: topologyOf(client), processes: newProcesses(client, nil)}
 	c.pubsub = newPubsub(client, c.processes.connected)
 	if len(nodes) > 0 {
 		c.label = "redis://" + nodes[0]
@@ -51,43 +51,54 @@ func FromRueidis(client rueidis.Client) Conn {
 
 // Open connects. ctx bounds the connecting only.
 func Open(ctx context.Context, cfg Config) (Conn, error) {
-	c := &rueidisConn{label: cfg.Label}
-	c.dialer = newDialer(func() { c.healthy.Store(false) })
 	type opened struct {
-		client rueidis.Client
-		idle   *idleConn
-		err    error
+		conn *rueidisConn
+		err  error
 	}
 	// NewClient takes no context. An abandoned call ends with the dial time-out.
 	done := make(chan opened, 1)
 	go func() {
-		o := opened{}
-		o.client, o.err = rueidis.NewClient(cfg.options(c.dialer))
-		if o.err == nil && topologyOf(o.client) == Single {
-			o.idle = openIdleConn(cfg)
-		}
-		done <- o
+		c, err := open(cfg)
+		done <- opened{c, err}
 	}()
 	select {
 	case o := <-done:
 		if o.err != nil {
 			return nil, fmt.Errorf("%s: %w", cfg.Label, convertError(o.err))
 		}
-		c.client, c.idle, c.topology = o.client, o.idle, topologyOf(o.client)
-		c.processes = newProcesses(o.client)
-		if c.idle != nil {
-			c.idle.processes = c.processes
-		}
-		c.pubsub = newPubsub(o.client, c.processes.connected)
-		return c, nil
+		return o.conn, nil
 	case <-ctx.Done():
 		go func() {
 			if o := <-done; o.err == nil {
-				(&rueidisConn{client: o.client, idle: o.idle, dialer: c.dialer}).Close()
+				o.conn.Close()
 			}
 		}()
 		return nil, fmt.Errorf("%s: connecting: %w", cfg.Label, ctx.Err())
 	}
+}
+
+func open(cfg Config) (*rueidisConn, error) {
+	c := &rueidisConn{label: cfg.Label}
+	c.dialer = newDialer(func() { c.healthy.Store(false) })
+	var err error
+	if cfg.Sentinel == "" && len(cfg.Addrs) == 1 {
+		if c.idle, err = openIdleConn(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if c.idle != nil {
+		c.client = cfg.onDemand(c.dialer)
+	} else if c.client, err = rueidis.NewClient(cfg.options(c.dialer)); err != nil {
+		return nil, err
+	}
+	c.topology = topologyOf(c.client)
+	c.processes = newProcesses(c.client, c.idle)
+	c.pubsub = newPubsub(c.client, c.processes.connected)
+	c.pubsub.requests = c.idle != nil
+	if c.idle != nil {
+		c.processes.now.Store(c.processes.load(nil)) // now, so that the first locks are as fast as the others
+	}
+	return c, nil
 }
 
 func topologyOf(client rueidis.Client) Topology {
@@ -142,102 +153,36 @@ func run[T any](ctx context.Context, c *rueidisConn, fn func(context.Context) (T
 	}
 }
 
-// one runs a request with one answer.
-func (c *rueidisConn) one(ctx context.Context, fn func(context.Context) Reply) Reply {
+// request is a request with one answer.
+type request func(context.Context, rueidis.CommandClient) Reply
+
+// one runs a request on the shared connection.
+func (c *rueidisConn) one(ctx context.Context, fn request) Reply {
 	return run(ctx, c, func(ctx context.Context) (Reply, error) {
-		r := fn(ctx)
+		client, err := c.shared(ctx)
+		if err != nil {
+			return Reply{Err: err}, err
+		}
+		r := fn(ctx, client)
 		return r, r.Err
 	}, func(err error) Reply { return Reply{Err: err} })
 }
 
-func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	// With other requests under way the shared connection is faster: it pipelines them.
-	if c.idle != nil && replicas == 0 && c.inFlight.Load() == 0 && c.idle.mu.TryLock() {
+// shared is the connection that pipelines requests.
+func (c *rueidisConn) shared(ctx context.Context) (rueidis.CommandClient, error) {
+	if c.idle == nil {
+		return c.client, nil
+	}
+	return c.pubsub.use(ctx)
+}
+
+// either runs a request on either connection. With other requests under way the shared one is faster.
+func (c *rueidisConn) either(ctx context.Context, fn request) Reply {
+	if c.idle != nil && c.inFlight.Load() == 0 && c.idle.mu.TryLock() {
 		defer c.idle.mu.Unlock()
-		return c.idle.eval(ctx, s, call)
+		return c.idle.do(ctx, fn)
 	}
-	return c.one(ctx, func(ctx context.Context) Reply {
-		if replicas > 0 {
-			return c.evalReplicated(ctx, s, call, replicas)
-		}
-		return evalOnce(ctx, c.client, c.processes, s, call)
-	})
-}
-
-// evalOnce sends the hash, and the text if that was refused as unknown. p may be nil.
-func evalOnce(ctx context.Context, client rueidis.CommandClient, p *processes, s *Script, call Call) Reply {
-	if now, v := p.variant(s); v != nil {
-		r := reply(client.Do(ctx, evalsha(client, v, call)))
-		if Answered(r.Err) != "NOSCRIPT" {
-			return r
-		}
-		p.gone(now)
-	}
-	r := reply(client.Do(ctx, evalsha(client, s, call)))
-	if Answered(r.Err) == "NOSCRIPT" {
-		r = reply(client.Do(ctx, eval(client, s, call)))
-	}
-	return r
-}
-
-// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
-// blocks the requests behind it.
-func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	d, release := c.client.Dedicate()
-	defer release()
-	r := evalOnce(ctx, d, c.processes, s, call)
-	if r.Err != nil {
-		return r
-	}
-	ack := reply(d.Do(ctx, d.B().Arbitrary("WAIT", strconv.Itoa(replicas), strconv.Itoa(int(WaitBound/time.Millisecond))).Build()))
-	if n, _ := ack.Value.(int64); ack.Err == nil && n < int64(replicas) {
-		ack.Err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, WaitBound)
-	}
-	if ack.Err != nil {
-		return Reply{Err: fmt.Errorf("replication is not confirmed: %w", ack.Err)}
-	}
-	return r
-}
-
-// WaitBound is how long a server waits for its replicas.
-const WaitBound = time.Second
-
-func evalsha(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Evalsha().Sha1(s.SHA1()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
-}
-
-func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Eval().Script(s.Text()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
-}
-
-// maxPipeline is how many scripts are sent together. rueidis opens another connection for longer
-// pipelines.
-const maxPipeline = 1000
-
-func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
-	all := make([]Reply, 0, len(calls))
-	for batch := range slices.Chunk(calls, maxPipeline) {
-		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
-			rs := c.evalPipeline(ctx, s, batch)
-			return rs, rs[len(rs)-1].Err
-		}, func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(batch)) })...)
-	}
-	return all
-}
-
-func (c *rueidisConn) evalPipeline(ctx context.Context, s *Script, calls []Call) []Reply {
-	cmds := make(rueidis.Commands, len(calls))
-	for i, call := range calls {
-		cmds[i] = evalsha(c.client, s, call)
-	}
-	rs := make([]Reply, len(calls))
-	for i, r := range c.client.DoMulti(ctx, cmds...) {
-		rs[i] = reply(r)
-		if Answered(rs[i].Err) == "NOSCRIPT" { // once: from then on the server knows the script
-			rs[i] = reply(c.client.Do(ctx, eval(c.client, s, calls[i])))
-		}
-	}
-	return rs
+	return c.one(ctx, fn)
 }
 
 func (c *rueidisConn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
@@ -280,8 +225,11 @@ func (c *rueidisConn) Close() {
 	if c.dialer == nil {
 		return
 	}
-	// rueidis sends QUIT and waits up to a second for the answer of a silent server.
-	go c.client.Close()
+	// rueidis waits up to a second for the answer of a silent server.
+	go func() {
+		c.client.Close()
+		c.pubsub.close()
+	}()
 	if c.idle != nil {
 		go c.idle.client.Close()
 	}
@@ -291,6 +239,9 @@ func (c *rueidisConn) Each(ctx context.Context, fn func(Node) error) error {
 	nodes := c.client.Nodes()
 	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
 		n := &rueidisNode{conn: c, client: nodes[addr], addr: addr}
+		if c.idle != nil {
+			n.client = nil
+		}
 		if c.topology == Cluster {
 			role := n.Do(ctx, "ROLE")
 			if role.Err != nil {
@@ -309,15 +260,18 @@ func (c *rueidisConn) Each(ctx context.Context, fn func(Node) error) error {
 
 type rueidisNode struct {
 	conn   *rueidisConn
-	client rueidis.Client
+	client rueidis.Client // nil: the connection's
 	addr   string
 }
 
 func (n *rueidisNode) Addr() string { return n.addr }
 
 func (n *rueidisNode) Do(ctx context.Context, args ...string) Reply {
-	return n.conn.one(ctx, func(ctx context.Context) Reply {
-		return reply(n.client.Do(ctx, n.client.B().Arbitrary(args...).Build()))
+	return n.conn.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+		if n.client != nil {
+			client = n.client
+		}
+		return reply(client.Do(ctx, client.B().Arbitrary(args...).Build()))
 	})
 }
 

@@ -2,9 +2,13 @@
 -- grant the mark of the quarantine, unless that is off.
 local lock, counter, waiters = KEYS[1], KEYS[2], KEYS[3]
 
+local asked -- the server's time, once it was asked for
 local function micros()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+  if not asked then
+    local t = redis.call('TIME')
+    asked = t[1] * 1000000 + t[2]
+  end
+  return asked
 end
 
 -- closedFor is for how many milliseconds the server still grants nothing (see mark.lua); ttl is the

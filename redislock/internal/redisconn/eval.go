@@ -1,0 +1,106 @@
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
+	if replicas > 0 {
+		return c.one(ctx, func(ctx context.Context, _ rueidis.CommandClient) Reply {
+			return c.evalReplicated(ctx, s, call, replicas)
+		})
+	}
+	return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+		return evalOnce(ctx, client, c.processes, s, call)
+	})
+}
+
+// evalOnce sends the hash, and the text if that was refused as unknown. p may be nil.
+func evalOnce(ctx context.Context, client rueidis.CommandClient, p *processes, s *Script, call Call) Reply {
+	if now, v := p.variant(s); v != nil {
+		r := reply(client.Do(ctx, evalsha(client, v, call)))
+		if Answered(r.Err) != "NOSCRIPT" {
+			return r
+		}
+		p.gone(now)
+	}
+	r := reply(client.Do(ctx, evalsha(client, s, call)))
+	if Answered(r.Err) == "NOSCRIPT" {
+		r = reply(client.Do(ctx, eval(client, s, call)))
+	}
+	return r
+}
+
+// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
+// blocks the requests behind it.
+func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
+	d, release := c.client.Dedicate()
+	defer release()
+	r := evalOnce(ctx, d, c.processes, s, call)
+	if r.Err != nil {
+		return r
+	}
+	ack := reply(d.Do(ctx, d.B().Arbitrary("WAIT", strconv.Itoa(replicas), strconv.Itoa(int(WaitBound/time.Millisecond))).Build()))
+	if n, _ := ack.Value.(int64); ack.Err == nil && n < int64(replicas) {
+		ack.Err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, WaitBound)
+	}
+	if ack.Err != nil {
+		return Reply{Err: fmt.Errorf("replication is not confirmed: %w", ack.Err)}
+	}
+	return r
+}
+
+// WaitBound is how long a server waits for its replicas.
+const WaitBound = time.Second
+
+func evalsha(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
+	return client.B().Evalsha().Sha1(s.SHA1()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
+}
+
+func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
+	return client.B().Eval().Script(s.Text()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
+}
+
+// maxPipeline is how many scripts are sent together. rueidis opens another connection for longer
+// pipelines.
+const maxPipeline = 1000
+
+func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
+	if len(calls) == 1 {
+		return []Reply{c.Eval(ctx, s, calls[0], 0)}
+	}
+	all := make([]Reply, 0, len(calls))
+	for batch := range slices.Chunk(calls, maxPipeline) {
+		failed := func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(batch)) }
+		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
+			client, err := c.shared(ctx)
+			if err != nil {
+				return failed(err), err
+			}
+			rs := evalPipeline(ctx, client, s, batch)
+			return rs, rs[len(rs)-1].Err
+		}, failed)...)
+	}
+	return all
+}
+
+func evalPipeline(ctx context.Context, client rueidis.CommandClient, s *Script, calls []Call) []Reply {
+	cmds := make(rueidis.Commands, len(calls))
+	for i, call := range calls {
+		cmds[i] = evalsha(client, s, call)
+	}
+	rs := make([]Reply, len(calls))
+	for i, r := range client.DoMulti(ctx, cmds...) {
+		rs[i] = reply(r)
+		if Answered(rs[i].Err) == "NOSCRIPT" { // once: from then on the server knows the script
+			rs[i] = reply(client.Do(ctx, eval(client, s, calls[i])))
+		}
+	}
+	return rs
+}
