@@ -15,12 +15,15 @@ import (
 type bound struct {
 	*store
 	scheme scheme
+	fenced *getLock     // the scheme, if it is GET_LOCK with tokens; see boundfence.go
+	notes  notes        // of fenced
 	tidied atomic.Int64 // when we last asked whether a sweep is due, by the wall clock
 }
 
 // scheme has the operations in which getlock and row differ.
 type scheme interface {
-	// acquire asks for the lock on a connection, for at most so many seconds (0: not waiting).
+	// acquire asks for the lock on a connection, for at most so many seconds (0: not waiting). The context
+	// is that of the whole request, also of what is still to come of its answer.
 	acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error)
 
 	// release gives the lock up and reports whether it was held.
@@ -34,18 +37,15 @@ type scheme interface {
 	fit(ctx context.Context) error
 }
 
-// grant is the answer of acquire.
-type grant struct {
-	got        bool
-	token      uint64
-	connection uint64 // the server's number of ours
-}
-
 func newBound(s *store) *bound {
 	if s.opts.Strategy == StrategyRow {
 		return &bound{store: s, scheme: &rows{s}}
 	}
-	return &bound{store: s, scheme: &getLock{s}}
+	g := &getLock{s}
+	if s.opts.NoFence {
+		return &bound{store: s, scheme: g}
+	}
+	return &bound{store: s, scheme: g, fenced: g}
 }
 
 // Traits: mutexes. The server's queue is in order, but a waiter leaves it and enters it again every

@@ -10,10 +10,6 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// waitMost is how long one statement waits for a lock, in seconds. A server does not look
-// whether the client of a waiting statement is still there; after this time it does.
-const waitMost = 10
-
 // boundTicket is the ticket of one lock. It has its own connection from the first request
 // on: for as long as there may be a lock on it, no other ticket can get that connection.
 type boundTicket struct {
@@ -22,6 +18,7 @@ type boundTicket struct {
 
 	turn    chan struct{} // one slot: the caller that fills it uses the connection
 	conn    *sql.Conn     // guarded by turn
+	pending *asking       // the request that waits at the server; guarded by turn
 	waiting uint64        // the server's number of a connection that was left waiting; guarded by turn
 
 	mu      sync.Mutex
@@ -30,6 +27,7 @@ type boundTicket struct {
 	held    bool
 	gone    bool // held once, and lost
 	token   uint64
+	noting  *time.Timer // until the holder is recorded
 }
 
 func (t *boundTicket) lock(ctx context.Context) error {
@@ -54,22 +52,28 @@ func (t *boundTicket) state() (v driver.Verdict, over error) {
 	return driver.Verdict{Held: t.held, Token: t.token}, nil
 }
 
-// Enqueue asks for the lock without waiting. Asked again under the same ticket it knows the
-// answer: the lock is on its own connection or it is not.
+// Enqueue asks for the lock, and does not wait for it; where the store can tell so meanwhile, the request
+// waits on at the server. Asked again under the same ticket it knows the answer: the lock is on the
+// ticket's connection or it is not.
 func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
-	if err := t.session.bound.scheme.check(t.request.Name); err != nil {
+	b := t.session.bound
+	if err := b.scheme.check(t.request.Name); err != nil {
 		return driver.Verdict{}, err
 	}
-	v, err := t.ask(ctx, 0)
+	seconds := 0
+	if b.fenced != nil && !t.request.NoWait {
+		seconds = waitMost
+	}
+	v, err := t.ask(ctx, seconds, false)
 	if err != nil || v.Held {
 		return v, err
 	}
 	if t.request.NoWait {
 		t.session.remove(t)
-		return driver.Verdict{Holder: t.session.bound.holder(ctx, t.request.Name)}, nil
+		return driver.Verdict{Holder: b.holder(ctx, t.request.Name)}, nil
 	}
 	t.mu.Lock()
 	t.entered = true
@@ -80,16 +84,17 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 // Wait waits in the server's queue, in one statement after the other.
 func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
-		v, err := t.ask(ctx, waitMost)
+		v, err := t.ask(ctx, waitMost, true)
 		if err != nil || v.Held {
 			return v, err
 		}
 	}
 }
 
-// ask makes one attempt. If the context ends first, the connection is closed, and the server
-// may go on to wait for a client that has ended: Leave ends that.
-func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, error) {
+// ask makes one attempt, or goes on with the one that is pending, and waits for its end if that is
+// wanted. If the context ends first, the connection is closed, and the server may go on to wait for a
+// client that has ended: Leave ends that.
+func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.Verdict, error) {
 	if err := t.lock(ctx); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -97,23 +102,21 @@ func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, err
 	if v, err := t.state(); err != nil || v.Held {
 		return v, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(t.session.done, func() { cancel(errSessionClosed) })
-	defer stop()
-	// A server that does not answer in its time is given up with its connection.
-	timer := time.AfterFunc(time.Duration(seconds)*time.Second+max(t.session.opts.TTL, time.Second), func() { cancel(errSilent) })
-	defer timer.Stop()
-	g, err := t.acquire(ctx, seconds)
+	var g grant
+	var err error
+	if t.pending == nil {
+		g, err = t.send(ctx, seconds)
+	}
+	if err == nil && t.pending != nil && wait {
+		g, err = t.rest(ctx)
+	}
+	if err == nil && g.got && t.session.bound.fenced != nil {
+		err = t.fence(ctx, &g)
+	}
 	if err != nil {
 		t.discard()
-		switch cause := context.Cause(ctx); cause {
-		case errSessionClosed, errSilent:
-			err = cause
-		}
 		return driver.Verdict{}, err
 	}
-	t.waiting = g.connection
 	switch {
 	case g.got:
 		return t.granted(g)
@@ -121,22 +124,6 @@ func (t *boundTicket) ask(ctx context.Context, seconds int) (driver.Verdict, err
 		t.giveBack()
 	}
 	return driver.Verdict{}, nil
-}
-
-// acquire asks on the ticket's connection, which it makes if there is none.
-func (t *boundTicket) acquire(ctx context.Context, seconds int) (grant, error) {
-	b := t.session.bound
-	if err := t.session.add(t); err != nil {
-		return grant{}, err
-	}
-	if t.conn == nil {
-		c, err := b.kept.Conn(ctx)
-		if err != nil {
-			return grant{}, explain(ctx, err)
-		}
-		t.conn = c
-	}
-	return b.scheme.acquire(ctx, t.conn, t.request, seconds)
 }
 
 // granted notes that the lock is ours, and has the connection monitored. If the connection ended in
@@ -218,11 +205,17 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	t.mu.Lock()
 	held, waiting := t.held && !t.gone, t.entered && !t.held && !t.gone
 	t.held, t.entered = false, false
+	if t.noting != nil {
+		t.noting.Stop()
+	}
 	t.mu.Unlock()
 	defer t.session.remove(t)
 	switch {
 	case held:
 		return t.release(ctx)
+	case t.pending != nil:
+		t.discard()
+		t.endWaiting(ctx)
 	case t.conn != nil:
 		t.giveBack()
 	default:
@@ -268,6 +261,12 @@ func (t *boundTicket) giveBack() {
 }
 
 func (t *boundTicket) discard() {
+	if t.pending != nil {
+		hangUp(t.conn) // or the rows would be read to their end, which is that of the waiting
+		t.pending.end(nil)
+		_ = t.pending.rows.Close()
+		t.pending = nil
+	}
 	if t.conn != nil {
 		t.session.bound.monitors.set(t.conn, nil)
 		discard(t.conn)

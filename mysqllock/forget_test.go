@@ -105,6 +105,9 @@ func TestForgottenTokens(t *testing.T) {
 				if err != nil || !v.Held {
 					t.Fatalf("%s: %+v, %v", name, v, err)
 				}
+				if list, err := b.List(ctx, name, 0); err != nil || len(list) != 1 || list[0].Owner != "me" { // it waits for the record
+					t.Fatalf("%s: %+v, %v", name, list, err)
+				}
 				return k, v.Token
 			}
 			free := func(k driver.Ticket) {

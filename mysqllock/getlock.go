@@ -44,19 +44,35 @@ func (g *getLock) check(name string) error {
 	return nil
 }
 
-func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grant, err error) {
-	var got sql.NullInt64
-	if g.opts.NoFence {
-		err = row(ctx, c, statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), CONNECTION_ID()", seconds), &got, &p.connection)
-	} else {
-		text := g.named("CALL {p}acquire_1("+g.lockName(r.Name)+", ?, ?, ?, ?, ?)", seconds, r.Name, r.ID, r.Since.UnixMicro(), r.Owner)
-		err = row(ctx, c, text, &got, &p.token, &p.connection)
+// acquire has the token in the same statement; with time to wait, that statement says at once if the lock is
+// taken, and goes on. Without tokens there is no procedure that could do so.
+func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error) {
+	text := statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), NULL, CONNECTION_ID()", seconds)
+	if !g.opts.NoFence {
+		text = g.named("CALL {p}acquire_1("+g.lockName(r.Name)+", ?)", seconds)
 	}
-	if err == nil && !got.Valid {
-		err = errors.New("GET_LOCK was interrupted at the server") // NULL: it was killed
+	rows, err := c.QueryContext(ctx, text)
+	if err != nil {
+		return grant{}, explain(ctx, err)
 	}
-	p.got = got.Int64 == 1
-	return p, err
+	p, err := answerOf(ctx, rows)
+	if err == nil && !p.got && seconds > 0 && !g.opts.NoFence {
+		p.more = rows
+		return p, nil
+	}
+	return p, explain(ctx, errors.Join(err, rows.Close()))
+}
+
+// raise draws the token of a lock that the connection has, where acquire could not.
+func (g *getLock) raise(ctx context.Context, c *sql.Conn) (token uint64, err error) {
+	err = row(ctx, c, g.named("CALL {p}raise_1()"), &token)
+	return token, err
+}
+
+// note records who holds, for those who ask.
+func (g *getLock) note(ctx context.Context, r driver.Request, p grant) {
+	text := g.named("CALL {p}note_1(?, ?, ?, ?, ?, ?, "+g.lockName(r.Name)+")", r.Name, p.token, r.ID, p.connection, r.Since.UnixMicro(), r.Owner)
+	_, _ = run(ctx, g.work, text) // without it the holder is shown without a name
 }
 
 func (g *getLock) release(ctx context.Context, c *sql.Conn, name string) (bool, error) {

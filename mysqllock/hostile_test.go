@@ -31,7 +31,7 @@ func TestHostileRole(t *testing.T) {
 	for _, table := range []string{"names", "sessions", "entries", "bound", "rows", "evictions", "store", "schema"} {
 		sqlkit.Exec(t, own, "CREATE TABLE hasp_"+table+" (name VARBINARY(512), id VARBINARY(40))")
 	}
-	for _, name := range []string{"hasp_grant_1", "hasp_enter_1", "hasp_leave_1", "hasp_draw_1", "hasp_sweep_1"} {
+	for _, name := range []string{"hasp_grant_1", "hasp_enter_1", "hasp_leave_1", "hasp_draw_1", "hasp_raise_1", "hasp_acquire_1", "hasp_sweep_1"} {
 		sqlkit.Exec(t, own, "CREATE PROCEDURE "+name+"(a VARBINARY(512)) INSERT INTO stranger.called VALUES ('"+name+"')")
 	}
 	for _, name := range []string{"greatest", "coalesce", "utc_timestamp", "last_insert_id", "timestampdiff", "uuid_short", "bit_xor"} {

@@ -99,3 +99,11 @@ func discard(c *sql.Conn) {
 	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = c.Close()
 }
+
+// hangUp closes a connection on which a statement is under way whose answer is not wanted any more.
+func hangUp(c *sql.Conn) {
+	_ = c.Raw(func(conn any) error {
+		_ = conn.(sqldriver.Conn).Close() // what it says does not matter any more
+		return nil
+	})
+}

@@ -85,42 +85,65 @@ var (
 	_ driver.Migrator = (*table)(nil)
 )
 
+// noteMost is how long List waits for the record of a holder, which is made a moment after it was granted.
+// Other programs that use the same lock make none.
+const noteMost = time.Second
+
 // List tells the holder. The waiters are known to the server alone.
 func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
+	for began := time.Now(); ; {
+		e, recorded, err := b.look(ctx, name)
+		switch {
+		case err != nil || e == nil:
+			return nil, err
+		case recorded, b.opts.NoFence, time.Since(began) > noteMost:
+			return []driver.Entry{*e}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(noteAfter / 2):
+		}
+	}
+}
+
+// look looks once. A record of another connection than the one that holds is of an earlier holder. (If it is
+// the same connection that holds again, it is shown for the few milliseconds until the next record.)
+func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorded bool, err error) {
 	is, connection, err := b.scheme.used(ctx, name)
 	if err != nil || !is {
-		return nil, err
+		return nil, false, err
 	}
-	e := driver.Entry{
+	e = &driver.Entry{
 		Request: driver.Request{Name: name, ID: fmt.Sprintf("connection-%d", connection), Units: driver.Whole, Capacity: driver.Whole},
 		Session: fmt.Sprintf("connection-%d", connection),
 	}
 	if b.opts.NoFence {
-		return []driver.Entry{e}, nil
+		return e, false, nil
 	}
-	var drawn driver.Entry
+	var noted driver.Entry
 	var since int64
 	var by uint64
 	err = row(ctx, b.work, b.named("SELECT seq, id, connection, since, owner FROM {p}bound WHERE name = ?", name),
-		&drawn.Seq, &drawn.ID, &by, &since, &drawn.Owner)
+		&noted.Seq, &noted.ID, &by, &since, &noted.Owner)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && connection != 0 && by != connection:
-		return []driver.Entry{e}, nil // another program's, or one that is just being granted
+		return e, false, nil
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	}
-	e.Seq, e.ID, e.Since, e.Owner, e.Session = drawn.Seq, drawn.ID, time.UnixMicro(since), drawn.Owner, fmt.Sprintf("connection-%d", by)
-	return []driver.Entry{e}, nil
+	e.Seq, e.ID, e.Since, e.Owner, e.Session = noted.Seq, noted.ID, time.UnixMicro(since), noted.Owner, fmt.Sprintf("connection-%d", by)
+	return e, true, nil
 }
 
 // holder is for the message that a lock is taken; "" if it is not known.
 func (b *bound) holder(ctx context.Context, name string) string {
-	list, err := b.List(ctx, name, 1)
-	if err != nil || len(list) == 0 {
+	e, _, err := b.look(ctx, name)
+	if err != nil || e == nil {
 		return ""
 	}
-	return list[0].Owner
+	return e.Owner
 }

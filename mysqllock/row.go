@@ -24,9 +24,7 @@ func (s *rows) acquire(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	if err := row(ctx, c, s.named("CALL {p}lock_row_1(?, ?)", r.Name, seconds), &p.got, &p.connection); err != nil || !p.got {
 		return p, err
 	}
-	drawn := false
-	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?, NULL)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner),
-		&drawn, &p.token, &p.connection)
+	err = row(ctx, s.work, s.named("CALL {p}draw_1(?, ?, ?, ?, ?)", r.Name, r.ID, p.connection, r.Since.UnixMicro(), r.Owner), &p.token)
 	if err == nil {
 		err = row(ctx, c, "SELECT 1", new(int))
 	}

@@ -16,7 +16,7 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	sqlkit.MariaDBStore(t, m)
-	const passage = "  INSERT INTO slow_bound (name"
+	const passage = "  INSERT INTO slow_bound (name, seq, id, connection, since, owner)\n"
 	broken(t, m, "slow_", passage, "  IF p_id = 'slow' THEN DO SLEEP(3); END IF;\n"+passage)
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=slow_", "strategy=row")
 	first, second := queuer(t, base), queuer(t, base)

@@ -80,9 +80,9 @@ CREATE TABLE IF NOT EXISTS {p}entries (
   CONSTRAINT {p}entry_of FOREIGN KEY (session) REFERENCES {p}sessions (id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- For the strategies getlock and row: the tokens, and the entry that drew the last. It is written
--- while the lock is held and does not say whether it still is. lock_name is the name
--- that GET_LOCK was called with.
+-- For the strategies getlock and row: the entry that held last. It is written while the lock is held
+-- and does not say whether it still is. seq is its token, which row draws here (draw), and getlock
+-- elsewhere (acquire). lock_name is the name that GET_LOCK was called with.
 CREATE TABLE IF NOT EXISTS {p}bound (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
@@ -110,11 +110,18 @@ CREATE TABLE IF NOT EXISTS {p}evictions (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- store has one row. id is drawn at random when the tables are made and distinguishes them from
--- all others. swept is when a client last began to forget idle names.
+-- all others. swept is when a client last began to forget idle names. The others are for getlock's tokens,
+-- see acquire: server, origin, base and most say how they follow from UUID_SHORT(), which counts up in the
+-- memory of the server with this id, for all its clients; no token is above ceiling.
 CREATE TABLE IF NOT EXISTS {p}store (
   one TINYINT NOT NULL PRIMARY KEY,
   id VARBINARY(32) NOT NULL,
-  swept DATETIME(6) NOT NULL
+  swept DATETIME(6) NOT NULL,
+  ceiling BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  server BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  origin BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  base BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  most BIGINT UNSIGNED NOT NULL DEFAULT 0
 ) ENGINE=InnoDB
 //
 INSERT IGNORE INTO {p}store (one, id, swept)
@@ -691,39 +698,120 @@ BEGIN
     WHERE s.id = p_session;
 END
 //
--- draw gives a token to the client that has the lock, and commits it. It is drawn after the lock
--- is taken: one drawn before could be given to a later holder than a greater one. p_lock is the
--- name that GET_LOCK was called with, or NULL.
+-- draw gives a token to the client that has locked a row, and commits it. It is drawn after the lock
+-- is taken: one drawn before could be given to a later holder than a greater one.
 DROP PROCEDURE IF EXISTS {p}draw_1
 //
 CREATE PROCEDURE {p}draw_1(
-  p_name VARBINARY(512), p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048),
-  p_lock VARCHAR(64) CHARACTER SET ascii)
+  p_name VARBINARY(512), p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048))
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_seq BIGINT UNSIGNED DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-  INSERT INTO {p}bound (name, seq, id, connection, since, owner, lock_name)
-    VALUES (p_name, v_seq, p_id, p_connection, p_since, p_owner, p_lock)
+  INSERT INTO {p}bound (name, seq, id, connection, since, owner)
+    VALUES (p_name, v_seq, p_id, p_connection, p_since, p_owner)
     ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(GREATEST(seq + 1, v_seq)),
-      id = p_id, connection = p_connection, since = p_since, owner = p_owner, lock_name = p_lock;
-  SELECT 1, IF(ROW_COUNT() = 1, v_seq, LAST_INSERT_ID()), p_connection;
+      id = p_id, connection = p_connection, since = p_since, owner = p_owner, lock_name = NULL;
+  SELECT IF(ROW_COUNT() = 1, v_seq, LAST_INSERT_ID());
 END
 //
--- acquire waits for a lock of GET_LOCK and draws the token, in one call.
+-- acquire asks for a lock of GET_LOCK, and answers with its token. If the lock is taken, and p_wait is not
+-- 0, a first answer says so, at once, and the other comes when the lock is granted or p_wait seconds are
+-- over.
+--
+-- The token is base + (UUID_SHORT() - origin), up to most. Nothing is written for it. If it cannot be told, it is
+-- NULL, and the client asks for it by raise; it has the lock. The tokens of a name grow with its grants:
+--
+-- Two holders that read the same base draw from a counter that never goes back while the server runs, the
+-- later one after the earlier has given its lock back. They read with the lock held, so that the later one
+-- reads the same base or a greater one; and a greater base is above the most of those before it.
+--
+-- When the server is started anew, UUID_SHORT() begins somewhere else, and perhaps, with a clock that was
+-- set back, where it was before. So a connection trusts no base but one that was written in its own time,
+-- which is of this run of the server: one greater than it has seen first (the variable of the session). A
+-- base is always above the ceiling before it, and that is on the disk before its numbers can be read.
+--
+-- A replica finds its master's id. Once promoted it begins above the ceiling that it knows; and one that is
+-- not, or not any more, is read-only and grants nothing.
+--
+-- A base is at least the server's clock, and one that has fallen ten seconds behind is given up: so the
+-- tokens grow also where the ceiling was lost, over the restore of a backup or with a replica that had not
+-- received it, unless the clock was set back as well.
+--
+-- What fails here leaves the lock with the connection, which the client then closes.
 DROP PROCEDURE IF EXISTS {p}acquire_1
 //
-CREATE PROCEDURE {p}acquire_1(
-  p_lock VARCHAR(64) CHARACTER SET ascii, p_wait INT, p_name VARBINARY(512), p_id VARBINARY(40), p_since BIGINT, p_owner VARBINARY(2048))
+CREATE PROCEDURE {p}acquire_1(p_lock VARCHAR(64) CHARACTER SET ascii, p_wait INT)
   SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_got INT;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN DO RELEASE_LOCK(p_lock); RESIGNAL; END;
-  SET v_got = GET_LOCK(p_lock, p_wait);
-  IF v_got = 1 THEN
-    CALL {p}draw_1(p_name, p_id, CONNECTION_ID(), p_since, p_owner, p_lock);
-  ELSE
-    SELECT v_got, 0, CONNECTION_ID();
+  DECLARE v_got INT DEFAULT GET_LOCK(p_lock, 0);
+  DECLARE v_count BIGINT UNSIGNED;
+  IF v_got = 0 AND p_wait > 0 THEN
+    SELECT v_got, NULL, CONNECTION_ID();
+    SET v_got = GET_LOCK(p_lock, p_wait);
   END IF;
+  SET v_count = UUID_SHORT();
+  SELECT v_got, IF(v_got = 1 AND server = @@server_id AND base > @{p}seen AND v_count BETWEEN origin AND origin + (most - base)
+      AND CONCAT(@@global.read_only) IN ('0', 'OFF'),
+    IF(base + (v_count - origin) + 10000000 >= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), base + (v_count - origin), NULL), NULL),
+    CONNECTION_ID() FROM {p}store WHERE one = 1;
+END
+//
+-- raise reserves the next 262,144 tokens, which is a quarter of a second of the clock, and answers with the first of
+-- them; or with the next token, if another client has just raised. The caller has a lock, and goes on to
+-- have it: so whatever token was given to a holder before it is at most the ceiling that is found here.
+--
+-- There are two commits, since another client may read what the disk does not have yet. If this call is
+-- killed between them, these numbers are left out. If two raise one after the other, and come to their second
+-- commits in the other order, the greater stays.
+DROP PROCEDURE IF EXISTS {p}raise_1
+//
+CREATE PROCEDURE {p}raise_1()
+  SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_ceiling, v_server, v_origin, v_base, v_most, v_count, v_token BIGINT UNSIGNED;
+  DECLARE v_now BIGINT;
+  DECLARE v_more INT DEFAULT 262143;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  IF @{p}seen IS NULL THEN
+    SELECT base INTO @{p}seen FROM {p}store WHERE one = 1;
+  END IF;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+  SELECT ceiling, server, origin, base, most INTO v_ceiling, v_server, v_origin, v_base, v_most FROM {p}store WHERE one = 1 FOR UPDATE;
+  IF v_ceiling IS NULL THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'hasp: the row of the table store is missing';
+  END IF;
+  SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), v_count = UUID_SHORT();
+  IF v_server = @@server_id AND v_base > @{p}seen AND v_count BETWEEN v_origin AND v_origin + (v_most - v_base) THEN
+    SET v_token = v_base + (v_count - v_origin);
+  END IF;
+  IF v_token + 10000000 >= v_now THEN
+    UPDATE {p}store SET ceiling = ceiling WHERE one = 1; -- which a server that is read-only refuses
+    COMMIT;
+  ELSE
+    SET v_token = GREATEST(v_ceiling + 1, v_now), v_server = @@server_id;
+    UPDATE {p}store SET ceiling = v_token + v_more WHERE one = 1;
+    COMMIT;
+    SET v_count = UUID_SHORT();
+    UPDATE {p}store SET server = v_server, origin = v_count, base = v_token, most = v_token + v_more WHERE one = 1 AND base < v_token;
+  END IF;
+  SELECT v_token;
+END
+//
+-- note records the entry that holds a lock of GET_LOCK, for those who ask for the holder. One that
+-- arrives late replaces none with a greater token.
+DROP PROCEDURE IF EXISTS {p}note_1
+//
+CREATE PROCEDURE {p}note_1(
+  p_name VARBINARY(512), p_seq BIGINT UNSIGNED, p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT,
+  p_owner VARBINARY(2048), p_lock VARCHAR(64) CHARACTER SET ascii)
+  SQL SECURITY INVOKER
+BEGIN
+  INSERT INTO {p}bound (name, seq, id, connection, since, owner, lock_name)
+    VALUES (p_name, p_seq, p_id, p_connection, p_since, p_owner, p_lock)
+    ON DUPLICATE KEY UPDATE id = IF(seq < p_seq, p_id, id), connection = IF(seq < p_seq, p_connection, connection),
+      since = IF(seq < p_seq, p_since, since), owner = IF(seq < p_seq, p_owner, owner),
+      lock_name = IF(seq < p_seq, p_lock, lock_name), seq = GREATEST(seq, p_seq);
 END
 //
 -- lock_row locks a name's row and leaves the transaction open. It waits p_wait seconds, or not
@@ -772,7 +860,7 @@ BEGIN
   SELECT v_got, CONNECTION_ID();
 END
 //
--- sweep forgets what was idle for p_retention: names, and the tokens of bound. One client does it
+-- sweep forgets what was idle for p_retention: names, and what is in bound. One client does it
 -- for all of a database, once in a minute; where more is left than is taken at a time, a client
 -- that comes a second later goes on.
 --

@@ -1,0 +1,73 @@
+package mysqllock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// noteAfter is for how long a lock of GET_LOCK is held before its holder is recorded at the server: most are
+// released sooner.
+const noteAfter = 20 * time.Millisecond
+
+// notes remembers which record a connection made last. If it gets the same lock again, that record would be
+// taken for this holder's.
+type notes struct {
+	mu   sync.Mutex
+	last map[uint64]string // names by the server's numbers of connections
+}
+
+// notesMost bounds what is remembered of connections that have ended.
+const notesMost = 10000
+
+func (n *notes) has(g grant, name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last[g.connection] == name
+}
+
+func (n *notes) add(g grant, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.last == nil || len(n.last) >= notesMost {
+		n.last = map[uint64]string{}
+	}
+	n.last[g.connection] = name
+}
+
+// fence makes sure of the token of a lock that was granted, and that no record of an earlier holder can be
+// taken for ours. The caller has the turn.
+func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
+	b := t.session.bound
+	if g.token == 0 {
+		a := newAsking()
+		err = t.within(ctx, a, 0, func() error {
+			g.token, err = b.fenced.raise(a.ctx, t.conn)
+			return err
+		})
+		a.end(nil)
+		if err != nil {
+			return err
+		}
+	}
+	if b.notes.has(*g, t.request.Name) {
+		b.fenced.note(ctx, t.request, *g)
+		return ctx.Err()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.noting = time.AfterFunc(noteAfter, func() { t.note(*g) })
+	return nil
+}
+
+// note records the holder at the server. That is noted first: the record may be made though its answer is lost.
+func (t *boundTicket) note(g grant) {
+	s := t.session
+	if v, over := t.state(); over != nil || !v.Held {
+		return
+	}
+	s.bound.notes.add(g, t.request.Name)
+	ctx, cancel := context.WithTimeout(s.done, s.granted)
+	defer cancel()
+	s.bound.fenced.note(ctx, t.request, g)
+}

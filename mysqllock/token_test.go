@@ -1,0 +1,303 @@
+package mysqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+)
+
+// drawn locks and releases, and returns the token.
+func drawn(t *testing.T, c *hasp.Client, name string) uint64 {
+	t.Helper()
+	l := testkit.Lock(t, c, name)
+	testkit.Release(t, l)
+	return l.Token()
+}
+
+// A token of getlock is no write: what the server writes is a block of them, at times.
+func TestTokensAreNotWritten(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	c, db := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")), sqlkit.MariaDBAdmin(t, m)
+	last := drawn(t, c, "a")
+	before, began := sqlkit.MySQLStatus(t, db, "Handler_update"), time.Now()
+	const n = 500
+	for range n {
+		next := drawn(t, c, "a")
+		if next <= last {
+			t.Fatalf("token %d after %d", next, last)
+		}
+		last = next
+	}
+	if wrote, most := sqlkit.MySQLStatus(t, db, "Handler_update")-before, 4+2*int64(time.Since(began)/time.Second); wrote > most {
+		t.Errorf("%d rows were written for %d tokens, want %d at most", wrote, n, most)
+	}
+}
+
+// A server that is started anew goes on above all that it had reserved, though its clock was set back
+// meanwhile; and so does another connection if UUID_SHORT() begins again within the old block.
+//
+// The controls do not look at the ceiling, and at what a connection has seen.
+func TestTokensOverRestart(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	store := sqlkit.MariaDBStore(t, m)
+	at := func(prefix string) *hasp.Client {
+		return client(t, sqlkit.With(store, "strategy=getlock", "prefix="+prefix))
+	}
+	broken(t, m, "below_", "GREATEST(v_ceiling + 1, ", "GREATEST(1, ")
+	broken(t, m, "blind_", "AND base > @blind_seen AND v_count", "AND v_count")
+	db := func(text string) {
+		t.Helper()
+		sqlkit.Exec(t, sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), text)
+	}
+	prefixes := []string{"right_", "below_", "blind_"}
+	clients, last := map[string]*hasp.Client{}, map[string]uint64{}
+	for _, p := range prefixes {
+		clients[p] = at(p)
+		drawn(t, clients[p], "a")
+		// So a server has left it whose clock was an hour ahead.
+		db("UPDATE " + p + "store SET ceiling = ceiling + 3600000000, base = base + 3600000000, most = most + 3600000000")
+		last[p] = drawn(t, clients[p], "a")
+	}
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	grew := func(p string, c *hasp.Client) bool {
+		next := drawn(t, c, "a")
+		was := last[p]
+		last[p] = next
+		return next > was
+	}
+	if !grew("right_", clients["right_"]) {
+		t.Error("the token fell")
+	}
+	if grew("below_", clients["below_"]) {
+		t.Error("not caught: a server that begins at its clock alone")
+	}
+	// As if the server had been started in the second in which it was before, and counted the same numbers.
+	for _, p := range []string{"right_", "blind_"} {
+		drawn(t, at(p), "b")
+		again := "UPDATE " + p + "store SET ceiling = most, origin = UUID_SHORT() - 1"
+		db(again)
+		last[p] = drawn(t, at(p), "c")
+		db(again)
+		if grew(p, at(p)) != (p == "right_") {
+			t.Errorf("%s: the token is %d", p, last[p])
+		}
+	}
+}
+
+// The tables are dropped and made again, under connections that stay.
+func TestTokensOverDrop(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=dropped_")
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	old := client(t, base)
+	last := drawn(t, old, "a")
+	for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "rows", "evictions"} {
+		sqlkit.Exec(t, db, "DROP TABLE dropped_"+table)
+	}
+	for i, c := range []*hasp.Client{client(t, base), old, client(t, base)} {
+		next := drawn(t, c, "a")
+		if next <= last {
+			t.Errorf("client %d: token %d after %d", i, next, last)
+		}
+		last = next
+	}
+}
+
+// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of them here.
+func TestTokensGrowWhileRaised(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"innodb_flush_log_at_trx_commit=0"}})
+	sqlkit.MariaDBStore(t, m)
+	broken(t, m, "small_", "DEFAULT 262143", "DEFAULT 2")
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=small_")
+	names := []string{"a", "b", "c"}
+	last := make([]atomic.Uint64, len(names))
+	var wg sync.WaitGroup
+	for range 4 {
+		c := client(t, base)
+		for i, name := range names {
+			wg.Go(func() {
+				for range 60 {
+					l, err := c.Mutex(name).Lock(ctx(t))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if before := last[i].Swap(l.Token()); l.Token() <= before {
+						t.Errorf("%s: token %d after %d", name, l.Token(), before)
+					}
+					if err := l.Release(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// A server that is read-only, a replica for one, grants nothing, though a token would write nothing.
+func TestReadOnlyGrantsNothing(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")
+	db := sqlkit.MariaDBAdmin(t, m)
+	drawn(t, client(t, base), "a")
+	sqlkit.Exec(t, db, "CREATE USER plain@'%' IDENTIFIED BY 'plain'")
+	sqlkit.Exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO plain@'%'")
+	c := client(t, strings.Replace(base, "hasp:hasp@", "plain:plain@", 1))
+	drawn(t, c, "a")
+	sqlkit.Exec(t, db, "SET GLOBAL read_only = 1")
+	if l, err := c.Mutex("a").TryLock(ctx(t)); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("%v, %v", l, err)
+	}
+	sqlkit.Exec(t, db, "SET GLOBAL read_only = 0")
+	drawn(t, c, "a")
+}
+
+// An acquisition that waits is two statements, as one that does not; and one that waits for longer than
+// ten seconds asks again.
+func TestGetLockContendedCosts(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	count, base := counted(t, m)
+	base = sqlkit.With(base, "strategy=getlock")
+	var clients []*hasp.Client
+	for i := range 8 {
+		c := client(t, base, hasp.WithTTL(time.Hour))
+		drawn(t, c, fmt.Sprint("warm-", i))
+		clients = append(clients, c)
+	}
+	count.mu.Lock()
+	before := count.all
+	clear(count.texts)
+	count.mu.Unlock()
+	const rounds = 20
+	began := time.Now()
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		wg.Go(func() {
+			for range rounds {
+				if err := c.Do(context.Background(), "a", func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	delete(count.texts, "CALL hasp_note_1") // of a lock that a busy machine has held for long
+	delete(count.texts, "CALL hasp_raise_1")
+	got := int64(0)
+	for _, n := range count.texts {
+		got += int64(n)
+	}
+	const n = 8 * rounds
+	if most := 2*n + 8*int64(time.Since(began)/(10*time.Second)); got > most || count.all-before < 2*n {
+		t.Errorf("%d statements for %d acquisitions, want %d at most: %v", got, n, most, count.texts)
+	}
+}
+
+// A waiter that gives up ends its statement at the server, and what was granted to it at that moment.
+func TestPendingRequestEnds(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")
+	db := sqlkit.MariaDBAdmin(t, m)
+	waits := func() int64 {
+		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'")
+	}
+	s := queuer(t, base)
+	first := enqueue(t, s, "a", true)
+	second := enqueue(t, s, "a", false) // whose Wait is not called
+	testkit.Eventually(t, "the request waits", func() bool { return waits() == 1 })
+	if err := second.Leave(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it has ended", func() bool { return waits() == 0 })
+
+	third := enqueue(t, s, "a", false)
+	if err := first.Leave(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it was granted", func() bool { return waits() == 0 })
+	if err := third.Leave(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the next holds", func() bool {
+		l, err := client(t, base).Mutex("a").TryLock(ctx(t))
+		if err != nil && !errors.Is(err, hasp.ErrBusy) {
+			t.Error(err)
+		}
+		return err == nil && l.Held()
+	})
+}
+
+// The statement of a waiter is killed: it asks again.
+func TestPendingRequestIsKilled(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")
+	db := sqlkit.MariaDBAdmin(t, m)
+	l := testkit.Lock(t, client(t, base), "a")
+	next := testkit.Locking(t, client(t, base), "a")
+	waiting := "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist WHERE state = 'User lock'"
+	var ids []int64
+	for len(ids) < 3 {
+		var id int64
+		testkit.Eventually(t, "a statement that waits", func() bool {
+			id = number(t, db, waiting)
+			return id != 0 && !slices.Contains(ids, id)
+		})
+		sqlkit.Exec(t, db, fmt.Sprint("KILL QUERY ", id))
+		ids = append(ids, id)
+	}
+	testkit.Release(t, l)
+	testkit.Release(t, <-next)
+}
+
+// The record of a holder arrives when the lock has been given on: it does not take the place of the next
+// holder's.
+func TestLateNote(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=note_")
+	onlooker := client(t, base)
+	check := func(l *hasp.Lease) {
+		t.Helper()
+		q, err := onlooker.Inspect(ctx(t), "a")
+		if err != nil || len(q.Holders) != 1 || q.Holders[0].ID != l.ID() || q.Holders[0].Token != l.Token() {
+			t.Errorf("inspected: %+v, %v; want %s with %d", q, err, l.ID(), l.Token())
+		}
+	}
+	first := testkit.Lock(t, client(t, base), "a")
+	check(first)
+	testkit.Release(t, first)
+	second := testkit.Lock(t, client(t, base), "a")
+	check(second)
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	connection := number(t, db, "SELECT connection FROM note_bound WHERE name = 'a'")
+	sqlkit.Exec(t, db, fmt.Sprintf("CALL note_note_1('a', %d, 'late', %d, 0, '', '')", first.Token(), connection))
+	check(second)
+}
