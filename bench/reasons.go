@@ -14,7 +14,7 @@ var rivalReasons = map[string]string{
 	"redlock/redsync": "A waiter of hasp first enters a queue on all servers: fifteen requests for each lock where ten suffice without a queue. " +
 		"redsync polls: the client that releases usually takes the lock again",
 	"zookeeper/go-zookeeper": "Both read the whole queue to find the waiter in front. hasp reads it again when it is woken, since that waiter may have given up",
-	"etcd/concurrency.Mutex": "hasp's values also carry the owner and a note, and its waiters look at the queue once more before they wait",
+	"etcd/concurrency.Mutex": "hasp's values also carry the owner and a note, and its transactions compare more",
 	"postgres/floor (advisory)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
 		"hasp writes a row for each lock, so that tokens survive a crash of the server (`fence=off` does without), and with many waiters spreads them, so that PostgreSQL's search for deadlocks stays short",
 	"mysql/floor (GET_LOCK)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
@@ -39,8 +39,9 @@ var reasons = []struct{ store, who, text string }{
 	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and no queue. A contended acquisition adds a watch and its event. " +
 		"With 64 and more, the lists grow with the queue. " +
 		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: the third packet. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
-	{"etcd", "hasp", "A contended acquisition enters, looks once, watches and is woken; the floor is told its turn. Its values carry the owner and the note, and are larger than the floor's. " +
-		"At S2 it takes 231 µs of the client's processor and 381 of the server's, the floor's 173 and 325; a sixth of the client's is hasp's own code, a quarter of that the value's JSON, and the rest gRPC, its encoding and the runtime. At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
+	{"etcd", "hasp", "A contended acquisition enters, looks once and leaves: three requests, where the floor, which is told its turn, has two. To enter and to leave are transactions " +
+		"that compare, and the values carry the owner and the note: they are larger than the floor's, for the client, for the server and in its log. " +
+		"At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, also those without the waiter: " +
 		"with 64 clients 2 ms for each hand-over on two cores, with 512 clients thus 18 ms: use few clients with many waiters each, which listen once. " +
