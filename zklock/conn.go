@@ -270,6 +270,13 @@ func (c *conn) close(ctx context.Context) error {
 	}
 }
 
+// isConnected reports whether there is a connection, and the session is not over.
+func (c *conn) isConnected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up && c.endErr == nil
+}
+
 // whenReady is closed while there is a connection.
 func (c *conn) whenReady() <-chan struct{} {
 	c.mu.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // connMonitor is a connection to a server as the client library uses it. It reads along (and ahead)
-// and changes nothing. Four things that the library knows and does not report are in the headers of
+// and changes nothing, except that it leaves out needless pings. Four things that the library knows and does not report are in the headers of
 // the frames that pass here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
@@ -30,7 +30,8 @@ type connMonitor struct {
 	answerBy time.Time     // the server's first answer must be here by then
 
 	down, up          frames
-	requests, answers int // frames that have passed
+	requests, answers int       // frames that have passed
+	lastSent          time.Time // of any of them; by the one goroutine that writes
 
 	closed chan struct{} // closed when the server has answered that the session is closed
 	broken chan struct{} // closed when a read has failed, which only a new connection would cure
@@ -58,16 +59,38 @@ func newConnMonitor(c net.Conn, owner *conn, answerBy time.Time) *connMonitor {
 
 // The requests that the monitor knows.
 const (
-	opCreate     = 1
-	opSetWatches = 101
-	opClose      = -11
+	opCreate          = 1
+	opPing            = 11
+	opCreateContainer = 19
+	opSetWatches      = 101
+	opClose           = -11
+
+	xidPing = -2
 )
 
 func (m *connMonitor) Write(p []byte) (int, error) {
+	if m.needless(p) {
+		return len(p), nil
+	}
+	m.lastSent = time.Now()
 	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
 	// goroutine that waits for this may start while the kernel is at work.
 	m.up.feed(p, m.outgoing)
 	return m.Conn.Write(p)
+}
+
+// needless reports whether p is a ping that tells the server nothing: a request has left not long
+// ago. The library sends a ping every third of the session timeout beside all other requests, and
+// renewals leave every quarter of it.
+//
+// The library gives up a connection on which nothing is read for two thirds of the timeout. The
+// next ping comes a third of it after this one, and needs time to be answered: so a request
+// within the last third is not enough; within the last quarter it is, and leaves a twelfth. It does not
+// come to that while the session is renewed. A conn without renewals keeps all its pings.
+func (m *connMonitor) needless(p []byte) bool {
+	return m.conn.lost != nil && m.up.have == 0 && len(p) == 12 &&
+		int32(binary.BigEndian.Uint32(p[4:])) == xidPing && binary.BigEndian.Uint32(p[8:]) == opPing &&
+		time.Since(m.lastSent) < m.conn.timeout()/4
 }
 
 // outgoing looks at a request: xid, type, and for a create the path.
@@ -85,7 +108,7 @@ func (m *connMonitor) outgoing(body []byte) {
 	case opSetWatches:
 		m.conn.resumed(m)
 		return
-	case opCreate:
+	case opCreate, opCreateContainer:
 	default:
 		return
 	}

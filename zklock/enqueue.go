@@ -16,11 +16,9 @@ import (
 // made after.
 func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 	s := t.session
-	for {
-		if !s.backend.parents.has(t.parent) {
-			if err := s.backend.parents.make(ctx, s.conn, s.backend.opts, t.parent); err != nil {
-				return nil, err
-			}
+	for sent := false; ; {
+		if err := t.makeParent(ctx, &sent); err != nil {
+			return nil, err
 		}
 		if err := s.connected(ctx); err != nil {
 			return nil, err
@@ -51,6 +49,23 @@ func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 			return names, explain("create the entry", err)
 		}
 	}
+}
+
+// makeParent makes the lock's node if it is not known to exist: by a request whose answer is not
+// waited for, or, when that was sent before, by one whose answer is.
+func (t *ticket) makeParent(ctx context.Context, sent *bool) (err error) {
+	s := t.session
+	p := &s.backend.parents
+	if p.has(t.parent) {
+		return nil
+	}
+	if !*sent {
+		*sent, err = p.send(ctx, s.conn, s.backend.opts, t.parent)
+		if *sent || err != nil {
+			return err
+		}
+	}
+	return p.make(ctx, s.conn, s.backend.opts, t.parent)
 }
 
 // counterExhausted reports whether the node has the last number there is. The counter of a lock's

@@ -101,7 +101,11 @@ func (n *ephemeralNode) begin() (c *createCall, fresh bool, err error) {
 	n.countLocked() // before it is sent
 	go func() {
 		// The library's Create makes one request and never a second.
-		node, err := s.zk.Create(n.path, encodeRecord(&n.request, n.request.Value), n.flags, n.acl)
+		var node string
+		err := s.write(func() (err error) {
+			node, err = s.zk.Create(n.path, encodeRecord(&n.request, n.request.Value), n.flags, n.acl)
+			return err
+		})
 		s.untrackCreate(n.path)
 		n.created(c, node, err)
 		close(c.done)

@@ -196,19 +196,46 @@ func (d Dialect) parseAll(names []string) []child {
 // ahead returns the entries among names that are before one of them, oldest first, and whether
 // that one is there. The entries behind are not even parsed: the first of a thousand has
 // nothing to do.
-func (d Dialect) ahead(names []string, mine string) (ahead []child, found bool) {
-	_, seq, _ := cutSeq(mine)
+//
+// With whole the oldest and the nearest are enough, since each of them denies the whole lock to mine.
+// Of those between the two only another capacity matters, which is a mistake; nearly all have
+// a name like ours and are not parsed either. A list of 512 took 0.2 ms and 0.1 MB.
+func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, found bool) {
+	own, seq, _ := cutSeq(mine)
+	me, _ := d.parse(mine)
 	for _, n := range names {
 		if n == mine {
 			found = true
-		} else if _, s, ok := cutSeq(n); ok && before(s, seq) {
-			if c, ok := d.parse(n); ok {
-				ahead = append(ahead, c)
+			continue
+		}
+		rest, s, ok := cutSeq(n)
+		if !ok || !before(s, seq) ||
+			whole && len(ahead) == 2 && before(ahead[0].seq, s) && before(s, ahead[1].seq) && d.sameKind(rest, own) {
+			continue
+		}
+		c, ok := d.parse(n)
+		if !ok {
+			continue
+		}
+		ahead = append(ahead, c)
+		if whole {
+			slices.SortFunc(ahead, older)
+			if len(ahead) == 3 && ahead[1].capacity == me.capacity {
+				ahead = slices.Delete(ahead, 1, 2)
 			}
 		}
 	}
 	slices.SortFunc(ahead, older)
 	return ahead, found
+}
+
+// sameKind reports whether two names without their numbers differ in the guid alone, at most.
+func (d Dialect) sameKind(a, b string) bool {
+	end := len("_c_") + 36
+	if d == DialectKazoo {
+		end = 32
+	}
+	return len(a) == len(b) && len(a) > end && a[end:] == b[end:]
 }
 
 // foreignEntry returns the first of names that is an entry in a dialect whose clients do not

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -173,7 +174,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			names = append(names, fmt.Sprintf("_c_%s-lock-%010d", testUUID, start+i))
 		}
 		for at, mine := range names {
-			ahead, found := DialectCurator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine)
+			ahead, found := DialectCurator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine, false)
 			var got []string
 			for _, c := range ahead {
 				got = append(got, c.name)
@@ -183,7 +184,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			}
 		}
 	}
-	if _, found := DialectCurator.ahead(nil, "_c_"+testUUID+"-lock-0000000001"); found {
+	if _, found := DialectCurator.ahead(nil, "_c_"+testUUID+"-lock-0000000001", false); found {
 		t.Error("found in nothing")
 	}
 }
@@ -231,6 +232,44 @@ func TestPaths(t *testing.T) {
 	for _, bad := range []string{"a/b", ".", "..", "/", "x\n", "\ufff5", "zookeeper"} {
 		if _, err := plain.path(bad); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("plain %q: %v", bad, err)
+		}
+	}
+}
+
+// Without those between the oldest and the nearest the decision is the same, and so is the
+// refusal of another kind, wherever it stands.
+func TestAheadOfWhole(t *testing.T) {
+	t.Parallel()
+	for _, d := range []Dialect{DialectCurator, DialectCuratorRW, DialectKazoo} {
+		for seed := range uint64(500) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			capacity := []int64{driver.Whole, 3}[rng.IntN(2)]
+			me := driver.Request{ID: "me", Units: capacity, Capacity: capacity}
+			at := rng.Uint32() // the counter may have come around
+			name := func(r driver.Request, i int) string { return d.prefix(&r) + fmt.Sprintf("%010d", int32(at+uint32(i))) }
+			n := rng.IntN(12)
+			mine := name(me, n)
+			names := []string{mine, name(driver.Request{ID: "behind", Units: 1, Capacity: 9}, n+1), "garbage-0000000001"}
+			for i := range n {
+				r := driver.Request{ID: fmt.Sprint(i), Units: 1 + rng.Int64N(3), Capacity: capacity}
+				if rng.IntN(3) > 0 {
+					r.Units = capacity
+				}
+				if rng.IntN(20) == 0 {
+					r = driver.Request{ID: r.ID, Units: 7, Capacity: 7}
+				}
+				names = append(names, name(r, i))
+			}
+			rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			all, found := d.ahead(names, mine, false)
+			few, foundHere := d.ahead(names, mine, true)
+			kind, kindHere := driver.CheckKind(entries(all), me), driver.CheckKind(entries(few), me)
+			if !found || !foundHere || len(all) != n || (kind == nil) != (kindHere == nil) {
+				t.Fatalf("%+v ahead of %s: %v, with all %v", few, mine, kindHere, kind)
+			}
+			if got, want := relevantAhead(entries(few), me), relevantAhead(entries(all), me); kind == nil && !reflect.DeepEqual(got, want) {
+				t.Fatalf("ahead of %s: %v, with all %v", mine, got, want)
+			}
 		}
 	}
 }

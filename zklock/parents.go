@@ -12,6 +12,7 @@ import (
 type parents struct {
 	mu    sync.Mutex
 	known map[string]bool // seen to exist; some may have vanished since
+	root  bool            // so has the root, which stays
 }
 
 // mostKnown bounds the memory of names. What is forgotten costs one request.
@@ -33,7 +34,44 @@ func (p *parents) note(path string, there bool) {
 	if p.known == nil || len(p.known) >= mostKnown {
 		p.known = map[string]bool{}
 	}
-	p.known[path] = true
+	p.known[path], p.root = true, true
+}
+
+// send sends the request to make the node of a lock and does not wait for the answer. What this
+// session requests next is behind it at the server, which serves the requests of a session in
+// their order: an entry under the node needs no round trip more than one under a node that is
+// there. (A multi of both would be one transaction less, but the library's has no containers.)
+//
+// If it fails, the entry's create says ErrNoNode, and the caller makes the node by make, which
+// knows what to do. Without a root that is sure to be the end, and nothing is sent. sent is false then.
+func (p *parents) send(ctx context.Context, c *conn, o *Options, path string) (sent bool, err error) {
+	p.mu.Lock()
+	root := p.root
+	p.mu.Unlock()
+	if !root {
+		return false, nil
+	}
+	if err := c.connected(ctx); err != nil {
+		return false, err
+	}
+	request, done := c.trackCreate(path), make(chan struct{})
+	go func() {
+		defer close(done)
+		err := createLockNode(c, o, path)
+		c.untrackCreate(path)
+		if err == nil || err == zk.ErrNodeExists {
+			p.note(path, true) // true, also if the caller has gone
+		}
+	}()
+	select {
+	case <-request.sent:
+	case <-done: // another ticket of the session makes the same node, and the monitor sees one for both
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-c.ended:
+		return false, c.over()
+	}
+	return true, nil
 }
 
 // make makes the node under which a lock's entries are, and the root. The former is a
@@ -55,12 +93,16 @@ func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) er
 }
 
 func lockNode(ctx context.Context, c *conn, o *Options, path string) error {
-	_, err := call(ctx, c, func() (string, error) {
-		if o.Dialect == DialectKazoo {
-			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
-		}
-		return c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())
-	})
+	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, createLockNode(c, o, path) })
+	return err
+}
+
+func createLockNode(c *conn, o *Options, path string) (err error) {
+	if o.Dialect == DialectKazoo {
+		_, err = c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
+	} else {
+		_, err = c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())
+	}
 	return err
 }
 

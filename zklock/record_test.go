@@ -30,11 +30,9 @@ func (a asked) String() string { return fmt.Sprintf("%d %s", a.op, a.path) }
 
 // The requests that nothing else in this package has to know by their numbers.
 const (
-	opExists    = 3
-	opPing      = 11
-	opList      = 12
-	opMulti     = 14
-	opContainer = 19
+	opExists = 3
+	opList   = 12
+	opMulti  = 14
 )
 
 // record notes all requests from now on, until the network is healed.

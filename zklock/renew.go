@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +15,16 @@ import (
 // Without one it only asks the server it is connected to, which costs the ensemble
 // nothing. That is honest: an entry holds only after its own create was answered by a
 // majority, which comes later than this, and so proves the same as a renewal would.
+//
+// The creates and deletes of entries are answered by a majority as well. A session that makes so
+// many that they leave it as much time as renewals do needs none.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
+	if s.isConnected() && ctx.Err() == nil {
+		if granted, ok := s.renewals.spared(began); ok {
+			return granted, nil
+		}
+	}
 	var now renewal
 	var connected time.Time
 	_, err := call(ctx, s.conn, func() (struct{}, error) {
@@ -38,11 +47,23 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, explain("renew", err)
 	}
 	now.answered = time.Now()
-	granted := s.renewals.renewed(began, now, connected)
+	s.renewals.answered(now, connected, false)
+	granted := s.renewals.worth(began)
 	if granted <= 0 {
 		return 0, errors.New("renew: the one before is too long ago; renewing again")
 	}
 	return granted, nil
+}
+
+// write makes a request that a majority answers, and that counts as a renewal if it is done.
+func (s *session) write(request func() error) error {
+	connected := s.connectedAt()
+	sent := time.Now()
+	err := request()
+	if err == nil {
+		s.renewals.answered(renewal{sent, time.Now()}, connected, true)
+	}
+	return err
 }
 
 // renewalTimes computes how long the leader will keep the session, which is not simply the
@@ -70,6 +91,9 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 // nothing new about it: spacing demands a fifth of the timeout between them, which covers
 // servers whose timeout is at least two and a half ticks (they grant no less than two).
 //
+// The creates and deletes of entries go the same way through the leader, and count the same. There
+// can be thousands a second: of those that are not proven, one is kept for each density.
+//
 // Opening a session and taking it to a new connection are handled by the leader itself, so
 // that a renewal on a new connection proves that one was handled. After an interruption the
 // full timeout is soon there again.
@@ -81,7 +105,8 @@ type renewalTimes struct {
 	mu       sync.Mutex
 	timeout  time.Duration
 	proven   time.Time // the leader has a sign of life of us that is later than this
-	newest   renewal   // answered, and not yet proven to have been reported
+	byWork   bool      // it was proven by a create or delete, and no renewal has been answered since
+	unproven []renewal // answered, and not yet proven to have been reported; by sent, and few
 	promised time.Time // until then the core may rely on what it was told
 }
 
@@ -89,32 +114,60 @@ type renewalTimes struct {
 // it.
 type renewal struct{ sent, answered time.Time }
 
-func (t *renewalTimes) spacing() time.Duration { return t.timeout / 5 } // under mu
+func (t *renewalTimes) spacing() time.Duration { return t.timeout / 5 }  // under mu
+func (t *renewalTimes) density() time.Duration { return t.timeout / 50 } // under mu
 
 func newRenewalTimes(timeout time.Duration, opened renewal) *renewalTimes {
-	return &renewalTimes{timeout: timeout, proven: opened.sent, newest: opened, promised: opened.sent.Add(timeout)}
+	return &renewalTimes{timeout: timeout, proven: opened.sent, unproven: []renewal{opened}, promised: opened.sent.Add(timeout)}
 }
 
-// renewed notes an answered renewal and returns how long, counted from the beginning of the
-// call that made it, the session will be kept. connected is when the request to continue the session was sent on
+// answered notes a renewal. connected is when the request to continue the session was sent on
 // a connection that stood before the renewal; it may have been replaced since, by one of
 // which the same is true. Every duration is taken from the monotonic clock, like the
-// server's own.
-func (t *renewalTimes) renewed(began time.Time, now renewal, connected time.Time) time.Duration {
+// server's own. Renewals that were under way together may be noted in any order.
+func (t *renewalTimes) answered(now renewal, connected time.Time, work bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.sent.Sub(t.newest.answered) >= t.spacing() {
-		t.proven = t.newest.sent
-		t.newest = now
-	}
+	t.byWork = t.byWork && work
 	if connected.After(t.proven) {
 		t.proven = connected
 	}
+	for len(t.unproven) > 0 && now.sent.Sub(t.unproven[0].answered) >= t.spacing() {
+		if sent := t.unproven[0].sent; sent.After(t.proven) {
+			t.proven, t.byWork = sent, work
+		}
+		t.unproven = slices.Delete(t.unproven, 0, 1)
+	}
+	if n := len(t.unproven); n == 0 || now.sent.Sub(t.unproven[n-1].sent) >= t.density() {
+		t.unproven = append(t.unproven, now)
+	}
+}
+
+// worth returns how long, counted from the beginning of the call that asks, the session will
+// be kept, and notes that the core will rely on it.
+func (t *renewalTimes) worth(began time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.worthLocked(began)
+}
+
+func (t *renewalTimes) worthLocked(began time.Time) time.Duration {
 	granted := min(t.timeout-began.Sub(t.proven), t.timeout)
 	if until := began.Add(granted); until.After(t.promised) {
 		t.promised = until
 	}
 	return granted
+}
+
+// spared is worth, if creates and deletes make it as much as a renewal would: the core asks again
+// after a third of it, and then no less is left than before any renewal.
+func (t *renewalTimes) spared(began time.Time) (granted time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.byWork || t.timeout-began.Sub(t.proven) < t.timeout*3/4 {
+		return 0, false
+	}
+	return t.worthLocked(began), true
 }
 
 // shorten notes that a connection that asked for the session at this time was granted less

@@ -148,7 +148,7 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	before, found := t.dialect().ahead(names, path.Base(node))
+	before, found := t.dialect().ahead(names, path.Base(node), t.request.Units == t.request.Capacity)
 	if !found {
 		return driver.Verdict{}, t.nodeDeleted()
 	}
