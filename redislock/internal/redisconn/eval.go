@@ -72,8 +72,10 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 const maxPipeline = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
-	if len(calls) == 1 {
-		return []Reply{c.Eval(ctx, s, calls[0], 0)}
+	if len(calls) == 1 { // on the shared connection, too: a renewal that is cancelled must not close one
+		return []Reply{c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+			return evalOnce(ctx, client, c.processes, s, calls[0])
+		})}
 	}
 	all := make([]Reply, 0, len(calls))
 	for batch := range slices.Chunk(calls, maxPipeline) {

@@ -162,11 +162,17 @@ func load(ctx context.Context, conn rueidis.CommandClient) *process {
 		found.scripts, hashes = append(found.scripts, v), append(hashes, v.SHA1())
 	}
 	there, _ := reply(conn.Do(ctx, conn.B().ScriptExists().Sha1(hashes...).Build())).Value.([]any)
+	var missing rueidis.Commands
 	for i, v := range found.scripts {
-		if i < len(there) && there[i] == int64(1) {
-			continue
+		if i >= len(there) || there[i] != int64(1) {
+			missing = append(missing, conn.B().ScriptLoad().Script(v.Text()).Build())
 		}
-		if r := reply(conn.Do(ctx, conn.B().ScriptLoad().Script(v.Text()).Build())); r.Err != nil {
+	}
+	if len(missing) == 0 {
+		return found
+	}
+	for _, r := range conn.DoMulti(ctx, missing...) {
+		if r.Error() != nil {
 			return nil
 		}
 	}
