@@ -12,7 +12,7 @@ SET SESSION sql_mode = 'STRICT_ALL_TABLES'
 -- seq is the last Seq given out under the name; it is at least the moment of that, in
 -- microseconds since 1970. So an idle name may be forgotten: when it comes back, the clock has
 -- gone past it. It may also be older than it was, after a restore, say. departures counts the
--- entries that left while others stayed; see turn. used is the hour, since 1970, in which seq was
+-- entries that left the queue; see turn. used is the hour, since 1970, in which seq was
 -- drawn: what is old is found by an index, and a lock that is taken a thousand times an hour
 -- changes that index once.
 --
@@ -154,6 +154,8 @@ END
 -- has locked the name. First it finds the last one that fits, then it grants, sessions in the
 -- order of their ids: two releases that grant to the same two sessions would otherwise wait for
 -- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same order.
+--
+-- The usual case is quicker: the first of the queue waits, and needs all.
 DROP PROCEDURE IF EXISTS {p}grant_1
 //
 CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_ring VARBINARY(40))
@@ -162,37 +164,46 @@ BEGIN
   DECLARE v_used, v_seq, v_last BIGINT UNSIGNED DEFAULT 0;
   DECLARE v_units, v_capacity BIGINT UNSIGNED;
   DECLARE v_session VARBINARY(40);
-  fitting: LOOP
-    SET v_seq = NULL;
-    SELECT seq, units, capacity INTO v_seq, v_units, v_capacity FROM {p}entries
-      WHERE name = p_name AND granted IS NULL AND seq > v_last ORDER BY seq LIMIT 1;
-    IF v_last = 0 THEN -- the holders are ahead of the first waiter
-      SELECT COALESCE(SUM(units), 0) INTO v_used FROM {p}entries WHERE name = p_name AND seq < v_seq;
-    END IF;
-    IF v_seq IS NULL OR v_used + v_units > v_capacity THEN
-      LEAVE fitting;
-    END IF;
-    SET v_used = v_used + v_units, v_last = v_seq;
-    IF v_used = v_capacity THEN
-      LEAVE fitting;
-    END IF;
-  END LOOP;
-  granting: LOOP
-    SET v_session = NULL;
-    IF v_last > 0 THEN
-      SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
-    END IF;
-    IF p_ring <= COALESCE(v_session, p_ring) THEN
-      UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
-      SET p_ring = NULL;
-    END IF;
-    IF v_session IS NULL THEN
-      LEAVE granting;
-    END IF;
-    UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
-    UPDATE {p}entries SET granted = LAST_INSERT_ID()
-      WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
-  END LOOP;
+  DECLARE v_usual BOOLEAN;
+  SELECT seq, session, granted IS NULL AND units = capacity INTO v_seq, v_session, v_usual FROM {p}entries
+    WHERE name = p_name ORDER BY seq LIMIT 1;
+  IF v_usual THEN
+    UPDATE {p}sessions SET bell = bell + (id <=> p_ring), grants = IF(id = v_session, LAST_INSERT_ID(grants + 1), grants)
+      WHERE id IN (v_session, p_ring) ORDER BY id;
+    UPDATE {p}entries SET granted = LAST_INSERT_ID() WHERE name = p_name AND seq = v_seq;
+  ELSE
+    fitting: LOOP
+      SET v_seq = NULL;
+      SELECT seq, units, capacity INTO v_seq, v_units, v_capacity FROM {p}entries
+        WHERE name = p_name AND granted IS NULL AND seq > v_last ORDER BY seq LIMIT 1;
+      IF v_last = 0 THEN -- the holders are ahead of the first waiter
+        SELECT COALESCE(SUM(units), 0) INTO v_used FROM {p}entries WHERE name = p_name AND seq < v_seq;
+      END IF;
+      IF v_seq IS NULL OR v_used + v_units > v_capacity THEN
+        LEAVE fitting;
+      END IF;
+      SET v_used = v_used + v_units, v_last = v_seq;
+      IF v_used = v_capacity THEN
+        LEAVE fitting;
+      END IF;
+    END LOOP;
+    granting: LOOP
+      SET v_session = NULL;
+      IF v_last > 0 THEN
+        SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
+      END IF;
+      IF p_ring <= COALESCE(v_session, p_ring) THEN
+        UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
+        SET p_ring = NULL;
+      END IF;
+      IF v_session IS NULL THEN
+        LEAVE granting;
+      END IF;
+      UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
+      UPDATE {p}entries SET granted = LAST_INSERT_ID()
+        WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
+    END LOOP;
+  END IF;
 END
 //
 -- open makes a session. Its answer, and those of renew and leave, say which run of which server
@@ -298,10 +309,10 @@ BEGIN
     SET v_said = 4;
   ELSE
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+    SELECT state, departures, h_id, h_units, h_capacity INTO v_state, v_departures, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
     IF v_found IS NULL THEN
       INSERT INTO {p}names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = seq; -- which locks it
-      SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+      SELECT state, departures, h_id, h_units, h_capacity INTO v_state, v_departures, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
     END IF;
     IF v_state = 1 AND v_found = p_id THEN
       SET v_said = 4;
@@ -309,7 +320,9 @@ BEGIN
         AND EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name) THEN
       SET v_said = IF(v_capacity <> p_capacity, 2, 1);
     ELSE
-      CALL {p}settle_1(p_name);
+      IF v_state = 1 THEN
+        CALL {p}settle_1(p_name);
+      END IF;
       UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name;
       SET v_seq = LAST_INSERT_ID(), v_capacity = NULL;
       SELECT seq, granted, capacity, units, turn INTO v_last, v_granted, v_capacity, v_units, v_turn FROM {p}entries
@@ -327,7 +340,6 @@ BEGIN
           SET v_said = 1;
         ELSE
           -- One more must leave, unless the two could be granted together.
-          SELECT departures INTO v_departures FROM {p}names WHERE name = p_name;
           SET v_turn = GREATEST(v_turn, v_departures) + IF(p_units = p_capacity OR v_units = v_capacity, 1, 0);
         END IF;
       END IF;
@@ -344,14 +356,15 @@ BEGIN
         END IF;
       END IF;
     END IF;
+    -- The next one may come to the row now: it is free before this commit is on the disk.
+    IF v_got = 1 THEN
+      DO RELEASE_LOCK(v_gate);
+    END IF;
     IF v_said = 0 THEN
       COMMIT;
     ELSE
       ROLLBACK;
     END IF;
-  END IF;
-  IF v_got = 1 THEN
-    DO RELEASE_LOCK(v_gate);
   END IF;
   IF v_said <> 0 AND v_said <> 3 THEN
     -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
@@ -428,23 +441,22 @@ BEGIN
 END
 //
 -- remove takes an entry away, and p_there is 1 if there was one: the entry of the row, behind which
--- none waits, or another. The caller has locked the name.
+-- none waits, if p_in_row, or another. The caller has locked the name.
 DROP PROCEDURE IF EXISTS {p}remove_1
 //
-CREATE PROCEDURE {p}remove_1(p_name VARBINARY(512), p_id VARBINARY(40), OUT p_there INT)
+CREATE PROCEDURE {p}remove_1(p_name VARBINARY(512), p_id VARBINARY(40), p_in_row BOOLEAN, OUT p_there INT)
   SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_living INT;
-  SELECT COUNT(*) INTO v_living FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
-    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
-  UPDATE {p}names SET state = 0 WHERE name = p_name AND state = 1 AND h_id = p_id;
-  IF ROW_COUNT() > 0 THEN
-    SET p_there = v_living;
+  IF p_in_row THEN
+    SELECT COUNT(*) INTO p_there FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name;
+    UPDATE {p}names SET state = 0 WHERE name = p_name;
   ELSE
     DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
     SET p_there = ROW_COUNT();
-    UPDATE {p}names SET state = 0 WHERE name = p_name AND state = 2
-      AND NOT EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name);
+    IF p_there > 0 THEN
+      UPDATE {p}names SET departures = departures + 1,
+          state = IF(EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name), state, 0) WHERE name = p_name;
+    END IF;
   END IF;
 END
 //
@@ -461,18 +473,18 @@ CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_ring VA
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE v_seq, v_last, v_granted, v_bell, v_next BIGINT UNSIGNED;
+  DECLARE v_last, v_granted, v_next BIGINT UNSIGNED;
   DECLARE v_id, v_session VARBINARY(40);
+  DECLARE v_in_row BOOLEAN DEFAULT FALSE;
   DECLARE v_others BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
-  CALL {p}remove_1(p_name, p_id, v_there);
-  IF v_there > 0 THEN
+  SELECT state = 1 AND h_id = p_id INTO v_in_row FROM {p}names WHERE name = p_name FOR UPDATE;
+  CALL {p}remove_1(p_name, p_id, v_in_row, v_there);
+  IF v_there > 0 AND NOT v_in_row THEN
     SELECT seq, granted, session INTO v_last, v_granted, v_session FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
     IF v_last IS NOT NULL AND v_granted IS NULL THEN
-      UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
       IF p_ring IS NOT NULL THEN
         SELECT id, seq INTO v_id, v_next FROM {p}entries WHERE name = p_name AND granted IS NULL ORDER BY seq LIMIT 1;
         SET v_others = v_session <> p_ring
@@ -482,10 +494,8 @@ BEGIN
     END IF;
   END IF;
   COMMIT;
-  IF v_others OR v_there = 0 THEN -- it may have been removed by a request whose answer was lost
-    SELECT bell INTO v_bell FROM {p}sessions WHERE id = p_ring;
-  END IF;
-  SELECT v_there, UUID_SHORT() DIV 16777216, v_bell, e.id, e.seq
+  -- If there was no entry, it may have been removed by a request whose answer was lost.
+  SELECT v_there, UUID_SHORT() DIV 16777216, IF(v_others OR v_there = 0, (SELECT bell FROM {p}sessions WHERE id = p_ring), NULL), e.id, e.seq
     FROM (SELECT 1) one LEFT JOIN {p}entries e ON e.id = v_id AND e.session = p_ring AND e.granted IS NOT NULL;
 END
 //
@@ -498,14 +508,13 @@ CREATE PROCEDURE {p}evict_1(p_name VARBINARY(512), p_id VARBINARY(40), p_note VA
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE v_seq BIGINT UNSIGNED;
+  DECLARE v_in_row BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
-  CALL {p}remove_1(p_name, p_id, v_there);
+  SELECT state = 1 AND h_id = p_id INTO v_in_row FROM {p}names WHERE name = p_name FOR UPDATE;
+  CALL {p}remove_1(p_name, p_id, v_in_row, v_there);
   IF v_there > 0 THEN
-    UPDATE {p}names SET departures = departures + 1 WHERE name = p_name;
     CALL {p}grant_1(p_name, NULL);
     REPLACE INTO {p}evictions (name, at, note) VALUES (p_name, UTC_TIMESTAMP(6), p_note);
   END IF;
