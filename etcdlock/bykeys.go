@@ -28,7 +28,7 @@ import (
 // of the others.
 
 // byKeys is whether to ask for keys only.
-func (t *ticket) byKeys() bool { return t.exclusive() && !t.session.strangers.Load() }
+func (t *ticket) byKeys() bool { return t.exclusive() && !t.session.leaseless.Load() }
 
 // readEntry reads an entry from an answer that may have nothing but keys. ok is false for what is
 // none; sure is false for a key of which the value must be read.
@@ -43,7 +43,7 @@ func (t *ticket) readEntry(kv *mvccpb.KeyValue, byKeys bool) (e driver.Entry, ok
 		return e, ok, ok
 	}
 	if e, ok = q.entry(kv); !ok {
-		t.session.strangers.Store(true)
+		t.session.leaseless.Store(true)
 	}
 	return e, ok, true
 }
@@ -86,7 +86,7 @@ func (t *ticket) blockerSeen(kv *mvccpb.KeyValue) {
 	if kv == nil || kv.Lease != 0 {
 		return // an entry, or one that has gone, of which the watch tells
 	}
-	t.session.strangers.Store(true)
+	t.session.leaseless.Store(true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.view.watchFailed = true // to read again

@@ -29,7 +29,7 @@ type session struct {
 	keyWatch        keyWatch
 	slots           slots
 	pendingReleases pendingReleases
-	strangers       atomic.Bool  // keys without a lease have been seen among entries; see bykeys.go
+	leaseless       atomic.Bool  // keys without a lease have been seen among entries; see bykeys.go
 	rev             atomic.Int64 // the latest that a transaction was answered with; see session.checkRevision
 
 	mu     sync.Mutex

@@ -42,7 +42,7 @@ func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 	return p, explain(ctx, err)
 }
 
-// asking is a request. It has a context of its own: one that has answered that the lock is taken, and will
+// asking is a request, with a separate context: one that has answered that the lock is taken, and will
 // answer again, outlives the call that has sent it.
 type asking struct {
 	ctx  context.Context
