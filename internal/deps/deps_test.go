@@ -126,7 +126,8 @@ var mayImport = map[string][]string{
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
-	"./internal/backends":         {},
+	"./internal/backends":         {"./internal/serverprocess"},
+	"./internal/serverprocess":    {}, // and hasp torture --local
 	"./internal/backends/install": {"./internal/backends"},
 	"./internal/runtests":         {}, // runs go test
 	"./internal/modules":          {}, // runs go and git
