@@ -80,14 +80,15 @@ programs: ## run random programs on every store (HASP_PROGRAMS=500), a million o
 	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -run TestPrograms ./tests/filelock
 	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run TestPrograms ./tests/memlock
 
-# Faults of clients on servers that it starts; the verdicts are printed.
+# In slices of a minute, whose verdicts are kept: the same command goes on where it was broken off.
+HASP_TORTURE_DIR ?= $(HOME)/.cache/hasp-torture
 .PHONY: torture
-torture: servers ## hasp torture on every store, for 10 minutes each (FOR=1h)
-	cd cmd/hasp && HASP_TORTURE='$(or $(FOR),10m)' REQUIRE_BACKENDS=1 go test -count=1 -timeout 48h -v -run TestTortureStores .
+torture: servers build ## hasp torture on every store, 10 minutes each (FOR=1h), into interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
+	cd interop && go run . campaign -hasp ../bin/hasp -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../docs/TORTURE.md)
 
 # The locks of others as adapters: interop has them.
 .PHONY: torture-peers
-torture-peers: build ## hasp torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: some, and no file
+torture-peers: build ## hasp torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
 	cd interop && go run . peers -hasp ../bin/hasp -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../docs/TORTURE.md
 
 # Its own module: what it links and installs is no business of the library's users.

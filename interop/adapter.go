@@ -15,7 +15,9 @@ func beAdapter(args []string) error {
 		return fmt.Errorf("adapter takes LIBRARY [KIND], not %q", args)
 	}
 	p := pair{library: args[0]} // of Go, unless it is another's
-	if i := slices.IndexFunc(pairs, func(p pair) bool { return p.library == args[0] }); i >= 0 {
+	if args[0] == "hasplock" {  // contends with no library here
+		p.program = python
+	} else if i := slices.IndexFunc(pairs, func(p pair) bool { return p.library == args[0] }); i >= 0 {
 		p = pairs[i]
 	}
 	if len(args) == 2 {

@@ -16,6 +16,7 @@ var clients = map[string]func(ctx context.Context, kind, address string, ttl tim
 	"hasp":         newOurs,
 	"redsync":      newRedsync,
 	"bsm":          newBSM,
+	"rueidislock":  newRueidislock,
 	"go-zookeeper": newGoZooKeeper,
 	"concurrency":  newConcurrency,
 	"pgx":          newPgx,

@@ -41,7 +41,7 @@ func main() {
 }
 
 // roles are what this program is besides the runner.
-var roles = map[string]func(args []string) error{"client": beClient, "adapter": beAdapter, "peers": torturePeers}
+var roles = map[string]func(args []string) error{"client": beClient, "adapter": beAdapter, "peers": torturePeers, "campaign": runCampaign}
 
 // options are the flags.
 type options struct {

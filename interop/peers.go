@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +31,11 @@ var peers = []peer{
 	{"redsync", "redsync", "-", "redis://", redisAddr, 6},
 	{"bsm/redislock", "bsm", "-", "redis://", redisAddr, 6},
 	{"SET NX PX and DEL by hand", "blunt", "-", "redis://", redisAddr, 6},
+	{"rueidislock, its requests by hand", "rueidislock", "-", "redis://", redisAddr, 6},
 	{"redis-py Lock", "redis-py", "-", "redis://", redisAddr, 4},
 	{"node-redlock", "redlock", "-", "redis://", redisAddr, 4},
 	{"Redisson RLock, watchdog", "redisson", "plain", "redis://", redisAddr, 3},
+	{"hasp's Python client, hasp serve on Redis", "hasplock", "-", "http://", servedRedis, 4},
 	{"hasp, by the same protocol", "hasp", "-", "etcd://", etcdAddr, 6},
 	{"concurrency.Mutex", "concurrency", "-", "etcd://", etcdAddr, 6},
 	{"etcdctl lock", "etcdctl", "-", "etcd://", etcdAddr, 6},
@@ -45,71 +48,112 @@ var peers = []peer{
 	{"GET_LOCK through mariadb", "mariadb", "-", "", mariadbServer, 6},
 }
 
-// judged is a peer's run. Verdict has what hasp torture --json prints.
+// judged is a peer's run.
 type judged struct {
-	What    string `json:"what"`
-	Store   string `json:"store"`
-	Version string `json:"version"`
-	Command string `json:"command"`
-	Why     string `json:"not_run,omitempty"`
-	Verdict struct {
-		Seconds      float64 `json:"seconds"`
-		Acquisitions int     `json:"acquisitions"`
-		Hits         int     `json:"hits"`
-		Overlaps     struct {
-			InFlight int `json:"stopped_or_in_flight"`
-			Told     int `json:"told"`
-			Broken   int `json:"broken"`
-		} `json:"overlaps"`
-		Plain   uint64   `json:"lost_updates_unfenced"`
-		Fenced  uint64   `json:"lost_updates_fenced"`
-		Writes  uint64   `json:"writes"`
-		Fencing bool     `json:"fencing"`
-		False   int      `json:"false_released"`
-		Stuck   []string `json:"stuck"`
-		Ends    int      `json:"adapters_ended"`
-		Control struct {
-			Violations int `json:"violations"`
-		} `json:"control"`
-		Result string `json:"verdict"`
-	} `json:"verdict"`
+	What    string    `json:"what"`
+	Store   string    `json:"store"`
+	Version string    `json:"version"`
+	Command string    `json:"command"`
+	Why     string    `json:"not_run,omitempty"`
+	Verdict judgement `json:"verdict"`
+}
+
+// judgement has what hasp torture --json prints, as far as tables need it.
+type judgement struct {
+	Seconds      float64 `json:"seconds"`
+	Acquisitions int     `json:"acquisitions"`
+	Hits         int     `json:"hits"`
+	Faults       map[string]struct {
+		Hits int `json:"hits"`
+	} `json:"faults,omitempty"`
+	Overlaps overlaps `json:"overlaps"`
+	Plain    uint64   `json:"lost_updates_unfenced"`
+	Fenced   uint64   `json:"lost_updates_fenced"`
+	Writes   uint64   `json:"writes"`
+	Fencing  bool     `json:"fencing"`
+	False    int      `json:"false_released"`
+	Stuck    []string `json:"stuck"`
+	Ends     int      `json:"adapters_ended"`
+	Control  struct {
+		Violations int `json:"violations"`
+	} `json:"control"`
+	BrokenWords string `json:"broken,omitempty"` // which promises, in words
+	Result      string `json:"verdict"`
+}
+
+type overlaps struct {
+	InFlight int `json:"stopped_or_in_flight"`
+	Told     int `json:"told"`
+	CutOff   int `json:"cut_off,omitempty"`
+	Forgot   int `json:"server_forgot,omitempty"`
+	Broken   int `json:"broken"`
 }
 
 // torturePeers has hasp torture judge every peer, and writes what it says to a file and, as a table, into a page.
 func torturePeers(args []string) error {
-	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
-	hasp := fs.String("hasp", "", "the hasp that judges")
-	duration := fs.Duration("for", 30*time.Second, "how long each run is")
-	only := fs.String("only", "", "judge the peers whose store and name match this regular expression, and write no file")
-	out := fs.String("out", "", "the file for what was seen")
-	page := fs.String("page", "", "the page whose table is written anew")
-	if err := fs.Parse(args); err != nil {
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	hasp := flags.String("hasp", "", "the hasp that judges")
+	duration := flags.Duration("for", 30*time.Second, "how long each run is")
+	only := flags.String("only", "", "judge the peers whose store and name match this regular expression, and keep what the file has of the others")
+	out := flags.String("out", "", "the file for what was seen")
+	page := flags.String("page", "", "the page whose table is written anew")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil || *hasp == "" {
 		return errors.Join(err, errors.New("peers needs -hasp PROGRAM"))
 	}
+	served.program = *hasp
+	defer served.end()
+	if err := os.Setenv(clientsVariable, filepath.Join("..", "clients")); err != nil {
+		return err
+	}
+	before, err := judgedBefore(*out)
+	if err != nil {
+		return err
+	}
 	var all []*judged
 	for _, p := range peers {
+		var j *judged
+		if old := before[p.what]; len(old) > 0 { // the same lock on several stores: in the order of peers
+			j, before[p.what] = old[0], old[1:]
+		}
 		if !chosen.MatchString(p.store + " " + p.what) {
+			if j != nil {
+				all = append(all, j)
+			}
 			continue
 		}
-		j := p.judge(*hasp, *duration)
+		j = p.judge(*hasp, *duration)
 		fmt.Fprint(os.Stderr, row(j))
 		all = append(all, j)
-	}
-	if *only != "" {
-		return nil
 	}
 	text, err := json.MarshalIndent(all, "", " ")
 	if err == nil && *out != "" {
 		err = os.WriteFile(*out, append(text, '\n'), 0o644)
 	}
 	if err == nil && *page != "" {
-		err = putTable(*page, peersTable(all))
+		err = putTable(*page, peersMark, peersTable(all))
 	}
 	return err
+}
+
+// judgedBefore returns the runs in the file, by the name of the lock.
+func judgedBefore(path string) (map[string][]*judged, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []*judged
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	before := map[string][]*judged{}
+	for _, j := range all {
+		before[j.What] = append(before[j.What], j)
+	}
+	return before, err
 }
 
 // judge runs hasp torture. What goes wrong with that is noted: the others can be judged yet.
@@ -131,7 +175,9 @@ func (p peer) run(j *judged, hasp string, duration time.Duration) error {
 		return err
 	}
 	url := p.store + server
-	j.Store, _, _ = strings.Cut(url, ":")
+	if j.Store, _, _ = strings.Cut(url, ":"); j.Store == "http" {
+		j.Store = "redis"
+	}
 	const ttl = 2 * time.Second
 	// Once alone: what is missing is installed, and it says its version.
 	one, err := start(p.what, []string{exe, "adapter", p.library, p.kind}, environOf(p, url, server, ttl))
@@ -164,10 +210,11 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-const (
-	tableBegins = "<!-- peers -->\n"
-	tableEnds   = "<!-- /peers -->\n"
-)
+// The places of tables in a page have names.
+const peersMark = "peers"
+
+func begins(mark string) string { return "<!-- " + mark + " -->\n" }
+func ends(mark string) string   { return "<!-- /" + mark + " -->\n" }
 
 // peersTable is for a page. "two at once" are overlaps of a holder that was told, by then, that it holds, or
 // was told nothing.
@@ -198,16 +245,16 @@ func row(j *judged) string {
 		v.Overlaps.Broken, v.Overlaps.InFlight+v.Overlaps.Told, lost, v.False, len(v.Stuck), v.Result)
 }
 
-// putTable replaces what is between the two marks of a page.
-func putTable(page, table string) error {
+// putTable replaces what is between two marks of a page.
+func putTable(page, mark, table string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	before, rest, ok1 := strings.Cut(string(text), tableBegins)
-	_, after, ok2 := strings.Cut(rest, tableEnds)
+	before, rest, ok1 := strings.Cut(string(text), begins(mark))
+	_, after, ok2 := strings.Cut(rest, ends(mark))
 	if !ok1 || !ok2 {
-		return fmt.Errorf("%s has no place for the table: %q and %q", filepath.Base(page), tableBegins, tableEnds)
+		return fmt.Errorf("%s has no place for the table: %q and %q", filepath.Base(page), begins(mark), ends(mark))
 	}
-	return os.WriteFile(page, []byte(before+tableBegins+table+tableEnds+after), 0o644)
+	return os.WriteFile(page, []byte(before+begins(mark)+table+ends(mark)+after), 0o644)
 }

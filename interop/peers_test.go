@@ -26,7 +26,7 @@ func TestPeersTable(t *testing.T) {
 	if err := os.WriteFile(copied, page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := putTable(copied, peersTable(all)); err != nil {
+	if err := putTable(copied, peersMark, peersTable(all)); err != nil {
 		t.Fatal(err)
 	}
 	if again, _ := os.ReadFile(copied); string(again) != string(page) || len(all) != len(peers) {
@@ -40,7 +40,7 @@ func TestPeersTable(t *testing.T) {
 	if err := os.WriteFile(copied, []byte("no marks"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if putTable(copied, "") == nil {
+	if putTable(copied, peersMark, "") == nil {
 		t.Error("a page without a place for the table is written")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // instance is the common interface of every kind of server.
@@ -79,7 +81,7 @@ func TestReservedPortsAreDistinct(t *testing.T) {
 	need(t)
 	seen := make(map[int]bool)
 	for range 50 {
-		ports, release, err := reservePorts(4)
+		ports, release, err := serverprocess.ReservePorts(4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +91,7 @@ func TestReservedPortsAreDistinct(t *testing.T) {
 				t.Fatalf("port %d was given out twice", port)
 			}
 			seen[port] = true
-			l, err := net.Listen("tcp", local(port))
+			l, err := net.Listen("tcp", serverprocess.Local(port))
 			if err != nil {
 				t.Fatalf("a reserved port is not free: %v", err)
 			}

@@ -13,6 +13,8 @@ import (
 	"net"
 	"path/filepath"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // certificates are a server's key and certificate for 127.0.0.1 and localhost, in PEM files, and
@@ -24,7 +26,7 @@ type certificates struct {
 
 // newCertificates makes them for a server that runs as the account, by a certificate authority that
 // cannot be used again: its key is not kept.
-func newCertificates(dir string, a *account) (*certificates, error) {
+func newCertificates(dir string, a *serverprocess.Account) (*certificates, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -65,6 +67,6 @@ func newCertificates(dir string, a *account) (*certificates, error) {
 		writePEM(c.key, a, "PRIVATE KEY", keyDER))
 }
 
-func writePEM(file string, a *account, kind string, der []byte) error {
-	return writeFile(file, a, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+func writePEM(file string, a *serverprocess.Account, kind string, der []byte) error {
+	return serverprocess.WriteFile(file, a, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 }

@@ -19,7 +19,7 @@
 // the test. A Shared function gives a server that all tests of the process use at the same time: it
 // may not be killed, paused, flushed or reconfigured, and tests choose distinct names.
 //
-// No server outlives the process that started it, even if that process is killed; see janitor.go.
+// No server outlives the process that started it, even if that process is killed; see internal/serverprocess.
 //
 // All methods may be called from any goroutine. Those that act on a process return its
 // error rather than fail a test, because faults are injected outside the test's goroutine, too.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // EtcdOptions configure etcd. The zero value is a current etcd in plaintext.
@@ -112,17 +114,17 @@ func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
 	releases := make([]func(), n)
 	var names []string
 	for i := range n {
-		ports, release, err := reservePorts(2)
+		ports, release, err := serverprocess.ReservePorts(2)
 		if err != nil {
 			return nil, err
 		}
-		name, peer := fmt.Sprintf("m%d", i), "http://"+local(ports[1])
+		name, peer := fmt.Sprintf("m%d", i), "http://"+serverprocess.Local(ports[1])
 		names = append(names, name+"="+peer)
 		releases[i] = release
 		configs[i] = map[string]any{
 			"name": name, "data-dir": "data",
 			"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
-			"listen-client-urls": local(ports[0]), // scheme: newEtcdMember
+			"listen-client-urls": serverprocess.Local(ports[0]), // scheme: newEtcdMember
 			"log-outputs":        []string{"stderr"}, "log-level": "warn", "logger": "zap",
 			"enable-grpc-gateway": true, // what the ready check speaks
 		}
@@ -143,7 +145,7 @@ func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
 
 func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etcd, error) {
 	e := &Etcd{Addr: config["listen-client-urls"].(string)}
-	dir, err := newDir("etcd", nil)
+	dir, err := serverprocess.NewDir("etcd", nil)
 	if err == nil && o.TLS {
 		var c *certificates
 		if c, err = newCertificates(dir, nil); err == nil {
@@ -158,16 +160,16 @@ func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etc
 	if err := errors.Join(err, err1); err != nil {
 		return nil, err
 	}
-	if err := writeFile(file, nil, string(yaml)); err != nil {
+	if err := serverprocess.WriteFile(file, nil, string(yaml)); err != nil {
 		return nil, err
 	}
 	argv := []string{o.tool().path(0), file}
 	if o.Old {
 		argv = []string{o.tool().path(0), "--config-file", file}
 	}
-	e.Process, err = startProcess(command{
-		name: "etcd " + e.Addr, argv: argv, dir: dir, release: release, stop: terminate,
-		ready: func() error { _, err := e.get("any"); return err },
+	e.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "etcd " + e.Addr, Argv: argv, Dir: dir, Release: release, Stop: serverprocess.Terminate,
+		Ready: func() error { _, err := e.get("any"); return err },
 	})
 	return e, err
 }

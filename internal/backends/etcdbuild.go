@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // buildEtcd builds etcdserver, a separate module, once per process and returns the program. An
@@ -46,7 +48,7 @@ var buildEtcd = sync.OnceValues(func() (string, error) {
 		return fail(fmt.Errorf("%w\n%s", err, out))
 	}
 	// We run a copy: go build cannot replace a program that another test is running.
-	dir, err := newDir("etcdserver", nil)
+	dir, err := serverprocess.NewDir("etcdserver", nil)
 	if err != nil {
 		return fail(err)
 	}

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // Install installs and builds everything that this package starts and tells w about it.
 func Install(w io.Writer) error {
-	if !supported {
+	if !serverprocess.Supported {
 		return errors.New("backends: real servers are started on Linux only")
 	}
 	if err := install(w, allTools); err != nil {

@@ -7,10 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // victim makes TestNothingOutlivesUs's second process start a server and wait for death.
@@ -53,18 +56,18 @@ func killVictim(t *testing.T, pause string) {
 	if pid == 0 {
 		t.Fatal("the second process started no server")
 	}
-	if !strings.Contains(dir, "hasp-backends-") {
+	if !strings.Contains(dir, "hasp-servers-") {
 		t.Fatalf("the server works in %s", dir)
 	}
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(pollEvery) {
-		_, state := parentAndState(pid)
+	for deadline := time.Now().Add(serverprocess.StartLimit); ; time.Sleep(serverprocess.PollEvery) {
+		gone := serverprocess.Gone(pid)
 		_, err := os.Stat(dir)
-		if (state == 0 || state == 'Z') && errors.Is(err, fs.ErrNotExist) {
+		if gone && errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("%s after its starter's death, server %d is in state %q, and stat of its data says: %v", startLimit, pid, state, err)
+			t.Fatalf("%s after its starter's death, server %d is gone: %t, and stat of its data says: %v", serverprocess.StartLimit, pid, gone, err)
 		}
 	}
 }
@@ -76,10 +79,10 @@ func beVictim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w, err := scratch()
+	dir, err := serverprocess.NewDir("victim", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("victim's server: %d %s\n", r.Pid(), w.dir)
+	fmt.Printf("victim's server: %d %s\n", r.Pid(), filepath.Dir(dir))
 	time.Sleep(time.Minute) // killed before
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // MariaDBOptions configure MariaDB. The zero value is plaintext with the defaults.
@@ -49,21 +51,21 @@ func (m *MariaDB) URL() string {
 }
 
 func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
-	ports, release, err := reservePorts(1)
+	ports, release, err := serverprocess.ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	m := &MariaDB{Addr: local(ports[0]), User: "hasp", Password: "hasp", Database: "hasp"}
-	account, err := accountFor("mysql") // it does not like to run as root
+	m := &MariaDB{Addr: serverprocess.Local(ports[0]), User: "hasp", Password: "hasp", Database: "hasp"}
+	account, err := serverprocess.AccountFor("mysql") // it does not like to run as root
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newDir("mariadb", account)
+	dir, err := serverprocess.NewDir("mariadb", account)
 	if err != nil {
 		return nil, err
 	}
 	init, data := filepath.Join(dir, "init.sql"), filepath.Join(dir, "data")
-	if err := writeFile(init, account,
+	if err := serverprocess.WriteFile(init, account,
 		"CREATE DATABASE IF NOT EXISTS hasp;",
 		"CREATE USER IF NOT EXISTS hasp@'%' IDENTIFIED BY 'hasp';",
 		"GRANT ALL ON *.* TO hasp@'%' WITH GRANT OPTION;",
@@ -71,7 +73,7 @@ func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
 		return nil, err
 	}
 	make := exec.Command(mariadb.path(1), "--no-defaults", "--datadir="+data, "--skip-test-db", "--auth-root-authentication-method=normal")
-	make.Dir, make.SysProcAttr = dir, attributes(account)
+	make.Dir, make.SysProcAttr = dir, serverprocess.Attributes(account)
 	make.Env = append(os.Environ(), "TMPDIR="+dir) // for the same reason as below
 	if out, err := make.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initialise mariadb: %w\n%s", err, out)
@@ -92,9 +94,9 @@ func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
 	for _, line := range o.Config {
 		argv = append(argv, "--"+line)
 	}
-	m.Process, err = startProcess(command{
-		name: "mariadb " + m.Addr, argv: argv, dir: dir, user: account, release: release, stop: terminate,
-		ready: m.greets,
+	m.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "mariadb " + m.Addr, Argv: argv, Dir: dir, User: account, Release: release, Stop: serverprocess.Terminate,
+		Ready: m.greets,
 	})
 	return m, err
 }

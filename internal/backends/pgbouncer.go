@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // PgBouncer is a connection pool in front of a PostgreSQL server. Clients connect to it
@@ -31,12 +33,12 @@ func startPgBouncer(server *Postgres, mode string) (*PgBouncer, error) {
 	if server.options.TLS {
 		return nil, fmt.Errorf("pgbouncer in front of a TLS server is not supported here")
 	}
-	ports, release, err := reservePorts(1)
+	ports, release, err := serverprocess.ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	b := &PgBouncer{Addr: local(ports[0]), server: server}
-	dir, err := newDir("pgbouncer", server.account) // it refuses to run as root, too
+	b := &PgBouncer{Addr: serverprocess.Local(ports[0]), server: server}
+	dir, err := serverprocess.NewDir("pgbouncer", server.account) // it refuses to run as root, too
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +46,11 @@ func startPgBouncer(server *Postgres, mode string) (*PgBouncer, error) {
 	if server.options.Password != "" {
 		method = "scram-sha-256"
 	}
-	if err := writeFile(users, server.account, fmt.Sprintf("%q %q", "postgres", server.options.Password)); err != nil {
+	if err := serverprocess.WriteFile(users, server.account, fmt.Sprintf("%q %q", "postgres", server.options.Password)); err != nil {
 		return nil, err
 	}
 	conf := filepath.Join(dir, "pgbouncer.ini")
-	if err := writeFile(conf, server.account, "[databases]", "* = "+hostPort(server.Addr), "[pgbouncer]",
+	if err := serverprocess.WriteFile(conf, server.account, "[databases]", "* = "+hostPort(server.Addr), "[pgbouncer]",
 		"listen_addr = 127.0.0.1", fmt.Sprintf("listen_port = %d", ports[0]), "unix_socket_dir =",
 		"auth_type = "+method, "auth_file = "+users, "admin_users = postgres",
 		"pool_mode = "+mode, "default_pool_size = 20", "max_client_conn = 2000",
@@ -56,10 +58,10 @@ func startPgBouncer(server *Postgres, mode string) (*PgBouncer, error) {
 	); err != nil {
 		return nil, err
 	}
-	b.Process, err = startProcess(command{
-		name: "pgbouncer " + b.Addr, dir: dir, user: server.account, release: release,
-		argv: []string{pgbouncer.path(0), conf}, stop: terminate,
-		ready: func() error { return postgresReady(b.Addr) },
+	b.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "pgbouncer " + b.Addr, Dir: dir, User: server.account, Release: release,
+		Argv: []string{pgbouncer.path(0), conf}, Stop: serverprocess.Terminate,
+		Ready: func() error { return postgresReady(b.Addr) },
 	})
 	return b, err
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // PostgresOptions configure PostgreSQL. The zero value lets everybody in as superuser,
@@ -34,7 +36,7 @@ type Postgres struct {
 	CA   string // file of the certificate that signed the server's; "" without TLS
 
 	options PostgresOptions
-	account *account
+	account *serverprocess.Account
 }
 
 // StartPostgres starts a server for this test alone.
@@ -67,21 +69,21 @@ func (p *Postgres) urlAt(addr string) string {
 	return u.String()
 }
 
-// discard ends the server cleanly: a killed one leaves shared memory behind.
-func (p *Postgres) discard() error {
-	return errors.Join(p.Stop(), p.Process.discard())
+// Discard ends the server cleanly: a killed one leaves shared memory behind.
+func (p *Postgres) Discard() error {
+	return errors.Join(p.Stop(), p.Process.Discard())
 }
 
 func startPostgres(o PostgresOptions) (*Postgres, error) {
-	ports, release, err := reservePorts(1)
+	ports, release, err := serverprocess.ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{Addr: local(ports[0]), options: o}
-	if p.account, err = accountFor("postgres"); err != nil { // it refuses to run as root
+	p := &Postgres{Addr: serverprocess.Local(ports[0]), options: o}
+	if p.account, err = serverprocess.AccountFor("postgres"); err != nil { // it refuses to run as root
 		return nil, err
 	}
-	dir, err := newDir("postgres", p.account)
+	dir, err := serverprocess.NewDir("postgres", p.account)
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +94,12 @@ func startPostgres(o PostgresOptions) (*Postgres, error) {
 	if err := initialise(dir, ports[0]); err != nil {
 		return nil, fmt.Errorf("initialise postgres: %w", err)
 	}
-	p.Process, err = startProcess(command{
-		name: "postgres " + p.Addr, dir: dir, user: p.account, release: release,
-		argv: []string{postgresql.path(0), "-D", filepath.Join(dir, "data")},
-		env:  []string{"LC_ALL=C"},
-		stop: interrupt, // terminate would wait for every client to leave
-		ready: func() error {
+	p.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "postgres " + p.Addr, Dir: dir, User: p.account, Release: release,
+		Argv: []string{postgresql.path(0), "-D", filepath.Join(dir, "data")},
+		Env:  []string{"LC_ALL=C"},
+		Stop: serverprocess.Interrupt, // terminate would wait for every client to leave
+		Ready: func() error {
 			return postgresReady(p.Addr)
 		},
 	})
@@ -110,7 +112,7 @@ func (p *Postgres) initialise(dir string, port int) error {
 	data, passwords, method := filepath.Join(dir, "data"), filepath.Join(dir, "password"), "trust"
 	args := []string{"-D", data, "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"}
 	if p.options.Password != "" {
-		if err := writeFile(passwords, p.account, p.options.Password); err != nil {
+		if err := serverprocess.WriteFile(passwords, p.account, p.options.Password); err != nil {
 			return err
 		}
 		args, method = append(args, "--pwfile="+passwords), "scram-sha-256"
@@ -133,8 +135,8 @@ func (p *Postgres) initialise(dir string, port int) error {
 		conf = append(conf, "ssl = on", "ssl_cert_file = '"+c.cert+"'", "ssl_key_file = '"+c.key+"'")
 	}
 	return errors.Join(
-		writeFile(filepath.Join(data, "postgresql.conf"), p.account, append(conf, p.options.Config...)...),
-		writeFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method, host+" replication all 127.0.0.1/32 "+method))
+		serverprocess.WriteFile(filepath.Join(data, "postgresql.conf"), p.account, append(conf, p.options.Config...)...),
+		serverprocess.WriteFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method, host+" replication all 127.0.0.1/32 "+method))
 }
 
 // copy makes a replica's files: those of the other server, with a separate port.
@@ -160,7 +162,7 @@ func (p *Postgres) copy(dir string, port int) error {
 // runIn runs a program to its end as the server's account.
 func (p *Postgres) runIn(dir, program string, args ...string) error {
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.SysProcAttr = dir, attributes(p.account)
+	cmd.Dir, cmd.SysProcAttr = dir, serverprocess.Attributes(p.account)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, out)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // Prometheus is a server that collects metrics.
@@ -28,12 +30,12 @@ func StartPrometheus(tb testing.TB, targets ...string) *Prometheus {
 }
 
 func startPrometheus(targets []string) (*Prometheus, error) {
-	ports, release, err := reservePorts(1)
+	ports, release, err := serverprocess.ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	p := &Prometheus{Addr: local(ports[0])}
-	dir, err := newDir("prometheus", nil)
+	p := &Prometheus{Addr: serverprocess.Local(ports[0])}
+	dir, err := serverprocess.NewDir("prometheus", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +47,16 @@ func startPrometheus(targets []string) (*Prometheus, error) {
 		lines = append(lines, fmt.Sprintf("          - %q", t))
 	}
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := writeFile(file, nil, lines...); err != nil {
+	if err := serverprocess.WriteFile(file, nil, lines...); err != nil {
 		return nil, err
 	}
-	p.Process, err = startProcess(command{
-		name: "prometheus " + p.Addr, dir: dir, release: release, stop: terminate,
-		argv: []string{
+	p.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "prometheus " + p.Addr, Dir: dir, Release: release, Stop: serverprocess.Terminate,
+		Argv: []string{
 			prometheus.path(0), "--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"),
 			"--web.listen-address=" + p.Addr, "--log.level=warn",
 		},
-		ready: p.ready,
+		Ready: p.ready,
 	})
 	return p, err
 }

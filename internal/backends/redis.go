@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // RedisOptions configure a Redis server. The zero value is a server without password or
@@ -141,16 +143,16 @@ func startRedis(o RedisOptions) (*Redis, error) { return startRedisAs("redis", o
 
 // startRedisAs starts the program as a "redis", a "sentinel" or a "cluster-node".
 func startRedisAs(role string, o RedisOptions) (*Redis, error) {
-	ports, release, err := reservePorts(2) // a cluster's nodes talk on the second
+	ports, release, err := serverprocess.ReservePorts(2) // a cluster's nodes talk on the second
 	for err == nil && role == "cluster-node" && !busFits(ports) {
 		release()
-		ports, release, err = reservePorts(2)
+		ports, release, err = serverprocess.ReservePorts(2)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{Addr: local(ports[0]), options: o}
-	dir, err := newDir(role, nil)
+	r := &Redis{Addr: serverprocess.Local(ports[0]), options: o}
+	dir, err := serverprocess.NewDir(role, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -169,14 +171,14 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 	}
 	if err == nil {
 		// In a file and not as arguments: a sentinel rewrites its own.
-		err = writeFile(filepath.Join(dir, "redis.conf"), nil, conf...)
+		err = serverprocess.WriteFile(filepath.Join(dir, "redis.conf"), nil, conf...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.Process, err = startProcess(command{
-		name: role + " " + r.Addr, argv: argv, dir: dir, release: release, stop: terminate,
-		ready: func() error { return r.expect("PONG", "PING") },
+	r.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: role + " " + r.Addr, Argv: argv, Dir: dir, Release: release, Stop: serverprocess.Terminate,
+		Ready: func() error { return r.expect("PONG", "PING") },
 	})
 	r.busPort = ports[1]
 	if err == nil && role == "redis" {

@@ -50,7 +50,7 @@ func startRedisCluster() (*RedisCluster, error) {
 	}
 	c := &RedisCluster{processesOf(nodes), nodes}
 	if err := c.join(masters); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a cluster of %v: %w", c.Addrs(), err), c.discard())
+		return nil, errors.Join(fmt.Errorf("make a cluster of %v: %w", c.Addrs(), err), c.Discard())
 	}
 	return c, nil
 }

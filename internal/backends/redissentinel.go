@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // RedisSentinel is a master with one replica, watched by three sentinels that replace
@@ -84,7 +86,7 @@ func startRedisSentinel() (*RedisSentinel, error) {
 
 // fail removes what has been started so far.
 func (s *RedisSentinel) fail(err error) (*RedisSentinel, error) {
-	return nil, errors.Join(fmt.Errorf("start a master with sentinels: %w", err), s.discard())
+	return nil, errors.Join(fmt.Errorf("start a master with sentinels: %w", err), s.Discard())
 }
 
 // complete reports what is missing for a failover to be possible: sentinels learn of each
@@ -115,7 +117,7 @@ func spaced(addr string) string { return strings.Replace(addr, ":", " ", 1) }
 
 // eventually repeats check until it has nothing to complain about.
 func eventually(check func() error) error {
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(4 * pollEvery) {
+	for deadline := time.Now().Add(serverprocess.StartLimit); ; time.Sleep(4 * serverprocess.PollEvery) {
 		err := check()
 		if err == nil || time.Now().After(deadline) {
 			return err

@@ -5,12 +5,17 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
+
+// Process is a running server, or one that was stopped and can be restarted.
+type Process = serverprocess.Process
 
 // server is the common interface of the topologies: one process or several.
 type server interface {
 	Logs() string
-	discard() error // kills the processes, removes the data
+	Discard() error // kills the processes, removes the data
 }
 
 // private starts a server for one test and removes it when the test ends. If the test
@@ -26,7 +31,7 @@ func private[S server](tb testing.TB, start func() (S, error), tools ...*tool) S
 		if tb.Failed() {
 			tb.Logf("the server's log:\n%s", s.Logs())
 		}
-		if err := s.discard(); err != nil {
+		if err := s.Discard(); err != nil {
 			tb.Error(err)
 		}
 	})
@@ -63,7 +68,7 @@ type group []*Process
 func (g group) Logs() string {
 	var out string
 	for _, p := range g {
-		out += "== " + p.command.name + "\n" + p.Logs()
+		out += "== " + p.Name() + "\n" + p.Logs()
 	}
 	return out
 }
@@ -75,7 +80,7 @@ func (g group) KillAll() error { return g.each((*Process).Kill) }
 // no Restart returns, before a majority runs.
 func (g group) RestartAll() error { return g.each((*Process).Restart) }
 
-func (g group) discard() error { return g.each((*Process).discard) }
+func (g group) Discard() error { return g.each((*Process).Discard) }
 
 func (g group) each(do func(*Process) error) error {
 	errs := make([]error, len(g))
@@ -98,7 +103,7 @@ func startAll[S server](n int, start func(i int) (S, error)) ([]S, error) {
 	if err := errors.Join(errs...); err != nil {
 		for i, s := range all {
 			if errs[i] == nil {
-				err = errors.Join(err, s.discard())
+				err = errors.Join(err, s.Discard())
 			}
 		}
 		return nil, err

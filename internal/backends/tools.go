@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // tool is a program, or a set of programs, that a server needs.
@@ -77,7 +79,7 @@ func need(tb testing.TB, tools ...*tool) {
 	if demanded() {
 		complain = tb.Fatal
 	}
-	if !supported {
+	if !serverprocess.Supported {
 		complain("backends: real servers are started on Linux only")
 	}
 	if err := install(os.Stderr, tools); err != nil {

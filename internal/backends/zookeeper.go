@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
 // ZooKeeperOptions configure ZooKeeper. The zero value ticks every 500 ms, so that
@@ -135,7 +137,7 @@ func startZooKeepers(n int, o ZooKeeperOptions) (*ZooKeeperEnsemble, error) {
 	releases := make([]func(), n)
 	for i := range n {
 		var err error
-		if ports[i], releases[i], err = reservePorts(3); err != nil {
+		if ports[i], releases[i], err = serverprocess.ReservePorts(3); err != nil {
 			return nil, err
 		}
 		peers = append(peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, ports[i][1], ports[i][2]))
@@ -157,8 +159,8 @@ func startZooKeepers(n int, o ZooKeeperOptions) (*ZooKeeperEnsemble, error) {
 }
 
 func startZooKeeperMember(id, port int, peers []string, release func(), o ZooKeeperOptions) (*ZooKeeper, error) {
-	z := &ZooKeeper{Addr: local(port)}
-	dir, err := newDir("zookeeper", nil)
+	z := &ZooKeeper{Addr: serverprocess.Local(port)}
+	dir, err := serverprocess.NewDir("zookeeper", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -188,14 +190,14 @@ func startZooKeeperMember(id, port int, peers []string, release func(), o ZooKee
 	conf = append(conf, o.Config...)
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(dir, "data"), 0o700),
-		writeFile(filepath.Join(dir, "data", "myid"), nil, strconv.Itoa(id)),
-		writeFile(filepath.Join(dir, "zoo.cfg"), nil, conf...),
+		serverprocess.WriteFile(filepath.Join(dir, "data", "myid"), nil, strconv.Itoa(id)),
+		serverprocess.WriteFile(filepath.Join(dir, "zoo.cfg"), nil, conf...),
 	); err != nil {
 		return nil, err
 	}
-	z.Process, err = startProcess(command{
-		name: "zookeeper " + z.Addr, dir: dir, release: release, stop: terminate, ready: z.serving,
-		argv: []string{javaVM.path(0), "-Xmx512m", "-Djava.awt.headless=true",
+	z.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "zookeeper " + z.Addr, Dir: dir, Release: release, Stop: serverprocess.Terminate, Ready: z.serving,
+		Argv: []string{javaVM.path(0), "-Xmx512m", "-Djava.awt.headless=true",
 			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 			"-cp", zookeeperClassPath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"},
 	})

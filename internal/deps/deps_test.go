@@ -110,7 +110,7 @@ var mayImport = map[string][]string{
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/top", "./cmd/hasp/internal/torture", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/top", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./cmd/hasp/internal/exporter": {".", "./driver"},
 	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/page"},
 	// The page shows what the library's client sees, and an operator does there what hasp release does.
@@ -126,26 +126,28 @@ var mayImport = map[string][]string{
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
-	"./internal/backends":         {},
-	"./internal/backends/install": {"./internal/backends"},
-	"./internal/runtests":         {}, // runs go test
-	"./internal/modules":          {}, // runs go and git
-	"./internal/deps":             {},
-	"./internal/docs":             {},
-	"./internal/faultnet":         {},
-	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
-	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
-	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
-	"./internal/history":          {},                   // tests, and hasp torture
-	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
-	"./tests/internal/haspbin":    {}, // runs go
-	"./tests/internal/haspserve":  {"./internal/testkit", "./tests/internal/haspbin"},
-	"./tests/internal/browser":    {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
-	"./internal/broken":           {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
-	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
-	"./internal/testkit/sqlkit":   {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
-	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
-	"./internal/recordedhold":     {".", "./internal/history"},              // its own, so that history knows no lock
+	"./internal/backends":            {"./internal/serverprocess"},
+	"./internal/serverprocess":       {}, // and hasp torture --local
+	"./cmd/hasp/internal/localstore": {"./internal/serverprocess"},
+	"./internal/backends/install":    {"./internal/backends"},
+	"./internal/runtests":            {}, // runs go test
+	"./internal/modules":             {}, // runs go and git
+	"./internal/deps":                {},
+	"./internal/docs":                {},
+	"./internal/faultnet":            {},
+	"./internal/fstype":              {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
+	"./internal/rulecases":           {"./driver"},         // the table of cases that every driver's rule is held to
+	"./internal/naivelock":           {},                   // a lock as people write it by hand, for controls
+	"./internal/history":             {},                   // tests, and hasp torture
+	"./tests/internal/linear":        {"./internal/history", "github.com/anishathalye/porcupine"},
+	"./tests/internal/haspbin":       {}, // runs go
+	"./tests/internal/haspserve":     {"./internal/testkit", "./tests/internal/haspbin"},
+	"./tests/internal/browser":       {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
+	"./internal/broken":              {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
+	"./internal/testkit":             {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testkit/sqlkit":      {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
+	"./internal/testtier":            {},                                       // imported by every package's tests, the root's too
+	"./internal/recordedhold":        {".", "./internal/history"},              // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.

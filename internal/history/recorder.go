@@ -57,6 +57,13 @@ func (r *Recorder) History() (History, error) {
 	return fold(events)
 }
 
+// Err is the first error of any write.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
 // Close closes the file. It returns the first error of any write: a record with a gap
 // could acquit a broken lock.
 func (r *Recorder) Close() error {
@@ -81,7 +88,9 @@ func (r *Recorder) record(e event) {
 	}
 	if err != nil {
 		r.mu.Lock()
-		r.err = errors.Join(r.err, err)
+		if r.err == nil {
+			r.err = err
+		}
 		r.mu.Unlock()
 	}
 }

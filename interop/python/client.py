@@ -110,6 +110,35 @@ class Postgres:
         return True
 
 
+class Hasp:
+    """hasp's own client for hasp serve, which is not installed: it is of this repository."""
+
+    def __init__(self, kind, address, ttl):
+        sys.path.insert(0, os.environ["HASP_CLIENTS"] + "/python/src")
+        import hasplock
+
+        self.version = "hasplock"
+        self.lost, self.busy = hasplock.LockLost, hasplock.Busy
+        self.client = hasplock.Client("http://" + address, ttl=ttl)
+        self.held = None
+
+    def take(self, name, wait):
+        self.held = self.client.lock(name).acquire() if wait else self.client.try_lock(name)
+        return self.held is not None
+
+    def unlock(self):
+        try:
+            self.held.release()
+        except self.lost as e:
+            raise Lost(str(e))
+
+    def check(self):
+        return self.held.held()
+
+    def token(self):
+        return self.held.token
+
+
 def micros():
     return "ok %d" % (time.time() * 1e6)
 
@@ -125,6 +154,8 @@ def increment(path):
 def answer(client, words):
     if words[0] == "lock":
         client.take(words[1], True)
+        if hasattr(client, "token"):
+            return "%s %d" % (micros(), client.token())
     elif words[0] == "try":
         if not client.take(words[1], False):
             return "busy"
@@ -148,7 +179,7 @@ def answer(client, words):
 def main():
     library, kind = sys.argv[1:]
     address = os.environ["HASP_STORE" if library == "psycopg" else "HASP_ADDRESS"]
-    client = {"kazoo": Kazoo, "redis-py": RedisPy, "psycopg": Postgres}[library](kind, address, int(os.environ["HASP_TTL_MS"]) / 1000)
+    client = {"kazoo": Kazoo, "redis-py": RedisPy, "psycopg": Postgres, "hasplock": Hasp}[library](kind, address, int(os.environ["HASP_TTL_MS"]) / 1000)
     print("ready", client.version, flush=True)
     for line in sys.stdin:
         try:

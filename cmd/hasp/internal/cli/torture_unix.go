@@ -4,18 +4,20 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/localstore"
 	"github.com/hasplock/hasp/cmd/hasp/internal/torture"
 	"github.com/spf13/cobra"
 )
@@ -44,6 +46,9 @@ type tortureFlags struct {
 	faults    string
 	adapter   string
 	seed      uint64
+	local     string
+	names     int
+	interval  span
 	html      string
 	yes, dry  bool
 }
@@ -52,7 +57,9 @@ type tortureFlags struct {
 const (
 	leastProcesses = 2
 	mostProcesses  = 64
+	mostNames      = 64
 	leastTTL       = 500 * time.Millisecond
+	leastInterval  = 10 * time.Millisecond
 )
 
 const tortureManual = `Prove the store's locks on the store itself: start --processes clients that
@@ -68,8 +75,19 @@ FAULTS
   ackloss  the store does what it is asked, and the answer is lost
   cut      reset its connections
   kill     kill -9
-All happen at the clients; no server is touched. A file store has no network: pause
-and kill. A plan of faults is drawn from --seed; --dry-run prints it.
+All these happen at the clients; no server is touched. A file store has no network:
+pause and kill. A plan of faults is drawn from --seed; --dry-run prints it.
+
+LOCAL
+  --local KIND, in place of a URL, starts the server's program that is installed on
+  this machine, with temporary data, and ends it after the run. Parameters of the store's
+  URL may follow: --local 'redis?strategy=setnx'. There are redis, redlock (three
+  servers), etcd, zookeeper, postgres, mariadb, file. Only such a server is disturbed:
+  serverpause    stop it for longer than the TTL
+  serverrestart  kill -9, and start it with its data
+  serverforget   kill -9, and start it with the data of before the run
+An overlap that docs/GUARANTEES.md does not exclude after a server has forgotten is
+counted, and no broken promise.
 
 ADAPTER
   With --adapter the lock under test is not hasp's but a program's, which speaks a
@@ -92,7 +110,7 @@ Exit code 0: every promise held and the control was caught. 1: a promise is
 broken; the record is kept, and its directory named. 77: inconclusive.`
 
 func (a *app) tortureCommand() *cobra.Command {
-	f := tortureFlags{duration: span{d: time.Minute, min: time.Second}}
+	f := tortureFlags{duration: span{d: time.Minute, min: time.Second}, interval: span{min: 1}}
 	f.trust.ttl = span{d: 2 * time.Second, min: 1}
 	c := &cobra.Command{
 		Use:   "torture [flags] [URL]",
@@ -100,6 +118,7 @@ func (a *app) tortureCommand() *cobra.Command {
 		Long:  tortureManual,
 		Example: `  hasp torture redis://127.0.0.1
   hasp torture --for 10m --processes 12 --faults pause,hold postgres://db/x
+  hasp torture --local redis --faults kill,serverrestart,serverforget
   hasp torture --adapter ./mylock.sh redis://127.0.0.1`,
 	}
 	fs := c.Flags()
@@ -108,6 +127,9 @@ func (a *app) tortureCommand() *cobra.Command {
 	fs.Var(&f.trust.ttl, "ttl", "the TTL to ask for")
 	fs.IntVar(&f.processes, "processes", 6, fmt.Sprintf("how many clients contend (`N`, %d to %d)", leastProcesses, mostProcesses))
 	fs.StringVar(&f.faults, "faults", "", "which `FAULTS`, with commas between (default: all that the store's kind allows)")
+	fs.IntVar(&f.names, "names", torture.DefaultNames, fmt.Sprintf("how many names they contend for (`N`, 1 to %d)", mostNames))
+	fs.Var(&f.interval, "interval", "the mean time between two faults of clients (default: half the TTL)")
+	fs.StringVar(&f.local, "local", "", "start a store on this machine for the run, of a `KIND` that is installed, and disturb it, too")
 	fs.StringVar(&f.adapter, "adapter", "", "the `COMMAND` of a program that is the lock under test, in place of hasp's locks")
 	fs.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
@@ -131,6 +153,12 @@ func (a *app) tortureCommand() *cobra.Command {
 		if cmd.Flags().Changed("adapter") && strings.TrimSpace(f.adapter) == "" {
 			return usage("--adapter is empty: name a program that locks, with its arguments")
 		}
+		if cmd.Flags().Changed("local") && f.local == "" {
+			return usage("--local is empty: name a kind of store; there are %s", strings.Join(localstore.Kinds, ", "))
+		}
+		if f.local != "" && (len(args) == 1 || a.storeFrom == "--store") {
+			return usage("--local starts a store, and another is named: leave one of them out")
+		}
 		if !cmd.Flags().Changed("seed") {
 			f.seed = uint64(rand.Uint32())
 		}
@@ -140,10 +168,30 @@ func (a *app) tortureCommand() *cobra.Command {
 
 // config checks the flags, before any I/O.
 func (f *tortureFlags) config() (c torture.Config, err error) {
-	url := f.store.String()
-	c = torture.Config{Store: url, For: f.duration.d, Processes: f.processes, Seed: f.seed, TTL: f.trust.ttl.d, Adapter: f.adapter}
-	no := torture.Disturbable(url)
+	c = torture.Config{
+		Store: f.store.String(), For: f.duration.d, Processes: f.processes, Names: f.names, Every: f.interval.d, Seed: f.seed, TTL: f.trust.ttl.d, Adapter: f.adapter,
+	}
+	if !f.interval.set {
+		c.Every = time.Duration(torture.DefaultEvery * float64(c.TTL))
+	}
+	no := torture.Disturbable(c.Store)
+	unserved := errors.New("only a server that was started for the run may be disturbed: see --local")
+	if f.local != "" {
+		spec, err := localstore.Parse(f.local)
+		if err != nil {
+			return c, usage("--local: %v", err)
+		}
+		no, unserved = nil, nil
+		if c.Servers = spec.Servers(); c.Servers == 0 {
+			no = errors.New("a file store has no network")
+			unserved = errors.New("a file store has no server")
+		}
+	}
 	switch {
+	case f.interval.set && c.Every < leastInterval:
+		return c, usage("--interval must be at least %s, not %s", leastInterval, c.Every)
+	case f.names < 1 || f.names > mostNames:
+		return c, usage("--names must be from 1 to %d, not %d", mostNames, f.names)
 	case f.processes < leastProcesses || f.processes > mostProcesses:
 		return c, usage("--processes must be from %d to %d, not %d", leastProcesses, mostProcesses, f.processes)
 	case c.TTL < leastTTL:
@@ -154,18 +202,23 @@ func (f *tortureFlags) config() (c torture.Config, err error) {
 		}
 	case no != nil:
 		c.Faults = torture.Local
+	case unserved == nil:
+		c.Faults = slices.Concat(torture.Kinds, torture.ServerKinds)
 	default:
 		c.Faults = torture.Kinds
 	}
 	for _, k := range c.Faults {
-		if no != nil && k != torture.Pause && k != torture.Kill {
+		if unserved != nil && k.OfServer() {
+			return c, usage("--faults %s cannot be made here: %v", k, unserved)
+		}
+		if no != nil && !k.OfServer() && k != torture.Pause && k != torture.Kill {
 			return c, usage("--faults %s cannot be made here: %v", k, no)
 		}
 	}
 	return c, nil
 }
 
-func (a *app) torture(f *tortureFlags) error {
+func (a *app) torture(f *tortureFlags) (err error) {
 	c, err := f.config()
 	if err != nil {
 		return err
@@ -173,7 +226,7 @@ func (a *app) torture(f *tortureFlags) error {
 	if f.dry {
 		return a.printPlan(f, torture.Plan(c))
 	}
-	if !f.yes && !torture.OnThisMachine(c.Store) {
+	if f.local == "" && !f.yes && !torture.OnThisMachine(c.Store) {
 		if err := a.consent(f); err != nil {
 			return err
 		}
@@ -197,61 +250,41 @@ func (a *app) torture(f *tortureFlags) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
+	if f.local != "" {
+		var store *localstore.Store
+		if store, err = a.startLocal(ctx, f); err != nil {
+			return err
+		}
+		defer func() { err = cmp.Or(err, leftover(store.Close())) }()
+		c.Store = store.URL()
+		if c.Servers > 0 {
+			c.Server = store
+		}
+	}
 	c.Say(fmt.Sprintf("%s with %d processes, faults %s, seed %d", c.For, c.Processes, torture.Join(c.Faults), c.Seed))
 	v, err := torture.Run(ctx, c)
 	if err != nil {
 		why := fail(interruption(ctx, err))
-		if f.adapter != "" && why.code == exitUnreachable { // what the adapter says of a store is not known
+		switch {
+		case why.code != exitUnreachable:
+		case f.adapter != "": // what it says of a store is not known
 			why.code, why.outcome = exitConfig, outcomeConfig
+		case errors.As(err, new(*torture.WorkerError)):
+			why.code, why.outcome = exitInternal, outcomeInternal
 		}
 		return why
 	}
-	if err := page.write(v); err != nil {
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("--html: %w", err)}
+	unwritten := page.write(v)
+	if err = a.conclude(f, v); unwritten == nil {
+		return err
 	}
-	return a.conclude(f, v)
-}
-
-// page is the file of --html. It is made before the run, which takes long, and gets its name when it is complete.
-type page struct {
-	path string
-	file *os.File // nil: none is wanted, or it has its name
-}
-
-func newPage(path string) (*page, error) {
-	if path == "" {
-		return &page{}, nil
-	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", quoteArg(path))
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".hasp-torture-*")
+	// The verdict took long, and is told all the same. Its exit code is of more use than the page's.
+	unwritten = fmt.Errorf("--html: %w", unwritten)
 	if err != nil {
-		return nil, err
+		a.tell(unwritten.Error())
+		return err
 	}
-	return &page{path, file}, nil
-}
-
-func (p *page) write(v *torture.Verdict) error {
-	if p.file == nil {
-		return nil
-	}
-	w := bufio.NewWriter(p.file)
-	err := errors.Join(v.WriteHTML(w), w.Flush(), p.file.Chmod(0o644), p.file.Close())
-	if err == nil {
-		err = os.Rename(p.file.Name(), p.path)
-	}
-	if err == nil {
-		p.file = nil
-	}
-	return err
-}
-
-func (p *page) discard() {
-	if p.file != nil {
-		_ = p.file.Close()
-		_ = os.Remove(p.file.Name()) // it is ours, and incomplete
-	}
+	return &failure{code: exitInternal, outcome: outcomeInternal, err: unwritten}
 }
 
 func (a *app) conclude(f *tortureFlags, v *torture.Verdict) (err error) {

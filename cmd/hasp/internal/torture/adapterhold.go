@@ -22,6 +22,7 @@ type adapterSlot struct {
 	starter *starter
 	ended   func(why error) // is told of each end
 	broken  func(error)     // is told of what ends the run
+	patient bool            // the server may be away: then adapters end, and are replaced, until it is back
 
 	now    *adapter
 	barren int // how many have ended in a row without a grant
@@ -75,7 +76,7 @@ func (s *adapterSlot) failed(quit context.Context, err error) error {
 	}
 	s.now = nil
 	s.ended(err)
-	if s.barren++; s.barren == mostBarren {
+	if s.barren++; s.barren == mostBarren && !s.patient {
 		s.broken(fmt.Errorf("%d adapters in a row have ended before they were granted %q; the last: %w", s.barren, s.name, err))
 	}
 	return err

@@ -4,6 +4,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -124,13 +125,16 @@ func (w *worker) useAdapters(names []string) error {
 	errs := make(chan error, len(names))
 	for _, name := range names {
 		s := &adapterSlot{
-			task: adapterTask{w.Adapter, w.Store, w.Ask}, name: name, starter: starter, broken: w.broken,
+			task: adapterTask{w.Adapter, w.Store, w.Ask}, name: name, starter: starter, broken: w.broken, patient: w.Patient,
 			ended: func(why error) { w.say(reply{Ended: fmt.Sprintf("%s: %v", w.Client, why)}) },
 		}
 		w.adapterSlots[name] = s
 		go func() {
 			var err error
 			s.now, err = startAdapter(w.quit, starter, s.task, false)
+			if w.Patient && errors.Is(err, errEnded) {
+				err = nil // it is started again when it is to lock
+			}
 			errs <- err
 		}()
 	}

@@ -4,6 +4,7 @@ package torture
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 // Fault is one that was carried out.
 type Fault struct {
 	Kind   Kind         `json:"kind"`
-	Client string       `json:"client"`
-	Name   string       `json:"name"` // that it was to hold
+	Client string       `json:"client"` // "": all of them, by a fault of the server
+	Name   string       `json:"name"`   // that it was to hold
 	From   history.Time `json:"from"`
 	To     history.Time `json:"to"`
 	Holder bool         `json:"holder"` // it held a lock when the fault came, by the record
@@ -32,6 +33,9 @@ func (r *run) carryOut(ctx context.Context, plan []Planned) {
 		select {
 		case <-time.After(time.Until(began.Add(p.At))):
 		case <-ctx.Done():
+		}
+		if !p.Kind.OfServer() && time.Since(began) > p.At+r.ttl {
+			continue // there was no room for it; what comes behind it would be late, too
 		}
 		select {
 		case room <- struct{}{}:
@@ -86,7 +90,18 @@ func (r *run) inject(ctx context.Context, s *slot, p Planned) {
 	proc := s.proc
 	r.mu.Unlock()
 	lasts := time.Duration(p.Lasts * float64(r.ttl))
-	if !r.lingers(ctx, proc, name, lasts+r.ttl) {
+	long := lasts + r.ttl
+	switch {
+	case p.Kind == Cut || p.Kind == AckLoss:
+		long = r.ttl // three renewals: one that fails, and those after it
+	case p.Kind.OfServer():
+		if !r.serving.TryLock() {
+			return // the fault before it lasts yet
+		}
+		defer r.serving.Unlock()
+		long = lasts + 10*r.ttl + 10*time.Second // it is told when to end
+	}
+	if !r.lingers(ctx, proc, name, long) {
 		return
 	}
 	f := Fault{Kind: p.Kind, Client: proc.client, Name: name, From: history.Now()}
@@ -114,11 +129,40 @@ func (r *run) inject(ctx context.Context, s *slot, p Planned) {
 		s.doomed = true
 		r.mu.Unlock()
 		proc.kill()
+	default:
+		if !r.disturbServer(p, &f, lasts) {
+			return
+		}
+		defer func() {
+			r.elapse(r.ttl) // what it believes after the fault is of interest
+			proc.order(order{Finish: name})
+		}()
 	}
 	f.To = history.Now()
 	r.mu.Lock()
 	r.faults = append(r.faults, f)
 	r.mu.Unlock()
+}
+
+// disturbServer returns when the server serves again. Without it there is nothing more to do.
+func (r *run) disturbServer(p Planned, f *Fault, lasts time.Duration) bool {
+	f.Client, f.From = "", history.Now()
+	var err error
+	switch p.Kind {
+	case ServerPause:
+		if err = r.Server.Pause(p.Server); err == nil {
+			r.elapse(lasts)
+			err = r.Server.Resume(p.Server)
+		}
+	case ServerRestart:
+		err = r.Server.Restart(p.Server)
+	case ServerForget:
+		err = r.Server.Forget(p.Server)
+	}
+	if err != nil {
+		r.fail(fmt.Errorf("%s: %w", p.Kind, err))
+	}
+	return err == nil
 }
 
 // elapse lets the time of a fault pass, to its end unless the run is broken off.
@@ -132,7 +176,8 @@ func (r *run) elapse(d time.Duration) {
 // lingers orders the worker to hold the name long, and returns true when it does.
 func (r *run) lingers(ctx context.Context, p *process, name string, d time.Duration) bool {
 	select {
-	case <-p.lingers: // of an order that was given up
+	case got := <-p.lingers: // of an order that was given up
+		p.order(order{Finish: got})
 	default:
 	}
 	p.order(order{Linger: name, For: d})
@@ -147,6 +192,7 @@ func (r *run) lingers(ctx context.Context, p *process, name string, d time.Durat
 		case <-p.exited:
 			return false
 		case <-patience:
+			p.order(order{Finish: name})
 			return false
 		case <-ctx.Done():
 			return false

@@ -36,7 +36,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	}
 	traits := r.traits()
 	v := &Verdict{
-		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes,
+		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes, Names: r.Names,
 		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: traits.Fencing,
 		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
 	}
@@ -57,12 +57,16 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	}
 	v.countHits(r.faults, all, r.control)
 	busy, stopped := disturbances(r.faults, idle, history.Time(r.ttl))
-	cut := map[string]bool{}
+	excused := map[string]excuse{}
 	if traits.Liveness == driver.ConnectionBound {
-		ours, cut = untilCut(ours, r.faults)
+		ours, excused = untilCut(ours, r.faults)
 	}
-	v.measure(ours, busy, stopped, cut, traits.FIFO)
-	found := history.Check(ours, history.Options{Fencing: traits.Fencing})
+	ours, forgets := untilForgotten(ours, r.forgetting(), excused)
+	v.measure(ours, busy, stopped, excused, traits.FIFO)
+	var found []history.Violation
+	for _, epoch := range epochs(ours, forgets) {
+		found = append(found, history.Check(epoch, history.Options{Fencing: traits.Fencing})...)
+	}
 	for _, x := range found[:min(len(found), mostShown)] {
 		v.Violations = append(v.Violations, x.String())
 	}
@@ -92,15 +96,21 @@ func (r *run) controlName() string {
 // countHits finds by the record which faults came upon a holder.
 func (v *Verdict) countHits(faults []Fault, all history.History, control string) {
 	byClient := map[string][]*history.Operation{}
+	var everybody []*history.Operation
 	for i := range all {
 		byClient[all[i].Client] = append(byClient[all[i].Client], &all[i])
+		everybody = append(everybody, &all[i])
 	}
 	for i := range faults {
 		f := &faults[i]
 		c := v.Faults[f.Kind]
 		c.Done++
 		onControl := false
-		for _, o := range byClient[f.Client] {
+		of := byClient[f.Client]
+		if f.Client == "" {
+			of = everybody
+		}
+		for _, o := range of {
 			if o.Outcome != history.Granted || o.Return > f.From || over(o) != 0 && over(o) < f.From {
 				continue
 			}

@@ -180,7 +180,7 @@ func TestRegisters(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	c := Config{For: time.Minute, TTL: time.Second, Processes: 6, Seed: 7, Faults: []Kind{Hold, Kill}}
+	c := Config{For: time.Minute, TTL: time.Second, Processes: 6, Names: 3, Every: 550 * time.Millisecond, Seed: 7, Faults: []Kind{Hold, Kill}}
 	plan := Plan(c)
 	if again := Plan(c); !slices.Equal(plan, again) || len(plan) < 60 {
 		t.Errorf("%d faults, and then %d", len(plan), len(again))
@@ -199,6 +199,72 @@ func TestPlan(t *testing.T) {
 	}
 	if c.Seed++; slices.Equal(plan, Plan(c)) {
 		t.Error("another seed gives the same plan")
+	}
+	before := Plan(c)
+	c.Faults, c.Servers = append(c.Faults, ServerKinds...), 3
+	atClients, atServers, servers := 0, map[Kind]int{}, map[int]bool{}
+	for _, p := range Plan(c) {
+		if p.Kind.OfServer() {
+			atServers[p.Kind]++
+			servers[p.Server] = true
+		} else {
+			atClients++
+		}
+	}
+	if len(atServers) != 3 || atServers[ServerForget] < 2 || len(servers) != 3 || atClients != len(before) {
+		t.Errorf("%d faults of clients, of %d without a server's; %v of servers %v", atClients, len(before), atServers, servers)
+	}
+}
+
+// A server that has forgotten makes no broken promise where none is made, and hides none.
+func TestForgotten(t *testing.T) {
+	b := granted("b", 6, 20, 24, 25, 2)
+	at := func(from, to int) Fault {
+		return Fault{Kind: ServerForget, From: history.Time(from) * second, To: history.Time(to) * second}
+	}
+	for name, c := range map[string]struct {
+		a       history.Operation
+		forgets []Fault
+		token   uint64 // of b
+		want    Overlaps
+		found   int
+	}{
+		"between the grants":                  {lost(granted("a", 1, 5, 22, 24, 7), 23), []Fault{at(10, 15)}, 3, Overlaps{Forgot: 1}, 0},
+		"released, as it says":                {granted("a", 1, 5, 21, 22, 7), []Fault{at(10, 15)}, 8, Overlaps{Forgot: 1}, 0},
+		"the answer came while it was down":   {lost(granted("a", 1, 12, 22, 24, 7), 23), []Fault{at(10, 15)}, 8, Overlaps{Forgot: 1}, 0},
+		"after both grants":                   {lost(granted("a", 1, 5, 40, 41, 7), 40), []Fault{at(30, 35)}, 8, Overlaps{Broken: 1}, 1},
+		"before both grants":                  {lost(granted("a", 3, 6, 22, 24, 7), 23), []Fault{at(4, 5)}, 8, Overlaps{Broken: 1}, 1},
+		"twice":                               {lost(granted("a", 1, 5, 22, 24, 7), 23), []Fault{at(2, 3), at(10, 15)}, 3, Overlaps{Forgot: 1}, 0},
+		"nothing is known of the server":      {lost(granted("a", 1, 5, 22, 24, 7), 23), nil, 8, Overlaps{Broken: 1}, 1},
+		"stopped, and the server forgot":      {lost(granted("a", 1, 5, 8, 31, 7), 30), []Fault{at(10, 15)}, 8, Overlaps{InFlight: 1}, 0},
+		"the next grant came before we knew":  {granted("a", 1, 5, 9, 10, 7), []Fault{at(18, 25)}, 3, Overlaps{}, 0},
+		"a smaller token, and nothing forgot": {granted("a", 1, 5, 9, 10, 7), nil, 3, Overlaps{}, 1},
+	} {
+		b.Token = c.token
+		excused := map[string]excuse{}
+		h, forgets := untilForgotten(history.History{c.a, b}, c.forgets, excused)
+		v, found := &Verdict{}, 0
+		v.measure(h, disturbed{}, disturbed{}, excused, false)
+		for _, epoch := range epochs(h, forgets) {
+			found += len(history.Check(epoch, history.Options{Fencing: true}))
+		}
+		if v.Overlaps != c.want || (found > 0) != (c.found > 0) || c.want.Forgot > 0 && (v.FalseEnds > 0 || len(v.Margins) > 0) {
+			t.Errorf("%s: %+v, want %+v; %d violations", name, v.Overlaps, c.want, found)
+		}
+	}
+}
+
+// What the server does meets every client: a holder is hit, a waiter is not overtaken.
+func TestFaultOfServer(t *testing.T) {
+	a, b := granted("a", 1, 20, 21, 22, 2), granted("b", 3, 5, 6, 7, 1)
+	a.Waiting = 2 * second
+	faults := []Fault{{Kind: ServerRestart, From: 6 * second, To: 8 * second}, {Kind: ServerPause, From: 15 * second, To: 16 * second}}
+	v := &Verdict{Faults: map[Kind]Count{}}
+	v.countHits(faults, history.History{a, b}, "control")
+	busy, stopped := disturbances(faults, nil, second)
+	v.measure(history.History{a, b}, busy, stopped, nil, true)
+	if v.Hits != 1 || v.Faults[ServerRestart].Hits != 1 || v.Faults[ServerPause].Done != 1 || *v.Inversions != 0 {
+		t.Errorf("%+v, %d overtaken", v.Faults, *v.Inversions)
 	}
 }
 

@@ -34,7 +34,8 @@ func disturbances(faults []Fault, idle []Stall, after history.Time) (all, stoppe
 
 // at reports whether a client was disturbed at any time between two.
 func (d disturbed) at(client string, from, to history.Time) bool {
-	return slices.ContainsFunc(d[client], func(s Stall) bool { return s.From <= to && s.To >= from })
+	during := func(s Stall) bool { return s.From <= to && s.To >= from }
+	return slices.ContainsFunc(d[client], during) || slices.ContainsFunc(d[""], during) // "": all of them
 }
 
 // anyAt is at for all clients.
@@ -48,7 +49,7 @@ func (d disturbed) anyAt(from, to history.Time) bool {
 }
 
 // measure counts and measures what no check of package history reports.
-func (v *Verdict) measure(ours history.History, d, stopped disturbed, cut map[string]bool, fifo bool) {
+func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused map[string]excuse, fifo bool) {
 	inversions := 0
 	history.EachName(ours, "", func(_ *history.CheckRun, ops []*history.Operation) {
 		var grants []*history.Operation
@@ -63,9 +64,9 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, cut map[st
 		slices.SortFunc(grants, func(a, b *history.Operation) int { return cmp.Compare(a.Return, b.Return) })
 		v.Acquisitions += len(grants)
 		for i, o := range grants {
-			v.overlap(o, grants[i+1:], cut[o.ID])
+			v.overlap(o, grants[i+1:], excused[o.ID])
 			if i+1 < len(grants) {
-				v.handOver(o, grants[i+1], d, stopped, cut[o.ID])
+				v.handOver(o, grants[i+1], d, stopped, excused[o.ID])
 			}
 			inversions += overtakers(o, grants[:i], d)
 		}
@@ -80,7 +81,7 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, cut map[st
 }
 
 // overlap classifies what o did after others had been granted the lock. later are in order of grant.
-func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, cut bool) {
+func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, why excuse) {
 	end := over(o)
 	if o.ReleaseCall == 0 {
 		end = o.LastHeld // killed: what it last knew
@@ -99,8 +100,10 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, cut 
 			}
 		case o.Lost > 0 && o.Lost <= b.Return:
 			v.Overlaps.Told++
-		case cut:
+		case why == cutOff:
 			v.Overlaps.CutOff++
+		case why == forgotten:
+			v.Overlaps.Forgot++
 		default:
 			v.Overlaps.InFlight++
 		}
@@ -108,11 +111,11 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, cut 
 }
 
 // handOver measures the time between the end of one hold and the next grant.
-func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, cut bool) {
+func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, why excuse) {
 	if o.Lost > 0 {
 		v.Losses++
 		// One that does not run cannot be told.
-		if !cut && !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
+		if why == none && !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
 			v.Margins = append(v.Margins, seconds(next.Return-o.Lost))
 		}
 		return
@@ -121,7 +124,7 @@ func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, cut
 	if o.Release != history.Released || !waited || d.anyAt(o.ReleaseCall, next.Return) {
 		return
 	}
-	if took := seconds(next.Return - o.ReleaseReturn); v.HandOver == nil || took > *v.HandOver {
+	if took := seconds(max(0, next.Return-o.ReleaseReturn)); v.HandOver == nil || took > *v.HandOver {
 		v.HandOver = &took
 	}
 }
@@ -147,8 +150,8 @@ const cutOffBound = 12 * history.Time(1e9)
 // the next grant, and promise only that a holder is told in time. So what a holder believed after a
 // fault ended its connection, until it was told, counts for nothing, if it was told within the bound.
 // It returns the ids of such holds.
-func untilCut(ours history.History, faults []Fault) (history.History, map[string]bool) {
-	ours, cut := slices.Clone(ours), map[string]bool{}
+func untilCut(ours history.History, faults []Fault) (history.History, map[string]excuse) {
+	ours, excused := slices.Clone(ours), map[string]excuse{}
 	for i := range ours {
 		o := &ours[i]
 		told := o.Lost
@@ -156,11 +159,12 @@ func untilCut(ours history.History, faults []Fault) (history.History, map[string
 			told = o.ReleaseReturn
 		}
 		for _, f := range faults {
-			during := o.Client == f.Client && f.Kind != Pause && o.Return <= f.To && told >= f.From
+			its := o.Client == f.Client && f.Kind != Pause || f.Client == "" && f.Kind != ServerPause
+			during := its && o.Return <= f.To && told >= f.From
 			if during && told <= f.To+cutOffBound && o.LastHeld > f.From {
-				o.LastHeld, cut[o.ID] = f.From, true
+				o.LastHeld, excused[o.ID] = f.From, cutOff
 			}
 		}
 	}
-	return ours, cut
+	return ours, excused
 }

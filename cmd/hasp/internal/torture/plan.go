@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,8 @@ type Planned struct {
 	Kind   Kind          `json:"kind"`
 	Worker int           `json:"worker"` // the process to disturb, from 0; the next one that is not disturbed already
 	Name   int           `json:"name"`   // of the lock that it is to hold then, from 1; 0 is the control's
-	Lasts  float64       `json:"ttls"`   // of pause and hold, in TTLs as granted
+	Server int           `json:"server"` // of the faults of a server: which one, from 0. The worker then only holds
+	Lasts  float64       `json:"ttls"`   // of pause, hold and serverpause, in TTLs as granted
 
 	// AtRelease loses the answer to the release, not to a renewal; of ackloss only.
 	AtRelease bool `json:"at_release,omitempty"`
@@ -27,8 +29,11 @@ func (p Planned) String() string {
 		name = "the control"
 	}
 	text := fmt.Sprintf("%8.3fs  %-7s process %d while it holds %s", p.At.Seconds(), p.Kind, p.Worker, name)
+	if p.Kind.OfServer() {
+		text = fmt.Sprintf("%8.3fs  %-13s server %d while process %d holds %s", p.At.Seconds(), p.Kind, p.Server, p.Worker, name)
+	}
 	switch {
-	case p.Kind == Pause || p.Kind == Hold:
+	case p.Kind == Pause || p.Kind == Hold || p.Kind == ServerPause:
 		text += fmt.Sprintf(", for %.2f TTL", p.Lasts)
 	case p.AtRelease:
 		text += ", at its release"
@@ -38,13 +43,41 @@ func (p Planned) String() string {
 
 // Plan draws the faults of a run. The same seed and settings give the same plan. Which fault of it
 // is carried out depends on who gets which lock when.
-func Plan(c Config) (plan []Planned) {
+func Plan(c Config) []Planned {
 	r := rand.New(rand.NewPCG(c.Seed, 24))
+	clients := slices.DeleteFunc(slices.Clone(c.Faults), Kind.OfServer)
+	servers := slices.DeleteFunc(slices.Clone(c.Faults), func(k Kind) bool { return !k.OfServer() })
+	plan := append(planClients(c, r, clients), planServers(c, r, servers)...)
+	slices.SortStableFunc(plan, func(a, b Planned) int { return cmp.Compare(a.At, b.At) })
+	return plan
+}
+
+// planServers has the server work undisturbed for most of the time: nothing is granted while it is away, and nothing
+// can be lost that was not granted. Each kind has its turn.
+func planServers(c Config, r *rand.Rand, kinds []Kind) (plan []Planned) {
+	if len(kinds) == 0 {
+		return nil
+	}
+	every := max(6*c.TTL, 5*time.Second)
+	for at := every / 2; at < c.For; at += time.Duration((0.5 + r.Float64()) * float64(every)) {
+		p := Planned{At: at, Kind: kinds[len(plan)%len(kinds)], Worker: r.IntN(c.Processes), Name: r.IntN(1 + c.Names), Lasts: 1.15 + 0.85*r.Float64()}
+		if c.Servers > 1 {
+			p.Server = r.IntN(c.Servers)
+		}
+		plan = append(plan, p)
+	}
+	return plan
+}
+
+func planClients(c Config, r *rand.Rand, kinds []Kind) (plan []Planned) {
+	if len(kinds) == 0 {
+		return nil
+	}
 	// A naive lock does not fail because it is killed, or because an answer is lost.
-	telling := slices.DeleteFunc(slices.Clone(c.Faults), func(k Kind) bool { return k == Kill || k == AckLoss })
-	for at := c.TTL / 2; at < c.For; at += time.Duration((0.3 + 0.5*r.Float64()) * float64(c.TTL)) {
+	telling := slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool { return k == Kill || k == AckLoss })
+	for at := c.TTL / 2; at < c.For; at += time.Duration((0.55 + 0.9*r.Float64()) * float64(c.Every)) {
 		p := Planned{
-			At: at, Kind: c.Faults[r.IntN(len(c.Faults))], Worker: r.IntN(c.Processes), Name: 1 + r.IntN(nameCount),
+			At: at, Kind: kinds[r.IntN(len(kinds))], Worker: r.IntN(c.Processes), Name: 1 + r.IntN(c.Names),
 			Lasts: 1.15 + 0.85*r.Float64(), AtRelease: r.IntN(2) == 0,
 		}
 		if n := len(plan); n%4 == 1 && len(telling) > 0 {

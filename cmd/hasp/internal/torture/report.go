@@ -86,7 +86,17 @@ func draw(all history.History, faults []Fault, began history.Time, length int64,
 		laneOf(c)
 	}
 	for _, f := range faults {
-		p.Faults = append(p.Faults, drawn{f.Kind, laneOf(f.Client), micros(f.From, began), micros(max(f.To, f.From), began), f.Holder})
+		lanes := []int{}
+		if f.Client != "" {
+			lanes = append(lanes, laneOf(f.Client))
+		} else { // of the server: all have it
+			for i := range p.Lanes {
+				lanes = append(lanes, i)
+			}
+		}
+		for _, lane := range lanes {
+			p.Faults = append(p.Faults, drawn{f.Kind, lane, micros(f.From, began), micros(max(f.To, f.From), began), f.Holder})
+		}
 	}
 	history.EachName(all, "", func(_ *history.CheckRun, ops []*history.Operation) {
 		var grants []*history.Operation
@@ -158,7 +168,9 @@ func thin(grants []*history.Operation, faults []Fault, most int) []*history.Oper
 		if o.Lost > 0 || o.ReleaseCall == 0 || o.ReleaseCall-o.Return > 100e6 {
 			return true
 		}
-		return slices.ContainsFunc(faults, func(f Fault) bool { return f.From <= o.ReleaseCall && f.To >= o.Return && f.Client == o.Client })
+		return slices.ContainsFunc(faults, func(f Fault) bool {
+			return f.From <= o.ReleaseCall && f.To >= o.Return && (f.Client == o.Client || f.Client == "")
+		})
 	}
 	every := (len(grants) + most - 1) / most * 2
 	var kept []*history.Operation

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,10 +27,13 @@ type run struct {
 	dir     string // of the record and the registers
 	names   []string
 	control string
+	unused  string // a name that no worker takes
 	starter *starter
 	slots   []*slot
 	began   history.Time
 	broken  <-chan struct{} // closed when there is nothing more to do
+
+	serving sync.Mutex // held by the fault that disturbs the server
 
 	mu       sync.Mutex
 	faults   []Fault
@@ -67,12 +71,17 @@ func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 	}
 	defer r.close()
 	id := "hasp-torture-" + strings.ToLower(rand.Text()[:8]) + "-"
-	for i := range nameCount {
+	for i := range r.Names {
 		r.names = append(r.names, fmt.Sprint(id, i+1))
 	}
-	r.control = id + "control"
-	if err := r.probe(ctx, id+"probe"); err != nil {
+	r.control, r.unused = id+"control", id+"probe"
+	if err := r.probe(ctx, r.unused); err != nil {
 		return nil, err
+	}
+	if slices.Contains(r.Faults, ServerForget) {
+		if err := r.Server.Save(); err != nil {
+			return nil, err
+		}
 	}
 	if r.dir, err = os.MkdirTemp("", "hasp-torture-"); err != nil {
 		return nil, fmt.Errorf("make a place for the record: %w", err)
@@ -172,12 +181,18 @@ func (r *run) spawn(s *slot) error {
 	p, err := r.starter.start(r.Worker, task{
 		Store: s.url, Ask: r.TTL, TTL: r.ttl, Client: fmt.Sprintf("process %d.%d", s.index, s.lives),
 		Names: r.names, Control: r.control, LockFile: r.lockFile(), Dir: r.dir, Adapter: r.Adapter,
+		Patient: slices.ContainsFunc(r.Faults, Kind.OfServer),
 	}, r.adapterEnded)
 	if p != nil {
 		s.proc, s.doomed = p, false
 	}
 	return err
 }
+
+// WorkerError is about a worker that cannot work, though the store can be reached: it cannot keep its record, say.
+type WorkerError struct{ text string }
+
+func (e *WorkerError) Error() string { return e.text }
 
 // fewLives is how often a worker may end without being told to.
 const fewLives = 3
@@ -200,7 +215,7 @@ func (r *run) replace(s *slot) {
 		case ending:
 			return
 		case died == fewLives:
-			r.fail(fmt.Errorf("a worker ends again and again: %s", p.why()))
+			r.fail(&WorkerError{"a worker ends again and again: " + p.why()})
 			return
 		}
 		if err := r.spawn(s); err != nil {
@@ -222,10 +237,13 @@ func (r *run) stopWorkers() {
 			continue
 		}
 		all.Go(func() {
-			if !s.proc.end(2*r.ttl + 10*time.Second) {
+			switch byItself := s.proc.end(2*r.ttl + 10*time.Second); {
+			case !byItself:
 				r.mu.Lock()
 				r.stubborn++
 				r.mu.Unlock()
+			case s.proc.status.ExitStatus() > 0: // its record may have gaps: they could acquit a broken lock
+				r.fail(&WorkerError{"a worker could not do its work: " + s.proc.why()})
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func config(t *testing.T, how string) Config {
 	}
 	return Config{
 		Store: (&url.URL{Scheme: "file", Path: filepath.Join(t.TempDir(), "locks")}).String(),
-		For:   4 * time.Second, Processes: 3, Faults: Local, Seed: 1, TTL: time.Second,
+		For:   4 * time.Second, Processes: 3, Names: DefaultNames, Faults: Local, Every: time.Second / 2, Seed: 1, TTL: time.Second,
 		Open: hasp.Open, Worker: []string{self, how}, Say: func(text string) { t.Log(text) },
 	}
 }

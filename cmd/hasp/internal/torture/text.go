@@ -34,7 +34,7 @@ func (v *Verdict) lines() (all []line) {
 	if v.Adapter != "" {
 		add("lock under test", "%s", v.Adapter)
 	}
-	add("run", "%g s, %d processes, a TTL of %s, seed %d", v.Seconds, v.Processes, short(v.TTL), v.Seed)
+	add("run", "%g s, %d processes, %d names, a TTL of %s, seed %d", v.Seconds, v.Processes, v.Names, short(v.TTL), v.Seed)
 	add("acquisitions", "%d, and %d that had no answer", v.Acquisitions, v.Unanswered)
 	for _, k := range v.Kinds {
 		c := v.Faults[k]
@@ -44,9 +44,15 @@ func (v *Verdict) lines() (all []line) {
 	o := v.Overlaps
 	add("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
 		o.InFlight+o.Told+o.CutOff+o.Broken, o.InFlight, o.Told, o.CutOff, o.Broken)
+	if o.Forgot > 0 {
+		add("the server forgot", "%d more overlaps: granted before it was started anew, and again after it; this store does not promise to prevent that", o.Forgot)
+	}
 	add("lost updates", "%s without a fence, of %d writes; %s", count(v.LostPlain), v.Writes, v.fence())
 	add("false \"released\"", "%s", count(v.FalseEnds))
 	add("stuck names", "%s", count(len(v.Stuck)))
+	for _, s := range v.Stuck {
+		add("stuck", "%s", s)
+	}
 	add("orphans", "%s", optional(v.Orphans, "not known: the store cannot list its entries"))
 	add("overtaken waiters", "%s", optional(v.Inversions, "not counted: the store promises no order"))
 	if v.MarginMin != nil {

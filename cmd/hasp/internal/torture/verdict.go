@@ -17,6 +17,7 @@ type Verdict struct {
 	Kinds     []Kind  `json:"faults_asked"`
 	Seconds   float64 `json:"seconds"`
 	Processes int     `json:"processes"`
+	Names     int     `json:"names"`
 	TTL       float64 `json:"ttl_s"` // as granted
 
 	Acquisitions int            `json:"acquisitions"`
@@ -33,7 +34,7 @@ type Verdict struct {
 	Refused    uint64    `json:"writes_refused_by_fence"`
 	Fencing    bool      `json:"fencing"` // the store gives tokens
 	FalseEnds  int       `json:"false_released"`
-	Stuck      []string  `json:"stuck"`
+	Stuck      []string  `json:"stuck"`           // names, each with the reason
 	Orphans    *int      `json:"orphans"`         // null: the store cannot say
 	Inversions *int      `json:"fifo_inversions"` // null: the store promises no order
 	Margins    []float64 `json:"-"`               // seconds, ascending: from a loss told to the next grant
@@ -68,6 +69,7 @@ type Overlaps struct {
 	InFlight int `json:"stopped_or_in_flight"` // it was stopped, or between its last look and the end of the write
 	Told     int `json:"told"`                 // it had been told of the loss, and was about to notice
 	CutOff   int `json:"cut_off"`              // its connection had ended, which took the lock; it was told in time (connection-bound stores)
+	Forgot   int `json:"server_forgot"`        // the server was started anew between the grants, without the first one; where no promise excludes that
 	Broken   int `json:"broken"`               // none of these: it asked, and was told that it holds
 }
 

@@ -1,4 +1,4 @@
-package backends
+package serverprocess
 
 import (
 	"bytes"
@@ -11,20 +11,21 @@ import (
 	"time"
 )
 
-const supported = true
+// Supported: this package does what it says. Elsewhere it only builds.
+const Supported = true
 
-// terminate and interrupt are the clean ends that servers know.
+// Terminate and Interrupt are the clean ends that servers know.
 const (
-	terminate = syscall.SIGTERM
-	interrupt = syscall.SIGINT
+	Terminate = syscall.SIGTERM
+	Interrupt = syscall.SIGINT
 )
 
-// account is a user to run a server as that refuses to run as root.
-type account struct{ uid, gid int }
+// Account is a user to run a server as that refuses to run as root.
+type Account struct{ uid, gid int }
 
-// accountFor returns the account that a Debian package made for its server, or nil if this process
+// AccountFor returns the account that a Debian package made for its server, or nil if this process
 // is not root and so cannot change its user.
-func accountFor(name string) (*account, error) {
+func AccountFor(name string) (*Account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -37,12 +38,12 @@ func accountFor(name string) (*account, error) {
 	if err1 != nil || err2 != nil {
 		return nil, fmt.Errorf("user %s has the ids %q and %q", name, u.Uid, u.Gid)
 	}
-	return &account{uid, gid}, nil
+	return &Account{uid, gid}, nil
 }
 
-// attributes puts a server into a separate process group, so that a Ctrl-C in the terminal reaches
+// Attributes puts a server into a separate process group, so that a Ctrl-C in the terminal reaches
 // the test and not, at the same moment, its servers.
-func attributes(a *account) *syscall.SysProcAttr {
+func Attributes(a *Account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {
 		attr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
@@ -84,11 +85,10 @@ func killAll(pids []int) error {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for deadline := time.Now().Add(stopLimit); ; time.Sleep(pollEvery) {
+	for deadline := time.Now().Add(stopLimit); ; time.Sleep(PollEvery) {
 		left := 0
 		for _, pid := range pids {
-			// A zombie holds nothing any more; init takes it away when it likes.
-			if _, state := parentAndState(pid); state != 0 && state != 'Z' {
+			if !Gone(pid) {
 				left++
 			}
 		}
@@ -101,6 +101,12 @@ func killAll(pids []int) error {
 	}
 }
 
+// Gone reports whether a process has ended. A zombie holds nothing any more; init takes it away when it likes.
+func Gone(pid int) bool {
+	_, state := parentAndState(pid)
+	return state == 0 || state == 'Z'
+}
+
 // awaitFrozen returns when a stop signal has taken effect: kill(2) returns before, and
 // what the process did in between, we would not know of. A process that is deep in the
 // kernel stops later, but does nothing there that we care about.
@@ -110,7 +116,7 @@ func awaitFrozen(pid int) {
 		case 'T', 't', 'Z', 0:
 			return
 		}
-		time.Sleep(pollEvery)
+		time.Sleep(PollEvery)
 	}
 }
 

@@ -1,4 +1,4 @@
-package backends
+package serverprocess
 
 import (
 	"fmt"
@@ -16,9 +16,9 @@ const (
 	lastPort  = 24000
 )
 
-// reservePorts returns n TCP ports on 127.0.0.1 that are free and that no other process using this
+// ReservePorts returns n TCP ports on 127.0.0.1 that are free and that no other process using this
 // package gets until release is called or this process ends.
-func reservePorts(n int) (ports []int, release func(), err error) {
+func ReservePorts(n int) (ports []int, release func(), err error) {
 	var held []net.Listener
 	release = func() {
 		for _, l := range held {
@@ -51,7 +51,7 @@ func reserve(port int) net.Listener {
 	// A process that is forked meanwhile would keep the port in use until it is another program.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp", local(port))
+	l, err := net.Listen("tcp", Local(port))
 	if err != nil {
 		_ = reservation.Close()
 		return nil // another process has it

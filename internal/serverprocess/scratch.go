@@ -1,4 +1,4 @@
-package backends
+package serverprocess
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ type workspace struct {
 }
 
 var scratch = sync.OnceValues(func() (workspace, error) {
-	dir, err := os.MkdirTemp("", "hasp-backends-")
+	dir, err := os.MkdirTemp("", "hasp-servers-")
 	if err != nil {
 		return workspace{}, err
 	}
@@ -34,11 +34,11 @@ var scratch = sync.OnceValues(func() (workspace, error) {
 	return workspace{dir, janitor}, err
 })
 
-// local is the address of a server's port.
-func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+// Local is the address of a server's port.
+func Local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// newDir makes a server's directory, owned by the account it runs as.
-func newDir(name string, a *account) (string, error) {
+// NewDir makes a server's directory, owned by the account it runs as.
+func NewDir(name string, a *Account) (string, error) {
 	w, err := scratch()
 	if err != nil {
 		return "", fmt.Errorf("temporary directory: %w", err)
@@ -50,9 +50,17 @@ func newDir(name string, a *account) (string, error) {
 	return dir, err
 }
 
-// writeFile writes a server's file, for the account's eyes only: PostgreSQL refuses a
+// Tidy removes the directory that all of this process's servers had theirs in, once they are discarded. The
+// janitor would do it a moment after this process has ended. No server can be started afterwards.
+func Tidy() {
+	if w, err := scratch(); err == nil {
+		_ = os.Remove(w.dir) // fails where something is left: that is the janitor's
+	}
+}
+
+// WriteFile writes a server's file, for the account's eyes only: PostgreSQL refuses a
 // key that others may read.
-func writeFile(path string, a *account, lines ...string) error {
+func WriteFile(path string, a *Account, lines ...string) error {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package backends
+package serverprocess
 
 import (
 	"errors"
@@ -11,32 +11,34 @@ import (
 	"time"
 )
 
+// StartLimit is how long a server may take to serve, and PollEvery how often it is asked.
 const (
-	startLimit = 60 * time.Second // generous: both cores may be busy with other tests
-	stopLimit  = 30 * time.Second
-	pollEvery  = 5 * time.Millisecond
+	StartLimit = 60 * time.Second // generous: both cores may be busy with other tests
+	PollEvery  = 5 * time.Millisecond
+
+	stopLimit = 30 * time.Second
 )
 
-// command says how a server is started, at first and at every restart.
-type command struct {
-	name string // in messages: "redis-server 127.0.0.1:12345"
-	argv []string
-	env  []string // beside our own environment
-	dir  string   // working directory, below the scratch directory: the janitor goes by it
-	user *account // nil: ours
+// Command says how a server is started, at first and at every restart.
+type Command struct {
+	Name string // in messages: "redis-server 127.0.0.1:12345"
+	Argv []string
+	Env  []string // beside our own environment
+	Dir  string   // working directory, below the scratch directory: the janitor goes by it
+	User *Account // nil: ours
 
-	// ready asks the server by its own protocol whether it serves. A bare connect would
+	// Ready asks the server by its own protocol whether it serves. A bare connect would
 	// not do: the kernel accepts long before a server answers, and a server that loads
 	// its data answers with an error.
-	ready func() error
+	Ready func() error
 
-	stop    os.Signal // asks for a clean end
-	release func()    // gives the ports back
+	Stop    os.Signal // asks for a clean end
+	Release func()    // gives the ports back
 }
 
 // Process is a running server, or one that was stopped and can be restarted.
 type Process struct {
-	command command
+	command Command
 
 	mu      sync.Mutex // one transition at a time
 	running *running   // nil: stopped
@@ -49,11 +51,11 @@ type running struct {
 	err    error
 }
 
-// startProcess starts a server; after an error nothing is left of it.
-func startProcess(c command) (*Process, error) {
+// Start starts a server; after an error nothing is left of it.
+func Start(c Command) (*Process, error) {
 	p := &Process{command: c}
 	if err := p.Restart(); err != nil {
-		return nil, errors.Join(err, p.discard())
+		return nil, errors.Join(err, p.Discard())
 	}
 	return p, nil
 }
@@ -64,7 +66,7 @@ func startProcess(c command) (*Process, error) {
 func (p *Process) Restart() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.end(p.command.stop); err != nil {
+	if err := p.end(p.command.Stop); err != nil {
 		return err
 	}
 	for n := 1; ; n++ {
@@ -72,7 +74,7 @@ func (p *Process) Restart() error {
 		if err == nil || n == starts || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
 			return err
 		}
-		time.Sleep(10 * pollEvery)
+		time.Sleep(10 * PollEvery)
 	}
 }
 
@@ -90,14 +92,14 @@ func (p *Process) launch() error {
 	defer log.Close() // the child has its own copy
 
 	c := p.command
-	cmd := exec.Command(c.argv[0], c.argv[1:]...)
-	cmd.Dir = c.dir
-	cmd.Env = append(cmd.Environ(), c.env...)
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+	cmd.Dir = c.Dir
+	cmd.Env = append(cmd.Environ(), c.Env...)
 	// Not this process's stdout: go test waits for every process that holds it.
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = attributes(c.user)
+	cmd.SysProcAttr = Attributes(c.User)
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", c.name, err)
+		return fmt.Errorf("start %s: %w", c.Name, err)
 	}
 	r := &running{cmd: cmd, exited: make(chan struct{})}
 	go func() {
@@ -106,25 +108,25 @@ func (p *Process) launch() error {
 	}()
 	p.running = r
 	if err := p.awaitReady(); err != nil {
-		err = fmt.Errorf("start %s: %w\n%s", c.name, err, p.Logs())
+		err = fmt.Errorf("start %s: %w\n%s", c.Name, err, p.Logs())
 		return errors.Join(err, p.end(os.Kill))
 	}
 	return nil
 }
 
 func (p *Process) awaitReady() error {
-	for deadline := time.Now().Add(startLimit); ; {
-		err := p.command.ready()
+	for deadline := time.Now().Add(StartLimit); ; {
+		err := p.command.Ready()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.running.exited:
 			return fmt.Errorf("it ended at once: %v", p.running.err)
-		case <-time.After(pollEvery):
+		case <-time.After(PollEvery):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not serve after %v: %w", startLimit, err)
+			return fmt.Errorf("it does not serve after %v: %w", StartLimit, err)
 		}
 	}
 }
@@ -133,7 +135,7 @@ func (p *Process) awaitReady() error {
 func (p *Process) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.end(p.command.stop)
+	return p.end(p.command.Stop)
 }
 
 // Kill ends the server and all its children by SIGKILL and returns when they are gone.
@@ -154,14 +156,14 @@ func (p *Process) end(sig os.Signal) error {
 	if sig != os.Kill {
 		thaw(r.cmd.Process)
 		if err := r.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop %s: %w", p.command.name, err)
+			return fmt.Errorf("stop %s: %w", p.command.Name, err)
 		}
 		select {
 		case <-r.exited:
 			p.running = nil
 			return nil
 		case <-time.After(stopLimit):
-			refused = fmt.Errorf("stop %s: it had to be killed after %v\n%s", p.command.name, stopLimit, p.Logs())
+			refused = fmt.Errorf("stop %s: it had to be killed after %v\n%s", p.command.Name, stopLimit, p.Logs())
 		}
 	}
 	// The children are killed as well, and awaited: PostgreSQL's live on for a moment
@@ -179,7 +181,7 @@ func (p *Process) Pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
-		return fmt.Errorf("pause %s: it does not run", p.command.name)
+		return fmt.Errorf("pause %s: it does not run", p.command.Name)
 	}
 	freeze(p.running.cmd.Process)
 	return nil
@@ -190,11 +192,14 @@ func (p *Process) Resume() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
-		return fmt.Errorf("resume %s: it does not run", p.command.name)
+		return fmt.Errorf("resume %s: it does not run", p.command.Name)
 	}
 	thaw(p.running.cmd.Process)
 	return nil
 }
+
+// Name is the server in messages.
+func (p *Process) Name() string { return p.command.Name }
 
 // Pid is the process id of the server, 0 while it is stopped.
 func (p *Process) Pid() int {
@@ -217,10 +222,10 @@ func (p *Process) Logs() string {
 	return string(b[max(0, len(b)-most):])
 }
 
-func (p *Process) logFile() string { return filepath.Join(p.command.dir, "log") }
+func (p *Process) logFile() string { return filepath.Join(p.command.Dir, "log") }
 
-// discard kills the server and removes what it leaves. It is not used again.
-func (p *Process) discard() error {
-	defer p.command.release()
-	return errors.Join(p.Kill(), os.RemoveAll(p.command.dir))
+// Discard kills the server and removes what it leaves. It is not used again.
+func (p *Process) Discard() error {
+	defer p.command.Release()
+	return errors.Join(p.Kill(), os.RemoveAll(p.command.Dir))
 }

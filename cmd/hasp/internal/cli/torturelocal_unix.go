@@ -1,0 +1,45 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/localstore"
+)
+
+// startLocal has the store in use be one that runs for as long as the run.
+func (a *app) startLocal(ctx context.Context, f *tortureFlags) (*localstore.Store, error) {
+	spec, err := localstore.Parse(f.local)
+	if err != nil {
+		return nil, usage("--local: %v", err)
+	}
+	store, err := localstore.Start(ctx, spec, func(ctx context.Context, url string) error {
+		c, err := a.connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		_, err = c.Inspect(ctx, "hasp-torture") // ZooKeeper's client connects later
+		if errors.Is(err, hasp.ErrUnsupported) {
+			err = nil
+		}
+		return errors.Join(err, c.Close())
+	})
+	if err != nil {
+		return nil, fail(interruption(ctx, misconfigured("--local %s: %w", f.local, err)))
+	}
+	_ = f.store.Set(store.URL())
+	f.store.assumed = false
+	return store, nil
+}
+
+// leftover is an error about what --local leaves behind, if it does.
+func leftover(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("--local: end the server and remove its data: %w", err)}
+}
