@@ -28,7 +28,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the commands into bin/
-	go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp
+	CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp
 
 .PHONY: install
 install: build ## install hasp below PREFIX (default /usr/local)
@@ -37,7 +37,7 @@ install: build ## install hasp below PREFIX (default /usr/local)
 # The same commit makes the same bytes.
 .PHONY: release
 release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM, checksums (VERSION=v1.2.3)
-	GOWORK=off go -C packaging run . -root .. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS))
+	GOWORK=off go -C packaging run . -root .. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
 
 .PHONY: quick
 quick: ## what needs no server: the core, memlock, filelock, drivertest, the command (1 minute)

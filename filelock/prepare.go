@@ -168,8 +168,13 @@ func (a access) writeSharedFormat(root int) error {
 func (a access) prepareQueues(root, queues int, path string) error {
 	var broken []int
 	floor := uint64(0)
+	dir, err := inodeOf(root)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	page := make(header, pageSize) // for each in turn: every process that is alone in the store comes here
 	for n := range queueFiles {
-		seq, err := a.resetQueue(root, queues, n)
+		seq, err := a.resetQueue(dir, queues, n, page)
 		var d *damageError
 		switch {
 		case errors.As(err, &d), errors.Is(err, unix.ENOENT):
@@ -188,19 +193,19 @@ func (a access) prepareQueues(root, queues int, path string) error {
 }
 
 // resetQueue empties a queue file and returns its last seq, also of a copy. That is not
-// written to: by a hard link it may be the very file that another store uses.
-func (a access) resetQueue(root, queues, n int) (uint64, error) {
+// written to: by a hard link it may be the very file that another store uses. h is a page to use.
+func (a access) resetQueue(dir uint64, queues, n int, h header) (uint64, error) {
 	fd, err := a.openFile(queues, fmt.Sprintf("%02x", n), unix.O_RDWR)
 	if err != nil {
 		return 0, a.damagedIfWrongType(queues, n, err)
 	}
 	defer unix.Close(fd)
-	h := make(header, pageSize)
+	clear(h) // a file may be shorter
 	if _, err := pread(fd, h, 0); err != nil {
 		return 0, err
 	}
-	at, err := fileIdentityOf(root, fd)
-	if err != nil {
+	at := fileIdentity{dir: dir}
+	if at.file, err = inodeOf(fd); err != nil {
 		return 0, err
 	}
 	seq := uint64(0)

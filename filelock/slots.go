@@ -4,7 +4,6 @@ package filelock
 
 import (
 	"fmt"
-	"hash/crc32"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -79,7 +78,7 @@ func (q *queueFile) put(slot uint32, r *record) error {
 func (q *queueFile) fill(slot uint32, r *record, ask *driver.Request) error {
 	b := appendDetails(q.slot[:recordSize], ask)
 	details := b[recordSize:]
-	r.size, r.sum = uint32(len(details)), crc32.Checksum(details, checksum)
+	r.size, r.sum = uint32(len(details)), checksum(details)
 	r.encode(b)
 	b = appendValue(b, ask.Value)
 	if len(b) > slotSize {
@@ -126,7 +125,7 @@ func (q *queueFile) details(slot uint32, r *record) (driver.Request, error) {
 		return driver.Request{}, err
 	}
 	d, ok := parseDetails(b)
-	if !ok || crc32.Checksum(b, checksum) != r.sum {
+	if !ok || checksum(b) != r.sum {
 		return d, &damageError{file: q.name, what: fmt.Sprintf("the details in slot %d are broken", slot)}
 	}
 	d.Units, d.Capacity = int64(r.units), int64(r.capacity)
@@ -141,7 +140,7 @@ func (q *queueFile) isNamed(slot uint32, r *record, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if crc32.Checksum(b, checksum) != r.sum {
+	if checksum(b) != r.sum {
 		return false, &damageError{file: q.name, what: fmt.Sprintf("the details in slot %d are broken", slot)}
 	}
 	n := int(le.Uint16(b[8:]))
@@ -159,7 +158,7 @@ func (q *queueFile) value(slot uint32, r *record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if crc32.Checksum(b, checksum) != sum {
+	if checksum(b) != sum {
 		return nil, &damageError{file: q.name, what: fmt.Sprintf("the value in slot %d is broken", slot)}
 	}
 	return append([]byte(nil), b...), nil

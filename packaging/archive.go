@@ -46,7 +46,7 @@ func writeArchive(to, dir string, all []file, when time.Time) error {
 }
 
 // writeDeb writes a package for dpkg. It has no scripts: to install it changes no service.
-func writeDeb(to, arch, version string, all []file, when time.Time) (err error) {
+func writeDeb(to, arch, version, maintainer string, all []file, when time.Time) (err error) {
 	temp, err := os.MkdirTemp("", "hasp-deb-")
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func writeDeb(to, arch, version string, all []file, when time.Time) (err error) 
 	defer os.RemoveAll(temp)
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "hasp", Arch: arch, Platform: "linux", Version: version, Section: "admin", Priority: "optional", MTime: when,
-		Maintainer: "The hasp authors <hasp@example.com>", License: "Apache-2.0", DisableGlobbing: true,
+		Maintainer: maintainer, License: "Apache-2.0", DisableGlobbing: true,
 		Description: "distributed locks for commands\n hasp runs a command under a lock, so that only one runs at a time: among the\n" +
 			" processes of a machine with no set-up, among machines through Redis, etcd,\n ZooKeeper, PostgreSQL or MySQL.",
 	})

@@ -155,6 +155,16 @@ func (r *release) when() (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), err
 }
 
+// packager is the maintainer of the Debian package: who was named, or who made the commit. The same
+// commit makes the same package.
+func (r *release) packager() (string, error) {
+	if r.maintainer != "" {
+		return r.maintainer, nil
+	}
+	who, err := r.run("git", "log", "-1", "--format=%cn <%ce>")
+	return strings.TrimSpace(who), err
+}
+
 // writeSums writes the checksums of all files, as sha256sum -c reads them.
 func (r *release) writeSums() error {
 	var sums strings.Builder

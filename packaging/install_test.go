@@ -44,6 +44,10 @@ func TestDeb(t *testing.T) {
 	if out := dpkg("--status", "hasp"); !strings.Contains(out, "Status: install ok installed") || !strings.Contains(out, "Version: 0.77.0") {
 		t.Errorf("%s", out)
 	}
+	who := strings.TrimSpace(do(t, "git", "log", "-1", "--format=%cn <%ce>"))
+	if got := strings.TrimSpace(do(t, "dpkg-deb", "--field", deb, "Maintainer")); got != who {
+		t.Errorf("the maintainer is %q, and the commit is of %q", got, who)
+	}
 	dpkg("--verify", "hasp")
 	hasp := filepath.Join(root, "usr/bin/hasp")
 	if out := do(t, hasp, "version"); !strings.Contains(out, version) {

@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
 	flag.StringVar(&r.root, "root", ".", "the repository")
 	flag.StringVar(&r.out, "out", "dist", "the directory to make")
+	flag.StringVar(&r.maintainer, "maintainer", "", "whom users of the Debian package may write to, as NAME <ADDRESS> (default: who made the commit)")
 	platforms := flag.String("platforms", allPlatforms, "for which platforms")
 	flag.Parse()
 	r.platforms = strings.Split(*platforms, ",")
@@ -45,11 +46,16 @@ type release struct {
 	version   string
 	out       string
 	platforms []string // GOOS/GOARCH
+
+	maintainer string
 }
 
 func (r *release) check() error {
 	if !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$`).MatchString(r.version) {
 		return fmt.Errorf("%q is not a version such as v1.2.3", r.version)
+	}
+	if r.maintainer != "" && !regexp.MustCompile(`^[^<>\n]+ <[^<>@\s]+@[^<>@\s]+>$`).MatchString(r.maintainer) {
+		return fmt.Errorf("%q is no maintainer such as Ana Example <ana@example.org>", r.maintainer)
 	}
 	for _, p := range r.platforms {
 		if !slices.Contains(strings.Split(allPlatforms, ","), p) {
@@ -75,6 +81,10 @@ func (r *release) make() (err error) {
 		return err
 	}
 	when, err := r.when()
+	if err != nil {
+		return err
+	}
+	maintainer, err := r.packager()
 	if err != nil {
 		return err
 	}
@@ -111,7 +121,7 @@ func (r *release) make() (err error) {
 			return err
 		}
 		if goos == "linux" {
-			if err := writeDeb(base+".deb", goarch, r.version, files, when); err != nil {
+			if err := writeDeb(base+".deb", goarch, r.version, maintainer, files, when); err != nil {
 				return err
 			}
 		}

@@ -26,15 +26,16 @@ func lua(name string) string {
 }
 
 var (
-	enterScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/first"), lua("queue/queue"), lua("queue/enter"))
-	leaveScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/last"), lua("queue/queue"), lua("queue/leave"))
-	renewScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/names"), lua("queue/queue"), lua("queue/renew"))
-	publishScript   = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/publish"))
-	downgradeScript = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/downgrade"))
-	adoptScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/adopt"))
+	common          = lua("queue/queue")
+	enterScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/first"), common, lua("queue/enter"))
+	leaveScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/last"), common, lua("queue/leave"))
+	renewScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/names"), common, lua("queue/renew"))
+	publishScript   = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/publish"))
+	downgradeScript = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/downgrade"))
+	adoptScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/adopt"))
 	listScript      = redisconn.NewScript(lua("queue/list"))
 	frontScript     = redisconn.NewScript(lua("queue/front"))
-	watchScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), lua("queue/queue"), lua("queue/watch"))
+	watchScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/watch"))
 )
 
 // queue is strategy=queue.

@@ -47,7 +47,6 @@ func Main() int {
 		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
 		configPaths: ownConfigPaths, keeper: k,
 	}
-	group.KeepIgnored()
 	surviveClosedPipes()
 	return a.run(args)
 }
@@ -132,7 +131,9 @@ you already have.
 	for _, verb := range optionalVerbs {
 		root.AddCommand(verb(a))
 	}
-	a.completions(root)
+	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) { // the shell asks
+		a.completions(root)
+	}
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)
 	return root
@@ -167,15 +168,7 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		}
 		return run(cmd, args)
 	}
-	if a.settings == nil {
-		a.settings, a.known = map[string]bool{}, map[string]*pflag.Flag{}
-	}
-	documentEnv(c.Flags(), a.settings)
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if settable(f) && a.known[f.Name] == nil {
-			a.known[f.Name] = f
-		}
-	})
+	a.noteSettings(c.Flags())
 	return c
 }
 

@@ -18,15 +18,19 @@ func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string) (names, 
 	if argv[0] == "" {
 		return nil, nil, usage("the command is empty: %s", cmd.UseLine())
 	}
+	return names, argv, checkNames(names)
+}
+
+func checkNames(names []string) error {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, nil, usage("the lock %q is given twice", clean(name))
+			return usage("the lock %q is given twice", clean(name))
 		}
 		if err := checkName(name); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	return names, argv, nil
+	return nil
 }
 
 func (a *app) split(cmd *cobra.Command, args, locks []string) (names, argv []string, err error) {

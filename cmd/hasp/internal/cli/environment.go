@@ -3,10 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hasplock/hasp"
 )
@@ -68,32 +67,12 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 	for name := range a.settings {
 		own[name] = "" // removed
 	}
-	for _, name := range told {
-		own[name] = "" // those of an outer lock are removed, even where this lock has no value
-	}
-	env := a.environ()
-	for _, kv := range env {
-		if name, _, _ := strings.Cut(kv, "="); isNumbered(name) {
-			own[name] = ""
-		}
-	}
-	if g.numbered {
-		g.number(own)
-	}
+	maps.Copy(own, a.lockVariables(g.locks(), g.numbered, expiry(g)))
 	own[storeVariable] = store.String()
-	if l := g.only(); l != nil { // which of several would it be?
-		own["HASP_NAME"], own["HASP_HOLDER"] = l.Name(), l.ID()
-		if l.Token() != 0 {
-			own["HASP_TOKEN"] = strconv.FormatUint(l.Token(), 10)
-		}
-	}
-	if d := g.Deadline(); !d.IsZero() {
-		own["HASP_DEADLINE"] = d.Format(time.RFC3339Nano)
-	}
 	held := heldAbove(a.getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself
-		for _, l := range g.leases {
-			held = append(held, holding{c.Backend().String(), l.Name(), l.ID()})
+		for _, l := range g.locks() {
+			held = append(held, holding{c.Backend().String(), l.Name, l.Holder})
 		}
 	}
 	if b, err := json.Marshal(held); err == nil && held != nil {
@@ -105,7 +84,7 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 			own[v] = ""
 		}
 	}
-	return overlay(env, own)
+	return overlay(a.environ(), own)
 }
 
 // overlay replaces variables in env; those with an empty value are removed.

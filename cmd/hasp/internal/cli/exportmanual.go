@@ -6,13 +6,14 @@ const exportManual = `OVER SEVERAL STEPS OF A SCRIPT
   process holds it until hasp release --mine, until the shell ends in any way
   (kill -9 too), or until --max-hold. A subshell counts as its shell. hasp who
   --mine exits with 0 while the lock is held and with 76 when it is not; so does
-  hasp release --mine if the lock was not held to the end. Both take a NAME if the
-  shell has several such locks.
+  hasp release --mine if the lock was not held to the end. Both take NAMEs if the
+  shell has several such locks. Several are taken together, all or none, with -l as
+  in hasp run; they are lost and given back together, too.
   If there is no lock, the text ends a script with hasp's exit code, also one
   without set -e; an interactive shell only gets the code as its status. To decide
   yourself: text=$(hasp hold --export NAME) || ...; eval "$text".
   The text sets HASP_NAME, HASP_TOKEN, HASP_HOLDER, HASP_DEADLINE and HASP_HELD as
-  for a command of hasp run, and HASP_HOLD, the holder's socket. It has no
+  for a command of hasp run (with -l HASP_NAME_1 and so on), and HASP_HOLD, the holder's socket. It has no
   password and no HASP_STORE.
   On a loss the shell gets TERM (--on-lost stop); with signal:NAME that signal,
   with ignore none. Standard error says it in any case. A command that the shell

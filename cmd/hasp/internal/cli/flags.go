@@ -191,12 +191,24 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	return failed
 }
 
-// documentEnv adds the variables of a verb's flags to its help, and to settings.
-func documentEnv(fs *pflag.FlagSet, settings map[string]bool) {
+// noteSettings notes the flags of a verb that variables and files can set, and adds the variables to the
+// verb's help. Each start of hasp does this for all verbs: so it looks at them in the order in which they
+// were made, and does not sort them.
+func (a *app) noteSettings(fs *pflag.FlagSet) {
+	if a.settings == nil {
+		a.settings, a.known = map[string]bool{}, map[string]*pflag.Flag{}
+	}
+	fs.SortFlags = false
+	defer func() { fs.SortFlags = true }()
 	fs.VisitAll(func(f *pflag.Flag) {
-		if settable(f) {
-			settings[envName(f.Name)] = true
-			f.Usage += " [" + envName(f.Name) + "]"
+		variable := envName(f.Name)
+		if slices.Contains(spoken, f.Name) || slices.Contains(told, variable) {
+			return
+		}
+		a.settings[variable] = true
+		f.Usage += " [" + variable + "]"
+		if a.known[f.Name] == nil {
+			a.known[f.Name] = f
 		}
 	})
 }

@@ -1,13 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"syscall"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/spf13/cobra"
 )
 
@@ -17,8 +17,9 @@ type heldLine struct {
 	Name     string     `json:"name"`
 	Store    string     `json:"store"`
 	Token    uint64     `json:"token,omitempty"`
-	Holder   string     `json:"holder"`
+	Holder   string     `json:"holder,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
+	Locks    []oneOf    `json:"locks,omitempty"` // those that -l has named
 }
 
 type lostLine struct {
@@ -35,20 +36,23 @@ func (a *app) holdCommand() *cobra.Command {
 		Long: `Wait for the lock NAME, print one line of JSON when it is held, and hold it until
 standard input ends or INT, TERM, HUP or QUIT comes (exit code 0). If the lock is
 lost, print a line that says so and exit with 76. For programs that talk to hasp
-through a pipe: closing it, or dying, releases the lock.
+through a pipe: closing it, or dying, releases the lock. With -l in place of NAME
+it holds several, all or none.
 
 Under cron or as a service standard input ends at once; give it one that does not.
 
 ` + exportManual,
 		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]}; ...; exec {COPROC[1]}>&-\n" +
-			"  eval \"$(hasp hold --export deploy)\"; ./build; hasp release --mine",
+			"  eval \"$(hasp hold --export deploy)\"; ./build; hasp release --mine\n" +
+			"  eval \"$(hasp hold --export -l accounts -l stock)\"",
 	}
 	f.storeFlags.add(c.Flags(), "tell failures as JSON on standard error, too; standard output is JSON in any case")
 	f.lockFlags.add(c.Flags())
 	f.lockFlags.addWaiting(c.Flags())
 	x.add(c.Flags())
+	addLocks(c.Flags(), &f.locks)
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		name, err := oneName(cmd, args)
+		names, err := namesOf(cmd, args, f.locks)
 		if err != nil {
 			return err
 		}
@@ -59,18 +63,32 @@ Under cron or as a service standard input ends at once; give it one that does no
 			return err
 		}
 		if x.export {
-			return a.export(name, f, x)
+			return a.export(names, f, x)
 		}
-		return a.hold(name, f)
+		return a.hold(names, f)
 	})
 }
 
+// namesOf are the locks of hold: one NAME, or those of -l.
+func namesOf(cmd *cobra.Command, args, locks []string) ([]string, error) {
+	if len(locks) == 0 {
+		name, err := oneName(cmd, args)
+		return []string{name}, err
+	}
+	if len(args) > 0 {
+		return nil, usage("give all names by -l, or one as NAME: %s is without -l", quoteArg(args[0]))
+	}
+	return locks, checkNames(locks)
+}
+
+func (f *runFlags) holdNote() string { return cmp.Or(f.note, "hasp hold") }
+
 // hold releases in every case in which it returns, and if it is killed, the store does: the lock
 // cannot outlive the process at the other end of the caller's pipe.
-func (a *app) hold(name string, f *runFlags) error {
+func (a *app) hold(names []string, f *runFlags) error {
 	f.onAsk = reaction{text: "ignore"}
 	f.statusFD = -1 // the records are for a command's outcome; hold's own lines say all
-	r, err := a.report(name, &f.storeFlags, &f.commandFlags)
+	r, err := a.report(title(names), &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}
@@ -80,20 +98,18 @@ func (a *app) hold(name string, f *runFlags) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	note := f.note
-	if note == "" {
-		note = "hasp hold"
-	}
-	client, held, err := a.get(ctx, []string{name}, note, f, r, nil)
+	client, held, err := a.get(ctx, names, f.holdNote(), f, r, nil)
 	if err != nil {
 		return r.done(record{}, fail(err))
 	}
 	defer client.Close()
 
-	lease := held.only()
-	line := heldLine{Event: "held", Name: name, Store: r.store, Token: lease.Token(), Holder: lease.ID()}
-	if d := lease.Deadline(); !d.IsZero() {
-		line.Deadline = &d
+	line := heldLine{Event: "held", Name: r.name, Store: r.store, Deadline: expiry(held)}
+	if l := held.only(); l != nil {
+		line.Token, line.Holder = l.Token(), l.ID()
+	}
+	if len(f.locks) > 0 {
+		line.Locks = held.locks()
 	}
 	// The reader of the line may take its time, but hasp reacts at once to the end of the input, to
 	// a signal and to a loss. If the line cannot be written, no reader knows of the lock: it is
@@ -101,11 +117,11 @@ func (a *app) hold(name string, f *runFlags) error {
 	out := a.outlet(a.stdout, r.gapRecord)
 	a.stdout = out
 	if err = a.printJSON(line); err == nil {
-		err = a.holdUntil(ctx, lease, out)
+		err = a.holdUntil(ctx, held, r.name, out)
 	}
 	rctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
-	if rerr := lease.Release(rctx); err == nil {
+	if rerr := held.Release(rctx); err == nil {
 		err = rerr
 	}
 	if perr := out.err(); err == nil && perr != nil {
@@ -118,7 +134,7 @@ func (a *app) hold(name string, f *runFlags) error {
 }
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
-func (a *app) holdUntil(ctx context.Context, l *hasp.Lease, out *outlet) error {
+func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *outlet) error {
 	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.
@@ -137,7 +153,7 @@ func (a *app) holdUntil(ctx context.Context, l *hasp.Lease, out *outlet) error {
 		return notPrinted(err)
 	case <-l.Lost():
 		err := l.Err()
-		_ = a.printJSON(lostLine{Event: "lost", Name: l.Name(), Reason: fmt.Sprint(err)}) // the exit code says it, too
+		_ = a.printJSON(lostLine{Event: "lost", Name: name, Reason: fmt.Sprint(err)}) // the exit code says it, too
 		return err
 	}
 	return nil

@@ -6,11 +6,9 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/spf13/pflag"
 )
 
@@ -61,10 +59,11 @@ const holdVariable = "HASP_HOLD"
 // those that ask it later.
 type kept struct {
 	State    string     `json:"state"` // held, lost, released
-	Name     string     `json:"name"`
+	Name     string     `json:"name"`  // all names, as one text
 	Store    string     `json:"store"`
-	Holder   string     `json:"holder"`
+	Holder   string     `json:"holder,omitempty"` // this and the token are those of a single lock
 	Token    uint64     `json:"token,omitempty"`
+	Locks    []oneOf    `json:"locks,omitempty"`    // those that -l has named
 	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
 	Socket   string     `json:"socket,omitempty"`
 	Message  string     `json:"message,omitempty"`
@@ -74,30 +73,38 @@ type kept struct {
 // shellText is the text that the calling shell evaluates. There is no HASP_STORE in it: the shell has its own,
 // with credentials that do not belong into a text.
 func (a *app) shellText(k kept) (string, error) {
-	held, err := json.Marshal(append(heldAbove(a.getenv), holding{k.Store, k.Name, k.Holder}))
+	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
+	held := heldAbove(a.getenv)
+	for _, l := range k.all() {
+		held = append(held, holding{k.Store, l.Name, l.Holder})
+	}
+	text, err := json.Marshal(held)
 	if err != nil {
 		return "", err // plain data
 	}
-	values := [][2]string{
-		{"HASP_NAME", k.Name}, {"HASP_HOLDER", k.Holder}, {heldVariable, string(held)},
-		{holdVariable, strings.Join(append([]string{k.Socket}, living(a.getenv(holdVariable))...), ":")},
-	}
-	unset := ""
-	if k.Token != 0 {
-		values = append(values, [2]string{"HASP_TOKEN", strconv.FormatUint(k.Token, 10)})
-	} else {
-		unset += "unset HASP_TOKEN\n" // of an outer lock
-	}
-	if k.Deadline != nil {
-		values = append(values, [2]string{"HASP_DEADLINE", k.Deadline.Format(time.RFC3339Nano)})
-	} else {
-		unset += "unset HASP_DEADLINE\n"
-	}
+	own[heldVariable] = string(text)
+	own[holdVariable] = strings.Join(append([]string{k.Socket}, living(a.getenv(holdVariable))...), ":")
 	var b strings.Builder
-	for _, v := range values {
-		fmt.Fprintf(&b, "%s=%s\nexport %s\n", v[0], shellQuote(v[1]), v[0])
+	for _, name := range sortedKeys(own) {
+		if own[name] == "" {
+			fmt.Fprintf(&b, "unset %s\n", name)
+			continue
+		}
+		fmt.Fprintf(&b, "%s=%s\nexport %[1]s\n", name, shellQuote(own[name]))
 	}
-	return b.String() + unset, nil
+	return b.String(), nil
+}
+
+// all are the locks, however they were named.
+func (k kept) all() []oneOf {
+	if len(k.Locks) > 0 {
+		return k.Locks
+	}
+	return []oneOf{{k.Name, k.Token, k.Holder}}
+}
+
+func (k kept) has(name string) bool {
+	return slices.ContainsFunc(k.all(), func(l oneOf) bool { return l.Name == name })
 }
 
 // living are the sockets that are still there: a holder removes its own when it gives its lock back.
@@ -122,11 +129,14 @@ func noLock(w io.Writer, code int) {
 	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac\n", code) // the exit code says it, too
 }
 
-// stateOf describes a lock while it is held, or was lost.
-func stateOf(l *hasp.Lease, store string) kept {
-	k := kept{State: "held", Name: l.Name(), Store: store, Holder: l.ID(), Token: l.Token()}
-	if d := l.Deadline(); !d.IsZero() {
-		k.Deadline = &d
+// stateOf describes the locks while they are held, or were lost.
+func stateOf(l *commandLease, name, store string) kept {
+	k := kept{State: "held", Name: name, Store: store, Deadline: expiry(l)}
+	if only := l.only(); only != nil {
+		k.Holder, k.Token = only.ID(), only.Token()
+	}
+	if l.numbered {
+		k.Locks = l.locks()
 	}
 	if err := l.Err(); err != nil {
 		k.State, k.Message, k.Exit = "lost", err.Error(), exitLost

@@ -153,16 +153,12 @@ func (a *app) startKeeper(b *bond) (*keeperProcess, error) {
 }
 
 // export is hold --export: in the hasp that the shell has started, or in the background holder.
-func (a *app) export(name string, f *runFlags, x *exportFlags) error {
+func (a *app) export(names []string, f *runFlags, x *exportFlags) error {
 	if a.keeper == nil {
 		return a.holdExported(x)
 	}
 	f.statusFD, f.onAsk = -1, reaction{words: wordSay, text: wordSay}
-	note := f.note
-	if note == "" {
-		note = "hasp hold"
-	}
 	k := a.keeper
 	k.app, k.flags, k.export = a, f, x
-	return k.keep(name, note)
+	return k.keep(names)
 }

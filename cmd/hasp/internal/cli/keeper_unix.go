@@ -32,7 +32,7 @@ type keeper struct {
 	bond     *bond // nil: bound to a time only
 	words    <-chan string
 	answer   *os.File
-	lease    *hasp.Lease
+	lease    *commandLease
 	why      func() error // why the lock was lost
 	report   *reporter
 	asked    chan *request
@@ -66,21 +66,22 @@ func takeKeeping(args []string) (rest []string, k *keeper) {
 	return args[2:], k
 }
 
-// keep acquires the lock and holds it.
-func (k *keeper) keep(name, note string) error {
-	r, err := k.app.report(name, &k.flags.storeFlags, &k.flags.commandFlags)
+// keep acquires the locks and holds them.
+func (k *keeper) keep(names []string) error {
+	r, err := k.app.report(title(names), &k.flags.storeFlags, &k.flags.commandFlags)
 	if err != nil {
 		return err
 	}
 	k.report = r
 	sigs := catchSignals()
 	defer sigs.close()
-	client, held, err := k.acquire(sigs, name, note)
+	client, held, err := k.acquire(sigs, names)
 	if err != nil {
 		return r.done(record{}, fail(err))
 	}
 	defer client.Close()
-	k.lease = held.only()
+	held.numbered = len(k.flags.locks) > 0
+	k.lease = held
 	k.why = sync.OnceValue(func() error { return explainLoss(client, held, k.lease.Err()) })
 	state, err := k.hold(sigs)
 	if err != nil {
@@ -90,7 +91,7 @@ func (k *keeper) keep(name, note string) error {
 }
 
 // acquire waits for the lock for as long as the hasp that has started us lives.
-func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *commandLease, error) {
+func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandLease, error) {
 	ctx, stop := sigs.until(context.Background())
 	ctx, cancel := context.WithCancelCause(ctx)
 	acquired := make(chan struct{})
@@ -104,7 +105,7 @@ func (k *keeper) acquire(sigs *signals, name, note string) (*hasp.Client, *comma
 			orphaned <- false
 		}
 	}()
-	client, held, err := k.app.get(ctx, []string{name}, note, k.flags, k.report, k.requests)
+	client, held, err := k.app.get(ctx, names, k.flags.holdNote(), k.flags, k.report, k.requests)
 	close(acquired)
 	in := stop()
 	switch {
@@ -126,7 +127,7 @@ func (k *keeper) hold(sigs *signals) (kept, error) {
 		return kept{}, misconfigured("no place for the socket of the background holder: %w", err)
 	}
 	defer socket.close()
-	state := stateOf(k.lease, k.report.store)
+	state := stateOf(k.lease, k.report.name, k.report.store)
 	state.Socket = socket.path
 	if err := json.NewEncoder(k.answer).Encode(state); err != nil || <-k.words != wordKeep {
 		return k.release(), nil
@@ -208,7 +209,7 @@ func (k *keeper) tellLoss() {
 
 // state describes the lock. Of a lost one the message says why; tellLoss has asked for that.
 func (k *keeper) state() kept {
-	s := stateOf(k.lease, k.report.store)
+	s := stateOf(k.lease, k.report.name, k.report.store)
 	if s.State == "lost" {
 		s.Message = k.why().Error()
 	}

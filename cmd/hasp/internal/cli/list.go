@@ -54,7 +54,7 @@ With --json, a value is text where it is UTF-8; another one is in base64, as
 value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
-	addMine(c.Flags(), &mine, "ask for the lock that hasp hold --export holds for this shell; exit code 0 while it is held, 76 otherwise")
+	addMine(c.Flags(), &mine, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
 	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if mine {

@@ -32,42 +32,62 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool
 			given = f.Name
 		}
 	})
-	switch {
-	case given != "":
+	if given != "" {
 		return usage("--mine and --%s exclude each other", given)
-	case len(args) > 1:
-		return usage("--mine takes at most one lock name")
 	}
-	return a.mine(word, strings.Join(args, ""), asJSON)
+	slices.Sort(args)
+	return a.mine(word, slices.Compact(args), asJSON)
 }
 
 // mine asks the background holders of this shell, the latest first: those of hold --export whose
-// variables it has evaluated. All of them, or that of a name.
-func (a *app) mine(word, name string, asJSON bool) error {
+// variables it has evaluated. All of them, or those of the names. Locks that were taken together are
+// given back together, so they must be named together.
+func (a *app) mine(word string, names []string, asJSON bool) error {
 	sockets := strings.FieldsFunc(a.getenv(holdVariable), func(r rune) bool { return r == ':' })
 	if len(sockets) == 0 {
 		return usage("%s is not set: this shell holds no lock; see: hasp hold --help", holdVariable)
 	}
-	found := false
-	var worst *failure
+	type answer struct {
+		socket string
+		kept   kept
+		err    error
+	}
+	var answers []answer
+	found := map[string]bool{}
 	for _, socket := range sockets {
 		k, err := askKeeper(socket, wordState)
-		if err == nil && name != "" && k.Name != name {
+		named := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !k.has(name) })
+		for _, name := range named {
+			found[name] = true
+		}
+		switch {
+		case err == nil && len(names) > 0 && len(named) == 0:
 			continue
+		case err == nil && word == wordRelease && len(names) > 0 && len(named) < len(k.all()):
+			return usage("%q are held together, and released together: name all of them", clean(k.Name))
 		}
-		found = true
-		if err == nil && word != wordState {
-			k, err = askKeeper(socket, word)
+		answers = append(answers, answer{socket, k, err})
+	}
+	// Which locks a holder had that is gone cannot be known: it counts if a name is not found elsewhere.
+	if len(names) > 0 && len(found) == len(names) {
+		answers = slices.DeleteFunc(answers, func(a answer) bool { return a.err != nil })
+	}
+	for _, name := range names {
+		if !found[name] && !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {
+			return usage("this shell holds no lock %q", clean(name))
 		}
-		if f := a.tellMine(k, err, asJSON); f != nil && worst == nil {
+	}
+	var worst *failure
+	for _, h := range answers {
+		if h.err == nil && word != wordState {
+			h.kept, h.err = askKeeper(h.socket, word)
+		}
+		if f := a.tellMine(h.kept, h.err, asJSON); f != nil && worst == nil {
 			worst = f
 		}
 	}
-	switch {
-	case worst != nil:
+	if worst != nil {
 		return worst
-	case !found:
-		return usage("this shell holds no lock %q", clean(name))
 	}
 	return nil
 }
@@ -87,6 +107,8 @@ func (a *app) tellMine(k kept, err error, asJSON bool) *failure {
 	case k.Exit != 0:
 		return &failure{code: k.Exit, outcome: outcomeLost, err: errors.New(k.Message), told: asJSON}
 	case asJSON:
+	case k.State == "held" && len(k.Locks) > 1:
+		a.tell(fmt.Sprintf("%q are held by this shell at %s", clean(k.Name), clean(k.Store)))
 	case k.State == "held":
 		a.tell(fmt.Sprintf("%q is held by this shell%s at %s", clean(k.Name), commaToken(k.Token), clean(k.Store)))
 	case k.Message != "":

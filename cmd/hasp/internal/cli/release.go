@@ -60,7 +60,7 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 	fs.StringVar(&f.holder, "holder", "", "the `ID` of the entry to remove")
 	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
 	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
-	addMine(fs, &f.mine, "give back the lock that hasp hold --export holds for this shell; that of NAME, or all without a NAME")
+	addMine(fs, &f.mine, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if f.mine {
 			return a.mineOf(cmd, args, wordRelease, f.json)

@@ -98,6 +98,9 @@ func (r *reporter) detail(format string, args ...any) {
 
 // write emits a record. A reader that has gone away is no reason to stop the command.
 func (r *reporter) write(rec record) {
+	if r.status == nil && !r.json {
+		return
+	}
 	rec.Time, rec.Name, rec.Store = time.Now(), r.name, r.store
 	line, err := json.Marshal(rec)
 	if err != nil { // plain data, and strings that JSON can hold: a bug in hasp
@@ -120,18 +123,13 @@ func (r *reporter) gapRecord(lines int) string {
 
 func (r *reporter) held(g *commandLease) {
 	r.acquired = time.Now()
-	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds()}
-	if d := g.Deadline(); !d.IsZero() {
-		rec.Deadline = &d
-	}
+	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds(), Deadline: expiry(g)}
 	token := ""
 	if l := g.only(); l != nil {
 		rec.Token, rec.Holder = l.Token(), l.ID()
 		token = tokenText(l.Token())
 	} else {
-		for _, l := range g.leases {
-			rec.Locks = append(rec.Locks, oneOf{l.Name(), l.Token(), l.ID()})
-		}
+		rec.Locks = g.locks()
 	}
 	r.write(rec)
 	r.detail("acquired %q%s after %s", r.name, token, brief(r.acquired.Sub(r.began)))

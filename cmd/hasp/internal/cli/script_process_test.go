@@ -34,10 +34,10 @@ func cmdGuardian(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return
 	}
-	if found == 0 {
-		ts.Fatalf("%s has no guardian\n%s", args[0], outputs(ts, args[0]))
-	}
 	eventually(ts, func() error { // until then it can be killed, and is replaced
+		if found = childOf(find(ts, args[0]).cmd.Process.Pid, "__guard-group"); found == 0 {
+			return fmt.Errorf("%s has no guardian\n%s", args[0], outputs(ts, args[0]))
+		}
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", found))
 		_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
 		if set, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64); set&(1<<(syscall.SIGTERM-1)) == 0 {
@@ -59,7 +59,7 @@ func childOf(parent int, arg string) int {
 			continue
 		}
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if id, err := strconv.Atoi(filepath.Base(dir)); err == nil && strings.Contains(string(line), "\x00"+arg+"\x00") {
+		if id, err := strconv.Atoi(filepath.Base(dir)); err == nil && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), " "+arg+" ") {
 			return id
 		}
 	}

@@ -44,6 +44,15 @@ func leaseOfAll(m *hasp.MultiLease, names []string) *commandLease {
 	return all
 }
 
+// locks describes the locks, in that order.
+func (all *commandLease) locks() []oneOf {
+	var locks []oneOf
+	for _, l := range all.leases {
+		locks = append(locks, oneOf{l.Name(), l.Token(), l.ID()})
+	}
+	return locks
+}
+
 // only is the lease if there is one, and nil if there are several.
 func (all *commandLease) only() *hasp.Lease {
 	if len(all.leases) == 1 {
@@ -73,13 +82,43 @@ func isNumbered(variable string) bool {
 	return false
 }
 
-// number adds these variables.
-func (all *commandLease) number(own map[string]string) {
-	for i, l := range all.leases {
-		n := strconv.Itoa(i + 1)
-		own["HASP_NAME_"+n], own["HASP_HOLDER_"+n] = l.Name(), l.ID()
-		if l.Token() != 0 {
-			own["HASP_TOKEN_"+n] = strconv.FormatUint(l.Token(), 10)
+// lockVariables are those about the locks. A value of "" removes the variable: those of an outer lock must
+// not stay, even where these locks have no value.
+func (a *app) lockVariables(locks []oneOf, withNumbers bool, deadline *time.Time) map[string]string {
+	own := map[string]string{}
+	for _, name := range told {
+		own[name] = ""
+	}
+	for _, kv := range a.environ() {
+		if name, _, _ := strings.Cut(kv, "="); isNumbered(name) {
+			own[name] = ""
 		}
 	}
+	set := func(l oneOf, suffix string) {
+		own["HASP_NAME"+suffix], own["HASP_HOLDER"+suffix] = l.Name, l.Holder
+		if l.Token != 0 {
+			own["HASP_TOKEN"+suffix] = strconv.FormatUint(l.Token, 10)
+		}
+	}
+	for i, l := range locks {
+		if withNumbers {
+			set(l, "_"+strconv.Itoa(i+1))
+		}
+		if len(locks) == 1 { // which of several would it be?
+			set(l, "")
+		}
+	}
+	if deadline != nil {
+		own["HASP_DEADLINE"] = deadline.Format(time.RFC3339Nano)
+	}
+	return own
+}
+
+// expiry is the deadline of the locks; nil where nothing expires.
+func expiry(l anyLease) *time.Time {
+	d := l.Deadline()
+	if d.IsZero() {
+		return nil
+	}
+	return &d
 }

@@ -5,7 +5,10 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
 // signals holds the signals sent to this process, in the order of arrival.
@@ -17,6 +20,7 @@ type signals struct {
 // made us ignore (nohup, a background job of a plain shell) stay ignored, for us and for the
 // command: see group.KeepIgnored.
 func catchSignals() *signals {
+	keepIgnored()
 	s := &signals{ch: make(chan os.Signal, 16)} // more at once are dropped
 	for _, sig := range forwardSignals {
 		if !signal.Ignored(sig) {
@@ -25,6 +29,8 @@ func catchSignals() *signals {
 	}
 	return s
 }
+
+var keepIgnored = sync.OnceFunc(group.KeepIgnored)
 
 // close ends the collecting: signals have their default effect again.
 func (s *signals) close() { signal.Stop(s.ch) }

@@ -3,22 +3,10 @@ package group
 import (
 	"fmt"
 	"path/filepath"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// commandAttr makes the kernel kill the command when its parent dies. That covers only this
-// process, at that very moment; the guardian kills the rest of the group.
-func commandAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// guardianAttr makes the kernel continue a stopped guardian when it is needed.
-func guardianAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT}
-}
 
 // adopt makes orphaned descendants our children instead of init's, so that this process learns of
 // their end. Where that is refused, awaitGone finds out by polling.
@@ -33,15 +21,32 @@ func executable() (string, error) {
 	if err == nil {
 		return own, nil
 	}
-	vector, _ := unix.Auxv()
-	for _, entry := range vector {
-		if entry[0] == atExecFn {
-			// The path from the kernel, in the memory of the arguments.
-			path := unix.BytePtrToString(*(**byte)(unsafe.Pointer(&entry[1])))
-			return filepath.Abs(path)
-		}
+	if path := executedAs(); path != nil {
+		return filepath.Abs(unix.BytePtrToString(path))
 	}
 	return "", fmt.Errorf("%s: %w", own, err)
 }
 
-const atExecFn = 31 // AT_EXECFN
+// executedAs is the path by which this program was executed, from the kernel, behind the memory of the
+// arguments and the environment; nil if it is not known.
+func executedAs() *byte {
+	at := auxiliary(atExecFn)
+	return *(**byte)(unsafe.Pointer(&at))
+}
+
+// What the kernel tells a program about itself: its first instruction, and executedAs.
+const (
+	atEntry  = 9  // AT_ENTRY
+	atExecFn = 31 // AT_EXECFN
+)
+
+// auxiliary is 0 for what the kernel has not told.
+func auxiliary(kind uintptr) uintptr {
+	vector, _ := unix.Auxv()
+	for _, entry := range vector {
+		if entry[0] == kind {
+			return entry[1]
+		}
+	}
+	return 0
+}

@@ -2,17 +2,9 @@
 
 package group
 
-import (
-	"os"
-	"syscall"
-)
+import "os"
 
-// Here is no parent-death signal, and a process cannot adopt orphans: the guardian kills the whole
-// group, and awaitGone polls.
-func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
-
+// adopt does nothing: here a process cannot adopt orphans, and awaitGone polls.
 func adopt() {}
 
 func executable() (string, error) { return os.Executable() }

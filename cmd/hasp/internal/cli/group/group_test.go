@@ -42,6 +42,24 @@ func events(t *testing.T, g *group.Group) []group.Event {
 	}
 }
 
+// A signal that is sent at once is the command's, with its default effect, although the process is not
+// the command yet.
+func TestSignalRightAfterStart(t *testing.T) {
+	for i := range 60 {
+		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL}[i%6]
+		g, err := group.Start("/bin/sleep", []string{"sleep", "1000"}, os.Environ())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if all := events(t, g); len(all) != 2 || all[0].Kind != group.Exited || all[0].Status.Signal != sig {
+			t.Fatalf("%v: %v", sig, all)
+		}
+	}
+}
+
 // A status after Gone has no reader: the command would seem to have succeeded.
 //
 //	reaper: wait4 takes the command in

@@ -3,16 +3,13 @@
 package group
 
 import (
+	"encoding/binary"
+	"io"
 	"os"
-	"os/signal"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 )
 
 // Executable is the path by which another process of this program is started.
@@ -34,7 +31,7 @@ type Group struct {
 
 	guardian guardian
 
-	launched chan struct{} // closed once the launcher has become the command, or is dead
+	launched chan struct{} // closed once the child has become the command, or is dead
 	failure  error         // why it could not be executed; read when launched is closed
 
 	mu      sync.Mutex
@@ -53,7 +50,12 @@ func Start(path string, argv, env []string) (*Group, error) {
 		launched: make(chan struct{}),
 	}
 	g.guardian.died = make(chan struct{}, 1)
-	unguarded := g.guardian.start(0) // before the command: see spawn
+	// Before the guardian: if descriptors are few, the command can do without one.
+	r, failure, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	unguarded := g.guardian.start(0) // before the command: see startCommand
 	started := make(chan error)
 	go func() {
 		// The parent-death signal is sent when the thread that forked ends, not the process.
@@ -61,77 +63,50 @@ func Start(path string, argv, env []string) (*Group, error) {
 		// nothing: so this goroutine keeps it until the group is gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := g.fork(path, argv, env)
+		err := g.fork(path, argv, env, failure)
 		started <- err
 		if err == nil {
 			<-g.gone
 		}
 	}()
-	if err := <-started; err != nil {
+	err = <-started
+	failure.Close()
+	if err != nil {
+		r.Close()
 		g.guardian.dismiss()
 		return nil, err
 	}
+	go g.awaitLaunch(r)
 	go g.keepGuarded(unguarded)
 	go g.awaitGone()
 	return g, nil
 }
 
-// fork starts the command by a launcher. Without a guardian it needs no launcher, and may not get
-// one, if this program's own binary could not be started.
-func (g *Group) fork(path string, argv, env []string) (err error) {
+// fork starts the command. failure is where its start fails: see awaitLaunch.
+func (g *Group) fork(path string, argv, env []string, failure *os.File) (err error) {
 	children.watch(g)
-	defer func() {
-		if err != nil {
-			children.forget(g)
-		}
-	}()
-	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: commandAttr()}
-	lifeline := g.guardian.lifeline
-	if lifeline == nil {
-		close(g.launched)
-		g.id, err = children.fork(path, argv, attr, g.tell)
-		return err
-	}
-	r, w, err := os.Pipe()
+	g.holding = launchers && g.guardian.lifeline != nil
+	g.id, err = children.start(func() (int, error) {
+		return startCommand(path, argv, env, g.guardian.lifeline, failure)
+	}, g.tell)
 	if err != nil {
-		return err
+		children.forget(g)
 	}
-	defer w.Close()
-	attr.Files = append(attr.Files, lifeline.Fd(), w.Fd())
-	self, _ := executable() // the guardian has used the same path a moment ago
-	g.holding = true
-	g.id, err = children.fork(self, append([]string{os.Args[0], spawn.Launch, ignored(), path}, argv...), attr, g.tell)
-	if err != nil {
-		r.Close()
-		return err
-	}
-	go g.awaitLaunch(r)
-	return nil
+	return err
 }
 
-// ignored are the signals that this process ignores and that the command shall ignore.
-func ignored() string {
-	var numbers []string
-	for n := 1; n < 32; n++ {
-		if signal.Ignored(syscall.Signal(n)) {
-			numbers = append(numbers, strconv.Itoa(n))
-		}
-	}
-	return strings.Join(numbers, ",")
-}
-
-// awaitLaunch reads to the end, which comes when the launcher has become the command or is dead,
-// and then passes on the signals that came before.
+// awaitLaunch reads to the end, which comes when the child has become the command or is dead, and then
+// passes on the signals that came before. An error is an end, too.
 func (g *Group) awaitLaunch(r *os.File) {
 	defer close(g.launched)
 	defer r.Close()
-	text := make([]byte, 16)
-	n, _ := r.Read(text) // an error is an end, too
+	number := make([]byte, 4)
+	n, _ := io.ReadFull(r, number)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.holding = false
-	if errno, err := strconv.Atoi(string(text[:n])); err == nil {
-		g.failure = syscall.Errno(errno)
+	if n == len(number) {
+		g.failure = syscall.Errno(binary.NativeEndian.Uint32(number))
 		return
 	}
 	g.handOutLocked()
@@ -147,9 +122,9 @@ func (g *Group) handOutLocked() {
 // Signal sends a signal to every process of the group. It must not be called after Gone: another
 // process may have the number by then.
 //
-// A launcher is a Go program for a millisecond, and does not take signals as the command would:
-// USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has become the
-// command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
+// A launcher (where there is one) is a Go program for a millisecond, and does not take signals as the
+// command would: USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has
+// become the command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
 // before it: between becoming the command and getting the held signals it may stop itself.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()

@@ -3,14 +3,12 @@
 package group
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 )
 
 // guardian is a second process of this program. It kills the group if hasp dies without having
@@ -18,8 +16,8 @@ import (
 // alone would leave a script's children running, without a lock and beside the next holder.
 //
 // It reads from a pipe, the lifeline. hasp has the writing end, which the kernel closes when hasp
-// dies. It is started before the command and told the group's number by the launcher, which becomes
-// the command (see spawn): there is no moment in which the command runs unguarded. It has its own
+// dies. It is started before the command and told the group's number by the process that becomes
+// the command (see startCommand): there is no moment in which the command runs unguarded. It has its own
 // session, so that neither the terminal's signals nor a kill of hasp's process group reaches it,
 // and ignores every signal that can be ignored.
 //
@@ -40,7 +38,11 @@ type guardian struct {
 
 var errDismissed = errors.New("dismissed")
 
-// start starts a guardian for group id; 0 if a launcher will name the group.
+// dismissed on the lifeline, in the place of a group, tells the guardian that there is nothing to guard
+// any more.
+const dismissed = 0
+
+// start starts a guardian for group id; 0 if the command's start will name the group.
 func (k *guardian) start(id int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,20 +50,12 @@ func (k *guardian) start(id int) error {
 		return errDismissed
 	}
 	k.hangUp()
-	self, err := executable()
-	if err != nil {
-		return err
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	// It does not inherit the standard files: after hasp's death it must not hold a pipe open that
-	// another process reads to its end. It writes nothing.
-	_, err = children.fork(self, []string{os.Args[0], spawn.Guard}, &syscall.ProcAttr{
-		Dir: "/", Files: []uintptr{r.Fd(), r.Fd(), r.Fd()}, Sys: guardianAttr(),
-	}, k.tell)
+	_, err = children.start(func() (int, error) { return startGuardian(r) }, k.tell)
 	if err != nil {
 		w.Close()
 		return err
@@ -93,15 +87,15 @@ func (k *guardian) dismiss() {
 	defer k.mu.Unlock()
 	k.dismissed = true
 	if k.lifeline != nil {
-		k.write(spawn.Dismissed)
+		k.write(dismissed)
 	}
 	k.hangUp()
 }
 
-// write sends a number on the lifeline. It fails if the guardian is dead, which the reaper reports.
+// write sends a number on the lifeline, in four bytes. It fails if the guardian is dead, which the reaper reports.
 // It does not block: the pipe never holds more than a few numbers.
 func (k *guardian) write(number int) {
-	_, _ = k.lifeline.Write(append(strconv.AppendInt(nil, int64(number), 10), '\n'))
+	_, _ = k.lifeline.Write(binary.NativeEndian.AppendUint32(nil, uint32(number)))
 }
 
 func (k *guardian) hangUp() {

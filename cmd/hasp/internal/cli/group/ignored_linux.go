@@ -1,18 +1,16 @@
 package group
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"reflect"
-	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // KeepIgnored keeps the signals ignored that the parent process ignored, for hasp and for the
@@ -43,17 +41,17 @@ var handedOn = []syscall.Signal{
 	syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR,
 }
 
-const (
-	sigIgn = 1 // SIG_IGN, in the place of a handler
-	self   = "/proc/self/exe"
-)
+const self = "/proc/self/exe"
 
 // ignoredNow is the set of signals that this process ignores: bit n-1 is signal n.
-func ignoredNow() uint64 {
-	status, _ := os.ReadFile("/proc/self/status")
-	_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	set, _ := strconv.ParseUint(line, 16, 64) // 0 where there is no /proc
+func ignoredNow() (set uint64) {
+	for _, sig := range handedOn {
+		var now sigaction
+		_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&now)), sigsetSize(), 0, 0)
+		if errno == 0 && now[handlerAt()] == sigIgn {
+			set |= 1 << (sig - 1)
+		}
+	}
 	return set
 }
 
@@ -72,73 +70,53 @@ func handlersBefore() ([]uint64, error) {
 	if program.Class != elf.ELFCLASS64 || program.ByteOrder != binary.ByteOrder(binary.LittleEndian) {
 		return nil, errors.ErrUnsupported
 	}
-	// The program's offset in memory: the address of a function here, compared with the table.
-	here := runtime.FuncForPC(reflect.ValueOf(KeepIgnored).Pointer())
-	found, err := symbols(program, "runtime.fwdSig", here.Name())
+	address, err := variable(program, "runtime.fwdSig", 8*signals)
 	if err != nil {
 		return nil, err
 	}
-	variable, us := found[0], found[1]
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
 		return nil, err
 	}
 	defer memory.Close()
-	text := make([]byte, variable.Size)
-	if _, err := memory.ReadAt(text, int64(variable.Value+uint64(here.Entry())-us.Value)); err != nil {
+	// The program may lie elsewhere than its table says: its first instruction tells by how much.
+	moved := uint64(auxiliary(atEntry)) - program.Entry
+	text := make([]byte, 8*signals)
+	if _, err := memory.ReadAt(text, int64(address+moved)); err != nil {
 		return nil, err
 	}
-	handlers := make([]uint64, len(text)/8)
+	handlers := make([]uint64, signals)
 	for i := range handlers {
 		handlers[i] = binary.LittleEndian.Uint64(text[8*i:])
 	}
 	return handlers, nil
 }
 
-// symbols looks names up in a table of some 50,000, which the function of package elf would turn
-// into as many values: this takes a millisecond.
-func symbols(program *elf.File, names ...string) ([]elf.Sym64, error) {
-	entries, done, err := mapped(program, ".symtab")
-	if err != nil {
-		return nil, err
+// signals is the number of elements of fwdSig: one for each signal, and for 0.
+const signals = 65
+
+// variable looks up the address of a variable of the given size. The program's table has some 35,000
+// entries, which the function of package elf would turn into as many values. The variables are behind the
+// functions, and few have a size: this reads a fifth of the table and one or two of the names.
+func variable(program *elf.File, name string, size uint64) (address uint64, err error) {
+	table, names := program.Section(".symtab"), program.Section(".strtab")
+	if table == nil || names == nil {
+		return 0, elf.ErrNoSymbols
 	}
-	defer done()
-	text, done, err := mapped(program, ".strtab")
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	found := make([]elf.Sym64, len(names))
-	for i, name := range names {
-		at := bytes.Index(text, []byte("\x00"+name+"\x00")) + 1
-		for entry := entries; at > 0 && len(entry) >= elf.Sym64Size && found[i].Size == 0; entry = entry[elf.Sym64Size:] {
-			if binary.LittleEndian.Uint32(entry) == uint32(at) {
-				found[i].Value = binary.LittleEndian.Uint64(entry[8:])
-				found[i].Size = binary.LittleEndian.Uint64(entry[16:])
+	chunk, text := make([]byte, 2048*elf.Sym64Size), make([]byte, len(name)+1)
+	for end := int64(table.FileSize); end > 0; end -= int64(len(chunk)) {
+		chunk = chunk[:min(int64(len(chunk)), end)]
+		if _, err := table.ReadAt(chunk, end-int64(len(chunk))); err != nil {
+			return 0, err
+		}
+		for entry := chunk; len(entry) >= elf.Sym64Size; entry = entry[elf.Sym64Size:] {
+			if elf.ST_TYPE(entry[4]) != elf.STT_OBJECT || binary.LittleEndian.Uint64(entry[16:]) != size {
+				continue
+			}
+			if _, err := names.ReadAt(text, int64(binary.LittleEndian.Uint32(entry))); err == nil && string(text) == name+"\x00" {
+				return binary.LittleEndian.Uint64(entry[8:]), nil
 			}
 		}
-		if found[i].Size == 0 {
-			return nil, fmt.Errorf("%w: %s", elf.ErrNoSymbols, name)
-		}
 	}
-	return found, nil
-}
-
-// mapped is a section, not copied.
-func mapped(program *elf.File, name string) (section []byte, done func(), err error) {
-	s := program.Section(name)
-	if s == nil {
-		return nil, nil, elf.ErrNoSymbols
-	}
-	file, err := os.Open(self)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	begin := s.Offset % uint64(os.Getpagesize())
-	memory, err := syscall.Mmap(int(file.Fd()), int64(s.Offset-begin), int(begin+s.FileSize), syscall.PROT_READ, syscall.MAP_PRIVATE)
-	if err != nil {
-		return nil, nil, err
-	}
-	return memory[begin:], func() { _ = syscall.Munmap(memory) }, nil
+	return 0, fmt.Errorf("%w: %s", elf.ErrNoSymbols, name)
 }

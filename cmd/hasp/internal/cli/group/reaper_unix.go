@@ -27,8 +27,8 @@ type reaper struct {
 
 var children = reaper{tell: map[int]func(pid int, ws syscall.WaitStatus){}, changed: map[*Group]struct{}{}}
 
-// fork starts a process. The reaper's goroutine calls tell for each change of it.
-func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, tell func(pid int, ws syscall.WaitStatus)) (int, error) {
+// start runs fork, which starts a process. The reaper's goroutine calls tell for each change of it.
+func (r *reaper) start(fork func() (pid int, err error), tell func(pid int, ws syscall.WaitStatus)) (int, error) {
 	r.once.Do(func() {
 		adopt()
 		born := make(chan os.Signal, 1) // one pending signal stands for all: all are examined
@@ -37,7 +37,7 @@ func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, tell f
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, err := syscall.ForkExec(path, argv, attr)
+	pid, err := fork()
 	if err != nil {
 		return 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,6 +93,20 @@ func (c *crew) guardians() []int {
 		}
 	}
 	return found
+}
+
+// ready waits for the holder's guardian to be one: until it ignores signals, it can be killed by them, and is
+// replaced.
+func (c *crew) ready(t *testing.T) int {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if all := c.guardians(); len(all) == 1 && ignoresTERM(all[0]) {
+			return all[0]
+		}
+	}
+	_ = c.Process.Kill()
+	t.Fatalf("guardians: %v", c.guardians())
+	return 0
 }
 
 func ignoresTERM(pid int) bool {
@@ -241,7 +256,7 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 				if !c.told("0 guarded") {
 					t.Error("it was not replaced")
 				}
-				guardian = c.guardians()[0]
+				guardian = c.ready(t)
 			}
 		},
 	} {
@@ -251,14 +266,7 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 			if _, err := c.alive.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			guardians := c.guardians()
-			if len(guardians) != 1 {
-				t.Fatalf("%d guardians", len(guardians))
-			}
-			for !ignoresTERM(guardians[0]) { // until then it would be replaced
-				time.Sleep(time.Millisecond)
-			}
-			harm(c, guardians[0])
+			harm(c, c.ready(t))
 			if err := c.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -269,12 +277,43 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 	}
 }
 
+// A guardian has nothing open but the pipe that it reads: no lock, connection or output of a holder that
+// is dead.
+func TestAGuardianKeepsNothingOpen(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	c := startCrew(t, buildHolder(t), "echo; exec sleep 1000")
+	defer c.Wait() //nolint:errcheck // killed
+	defer c.Process.Kill()
+	if _, err := c.alive.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	guardian := c.ready(t)
+	dir := fmt.Sprintf("/proc/%d/fd", guardian)
+	open, err := os.ReadDir(dir)
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%v open, %v", open, err)
+	}
+	if to, err := os.Readlink(filepath.Join(dir, open[0].Name())); err != nil || !strings.HasPrefix(to, "pipe:") {
+		t.Errorf("%s is open, %v", to, err)
+	}
+}
+
+// The command has the limit of open files that hasp was started with: Go raises its own.
+func TestLimitsAreInherited(t *testing.T) {
+	out, err := exec.Command("sh", "-c", `ulimit -Sn 77 && exec "$@" 3>/dev/null`, "sh", buildHolder(t), "ulimit -Sn").Output()
+	if err != nil || string(out) != "77\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // The command ignores the signals that the parent process ignored, exactly as without hasp. This
 // uses a built binary and not the test's, which go test strips of its symbols: see
 // group.KeepIgnored.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	holder := buildHolder(t)
-	const look = "grep SigIgn /proc/self/status"
+	const look = "grep -E 'SigIgn|SigBlk' /proc/self/status"
 	for _, trap := range []string{
 		"", // the control
 		"trap '' QUIT USR1 PIPE TERM TSTP;",

@@ -1,14 +1,14 @@
-//go:build unix
+//go:build unix && !linux
 
 package spawn
 
 import (
-	"bytes"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 )
 
 func init() {
@@ -35,31 +35,21 @@ func init() {
 // runtime unblocks TERM, INT and HUP.
 func guard() {
 	signal.Ignore()
-	var all []byte
-	for buf := make([]byte, 64); ; {
-		n, err := syscall.Read(0, buf)
+	group, number := int32(0), make([]byte, 4) // no write is larger, and a pipe does not divide so small ones
+	for {
+		n, err := syscall.Read(0, number)
 		if err == syscall.EINTR || err == syscall.EAGAIN {
 			continue
 		}
-		if n <= 0 {
+		if n != len(number) {
 			break
 		}
-		all = append(all, buf[:n]...)
+		group = *(*int32)(unsafe.Pointer(&number[0]))
 	}
-	if id, ok := last(all); ok && id > 1 { // 1 would be every process
-		_ = syscall.Kill(-id, syscall.SIGKILL)
+	if group > 1 { // 1 would be every process
+		_ = syscall.Kill(-int(group), syscall.SIGKILL)
 	}
 	os.Exit(0)
-}
-
-// last is the number on the last complete line.
-func last(text []byte) (int, bool) {
-	lines := bytes.Split(text, []byte("\n"))
-	if len(lines) < 2 {
-		return 0, false
-	}
-	id, err := strconv.Atoi(string(lines[len(lines)-2]))
-	return id, err == nil
 }
 
 // launch tells the guardian the number of its group, which is the launcher's own, and becomes the
@@ -83,9 +73,13 @@ func launch(args []string) {
 	syscall.CloseOnExec(Lifeline)
 	syscall.CloseOnExec(Failure)
 	// If the guardian is dead already, hasp replaces it, and tells the next one the number itself.
-	_, _ = syscall.Write(Lifeline, append(strconv.AppendInt(nil, int64(os.Getpid()), 10), '\n'))
+	write(Lifeline, int32(os.Getpid()))
 	err := syscall.Exec(args[1], args[2:], os.Environ())
 	if errno, ok := err.(syscall.Errno); ok {
-		_, _ = syscall.Write(Failure, strconv.AppendInt(nil, int64(errno), 10))
+		write(Failure, int32(errno))
 	}
+}
+
+func write(to int, number int32) {
+	_, _ = syscall.Write(to, (*[4]byte)(unsafe.Pointer(&number))[:])
 }
