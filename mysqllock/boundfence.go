@@ -40,12 +40,11 @@ func (n *notes) add(g grant, name string) {
 func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 	b := t.session.bound
 	if g.token == 0 {
-		a := newAsking()
-		err = t.within(ctx, a, 0, func() error {
+		a := t.newAsking()
+		err = t.within(ctx, a, t.patience(0), func() error {
 			g.token, err = b.fenced.raise(a.ctx, t.conn)
 			return err
 		})
-		a.end(nil)
 		if err != nil {
 			return err
 		}

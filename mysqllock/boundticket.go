@@ -16,10 +16,11 @@ type boundTicket struct {
 	session *boundSession
 	request driver.Request
 
-	turn    chan struct{} // one slot: the caller that fills it uses the connection
-	conn    *sql.Conn     // guarded by turn
-	pending *asking       // the request that waits at the server; guarded by turn
-	waiting uint64        // the server's number of a connection that was left waiting; guarded by turn
+	turn    chan struct{}  // one slot: the caller that fills it uses the connection
+	conn    *sql.Conn      // guarded by turn
+	monitor *monitoredConn // of conn; nil on a pool of the user's; guarded by turn
+	pending *asking        // the request that waits at the server; guarded by turn
+	waiting uint64         // the server's number of a connection that was left waiting; guarded by turn
 
 	mu      sync.Mutex
 	left    bool
@@ -133,11 +134,20 @@ func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 	left := t.left
 	t.held, t.token = !left, g.token
 	t.mu.Unlock()
-	if left || !t.session.bound.monitors.set(t.conn, t.lost) {
+	if left || !t.watch(t.lost) {
 		t.discard()
 		return driver.Verdict{}, errLost("the connection ended")
 	}
 	return driver.Verdict{Held: true, Token: g.token}, nil
+}
+
+// watch has fn called when the connection ends; nil ends that. It reports false if it has ended. The
+// caller has the turn.
+func (t *boundTicket) watch(fn func()) (standing bool) {
+	if t.session.bound.monitors == nil {
+		return true
+	}
+	return t.monitor != nil && t.monitor.watch(fn)
 }
 
 // lost is called when the connection of a held lock has ended, or does not answer.
@@ -233,9 +243,17 @@ func (t *boundTicket) release(ctx context.Context) error {
 	if t.conn == nil {
 		return driver.ErrGone
 	}
-	b.monitors.set(t.conn, nil)
-	there, err := b.scheme.release(ctx, t.conn, t.request.Name)
+	t.watch(nil)
+	there, told, a := false, false, t.newAsking()
+	err := t.within(ctx, a, 0, func() (err error) {
+		there, err = b.scheme.release(a.ctx, t.conn, t.request.Name)
+		told = err == nil
+		return err
+	})
 	switch {
+	case err != nil && told && there: // the caller's context has ended since, and the connection with it
+		t.discard()
+		return nil
 	case err != nil && !answered(err) && ctx.Err() == nil:
 		// The connection ended, and the lock with it: by now, or long ago. That cannot be
 		// distinguished, and so it must not count as a release.
@@ -263,12 +281,12 @@ func (t *boundTicket) giveBack() {
 func (t *boundTicket) discard() {
 	if t.pending != nil {
 		hangUp(t.conn) // or the rows would be read to their end, which is that of the waiting
-		t.pending.end(nil)
+		t.pending.stop()
 		_ = t.pending.rows.Close()
 		t.pending = nil
 	}
 	if t.conn != nil {
-		t.session.bound.monitors.set(t.conn, nil)
+		t.watch(nil)
 		discard(t.conn)
 		t.conn = nil
 	}

@@ -193,18 +193,17 @@ func (s *connMonitors) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	return c, err
 }
 
-// set has fn called when the connection ends, from a goroutine of the connection's; nil ends
-// that. It reports false if the connection has ended already. On a pool of the
-// user's there is no monitor, and the renewals' pings must do.
-func (s *connMonitors) set(c *sql.Conn, fn func()) (standing bool) {
+// of is the monitor of a connection; nil if it has ended. On a pool of the user's there are none, and the
+// renewals' pings must do.
+func (s *connMonitors) of(c *sql.Conn) (m *monitoredConn) {
 	if s == nil {
-		return true
+		return nil
 	}
-	err := c.Raw(func(conn any) error {
+	_ = c.Raw(func(conn any) error {
 		if v, ok := s.conns.Load(conn); ok {
-			standing = v.(*monitoredConn).watch(fn)
+			m = v.(*monitoredConn)
 		}
 		return nil
 	})
-	return err == nil && standing
+	return m
 }
