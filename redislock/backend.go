@@ -78,9 +78,8 @@ func (q *queue) Quarantine(ctx context.Context, name string) (time.Duration, err
 	return q.opts.quarantine(ctx, q.conn, q.key(name))
 }
 
-// Open makes no request: each entry has its expiry, and the store has no other state of a session. The
-// session listens to one channel for all names from the moment at which an entry waits, or is held for
-// longer than a renewal's interval. A client that does neither has one connection.
+// Open subscribes to the session's channel: one subscription for all names. Each entry has its
+// own expiry, so the store has no other state of a session.
 func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -89,7 +88,13 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err != nil {
 		return nil, 0, err
 	}
-	return newSession(q, o, keep), o.TTL, nil
+	s := newSession(q, o, keep)
+	l := &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.renewWaiters}
+	if err := l.Start(ctx, s.Done); err != nil {
+		s.End()
+		return nil, 0, err
+	}
+	return s, o.TTL, nil
 }
 
 func (q *queue) Close() error {

@@ -70,8 +70,7 @@ func (a *oneKey) wakeArgs(member string) []string {
 	return []string{member, setnx.ChannelPrefix, most}
 }
 
-// Open makes no request. The session listens to its channel from the first time that a ticket waits,
-// unless the dialect has a channel for each name.
+// Open subscribes to the session's channel, unless the dialect has one for each name.
 func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -89,8 +88,13 @@ func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 		s.counter = "0"
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
-	if !a.dialect.announces {
-		s.inbox = &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.onWake, Subscribed: func(context.Context) { s.notifyAll() }}
+	if a.dialect.announces {
+		return s, o.TTL, nil
+	}
+	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.onWake, Subscribed: func(context.Context) { s.notifyAll() }}
+	if err := l.Start(ctx, s.done); err != nil {
+		s.finish()
+		return nil, 0, err
 	}
 	return s, o.TTL, nil
 }

@@ -24,7 +24,6 @@ type oneKeySession struct {
 	uuid    string
 	done    context.Context // ended by Close
 	finish  context.CancelFunc
-	inbox   *redisconn.Listener // nil if the dialect has a channel for each name
 
 	mu      sync.Mutex
 	closed  bool

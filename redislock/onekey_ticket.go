@@ -173,8 +173,6 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 		}
 		if t.request.NoWait {
 			delete(s.tickets, t.request.ID)
-		} else if s.inbox != nil {
-			s.inbox.Begin(s.done) // it notifies all when it stands: a release may have come before
 		}
 		left := time.Duration(number(1)) * time.Millisecond
 		if closed {

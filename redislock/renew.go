@@ -52,7 +52,6 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 	if len(all) == 0 {
 		return s.Options.TTL, nil
 	}
-	s.inbox.Begin(s.Done) // for evictions
 	sw := renewInSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
 
 	tally := keepalive.Tally{TTL: s.Options.TTL, Late: map[string]time.Duration{}, Err: sw.err, ServerFailed: sw.serverFailed}

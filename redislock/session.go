@@ -27,9 +27,8 @@ type session struct {
 
 	queue *queue
 	id    string
-	ttl   string // in microseconds, as the scripts expect it
-	keep  string // how long a name is remembered that we use, in milliseconds
-	inbox *redisconn.Listener
+	ttl   string           // in microseconds, as the scripts expect it
+	keep  string           // how long a name is remembered that we use, in milliseconds
 	left  []redisconn.Call // the entries that Close still has to remove; guarded by the session's lock
 }
 
@@ -54,9 +53,6 @@ func newSession(q *queue, o driver.SessionOptions, keep string) *session {
 	// The release that grants does not wait for the replicas: each granted ticket asks for them.
 	s.Confirm = q.opts.Replicas > 0
 	s.Entering = func(t *ticket) { t.Extra.renewed = time.Now() }
-	// What is published before the subscription stands, its first renewal of the waiters finds.
-	s.inbox = &redisconn.Listener{Conn: q.conn, Channel: q.channel(s.id), Message: s.Message, Subscribed: s.renewWaiters}
-	s.Waiting = func() { s.inbox.Begin(s.Done) }
 	return s
 }
 
@@ -96,7 +92,7 @@ func (s *session) Close(ctx context.Context) error {
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 // renewWaiters renews the entries that wait, which reports those that hold by now. If it fails,
-// the next KeepAlive does it.
+// the next KeepAlive does it. In a new session nothing waits, and nothing is sent.
 func (s *session) renewWaiters(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.Options.TTL/2)
 	defer cancel()

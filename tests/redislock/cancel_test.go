@@ -41,13 +41,6 @@ func TestCancelledRenewal(t *testing.T) {
 				}
 				return renewal
 			}
-			warm := s.Ticket(testkit.Request("a")) // the first renewal opens a connection
-			if v, err := warm.Enqueue(t.Context()); err != nil || !v.Held {
-				t.Fatalf("%+v, %v", v, err)
-			}
-			_, err = s.KeepAlive(t.Context())
-			must(t, err)
-			must(t, warm.Leave(t.Context()))
 			before := net.Stats().Accepted
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(T/10, cancel)

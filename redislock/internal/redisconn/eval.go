@@ -72,7 +72,10 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 const maxPipeline = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
-	if len(calls) == 1 { // on the shared connection, too: a renewal that is cancelled must not close one
+	if len(calls) == 1 && c.idle != nil && c.pubsub.stands() == nil {
+		return []Reply{c.Eval(ctx, s, calls[0], 0)} // a server may take no further connection, and the locks last
+	}
+	if len(calls) == 1 { // on the shared connection if there is one: a renewal that is cancelled closes the other
 		return []Reply{c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
 			return evalOnce(ctx, client, c.processes, s, calls[0])
 		})}

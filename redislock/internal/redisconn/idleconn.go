@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
@@ -22,19 +21,22 @@ import (
 // rueidis cannot be cancelled in this mode, so we close the connection. That costs the next
 // request a dial, and is rare: it needs a context that ends within a round trip.
 type idleConn struct {
-	mu     sync.Mutex // held during a request
+	turn   chan struct{} // held during a request; of size 1
 	client rueidis.Client
 	dialer *dialer
 }
 
 // openIdleConn connects to a single server. nil without an error is a node of a cluster.
 func openIdleConn(cfg Config) (*idleConn, error) {
-	s := &idleConn{dialer: newDialer(func() {})}
+	s := &idleConn{turn: make(chan struct{}, 1), dialer: newDialer(func() {})}
 	o := cfg.options(s.dialer)
 	o.ForceSingleClient, o.AlwaysPipelining = true, false
 	// No ping: one that met a request would make rueidis use this connection as it uses the shared
-	// one. A request finds a silent server by its own time-out, and the kernel a dead path.
-	o.Dialer.KeepAlive = -1
+	// one. A request finds a silent server by its own time-out, the kernel a dead path, and readable a
+	// closed connection.
+	if s.dialer.idle = findsStale; findsStale {
+		o.Dialer.KeepAlive = -1
+	}
 	client, err := rueidis.NewClient(o)
 	if err != nil {
 		if client != nil {
@@ -76,14 +78,25 @@ func (cfg Config) onDemand(d *dialer) rueidis.Client {
 
 // pinned makes requests that one connection must answer: meanwhile no other one is dialled.
 func (s *idleConn) pinned(ctx context.Context, fn request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	s.dialer.frozen.Store(true)
 	defer s.dialer.frozen.Store(false)
 	s.do(ctx, fn)
 }
 
-// do makes a request; the caller has mu.
+// wait makes a request when it is its turn.
+func (s *idleConn) wait(ctx context.Context, fn request) Reply {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+		return s.do(ctx, fn)
+	case <-ctx.Done():
+		return Reply{Err: ctx.Err()}
+	}
+}
+
+// do makes a request; the caller has the turn.
 func (s *idleConn) do(ctx context.Context, fn request) Reply {
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}

@@ -43,3 +43,21 @@ func TestNextRequestDials(t *testing.T) {
 		t.Errorf("%d answered and %d cancelled: no context ended when it mattered", answered, cancelled)
 	}
 }
+
+// A server closes a connection that is idle, as its setting timeout says: the next request is made on another
+// one. (It was sent to the closed one, and its outcome was unknown.)
+func TestIdleConnectionIsClosed(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		server := backends.StartRedis(t, backends.RedisOptions{TLS: secure})
+		c := connect(t, redisconn.Config{Addrs: []string{server.Addr}, TLS: server.TLS})
+		for range 3 {
+			if r := c.Eval(t.Context(), one, redisconn.Call{Keys: []string{"k"}}, 0); r.Err != nil {
+				t.Fatalf("secure=%t: %v", secure, r.Err)
+			}
+			if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}

@@ -22,12 +22,7 @@ type Listener struct {
 	// Subscribed is called each time the subscription is established, also the first time.
 	// Messages that were published while it was down are lost, so it has to read the store.
 	Subscribed func(ctx context.Context)
-
-	begun sync.Once
 }
-
-// Begin listens in the background until ctx ends. Only the first call does anything.
-func (l *Listener) Begin(ctx context.Context) { l.begun.Do(func() { go l.Run(ctx) }) }
 
 // Start returns when the subscription is established, and keeps it up until done ends. ctx
 // bounds the start only.

@@ -107,10 +107,18 @@ func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*p
 	return l, nil
 }
 
+// stands returns the connection if there is one.
+func (p *pubsub) stands() *pubsubConn {
+	if l := p.conn.Load(); l != nil && !l.ended() {
+		return l
+	}
+	return nil
+}
+
 // use returns the connection, for requests. Those that wait for one to be made share the outcome,
 // also if it fails: each of them dialling after the other would keep the last one waiting for long.
 func (p *pubsub) use(ctx context.Context) (rueidis.CommandClient, error) {
-	if l := p.conn.Load(); l != nil && !l.ended() {
+	if l := p.stands(); l != nil {
 		return l.conn, nil
 	}
 	before := p.made.Load()
@@ -121,6 +129,9 @@ func (p *pubsub) use(ctx context.Context) (rueidis.CommandClient, error) {
 	}
 	defer func() { <-p.lock }()
 	if l := p.conn.Load(); l != nil && p.made.Load() > before {
+		if l.ended() {
+			return nil, l.err
+		}
 		return l.conn, nil
 	}
 	l, err := p.open(ctx)
@@ -143,10 +154,10 @@ func (p *pubsub) close() {
 // open returns the present connection, or makes one; the caller has the lock. rueidis takes no
 // context for this dial, so that an abandoned dial ends by its time-out.
 func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
-	old := p.conn.Load()
-	if old != nil && !old.ended() {
-		return old, nil
+	if l := p.stands(); l != nil {
+		return l, nil
 	}
+	old := p.conn.Load()
 	made := make(chan *pubsubConn, 1)
 	go func() { made <- dialPubsub(p.client) }()
 	select {
@@ -156,6 +167,9 @@ func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
 		}
 		p.conn.Store(l)
 		p.made.Add(1)
+		if l.ended() {
+			return nil, l.err
+		}
 		p.connected(l.conn)
 		return l, nil
 	case <-ctx.Done():
@@ -183,14 +197,20 @@ func dialPubsub(client rueidis.Client) *pubsubConn {
 			}
 		},
 	})
-	go func() {
-		l.err = convertError(<-ended)
-		if l.err == nil {
-			l.err = errors.New("the subscriptions have ended")
-		}
-		close(l.broken)
-	}()
+	select {
+	case err := <-ended: // there is no connection
+		l.end(err)
+	default:
+		go func() { l.end(<-ended) }()
+	}
 	return l
+}
+
+func (l *pubsubConn) end(err error) {
+	if l.err = convertError(err); err == nil {
+		l.err = errors.New("the subscriptions have ended")
+	}
+	close(l.broken)
 }
 
 func (l *pubsubConn) ended() bool {

@@ -160,10 +160,15 @@ type request func(context.Context, rueidis.CommandClient) Reply
 func (c *rueidisConn) one(ctx context.Context, fn request) Reply {
 	return run(ctx, c, func(ctx context.Context) (Reply, error) {
 		client, err := c.shared(ctx)
-		if err != nil {
-			return Reply{Err: err}, err
+		var r Reply
+		switch {
+		case err == nil:
+			r = fn(ctx, client)
+		case c.idle != nil && ctx.Err() == nil: // the server may take no further connection
+			r = c.idle.wait(ctx, fn)
+		default:
+			r.Err = err
 		}
-		r := fn(ctx, client)
 		return r, r.Err
 	}, func(err error) Reply { return Reply{Err: err} })
 }
@@ -178,9 +183,13 @@ func (c *rueidisConn) shared(ctx context.Context) (rueidis.CommandClient, error)
 
 // either runs a request on either connection. With other requests under way the shared one is faster.
 func (c *rueidisConn) either(ctx context.Context, fn request) Reply {
-	if c.idle != nil && c.inFlight.Load() == 0 && c.idle.mu.TryLock() {
-		defer c.idle.mu.Unlock()
-		return c.idle.do(ctx, fn)
+	if c.idle != nil && c.inFlight.Load() == 0 {
+		select {
+		case c.idle.turn <- struct{}{}:
+			defer func() { <-c.idle.turn }()
+			return c.idle.do(ctx, fn)
+		default:
+		}
 	}
 	return c.one(ctx, fn)
 }
