@@ -67,7 +67,7 @@ func TestCommandsInScripts(t *testing.T) {
 	costs("setnx: take and release a free lock", 10, func(int) { cycle(dialect, "c") })
 }
 
-// A client has two connections, whatever it does.
+// A client has two connections, with waiters and with many requests at once, too.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
