@@ -24,17 +24,26 @@ type naming struct {
 	schema, prefix string
 	steps          []string // migrations; others in tests
 	replacer       *strings.Replacer
+	statements     *sync.Map // what sql has made
 }
 
 func newNaming(schema, prefix string) naming {
-	// Channels ('hasp_) are told apart by random session ids, not by schema and prefix: a prefix of
+	// Channels ('hasp_) are told apart by random ids and by names, not by schema and prefix: a prefix of
 	// full length would not fit into a channel's 63 bytes. An index that is made ("hasp_) is in the
 	// schema of its table.
 	return naming{schema, prefix, migrations,
-		strings.NewReplacer("'hasp_", "'hasp_", `"hasp_`, `"`+prefix, "hasp_", `"`+schema+`".`+prefix)}
+		strings.NewReplacer("'hasp_", "'hasp_", `"hasp_`, `"`+prefix, "hasp_", `"`+schema+`".`+prefix), &sync.Map{}}
 }
 
-func (n naming) sql(text string) string { return n.replacer.Replace(text) }
+// sql puts them into one of our few statements, and keeps it: to make that of an acquisition takes 11 µs.
+func (n naming) sql(text string) string {
+	if made, ok := n.statements.Load(text); ok {
+		return made.(string)
+	}
+	made := n.replacer.Replace(text)
+	n.statements.Store(text, made)
+	return made
+}
 
 // latest is the version of the tables that this driver needs.
 func (n naming) latest() int { return len(n.steps) }
@@ -42,7 +51,7 @@ func (n naming) latest() int { return len(n.steps) }
 // version is the script that makes version i of the one before. The row is the last thing that is
 // written.
 func (n naming) version(i int) string {
-	return n.sql(fmt.Sprintf("%s\nINSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;\n", n.steps[i-1], i))
+	return n.replacer.Replace(fmt.Sprintf("%s\nINSERT INTO hasp_schema (version) VALUES (%d) ON CONFLICT DO NOTHING;\n", n.steps[i-1], i))
 }
 
 // preamble begins a migration. Its lock lets one migration at a time into a database, for all
