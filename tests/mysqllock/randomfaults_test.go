@@ -56,7 +56,11 @@ func turn(ctx context.Context, rec *history.Recorder, c *hasp.Client, who, name 
 	}
 	a.Granted(l.Token(), 0)
 	stop := a.Watch(l.Held, l.Lost(), time.Millisecond)
-	time.Sleep(rand.N(5 * time.Millisecond))
+	hold := rand.N(5 * time.Millisecond)
+	if rand.N(6) == 0 {
+		hold = 30 * time.Millisecond // getlock then records the holder
+	}
+	time.Sleep(hold)
 	stop()
 	a.Releasing()
 	out, cancel := context.WithTimeout(context.Background(), slack)
