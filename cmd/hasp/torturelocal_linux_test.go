@@ -29,37 +29,41 @@ var installed = map[string]func(testing.TB){
 }
 
 // Every server can be stopped, restarted and made to forget; the promises hold, and what was started is gone.
-func TestTortureLocal(t *testing.T) {
-	for kind, install := range installed {
-		t.Run(kind, func(t *testing.T) {
-			if kind != "redis" {
-				testtier.Long(t)
-			}
-			install(t)
-			tmp := t.TempDir()
-			passable(t, tmp)
-			t.Setenv("TMPDIR", tmp)
-			ttl := "1s"
-			if kind == "etcd" {
-				ttl = "2s" // its floor
-			}
-			missing := []string{"serverpause", "serverrestart", "serverforget"}
-			for n := 20; len(missing) > 0 && n < 600; n *= 3 { // a busy machine comes to fewer faults
-				v := torture(t, "file:///none", 0, "--local", kind, "--ttl", ttl, "--for", fmt.Sprint(n, "s"), "--seed", "3", "--processes", "4",
-					"--faults", "hold,serverpause,serverrestart,serverforget")
-				missing = slices.DeleteFunc(missing, func(fault string) bool { return v.Faults[fault].Hits > 0 })
-				if v.Verdict != "held" || v.Acquisitions == 0 {
-					t.Errorf("%+v", v)
-				}
-				if forgot := v.Overlaps.Forgot; (kind == "redis" || kind == "redlock") && forgot > 0 {
-					t.Errorf("%d overlaps since the server forgot: the quarantine is to prevent that", forgot)
-				}
-				nothingIn(t, tmp)
-			}
-			if len(missing) > 0 {
-				t.Errorf("no %q came upon a holder", missing)
-			}
-		})
+func TestTortureLocal(t *testing.T) { tortureLocal(t, "redis") }
+
+func TestTortureLocalOthers(t *testing.T) {
+	testtier.Long(t)
+	for kind := range installed {
+		if kind != "redis" {
+			t.Run(kind, func(t *testing.T) { tortureLocal(t, kind) })
+		}
+	}
+}
+
+func tortureLocal(t *testing.T, kind string) {
+	installed[kind](t)
+	tmp := t.TempDir()
+	passable(t, tmp)
+	t.Setenv("TMPDIR", tmp)
+	ttl := "1s"
+	if kind == "etcd" {
+		ttl = "2s" // its floor
+	}
+	missing := []string{"serverpause", "serverrestart", "serverforget"}
+	for n := 20; len(missing) > 0 && n < 600; n *= 3 { // a busy machine comes to fewer faults
+		v := torture(t, "file:///none", 0, "--local", kind, "--ttl", ttl, "--for", fmt.Sprint(n, "s"), "--seed", "3", "--processes", "4",
+			"--faults", "hold,serverpause,serverrestart,serverforget")
+		missing = slices.DeleteFunc(missing, func(fault string) bool { return v.Faults[fault].Hits > 0 })
+		if v.Verdict != "held" || v.Acquisitions == 0 {
+			t.Errorf("%+v", v)
+		}
+		if forgot := v.Overlaps.Forgot; (kind == "redis" || kind == "redlock") && forgot > 0 {
+			t.Errorf("%d overlaps since the server forgot: the quarantine is to prevent that", forgot)
+		}
+		nothingIn(t, tmp)
+	}
+	if len(missing) > 0 {
+		t.Errorf("no %q came upon a holder", missing)
 	}
 }
 
