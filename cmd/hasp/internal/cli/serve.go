@@ -18,6 +18,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func init() { optionalVerbs = append(optionalVerbs, (*app).serveCommand) }
@@ -68,7 +69,18 @@ the store until its TTL is over, and its holder is told that it is lost.`,
   hasp run --store hasp+http://127.0.0.1:7070 nightly-report -- ./report.sh
   hasp serve --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,
 	}
-	fs := c.Flags()
+	f.register(c.Flags())
+	a.verb(c, func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("serve takes no arguments: it serves all names")
+		}
+		return a.serveStore(&f)
+	})
+	c.AddCommand(a.serveTokenCommand())
+	return c
+}
+
+func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&f.store, "store", "the store's `URL`")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7070", "the `ADDRESS` to listen at; port 0 takes a free one")
 	fs.StringVar(&f.tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
@@ -84,14 +96,6 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a session at most")
 	fs.IntVar(&f.limits.Waiting, "max-waiting", serve.Defaults.Waiting, "`N` waiting locks of a token at most")
 	fs.IntVar(&f.limits.Rate, "max-rate", serve.Defaults.Rate, "`N` requests a second of a token at most, besides new sessions, keep-alives and releases; 0 for any")
-	a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("serve takes no arguments: it serves all names")
-		}
-		return a.serveStore(&f)
-	})
-	c.AddCommand(a.serveTokenCommand())
-	return c
 }
 
 // serverLog is the log of requests.

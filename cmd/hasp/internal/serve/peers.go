@@ -54,7 +54,7 @@ func (ps *peers) find(ctx context.Context, life string) *peer {
 		return p
 	}
 	began := time.Now()
-	found := ps.search(ctx)
+	found := ps.search(context.WithoutCancel(ctx)) // others wait for it, too: this client may go away
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.searched = began
@@ -71,7 +71,7 @@ func (ps *peers) find(ctx context.Context, life string) *peer {
 			p.client.CloseIdleConnections()
 		}
 	}
-	if ps.known[life] == nil && ctx.Err() == nil {
+	if ps.known[life] == nil {
 		if len(ps.absent) >= 1000 {
 			clear(ps.absent)
 		}
