@@ -179,13 +179,17 @@ func (a *Attempt) Watch(held func() bool, gone <-chan struct{}, every time.Durat
 		for a.Held(held) {
 			select {
 			case <-tick.C:
+				continue
+			case <-gone:
+			case <-quit:
+			}
+			select { // a loss counts also if stop was called at the same moment
 			case <-gone:
 				a.lose(true)
 				a.Held(held)
-				return
-			case <-quit:
-				return
+			default:
 			}
+			return
 		}
 	}()
 	return sync.OnceFunc(func() {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -198,6 +199,36 @@ func TestLatestYesCounts(t *testing.T) {
 	if err != nil || h[0].LastHeld != 9 {
 		t.Errorf("%+v, %v", h, err)
 	}
+}
+
+// A loss is recorded also if the holder stops watching as soon as it knows of it: here both come
+// while the last question is being answered.
+func TestWatchStoppedAtTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		for range 50 {
+			a := r.Acquire("c", "x", Exclusive())
+			a.Granted(1, 0)
+			gone, answer, asked := make(chan struct{}), make(chan struct{}), false
+			stop := a.Watch(func() bool {
+				<-answer
+				asked = !asked
+				return asked // yes, then no
+			}, gone, time.Hour)
+			close(gone)
+			go stop()
+			synctest.Wait()
+			close(answer)
+			stop()
+			a.Releasing()
+			a.NotHeld(nil)
+		}
+		for _, o := range mustHistory(t, r) {
+			if o.Lost == 0 {
+				t.Fatalf("no loss in the record: %+v", o)
+			}
+		}
+	})
 }
 
 func TestWatchFollowsTheBelief(t *testing.T) {
