@@ -40,7 +40,13 @@ func TestRenewalGoesOn(t *testing.T) {
 				}
 			}
 			all := time.Now() // each must be renewed after this moment
-			net.Set(faultnet.Up, faultnet.Rule{Slice: 100})
+			slow, normal := context.WithCancel(t.Context())
+			throttled := make(chan struct{})
+			go func() { // 60 bytes for each: two seconds for all, a quarter of one for the 350 of a call
+				throttle(slow, net, n*60/2)
+				close(throttled)
+			}()
+			defer func() { normal(); <-throttled }()
 			cut := 0
 			for end := time.Now().Add(3 * slack); ; {
 				began := time.Now()
@@ -72,7 +78,6 @@ func TestRenewalGoesOn(t *testing.T) {
 					t.Errorf("n%d expires at %s, before %s", i, at, all.Add(ttl))
 				}
 			}
-			net.Set(faultnet.Up, faultnet.Rule{})
 		})
 	}
 }
