@@ -27,8 +27,12 @@ func TestNestedWithoutCredentials(t *testing.T) {
 	// Who is not nested gets no such advice.
 	server := backends.StartRedis(t, backends.RedisOptions{Password: "hunter2"})
 	code, _, errOut := hasp(t, "redis://"+server.Addr, "try", "a", "--", "true")
-	if code != 78 || strings.Contains(errOut, "pass-credentials") || !strings.Contains(errOut, "NOAUTH") {
+	if code != 78 || strings.Contains(errOut, "pass-credentials") || !strings.Contains(errOut, "wants a password, as in redis://:PASSWORD@HOST: ") {
 		t.Errorf("not nested: %d, %s", code, errOut)
+	}
+	code, _, errOut = hasp(t, "redis://:s3cret@"+server.Addr, "try", "a", "--", "true")
+	if code != 78 || !strings.Contains(errOut, "check user and password: ") || strings.Contains(errOut, "s3cret") {
+		t.Errorf("with another password: %d, %s", code, errOut)
 	}
 }
 

@@ -160,7 +160,11 @@ func Answered(err error) string {
 // replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens.
 func Refusal(err error) error {
 	switch Answered(err) {
-	case "NOAUTH", "NOPERM", "WRONGPASS":
+	case "NOAUTH":
+		return fmt.Errorf("%w (%w): the server wants a password, as in redis://:PASSWORD@HOST: %w", driver.ErrRefused, driver.ErrInvalid, err)
+	case "WRONGPASS":
+		return fmt.Errorf("%w (%w): the server does not let us in; check user and password: %w", driver.ErrRefused, driver.ErrInvalid, err)
+	case "NOPERM":
 		return fmt.Errorf("%w (%w): %w", driver.ErrRefused, driver.ErrInvalid, err)
 	case "ERR", "DB": // no other code; rueidis takes the ERR away
 		if strings.Contains(err.Error(), "DB index is out of range") {
