@@ -20,6 +20,10 @@ func TestNestedWithoutCredentials(t *testing.T) {
 		if code != 78 || !strings.Contains(errOut, "add --pass-credentials to the outer one") || strings.Contains(errOut, "hunter2") {
 			t.Errorf("%s: %d, %s", name, code, errOut)
 		}
+		code, _, errOut = hasp(t, store, "run", "-l", "a", "-l", "b", "--permits", "2", "--", "hasp", "run", "c", "--", "true")
+		if code != 78 || !strings.Contains(errOut, "add --pass-credentials to the outer one") {
+			t.Errorf("%s, under several locks: %d, %s", name, code, errOut)
+		}
 		if code, _, errOut := hasp(t, store, "run", "--pass-credentials", "a", "--", "hasp", "run", "b", "--", "true"); code != 0 {
 			t.Errorf("%s with --pass-credentials: %d, %s", name, code, errOut)
 		}
