@@ -61,6 +61,14 @@ func TestTags(t *testing.T) {
 		if !slices.Equal(v.Stores, want) {
 			t.Errorf("%s: %q, want %q", name, v.Stores, want)
 		}
+		for _, with := range schemes {
+			for _, scheme := range with {
+				out, _ := exec.Command(hasp, "ls", "--store", scheme+"://").CombinedOutput()
+				if left := strings.Contains(string(out), "built without "+scheme+"://\n"); left == slices.Contains(v.Stores, scheme) {
+					t.Errorf("%s: hasp ls --store %s:// says %s", name, scheme, out)
+				}
+			}
+		}
 		out, _ := exec.Command(hasp, "exporter", "--max-names", "0").CombinedOutput()
 		if with := strings.Contains(string(out), "greater than zero"); with == slices.Contains(tags, "noexporter") {
 			t.Errorf("%s: hasp exporter says %s", name, out)

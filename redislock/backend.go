@@ -15,14 +15,16 @@ import (
 //go:embed queue/*.lua redisson/*.lua
 var luaFiles embed.FS
 
-// lua reads a file of a script. Each script has three parts: a start that reads the arguments,
+// lua is a file of a script. Each script has three parts: a start that reads the arguments,
 // the common functions, and the script itself.
-func lua(name string) string {
-	b, err := luaFiles.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err) // embedded: one of the names below is wrong
+func lua(name string) func() string {
+	return func() string {
+		b, err := luaFiles.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // embedded: one of the names below is wrong
+		}
+		return string(b)
 	}
-	return string(b)
 }
 
 var (

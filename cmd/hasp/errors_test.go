@@ -20,6 +20,10 @@ func TestNestedWithoutCredentials(t *testing.T) {
 		if code != 78 || !strings.Contains(errOut, "add --pass-credentials to the outer one") || strings.Contains(errOut, "hunter2") {
 			t.Errorf("%s: %d, %s", name, code, errOut)
 		}
+		code, _, errOut = hasp(t, store, "run", "-l", "a", "-l", "b", "--permits", "2", "--", "hasp", "run", "c", "--", "true")
+		if code != 78 || !strings.Contains(errOut, "add --pass-credentials to the outer one") {
+			t.Errorf("%s, under several locks: %d, %s", name, code, errOut)
+		}
 		if code, _, errOut := hasp(t, store, "run", "--pass-credentials", "a", "--", "hasp", "run", "b", "--", "true"); code != 0 {
 			t.Errorf("%s with --pass-credentials: %d, %s", name, code, errOut)
 		}
@@ -27,8 +31,12 @@ func TestNestedWithoutCredentials(t *testing.T) {
 	// Who is not nested gets no such advice.
 	server := backends.StartRedis(t, backends.RedisOptions{Password: "hunter2"})
 	code, _, errOut := hasp(t, "redis://"+server.Addr, "try", "a", "--", "true")
-	if code != 78 || strings.Contains(errOut, "pass-credentials") || !strings.Contains(errOut, "NOAUTH") {
+	if code != 78 || strings.Contains(errOut, "pass-credentials") || !strings.Contains(errOut, "wants a password, as in redis://:PASSWORD@HOST: ") {
 		t.Errorf("not nested: %d, %s", code, errOut)
+	}
+	code, _, errOut = hasp(t, "redis://:s3cret@"+server.Addr, "try", "a", "--", "true")
+	if code != 78 || !strings.Contains(errOut, "check user and password: ") || strings.Contains(errOut, "s3cret") {
+		t.Errorf("with another password: %d, %s", code, errOut)
 	}
 }
 

@@ -14,15 +14,17 @@ import (
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
+var (
+	//go:embed mark.lua
+	markLua string
+	//go:embed left.lua
+	leftLua string
+
+	leftScript = redisconn.NewGrantScript(Mark, func() string { return leftLua })
+)
+
 // Mark is the beginning of a script that grants (see redisconn.NewGrantScript).
-//
-//go:embed mark.lua
-var Mark string
-
-//go:embed left.lua
-var leftLua string
-
-var leftScript = redisconn.NewGrantScript(Mark, leftLua)
+func Mark() string { return markLua }
 
 // Key is the key of the mark for a lock's key: one for each server and prefix. In a cluster a script
 // may use the keys of one slot only, and a slot can move to another server: there is one for each slot.

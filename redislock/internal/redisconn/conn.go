@@ -9,16 +9,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
 )
 
-// Script is a Lua script and the hash by which the server knows it. Text and hash are made when they
-// are first asked for: programs that link all stores have many scripts and start often.
+// Script is a Lua script and the hash by which the server knows it. The files are read, and the hash is
+// made, when they are first asked for: programs that link all stores have many scripts and start often.
 type Script struct {
-	parts  []string
+	parts  []func() string
 	once   sync.Once
 	text   string
 	sha1   string
@@ -26,11 +27,21 @@ type Script struct {
 }
 
 // NewScript takes the parts of a script.
-func NewScript(parts ...string) *Script { return &Script{parts: parts} }
+func NewScript(parts ...func() string) *Script { return &Script{parts: parts} }
+
+// ScriptOf is a script whose text is at hand.
+func ScriptOf(text string) *Script { return NewScript(func() string { return text }) }
 
 func (s *Script) prepare() {
 	s.once.Do(func() {
-		s.text = strings.Join(s.parts, "\n")
+		var texts []string
+		for _, part := range s.parts {
+			texts = append(texts, part())
+		}
+		s.text = strings.Join(texts, "\n")
+		if s.grants > 0 && !strings.HasPrefix(s.text, unknownProcess) {
+			panic("redisconn: the script does not begin with " + strconv.Quote(unknownProcess))
+		}
 		sum := sha1.Sum([]byte(s.text))
 		s.sha1 = hex.EncodeToString(sum[:])
 	})
@@ -149,7 +160,11 @@ func Answered(err error) string {
 // replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens.
 func Refusal(err error) error {
 	switch Answered(err) {
-	case "NOAUTH", "NOPERM", "WRONGPASS":
+	case "NOAUTH":
+		return fmt.Errorf("%w (%w): the server wants a password, as in redis://:PASSWORD@HOST: %w", driver.ErrRefused, driver.ErrInvalid, err)
+	case "WRONGPASS":
+		return fmt.Errorf("%w (%w): the server does not let us in; check user and password: %w", driver.ErrRefused, driver.ErrInvalid, err)
+	case "NOPERM":
 		return fmt.Errorf("%w (%w): %w", driver.ErrRefused, driver.ErrInvalid, err)
 	case "ERR", "DB": // no other code; rueidis takes the ERR away
 		if strings.Contains(err.Error(), "DB index is out of range") {

@@ -33,11 +33,8 @@ const unknownProcess = "local RUN = nil"
 var grantScripts []*Script
 
 // NewGrantScript prepares a script that grants. It is for package variables.
-func NewGrantScript(parts ...string) *Script {
+func NewGrantScript(parts ...func() string) *Script {
 	s := NewScript(parts...)
-	if !strings.HasPrefix(parts[0], unknownProcess) {
-		panic("redisconn: the script does not begin with " + strconv.Quote(unknownProcess))
-	}
 	s.grants = len(grantScripts) + 1
 	grantScripts = append(grantScripts, s)
 	return s
@@ -158,7 +155,7 @@ func load(ctx context.Context, conn rueidis.CommandClient) *process {
 	found := &process{}
 	var hashes []string
 	for _, s := range grantScripts {
-		v := NewScript("local RUN = '" + id[1] + "'" + strings.TrimPrefix(s.Text(), unknownProcess))
+		v := ScriptOf("local RUN = '" + id[1] + "'" + strings.TrimPrefix(s.Text(), unknownProcess))
 		found.scripts, hashes = append(found.scripts, v), append(hashes, v.SHA1())
 	}
 	there, _ := reply(conn.Do(ctx, conn.B().ScriptExists().Sha1(hashes...).Build())).Value.([]any)

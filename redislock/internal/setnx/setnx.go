@@ -17,12 +17,14 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-func text(name string) string {
-	b, err := files.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err) // embedded: one of the names below is wrong
+func text(name string) func() string {
+	return func() string {
+		b, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // embedded: one of the names below is wrong
+		}
+		return string(b)
 	}
-	return string(b)
 }
 
 // Common is the common beginning of scripts on the same three keys.

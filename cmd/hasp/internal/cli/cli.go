@@ -28,8 +28,9 @@ type app struct {
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
 	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	settings       map[string]bool        // the variables of all verbs' flags
-	known          map[string]*pflag.Flag // a flag of each name that can be set by variable or file
+	others         []verb                 // those that were not made: see addVerbs
+	settings       map[string]bool        // the variables of the flags of the verbs that were made
+	known          map[string]*pflag.Flag // a flag of each of their names that can be set by variable or file
 	configPaths    func() []string        // nil: there are none
 	configs        []*configFile
 	storeFrom      string   // which of flag, variable and file has set the store, for hasp config
@@ -47,7 +48,6 @@ func Main() int {
 		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
 		configPaths: ownConfigPaths, keeper: k,
 	}
-	surviveClosedPipes()
 	return a.run(args)
 }
 
@@ -87,6 +87,7 @@ func (a *app) explain(err error) int {
 
 // tell prints one line to standard error.
 func (a *app) tell(text string) {
+	surviveClosedPipes()
 	_, _ = io.WriteString(a.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
@@ -122,15 +123,7 @@ you already have.
 	a.versionFlag(root)
 	root.SetHelpCommandGroupID("")
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(
-		a.runCommand(), a.tryCommand(), a.holdCommand(), a.waitCommand(),
-		a.lsCommand(), a.whoCommand(), a.topCommand(), a.deadlocksCommand(), a.releaseCommand(),
-		a.electCommand(), a.fenceCommand(), a.doctorCommand(), a.benchCommand(), a.migrateCommand(), a.configCommand(), a.versionCommand(), a.manCommand(),
-	)
-	root.AddCommand(a.tortureVerbs()...)
-	for _, verb := range optionalVerbs {
-		root.AddCommand(verb(a))
-	}
+	a.addVerbs(root)
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) { // the shell asks
 		a.completions(root)
 	}
@@ -139,9 +132,6 @@ you already have.
 	return root
 }
 
-// optionalVerbs are those that a build may leave out: each is in a file with a build tag.
-var optionalVerbs []func(*app) *cobra.Command
-
 func suggestion(cmd *cobra.Command, arg string) string {
 	const longest = 20 // a longer word is not a mistyped verb
 	cmd.SuggestionsMinimumDistance = 2
@@ -149,27 +139,6 @@ func suggestion(cmd *cobra.Command, arg string) string {
 		return " (did you mean " + s[0] + "?)"
 	}
 	return ""
-}
-
-// verb makes a subcommand. Its flags are also taken from the environment, after the
-// command line and before it runs.
-func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	c.DisableFlagsInUseLine = true
-	c.Args = cobra.ArbitraryArgs // each verb says itself what is wrong with them
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := a.configure(cmd.Flags()); err != nil {
-			return err
-		}
-		if err := a.chooseStore(cmd.Flags()); err != nil {
-			return err
-		}
-		if err := checkTTL(cmd.Flags()); err != nil {
-			return err
-		}
-		return run(cmd, args)
-	}
-	a.noteSettings(c.Flags())
-	return c
 }
 
 // oneName is for the verbs that take a lock's name and nothing else.

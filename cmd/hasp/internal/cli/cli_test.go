@@ -45,6 +45,14 @@ func TestBusyMessage(t *testing.T) {
 			hasp.Queue{Name: "e\x1b[2J", Holders: []hasp.Entry{{Owner: hasp.Owner{Note: "x\x1b]0;title\a\ny"}}}},
 			`"e?[2J" held by (x?]0;title??y)`,
 		},
+		{
+			hasp.Queue{Name: "l", Holders: []hasp.Entry{{Owner: hasp.Owner{User: "ana", Host: "web-3", PID: 1, Note: strings.Repeat("é", 60)}}, {}}},
+			`"l" held by ana@web-3 pid 1 (` + strings.Repeat("é", 60) + `) and 1 more`,
+		},
+		{
+			hasp.Queue{Name: "l", Holders: []hasp.Entry{{Owner: hasp.Owner{User: "ana", Host: "web-3", PID: 1, Note: strings.Repeat("é", 500)}}}},
+			`"l" held by ana@web-3 pid 1 (` + strings.Repeat("é", 59) + `…)`,
+		},
 	} {
 		if got := heldBy(c.q, none, now); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -151,6 +151,7 @@ func (a *app) parseConfig(c *configFile, text []byte) error {
 		}
 		key, value, found := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		a.noteOthers()
 		switch {
 		case !found:
 			return misconfigured("%s: no '=' in the line; write key = value", c.at(n))

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { optionalVerbs = append(optionalVerbs, (*app).exporterCommand) }
+func init() { optionalVerbs = append(optionalVerbs, verb{"exporter", (*app).exporterCommand}) }
 
 type exporterFlags struct {
 	storeFlags

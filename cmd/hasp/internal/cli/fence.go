@@ -89,6 +89,9 @@ the others give up after --wait (exit code 75) and write nothing.`,
 		if err := f.fromRun(cmd.Flags(), a.getenv); err != nil {
 			return err
 		}
+		if (f.name == "" || f.token == 0) && a.getenv("HASP_HOLDER_1") != "" {
+			return usage(`say which of the locks protects the file, as in --name "$HASP_NAME_1" --token "$HASP_TOKEN_1"`)
+		}
 		if f.name == "" || f.token == 0 {
 			return usage("no lock or no token: run this under hasp run on a store that has tokens, or give --name and --token")
 		}

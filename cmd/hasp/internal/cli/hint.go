@@ -18,9 +18,14 @@ func (a *app) hint(f *storeFlags, err error) error {
 	return err
 }
 
+// nested reports whether an outer hasp run has told this one of its lock, or of those that -l has named.
+func (a *app) nested() bool {
+	return a.getenv("HASP_HOLDER") != "" || a.getenv("HASP_HOLDER_1") != ""
+}
+
 // withheld reports whether the store's URL comes from an outer hasp run, without credentials: it sets
 // HASP_HOLDER and HASP_STORE together.
 func (a *app) withheld(f *storeFlags) bool {
-	return a.getenv("HASP_HOLDER") != "" && f.store.text == a.getenv(storeVariable) &&
+	return a.nested() && f.store.text == a.getenv(storeVariable) &&
 		f.store.parsed != nil && f.store.parsed.User == nil
 }

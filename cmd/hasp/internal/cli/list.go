@@ -50,8 +50,8 @@ come; VALUE the text that a leader publishes (hasp elect --value).
 
 With --held, the exit code says whether the lock is held: 0 if it is, 1 if not.
 
-With --json, a value is text where it is UTF-8; another one is in base64, as
-value_base64.`,
+Of long notes and values the beginning is shown. With --json, a value is whole:
+text where it is UTF-8, and otherwise base64, as value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
 	addMine(c.Flags(), &mine, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
@@ -194,7 +194,7 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 	add := func(state string, entries []hasp.Entry) {
 		for _, e := range entries {
 			position++
-			note, owner := clean(e.Owner.Note), e.Owner
+			note, owner := clean(short(e.Owner.Note)), e.Owner
 			if owner.Note != "" {
 				owner.Note, owner.Program = "", "" // it has a separate column
 			} else {
@@ -205,7 +205,7 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 				token = fmt.Sprint(e.Token)
 			}
 			since, age := asked(e, now)
-			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, expires(e, now), token, valueText(e.Value), clean(e.ID))
+			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, expires(e, now), token, short(valueText(e.Value)), clean(e.ID))
 		}
 	}
 	add("holds", q.Holders)

@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+const manVerb = "man"
+
 func (a *app) manCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "man DIR",

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -73,8 +74,8 @@ func manPage(c *cobra.Command) string {
 }
 
 var (
-	heading = regexp.MustCompile(`^[A-Z][A-Z -]+$`)
-	item    = regexp.MustCompile(`^( *)(\S(?:.*?\S)?) {2,}(\S.*)$`)
+	heading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z][A-Z -]+$`) })
+	item    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^( *)(\S(?:.*?\S)?) {2,}(\S.*)$`) })
 )
 
 // manText writes a help text. A line of capitals is a heading; a line that has two columns, or whose text
@@ -95,11 +96,11 @@ func manText(w io.Writer, text string) {
 		if section {
 			paragraph = 2
 		}
-		m := item.FindStringSubmatch(line)
+		m := item().FindStringSubmatch(line)
 		switch {
 		case line == "":
 			i++
-		case heading.MatchString(line):
+		case heading().MatchString(line):
 			section = true
 			fmt.Fprintln(w, ".SH "+roff(line))
 			i++
@@ -112,7 +113,7 @@ func manText(w io.Writer, text string) {
 			if m[3] != "" {
 				fmt.Fprintln(w, roff(m[3]))
 			}
-			for i++; at(i) > indent+2 && item.FindStringSubmatch(lines[i]) == nil; i++ {
+			for i++; at(i) > indent+2 && item().FindStringSubmatch(lines[i]) == nil; i++ {
 				fmt.Fprintln(w, roff(strings.TrimSpace(lines[i])))
 			}
 		case indent > paragraph:
@@ -128,7 +129,7 @@ func manText(w io.Writer, text string) {
 			fmt.Fprintln(w, roff(strings.TrimSpace(line)))
 			i++
 		}
-		if before = kind; heading.MatchString(line) {
+		if before = kind; heading().MatchString(line) {
 			before = "heading"
 		}
 	}

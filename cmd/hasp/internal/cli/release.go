@@ -81,8 +81,10 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 
 func (f *releaseFlags) check() error {
 	switch {
-	case f.reason == "":
+	case f.reason == "" && f.force:
 		return usage("--reason is required: it tells others later why the lock was taken away")
+	case f.reason == "":
+		return usage("--reason is required: the holder decides by it whether to give the lock up")
 	case f.force && f.holder == "":
 		return usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed")
 	case !f.force && f.holder != "":

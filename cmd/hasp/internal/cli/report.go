@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -56,6 +57,7 @@ type reporter struct {
 	status         io.Writer // nil without --status-fd
 	began          time.Time
 	acquired       time.Time
+	holding        atomic.Bool // until the release begins
 }
 
 func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, error) {
@@ -123,6 +125,7 @@ func (r *reporter) gapRecord(lines int) string {
 
 func (r *reporter) held(g *commandLease) {
 	r.acquired = time.Now()
+	r.holding.Store(true)
 	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds(), Deadline: expiry(g)}
 	token := ""
 	if l := g.only(); l != nil {
@@ -177,7 +180,9 @@ func (r *reporter) Observe(e hasp.Event) {
 	case hasp.EventRenewFailed:
 		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), within{e.Err})
 	case hasp.EventRenewed:
-		r.detail("renewed %q", r.name)
+		if r.holding.Load() { // the library renews places in the queue as well, and the session to the end
+			r.detail("renewed %q", r.name)
+		}
 	case hasp.EventWarning:
 		r.say("warning: %v", within{e.Err})
 	case hasp.EventRequeued:

@@ -192,6 +192,7 @@ const releaseBound = 5 * time.Second
 // it is too late for the command, but the reader of the exit code must know. A release that is only
 // unconfirmed is no failure of the command; the TTL finishes it.
 func settle(end *ending, l anyLease, r *reporter) {
+	r.holding.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
 	err := l.Release(ctx)

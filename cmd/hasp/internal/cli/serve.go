@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func init() { optionalVerbs = append(optionalVerbs, (*app).serveCommand) }
+func init() { optionalVerbs = append(optionalVerbs, verb{"serve", (*app).serveCommand}) }
 
 type serveFlags struct {
 	storeFlags

@@ -104,5 +104,5 @@ func badValue(f *pflag.Flag, value string, err error) error {
 func (a *app) restores(store *pflag.Flag, value string) bool {
 	file := &storeURL{}
 	_ = file.Set(value) // it takes any text
-	return a.getenv("HASP_HOLDER") != "" && store.Value.String() == a.getenv(storeVariable) && store.Value.String() == file.public()
+	return a.nested() && store.Value.String() == a.getenv(storeVariable) && store.Value.String() == file.public()
 }

@@ -81,8 +81,8 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 // surviveClosedPipes makes a write to a standard stream whose reader has gone fail with an error
 // instead of killing hasp, and the command with it. SIGPIPE is caught and not ignored: an ignored
 // signal stays ignored in the command, as it does if the parent process ignored it.
-func surviveClosedPipes() {
+var surviveClosedPipes = sync.OnceFunc(func() {
 	if !signal.Ignored(syscall.SIGPIPE) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
-}
+})

@@ -16,6 +16,12 @@ var usualPorts = map[uint64]string{
 	6379: "redis", 6380: "rediss", 2379: "etcd", 2181: "zookeeper", 5432: "postgres", 3306: "mysql",
 }
 
+// optionalSchemes are those that a build may leave out, by tags.
+var optionalSchemes = []string{
+	"etcd", "hasp+http", "hasp+https", "mariadb", "mysql", "postgres", "postgresql", "redis", "rediss", "redlock", "redlocks",
+	"valkey", "valkeys", "zookeeper",
+}
+
 // checkScheme refuses a store that no driver of this program can open, and guesses what was meant.
 // The library's own error asks whether the driver's package is imported, which is a question for
 // programmers. Nothing of the text is shown that could be a secret.
@@ -26,7 +32,9 @@ func (s *storeURL) checkScheme() error {
 		return nil
 	}
 	guess := ""
-	if meant := meantURL(s.text, schemes); meant != "" {
+	if found && slices.Contains(optionalSchemes, scheme) {
+		guess = "; this hasp was built without " + scheme + "://"
+	} else if meant := meantURL(s.text, schemes); meant != "" {
 		guess = "; did you mean " + meant + "?"
 	}
 	return misconfigured("the store must be a URL that begins with one of %s://%s", strings.Join(schemes, ":// "), guess)

@@ -22,18 +22,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tortureVerbs are torture and its worker, which torture starts and users do not need.
-func (a *app) tortureVerbs() []*cobra.Command {
-	worker := &cobra.Command{
+// Only systems that can stop a process have torture, and its worker, which torture starts and users do not need.
+func init() {
+	optionalVerbs = append(optionalVerbs, verb{"torture", (*app).tortureCommand}, verb{workerVerb, (*app).workerCommand})
+}
+
+func (a *app) workerCommand() *cobra.Command {
+	return &cobra.Command{
 		Use: workerVerb, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			surviveClosedPipes()
 			if err := torture.Worker(a.stdin, a.stdout, torture.Opener(a.connect)); err != nil {
 				return fail(err)
 			}
 			return nil
 		},
 	}
-	return []*cobra.Command{a.tortureCommand(), worker}
 }
 
 const workerVerb = "__torture-worker"

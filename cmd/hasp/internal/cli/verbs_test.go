@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ var useOf = map[string][]string{
 	"run": {"a", "--", "true"}, "try": {"a", "--", "true"}, "elect": {"a", "--", "true"},
 	"hold": {"a"}, "wait": {"a"}, "who": {"a"}, "release": {"a", "--force", "--reason=x", "--holder=x"}, "ls": {}, "top": {}, "deadlocks": {},
 	"doctor": {}, "bench": {"--duration=1s"}, "migrate": {}, "exporter": {"a"}, "serve": {}, "torture": {"--for=1s"},
-	"fence file": {"--lock=a", "--token=1", "out"}, "serve token": {"--tokens=tokens", "a"},
+	"fence file": {"--name=a", "--token=1", "out"}, "serve token": {"--tokens=tokens", "a"},
 	"config": {}, "version": {}, "man": {"."}, "help": {},
 	"completion bash": {}, "completion zsh": {}, "completion fish": {}, "completion powershell": {},
 }
@@ -124,6 +125,30 @@ func TestEveryVerb(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A start that makes one verb alone has the same help, and knows the same settings, as one that makes all.
+func TestOneVerbAlone(t *testing.T) {
+	all := &app{getenv: func(string) string { return "" }}
+	all.root()
+	for _, v := range verbs() {
+		if v.name == workerVerb {
+			continue
+		}
+		if _, _, alone, said := tryVerb(t, []string{v.name, "--help"}, nil); said != "" {
+			t.Errorf("hasp %s --help says %q", v.name, said)
+		} else if _, _, among, _ := tryVerb(t, []string{"help", v.name}, nil); alone != among || alone == "" {
+			t.Errorf("hasp %s --help:\n%s\nhasp help %s:\n%s", v.name, alone, v.name, among)
+		}
+		a := &app{args: []string{v.name}, getenv: all.getenv}
+		root := a.root()
+		if v.name != manVerb && len(root.Commands()) != 1 {
+			t.Errorf("hasp %s makes %d verbs", v.name, len(root.Commands()))
+		}
+		if a.noteOthers(); !maps.Equal(a.settings, all.settings) {
+			t.Errorf("hasp %s: the settings are %v, and %v with all verbs", v.name, a.settings, all.settings)
+		}
 	}
 }
 

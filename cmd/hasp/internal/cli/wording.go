@@ -44,7 +44,19 @@ func heldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 	return s
 }
 
-func ownerText(o hasp.Owner) string { return clean(o.String()) }
+func ownerText(o hasp.Owner) string {
+	o.Note = short(o.Note)
+	return clean(o.String())
+}
+
+// short is the beginning of a text that another client has chosen, for a table or a line. JSON has all of it.
+func short(text string) string {
+	const most = 60
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
+}
 
 // asked says when an entry asked for the lock, and how long ago. For a holder that uses another
 // library no store knows it.

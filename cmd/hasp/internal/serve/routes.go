@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -106,13 +107,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		slog.Int64("ms", took.Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", rec.holder), slog.String("trace", trace(q.Header)))
 }
 
-var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
+var traceparent = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
+})
 
 // trace is the id of the trace that a request belongs to (https://www.w3.org/TR/trace-context/), "" if it has none. By it a line
 // of the log is found from the span of the program that made the request. The server exports no spans: what it does for a request is
 // one call of the store, which the client's span covers.
 func trace(h http.Header) string {
-	if m := traceparent.FindStringSubmatch(h.Get("Traceparent")); m != nil {
+	if m := traceparent().FindStringSubmatch(h.Get("Traceparent")); m != nil {
 		return m[1]
 	}
 	return ""

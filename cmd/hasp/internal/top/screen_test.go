@@ -247,6 +247,22 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// Names that are too long are told apart by their ends, also where a character takes two cells.
+func TestLongNames(t *testing.T) {
+	s, c := over(t)
+	for _, name := range []string{"services/payments/nightly-report/2026-11-24", "services/payments/nightly-report/2026-11-25", "サービス/支払い/夜間レポート/二〇二六"} {
+		lease, err := c.Mutex(name).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock()
+	}
+	s.refresh()
+	want(t, s, "services/…26-11-24  ", "services/…26-11-25  ", "サービス/…二〇二六  ")
+	s.width = 200
+	want(t, s, "services/payments/nightly-report/2026-11-24  ")
+}
+
 func BenchmarkViewOf10000(b *testing.B) {
 	s := &screen{width: 120, height: 50, looked: true, Options: Options{Clean: func(text string) string { return text }}}
 	for i := range 10000 {

@@ -92,7 +92,7 @@ func (s *screen) list() []string {
 				holder = fmt.Sprintf("%d more and %s", n, holder)
 			}
 		}
-		line := fmt.Sprintf("%s  %s  %8s  %7d  %8s  %9.1f", s.cell(l.Name, wide), s.cell(holder, wide),
+		line := fmt.Sprintf("%s  %s  %8s  %7d  %8s  %9.1f", s.nameCell(l.Name, wide), s.cell(holder, wide),
 			age(l.Holders, s.look.Time), len(l.Waiters), age(l.Waiters, s.look.Time), l.Changes)
 		lines = append(lines, s.mark(line, l.Name == current))
 	}
@@ -139,6 +139,16 @@ func (s *screen) visible() func(func(int) bool) {
 func (s *screen) cell(text string, width int) string {
 	text = ansi.Truncate(s.Clean(text), width, "…")
 	return text + strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))
+}
+
+// nameCell leaves out the middle of a name that is too long: the names of a store often begin alike, and end differently.
+func (s *screen) nameCell(name string, width int) string {
+	name = s.Clean(name)
+	if over := ansi.StringWidth(name) - width; over > 0 {
+		head := width / 2
+		name = ansi.Truncate(name, head, "") + ansi.TruncateLeft(name, head+over+1, "…")
+	}
+	return s.cell(name, width)
 }
 
 // mark inverts the selected row over the whole width. There are no colours, for NO_COLOR and for all eyes.
