@@ -8,6 +8,9 @@ import (
 	"syscall"
 )
 
+// ourClients are hasp's in other languages, which contend with no library here.
+var ourClients = map[string]program{"hasplock": python, "hasp-lock": node}
+
 // beAdapter is any client of this directory as an adapter of hasp torture: the arguments are LIBRARY and, if it has
 // several, KIND. A client in another language takes this process's place, and with it its group and its pipes.
 func beAdapter(args []string) error {
@@ -15,8 +18,8 @@ func beAdapter(args []string) error {
 		return fmt.Errorf("adapter takes LIBRARY [KIND], not %q", args)
 	}
 	p := pair{library: args[0]} // of Go, unless it is another's
-	if args[0] == "hasplock" {  // contends with no library here
-		p.program = python
+	if of, ok := ourClients[args[0]]; ok {
+		p.program = of
 	} else if i := slices.IndexFunc(pairs, func(p pair) bool { return p.library == args[0] }); i >= 0 {
 		p = pairs[i]
 	}

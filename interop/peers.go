@@ -36,6 +36,7 @@ var peers = []peer{
 	{"node-redlock", "redlock", "-", "redis://", redisAddr, 4},
 	{"Redisson RLock, watchdog", "redisson", "plain", "redis://", redisAddr, 3},
 	{"hasp's Python client, hasp serve on Redis", "hasplock", "-", "http://", servedRedis, 4},
+	{"hasp's TypeScript client, hasp serve on Redis", "hasp-lock", "-", "http://", servedRedis, 4},
 	{"hasp, by the same protocol", "hasp", "-", "etcd://", etcdAddr, 6},
 	{"concurrency.Mutex", "concurrency", "-", "etcd://", etcdAddr, 6},
 	{"etcdctl lock", "etcdctl", "-", "etcd://", etcdAddr, 6},
@@ -177,6 +178,11 @@ func (p peer) run(j *judged, hasp string, duration time.Duration) error {
 	url := p.store + server
 	if j.Store, _, _ = strings.Cut(url, ":"); j.Store == "http" {
 		j.Store = "redis"
+	}
+	if p.library == "hasp-lock" {
+		if err := compileTypeScript(); err != nil {
+			return err
+		}
 	}
 	const ttl = 2 * time.Second
 	// Once alone: what is missing is installed, and it says its version.

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,14 @@ import (
 
 // clientsVariable says where hasp's clients in other languages are, for those that are used from here.
 const clientsVariable = "HASP_CLIENTS"
+
+// compileTypeScript makes the JavaScript of that client, in its folder.
+func compileTypeScript() error {
+	if err := need("node", "npm"); err != nil {
+		return err
+	}
+	return runIn(filepath.Join(os.Getenv(clientsVariable), "typescript"), "npm", "ci", "--no-audit", "--no-fund")
+}
 
 // served is hasp serve in front of the shared Redis: what the clients in other languages talk to.
 var served haspServe

@@ -135,50 +135,59 @@ func (t *Ticket[E]) pushed() (driver.Verdict, bool) {
 }
 
 // Wait returns on a pushed grant or on the result of a renewal, and polls where the store pushes
-// nothing.
+// nothing. Its stack is small where it waits: there may be ten thousand that do.
 func (t *Ticket[E]) Wait(ctx context.Context) (driver.Verdict, error) {
-	s := t.session
-	for {
-		if v, ok := t.pushed(); ok {
-			return v, nil
+	for poll := false; ; {
+		if v, known, err := t.known(ctx, poll); known {
+			return v, err
 		}
-		s.Lock()
-		switch {
-		case t.gone || s.closed:
-			s.Unlock()
-			return driver.Verdict{}, driver.ErrGone
-		case !t.held && t.confirmed && t.granted == t.seq:
-			s.Unlock()
-			return t.Enqueue(ctx) // for the confirmation
-		case t.held || t.retry > 0:
-			v := t.verdictLocked(Answer{Retry: t.retry})
-			t.retry = 0
-			s.Unlock()
-			return v, nil
-		}
-		poll, stop := timer(t.poll)
-		s.Unlock()
 		select {
 		case <-t.signal.C():
-		case <-poll:
-			return t.Enqueue(ctx)
-		case <-s.Done.Done():
+		case <-t.timer():
+			poll = true
+		case <-t.session.Done.Done():
 		case <-ctx.Done():
-			stop()
-			return driver.Verdict{}, ctx.Err()
 		}
-		stop()
 	}
 }
 
-// timer fires after about d, or never if d is 0. Its jitter spreads the requests of tickets that
-// began to wait together.
-func timer(d time.Duration) (<-chan time.Time, func() bool) {
-	if d <= 0 {
-		return nil, func() bool { return false }
+// known returns what needs no waiting: what was pushed, else what the store answers when it is time to poll, else that ctx has ended.
+func (t *Ticket[E]) known(ctx context.Context, poll bool) (v driver.Verdict, known bool, err error) {
+	if v, ok := t.pushed(); ok {
+		return v, true, nil
 	}
-	timer := time.NewTimer(d*3/4 + rand.N(d/2))
-	return timer.C, timer.Stop
+	s := t.session
+	s.Lock()
+	switch {
+	case t.gone || s.closed:
+		known, err = true, driver.ErrGone
+	case t.held || t.retry > 0:
+		v, known = t.verdictLocked(Answer{Retry: t.retry}), true
+		t.retry = 0
+	case t.confirmed && t.granted == t.seq: // the grant needs a confirmation
+		poll = true
+	}
+	s.Unlock()
+	switch {
+	case known:
+		return v, true, err
+	case poll:
+		v, err = t.Enqueue(ctx)
+		return v, true, err
+	}
+	return v, ctx.Err() != nil, ctx.Err()
+}
+
+// timer fires after about the time to poll, or never if that is 0. Its jitter spreads the requests of tickets that
+// began to wait together.
+func (t *Ticket[E]) timer() <-chan time.Time {
+	t.session.Lock()
+	d := t.poll
+	t.session.Unlock()
+	if d <= 0 {
+		return nil
+	}
+	return time.After(d*3/4 + rand.N(d/2)) // nothing has to stop it: it is collected with its channel
 }
 
 // Leave removes the entry. From now on the ticket ignores answers that would bring the entry

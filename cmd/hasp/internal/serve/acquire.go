@@ -25,9 +25,7 @@ func (s *Server) acquire(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := time.Duration(min(max(in.Wait, 0), longestWait.Milliseconds())) * time.Millisecond
-	_ = c.allow(storeAnswer + d)
-	return orError(x.acquire(c.ctx, l, in.NoWait, d))
+	return x.acquire(c.q.Context(), l, in.NoWait, c.patience(in.Wait))
 }
 
 // entering reads a request for a lock.

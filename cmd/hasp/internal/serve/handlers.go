@@ -28,7 +28,7 @@ func (s *Server) openSession(c *call) (any, error) {
 	if !c.holder.MayAnywhere(access.Lock) {
 		return nil, httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has the right to lock no name", c.holder.Name))
 	}
-	x, granted, err := s.open(c.ctx, c.holder, time.Duration(min(in.TTL, longestTTL.Milliseconds()+1))*time.Millisecond)
+	x, granted, err := s.open(c.ctx(), c.holder, time.Duration(min(in.TTL, longestTTL.Milliseconds()+1))*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Server) closeSession(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.close(c.ctx, x, "its client has closed it")
+	return nil, s.close(c.ctx(), x, "its client has closed it")
 }
 
 func (s *Server) keepAlive(c *call) (any, error) {
@@ -56,9 +56,7 @@ func (s *Server) keepAlive(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, storeAnswer)
-	defer cancel()
-	return orError(x.keepAlive(ctx))
+	return orError(x.keepAlive(c.q.Context()))
 }
 
 // orError keeps an answer of zero from being sent beside an error.
@@ -82,9 +80,7 @@ func (s *Server) events(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.wait(s, int64(min(wait, uint64(longestWait.Milliseconds()))))
-	defer cancel()
-	return orError(x.events(ctx, after))
+	return x.events(c.q.Context(), after, c.patience(int64(min(wait, uint64(longestWait.Milliseconds())))))
 }
 
 // number reads a parameter of the query.
@@ -100,14 +96,11 @@ func (c *call) number(key string, def uint64) (uint64, error) {
 	return n, nil
 }
 
-// wait is the context of a request that waits: it ends after ms, when the client goes away, and when
-// the server is about to end.
-func (c *call) wait(s *Server, ms int64) (context.Context, context.CancelFunc) {
+// patience is how long a request waits that says wait_ms.
+func (c *call) patience(ms int64) time.Duration {
 	d := time.Duration(min(max(ms, 0), longestWait.Milliseconds())) * time.Millisecond
 	_ = c.allow(storeAnswer + d)
-	ctx, cancel := context.WithTimeoutCause(c.ctx, d, errWaitOver)
-	stop := context.AfterFunc(s.drain, cancel)
-	return ctx, func() { stop(); cancel() }
+	return d
 }
 
 // lock is the number in the path.
@@ -128,7 +121,7 @@ func (s *Server) release(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, x.leave(c.ctx, number)
+	return nil, x.leave(c.q.Context(), number)
 }
 
 // held is a lock of the session that the path names.
@@ -157,12 +150,7 @@ func (s *Server) wait(c *call) (any, error) {
 	if s.isDraining() {
 		return nil, draining()
 	}
-	d := time.Duration(min(max(in.Wait, 0), longestWait.Milliseconds())) * time.Millisecond
-	_ = c.allow(storeAnswer + d)
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.drain, func() { cancel(draining()) })()
-	return orError(x.wait(ctx, l, d))
+	return x.wait(c.q.Context(), l, c.patience(in.Wait))
 }
 
 func (s *Server) publish(c *call) (any, error) {
@@ -178,7 +166,7 @@ func (s *Server) publish(c *call) (any, error) {
 	if len(in.Value) > 1024 {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "value has more than 1024 bytes")
 	}
-	return nil, x.use(c.ctx, l, func(ctx context.Context) error {
+	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error {
 		if in.Number != 0 && in.Number < l.published { // late: a newer one is published
 			return nil
 		}
@@ -200,7 +188,7 @@ func (s *Server) downgrade(c *call) (any, error) {
 	if in.Units < 1 || in.Units > driver.Whole {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "units must be at least 1")
 	}
-	return nil, x.use(c.ctx, l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
+	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
 }
 
 // adopt takes over another session's entry. Who may do that to any may also evict it; a client's own, of a
@@ -235,7 +223,7 @@ func (s *Server) adopt(c *call) (any, error) {
 		return nil, unsupported("cannot hand a held lock on")
 	}
 	var out httpapi.Lock
-	err = x.use(c.ctx, l, func(ctx context.Context) error {
+	err = x.use(c.q.Context(), l, func(ctx context.Context) error {
 		v, err := a.Adopt(ctx, in.From, in.Seq)
 		v, err = x.heard(l, v, err, true)
 		out = answer(l, v)

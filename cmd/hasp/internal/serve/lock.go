@@ -56,29 +56,46 @@ func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 		return nil, err
 	}
 	s.numbers.use(number)
-	l := &lock{number: number, name: r.Name, entry: r.ID, ticket: s.drv.Ticket(r), turn: newTurn()}
+	l := &lock{number: number, name: r.Name, entry: r.ID, ticket: s.drv.Ticket(r)}
 	s.locks[number], s.entries[r.ID] = l, l
 	return l, nil
 }
 
-// use calls f when it is the request's turn. The context ends with the request, with the session, and
-// when the next request for the lock has come.
-func (s *session) use(ctx context.Context, l *lock, f func(context.Context) error) error {
-	ctx, release, err := l.turn.take(ctx)
+// take waits for the request's turn with a lock. What it returns must be released.
+func (s *session) take(client context.Context, l *lock) (*use, error) {
+	u, err := l.turn.take(client)
 	if err != nil {
-		return s.ended(err)
+		return nil, s.ended(err)
 	}
-	defer release()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.done, func() { cancel(context.Cause(s.done)) })()
-	if err = f(ctx); err != nil && ctx.Err() != nil && isContext(err) {
-		err = context.Cause(ctx)
+	if dead := s.state(); dead != nil { // it has ended what was under way before this
+		u.release()
+		return nil, dead
 	}
+	return u, nil
+}
+
+// step makes a request to the store. The context ends with the client, with the session, and when the next request for the lock has come.
+func (s *session) step(u *use, f func(context.Context) error) error {
+	ctx, done := u.step(time.Now().Add(silence), false)
+	defer done()
+	err := f(ctx)
+	if err == nil {
+		return nil
+	}
+	if why := u.over(); why != nil && ctx.Err() != nil && isContext(err) {
+		err = why
+	}
+	return s.ended(err)
+}
+
+// use makes one request to the store about a lock when it is the request's turn.
+func (s *session) use(client context.Context, l *lock, f func(context.Context) error) error {
+	u, err := s.take(client, l)
 	if err != nil {
-		return s.ended(err)
+		return err
 	}
-	return nil
+	defer u.release()
+	return s.step(u, f)
 }
 
 // ended says of a request that a closed session has interrupted why that is.
@@ -128,73 +145,41 @@ func unchanged(err error) bool {
 
 // acquire enqueues and, for as long as the request says, waits. What is not held then stays in the
 // queue.
-func (s *session) acquire(ctx context.Context, l *lock, noWait bool, wait time.Duration) (a httpapi.Lock, err error) {
-	err = s.use(ctx, l, func(ctx context.Context) error {
-		until, cancel := context.WithTimeoutCause(ctx, wait, errWaitOver)
-		defer cancel()
-		defer context.AfterFunc(s.server.drain, cancel)() // its place in the queue stays
-		v, err := s.enqueue(ctx, l)
-		for err == nil && !v.Held && !noWait && wait > 0 && until.Err() == nil {
-			v, err = s.look(ctx, until, l, v.Retry)
-		}
-		if err == nil && !v.Held && noWait {
-			s.mu.Lock()
-			s.dropLocked(l)
-			s.mu.Unlock()
-			a = answer(l, v)
-			a.State = httpapi.Busy
-			return nil
-		}
-		a = answer(l, v)
-		return err
-	})
-	return a, err
-}
-
-var errWaitOver = errors.New("the time to wait is over")
-
-// look waits for a change until the time is over, and asks where the store wants to be asked.
-func (s *session) look(ctx, until context.Context, l *lock, retry time.Duration) (driver.Verdict, error) {
-	wctx := until
-	if retry > 0 {
-		var cancel context.CancelFunc
-		wctx, cancel = context.WithTimeout(until, retry)
-		defer cancel()
+func (s *session) acquire(client context.Context, l *lock, noWait bool, wait time.Duration) (any, error) {
+	u, err := s.take(client, l)
+	if err != nil {
+		return nil, err
 	}
-	v, err := l.ticket.Wait(wctx)
-	if err != nil && ctx.Err() == nil && isContext(err) {
-		if until.Err() != nil {
-			return driver.Verdict{}, nil
-		}
-		return s.enqueue(ctx, l)
+	w := &lockWait{use: u, session: s, lock: l, asks: true, until: time.Now().Add(wait)}
+	if answered := w.ask(); !answered && wait > 0 {
+		return w, nil
 	}
-	return s.heard(l, v, err, false)
+	defer u.release()
+	if noWait && w.err == nil && w.reply.State == httpapi.Waiting {
+		s.mu.Lock()
+		s.dropLocked(l)
+		s.mu.Unlock()
+		w.reply.State = httpapi.Busy
+	}
+	return w.result()
 }
 
 // wait waits for a change of a lock that is in the queue.
-func (s *session) wait(ctx context.Context, l *lock, wait time.Duration) (a httpapi.Lock, err error) {
-	err = s.use(ctx, l, func(ctx context.Context) error {
-		s.mu.Lock()
-		held := l.held
-		s.mu.Unlock()
-		if held { // the answer that said so was lost
-			v, err := s.enqueue(ctx, l)
-			a = answer(l, v)
-			return err
-		}
-		until, cancel := context.WithTimeoutCause(ctx, wait, errWaitOver)
-		defer cancel()
-		v, err := l.ticket.Wait(until)
-		if err != nil && ctx.Err() == nil && until.Err() != nil && isContext(err) {
-			a = answer(l, v)
-			a.Unchanged = true
-			return nil
-		}
-		v, err = s.heard(l, v, err, false)
-		a = answer(l, v)
-		return err
-	})
-	return a, err
+func (s *session) wait(client context.Context, l *lock, wait time.Duration) (any, error) {
+	u, err := s.take(client, l)
+	if err != nil {
+		return nil, err
+	}
+	w := &lockWait{use: u, session: s, lock: l, until: time.Now().Add(wait)}
+	s.mu.Lock()
+	held := l.held
+	s.mu.Unlock()
+	if !held {
+		return w, nil
+	}
+	defer u.release()
+	w.ask() // the answer that said so was lost
+	return w.result()
 }
 
 func answer(l *lock, v driver.Verdict) httpapi.Lock {

@@ -57,7 +57,7 @@ func (s *Server) queue(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.o.Store.List(c.ctx, name, int(min(limit, 1<<30)))
+	entries, err := s.o.Store.List(c.ctx(), name, int(min(limit, 1<<30)))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Server) names(c *call) (any, error) {
 		return nil, c.may(access.Look, c.q.URL.Query().Get("prefix"))
 	}
 	all := []string{}
-	err := n.Names(c.ctx, c.q.URL.Query().Get("prefix"), func(name string) bool {
+	err := n.Names(c.ctx(), c.q.URL.Query().Get("prefix"), func(name string) bool {
 		if c.holder.May(access.Look, name) {
 			all = append(all, name)
 		}
@@ -173,9 +173,9 @@ func (s *Server) evict(c *call) (any, error) {
 	e, ok := s.o.Store.(driver.Evicter)
 	switch {
 	case in.Note != "" && records:
-		return nil, r.EvictFor(c.ctx, in.Name, in.Entry, in.Note)
+		return nil, r.EvictFor(c.ctx(), in.Name, in.Entry, in.Note)
 	case ok:
-		return nil, e.Evict(c.ctx, in.Name, in.Entry)
+		return nil, e.Evict(c.ctx(), in.Name, in.Entry)
 	}
 	return nil, unsupported("cannot evict")
 }
@@ -189,7 +189,7 @@ func (s *Server) lastEviction(c *call) (any, error) {
 	if !ok {
 		return nil, unsupported("keeps no record of evictions")
 	}
-	note, err := r.LastEviction(c.ctx, name)
+	note, err := r.LastEviction(c.ctx(), name)
 	return orError(httpapi.Text{Text: note}, err)
 }
 
@@ -202,7 +202,7 @@ func (s *Server) quarantine(c *call) (any, error) {
 	if !ok {
 		return httpapi.Closed{}, nil
 	}
-	left, err := q.Quarantine(c.ctx, name)
+	left, err := q.Quarantine(c.ctx(), name)
 	return orError(httpapi.Closed{Quarantine: left.Milliseconds()}, err)
 }
 
@@ -211,7 +211,7 @@ func (s *Server) identity(c *call) (any, error) {
 	if !ok {
 		return nil, unsupported("cannot tell itself from others")
 	}
-	text, err := i.Identity(c.ctx)
+	text, err := i.Identity(c.ctx())
 	return orError(httpapi.Text{Text: text}, err)
 }
 
@@ -225,7 +225,7 @@ func (s *Server) doctor(c *call) (any, error) {
 	if !ok {
 		return httpapi.Findings{Findings: all}, nil
 	}
-	found, err := d.Diagnose(c.ctx)
+	found, err := d.Diagnose(c.ctx())
 	return orError(httpapi.Findings{Findings: append(all, found...)}, err)
 }
 
@@ -235,7 +235,7 @@ func (s *Server) warnings(c *call) (any, error) {
 	if !ok {
 		return httpapi.Findings{Findings: []driver.Finding{}}, nil
 	}
-	found, err := w.Warnings(c.ctx)
+	found, err := w.Warnings(c.ctx())
 	if found == nil {
 		found = []driver.Finding{}
 	}

@@ -44,13 +44,13 @@ func (s *Server) elsewhere(c *call, pattern string) *peer {
 	if s.o.Tokens != nil && c.q.Header.Get("Authorization") == "" {
 		return nil // a certificate is its connection's: the other server would see ours
 	}
-	return s.peers.find(c.ctx, life)
+	return s.peers.find(c.ctx(), life)
 }
 
 // passOn has another server answer. An error is told instead of an answer.
 func (s *Server) passOn(c *call, p *peer) (any, error) {
 	_ = c.allow(longestWait + storeAnswer)
-	ctx, done := p.use(c.ctx)
+	ctx, done := p.use(c.ctx())
 	defer done()
 	q, err := http.NewRequestWithContext(ctx, c.q.Method, p.base.String()+c.q.URL.RequestURI(), bytes.NewReader(c.body))
 	if err != nil {

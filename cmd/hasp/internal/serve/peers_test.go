@@ -1,11 +1,13 @@
 package serve_test
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -192,4 +194,53 @@ func TestPeerIsSilent(t *testing.T) {
 	s, _ := start(t, serve.Options{Store: store.Backend(), Peers: []*url.URL{{Scheme: "http", Host: l.Addr().String()}}})
 	c := &api{t: t, s: s, session: "life-session"}
 	c.refused(httpapi.SessionGone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 25_000})
+}
+
+// Two clients ask for sessions of a server that is being looked for, and the one whose request has begun that goes away: the other is
+// answered by the server.
+func TestSearchOutlastsItsClient(t *testing.T) {
+	t.Parallel()
+	searched, found := make(chan struct{}, 10), make(chan struct{})
+	there := http.NewServeMux()
+	there.HandleFunc("GET /healthz", func(w http.ResponseWriter, q *http.Request) {
+		searched <- struct{}{}
+		select {
+		case <-found:
+			w.Header().Set(httpapi.ServerHeader, "life")
+		case <-q.Context().Done(): // the search is given up
+		}
+	})
+	there.HandleFunc("POST /v1/session/keepalive", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var two http.Protocols
+	two.SetUnencryptedHTTP2(true)
+	h := &http.Server{Handler: there, Protocols: &two}
+	go func() { _ = h.Serve(l) }() // ends with Close
+	t.Cleanup(func() { _ = h.Close() })
+	s, _ := start(t, serve.Options{Store: memlock.New().Backend(), Peers: []*url.URL{{Scheme: "http", Host: l.Addr().String()}}})
+
+	ask := func(ctx context.Context) <-chan *httptest.ResponseRecorder {
+		answered := make(chan *httptest.ResponseRecorder, 1)
+		q := httptest.NewRequestWithContext(ctx, "POST", "http://127.0.0.1:7070/v1/session/keepalive", nil)
+		q.Header.Set(httpapi.SessionHeader, "life-session")
+		go func() {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, q)
+			answered <- w
+		}()
+		return answered
+	}
+	impatient, leave := context.WithCancel(t.Context())
+	first := ask(impatient)
+	testkit.Await(t, "the search", searched)
+	second := ask(t.Context())
+	leave()
+	close(found)
+	if a := testkit.Await(t, "the answer", second); a.Code != http.StatusOK {
+		t.Errorf("%d: %s", a.Code, a.Body)
+	}
+	testkit.Await(t, "the end of the first", first)
 }

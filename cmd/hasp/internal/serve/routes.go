@@ -1,20 +1,16 @@
 package serve
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -61,7 +57,7 @@ var api = []route{
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range api {
-		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, q *http.Request) { s.handle(w, q, r) })
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, q *http.Request) { s.handle(w.(*reply), q, r) })
 	}
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json;version=3.1")
@@ -73,7 +69,7 @@ func (s *Server) routes() *http.ServeMux {
 	})
 	mux.HandleFunc("GET /readyz", s.ready)
 	for _, r := range s.page.Routes() {
-		mux.HandleFunc(r.Pattern, func(w http.ResponseWriter, q *http.Request) { s.servePage(w, q, r) })
+		mux.HandleFunc(r.Pattern, func(w http.ResponseWriter, q *http.Request) { s.servePage(w.(*reply), q, r) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
 		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path, or not by this method: GET /v1/openapi.json lists them"))
@@ -83,84 +79,38 @@ func (s *Server) routes() *http.ServeMux {
 
 // call is one request.
 type call struct {
-	ctx    context.Context
 	w      http.ResponseWriter
 	q      *http.Request
 	holder *access.Holder
 	body   []byte
 	status int
+
+	bounded context.Context // nil until it is asked for
+	cancel  context.CancelFunc
 }
 
-// ServeHTTP implements http.Handler. The log has no header, no body and no query: sessions and tokens
-// are in the first, and the names of locks in the others.
-func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	began := time.Now()
-	rec := &recorded{ResponseWriter: w}
-	h := rec.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	s.mux.ServeHTTP(rec, q)
-	took := time.Since(began)
-	_, pattern := s.mux.Handler(q)
-	s.meas.request(cmp.Or(pattern, "none"), rec.status)
-	s.o.Log.Info("request", slog.String("method", q.Method), slog.String("path", loggable(q.URL.Path)), slog.Int("status", rec.status),
-		slog.Int64("ms", took.Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", rec.holder), slog.String("trace", trace(q.Header)))
-}
-
-var traceparent = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
-})
-
-// trace is the id of the trace that a request belongs to (https://www.w3.org/TR/trace-context/), "" if it has none. By it a line
-// of the log is found from the span of the program that made the request. The server exports no spans: what it does for a request is
-// one call of the store, which the client's span covers.
-func trace(h http.Header) string {
-	if m := traceparent().FindStringSubmatch(h.Get("Traceparent")); m != nil {
-		return m[1]
+// ctx is for what waits for nothing but the store, which may be silent.
+func (c *call) ctx() context.Context {
+	if c.bounded == nil {
+		c.bounded, c.cancel = context.WithTimeout(c.q.Context(), silence)
 	}
-	return ""
+	return c.bounded
 }
 
-// loggable keeps a path that somebody has made up from filling the log.
-func loggable(path string) string { return strconv.QuoteToASCII(path[:min(len(path), 100)]) }
-
-// recorded remembers what was answered to whom.
-type recorded struct {
-	http.ResponseWriter
-	status int
-	holder string
-}
-
-func (r *recorded) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorded) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (r *recorded) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// handle answers one request of the API.
-func (s *Server) handle(w http.ResponseWriter, q *http.Request, r route) {
-	ctx, cancel := context.WithTimeout(q.Context(), longestWait+storeAnswer) // a store that is silent; a watch has no end
-	defer cancel()
-	c := &call{ctx: ctx, w: w, q: q, status: http.StatusOK}
+// handle answers one request of the API, or has it wait.
+func (s *Server) handle(w *reply, q *http.Request, r route) {
+	c := &call{w: w, q: q, status: http.StatusOK}
+	defer func() {
+		if c.cancel != nil {
+			c.cancel()
+		}
+	}()
 	answer, err := func() (any, error) {
 		var err error
 		if c.holder, err = s.holder(q); err != nil {
 			return nil, err
 		}
-		if rec, ok := w.(*recorded); ok {
-			rec.holder = c.holder.Name
-		}
+		w.holder = c.holder.Name
 		if err := s.admitRequest(c.holder, r.pattern); err != nil {
 			return nil, err
 		}
@@ -172,16 +122,11 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request, r route) {
 		}
 		return r.do(s, c)
 	}()
-	switch {
-	case err != nil:
-		writeProblem(w, problem(err))
-	case answer == nil:
-		w.WriteHeader(http.StatusNoContent)
-	case answer != written:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(c.status)
-		_ = json.NewEncoder(w).Encode(answer) // to a client that may have gone
+	if waits, ok := answer.(waiting); ok && err == nil {
+		w.waits = waits
+		return
 	}
+	w.answer(c.status, answer, err)
 }
 
 // written is the answer of a handler that has written it itself.
@@ -240,7 +185,7 @@ func (s *Server) certificateHolder(q *http.Request) (*access.Holder, error) {
 
 // servePage answers a request of the page. The token comes from its cookie, which the API does not look at: no page of another
 // site makes a request here that counts.
-func (s *Server) servePage(w http.ResponseWriter, q *http.Request, r page.Route) {
+func (s *Server) servePage(w *reply, q *http.Request, r page.Route) {
 	page.Protect(w.Header())
 	h, refused := s.tokenHolder(q, func() (string, bool) {
 		c, err := q.Cookie(page.Cookie)
@@ -251,9 +196,7 @@ func (s *Server) servePage(w http.ResponseWriter, q *http.Request, r page.Route)
 	})
 	if refused == nil {
 		refused = s.admitRequest(h, r.Pattern)
-		if rec, ok := w.(*recorded); ok {
-			rec.holder = h.Name
-		}
+		w.holder = h.Name
 	}
 	unknown := new(httpapi.Problem)
 	if refused != nil && !(r.Open && errors.As(refused, &unknown) && unknown.Of(httpapi.NoToken)) {
@@ -287,7 +230,7 @@ func (c *call) decode(into any) error {
 	if len(c.body) == 0 {
 		return nil
 	}
-	d := json.NewDecoder(strings.NewReader(string(c.body)))
+	d := json.NewDecoder(bytes.NewReader(c.body))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil && d.More() {
@@ -313,19 +256,6 @@ func problem(err error) *httpapi.Problem {
 		return p
 	}
 	return httpapi.ProblemOf(err)
-}
-
-func writeProblem(w http.ResponseWriter, p *httpapi.Problem) {
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	switch {
-	case p.Of(httpapi.NoToken):
-		h.Set("WWW-Authenticate", "Bearer")
-	case !p.Final && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || p.Status == http.StatusBadGateway || p.Of(httpapi.Overtaken)):
-		h.Set("Retry-After", "1")
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // to a client that may have gone
 }
 
 // ready says whether new clients should come here.

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -66,6 +67,9 @@ type Server struct {
 	stop       context.CancelFunc
 	drain      context.Context // ended: no new sessions and locks, and waits end
 	startDrain context.CancelFunc
+	aside      chan func()  // to goroutines that have begun requests: see beginAside
+	inPlace    atomic.Int32 // requests that wait in net/http's hands: see waitInPlace
+	parking    parking
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -89,7 +93,7 @@ func New(o Options) (*Server, error) {
 	if o.Limits == (Limits{}) {
 		o.Limits = Defaults
 	}
-	s := &Server{o: o, life: rand.Text(), sessions: map[string]*session{}, usage: map[*access.Holder]*usage{}, anybody: access.Anybody(), origin: http.NewCrossOriginProtection()}
+	s := &Server{o: o, life: rand.Text(), sessions: map[string]*session{}, usage: map[*access.Holder]*usage{}, anybody: access.Anybody(), origin: http.NewCrossOriginProtection(), aside: make(chan func())}
 	if len(o.Peers) > 0 {
 		s.peers = &peers{urls: o.Peers, tls: o.PeersTLS, known: map[string]*peer{}, absent: map[string]time.Time{}}
 	}
@@ -114,10 +118,9 @@ func (s *Server) open(ctx context.Context, owner *access.Holder, ttl time.Durati
 		return nil, 0, err
 	}
 	x := &session{
-		server: s, id: s.life + "-" + rand.Text(), owner: owner, turn: newTurn(), told: newTurn(),
+		server: s, id: s.life + "-" + rand.Text(), owner: owner,
 		locks: map[uint64]*lock{}, entries: map[string]*lock{}, changed: make(chan struct{}),
 	}
-	x.done, x.stop = context.WithCancelCause(context.Background())
 	drv, granted, err := s.o.Store.Open(ctx, driver.SessionOptions{TTL: ttl, Gone: x.gone})
 	if err == nil && granted == driver.Forever {
 		err = errors.New("the store has granted a session for ever, which no server can pass on")
@@ -200,7 +203,7 @@ func (s *Server) reap() {
 func (s *Server) all() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.sessions))
+	return slices.AppendSeq(make([]*session, 0, len(s.sessions)), maps.Values(s.sessions))
 }
 
 // count changes what a holder uses.
@@ -267,8 +270,9 @@ func (s *Server) admitPage(h *access.Holder) (release func(), err error) {
 // others are left to their leases: their clients rely on them until these are over, and cannot go on
 // here.
 func (s *Server) Close() {
-	s.startDrain()
+	s.beginDrain()
 	s.stop()
+	s.parking.close()
 	s.background.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), storeAnswer)
 	defer cancel()
@@ -290,8 +294,10 @@ func HTTP(s *Server) *http.Server {
 	both.SetHTTP1(true)
 	both.SetHTTP2(true)
 	both.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler: s, Protocols: &both, ReadHeaderTimeout: slow, ReadTimeout: slow, WriteTimeout: slow + writeSlack, IdleTimeout: 2 * time.Minute,
+	h := &http.Server{
+		Handler: s, Protocols: &both, ReadHeaderTimeout: slow, ReadTimeout: slow, WriteTimeout: slow + writeSlack, IdleTimeout: idle,
 		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0), // of what clients do wrong
 	}
+	s.parking.open(h)
+	return h
 }

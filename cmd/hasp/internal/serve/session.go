@@ -19,11 +19,8 @@ type session struct {
 	id     string
 	owner  *access.Holder // the token that has opened it
 	drv    driver.Session
-	turn   *turn // of keep-alives
-	told   *turn // of requests for losses: one is open at a time
-
-	done context.Context // ends with the session
-	stop context.CancelCauseFunc
+	turn   turn // of keep-alives
+	told   turn // of requests for losses: one is open at a time
 
 	mu      sync.Mutex
 	dead    *httpapi.Problem // not nil: the store has none, or it is being closed
@@ -42,7 +39,7 @@ type lock struct {
 	name   string
 	entry  string
 	ticket driver.Ticket
-	turn   *turn
+	turn   turn
 
 	published uint64 // the greatest number of a value; of who has the turn
 
@@ -95,9 +92,9 @@ func (s *session) endLocked(why *httpapi.Problem) bool {
 	s.dead = why
 	for _, l := range s.locks {
 		s.waitsLocked(l, false)
+		l.turn.end(why) // of a request that comes to its turn later, take sees that the session is dead
 	}
 	s.notifyLocked()
-	s.stop(why)
 	return true
 }
 
@@ -112,12 +109,14 @@ func (s *session) state() error {
 }
 
 // keepAlive passes a keep-alive on to the store.
-func (s *session) keepAlive(ctx context.Context) (httpapi.Alive, error) {
-	ctx, release, err := s.turn.take(ctx)
+func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
+	u, err := s.turn.take(client)
 	if err != nil {
 		return httpapi.Alive{}, err
 	}
-	defer release()
+	defer u.release()
+	ctx, done := u.step(time.Now().Add(storeAnswer), false)
+	defer done()
 	s.mu.Lock()
 	if s.dead != nil {
 		defer s.mu.Unlock()
@@ -189,38 +188,38 @@ func (s *session) lostLocked(after uint64) (all []httpapi.Lost) {
 	return all
 }
 
-// events waits for a loss that is newer than after, and forgets those that are not: its client has
-// seen them.
-func (s *session) events(ctx context.Context, after uint64) (httpapi.Events, error) {
-	ctx, release, err := s.told.take(ctx)
+// events waits for a loss that is newer than after.
+func (s *session) events(client context.Context, after uint64, wait time.Duration) (any, error) {
+	u, err := s.told.take(client)
 	if err != nil {
-		return httpapi.Events{}, err
+		return nil, err
 	}
-	defer release()
-	for {
-		s.mu.Lock()
-		if s.dead != nil {
-			defer s.mu.Unlock()
-			return httpapi.Events{}, s.dead
-		}
-		for _, l := range s.locks {
-			if l.lost != "" && l.version <= after {
-				s.dropLocked(l)
-			}
-		}
-		e := httpapi.Events{Version: s.version, Lost: s.lostLocked(after)}
-		changed := s.changed
-		s.mu.Unlock()
-		if len(e.Lost) > 0 {
-			return e, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			e.Lost, e.Draining = []httpapi.Lost{}, s.server.isDraining()
-			return e, nil
+	return &lossWait{use: u, session: s, after: after, until: time.Now().Add(wait)}, nil
+}
+
+// losses are those that are newer than after. It forgets the others: its client has seen them. What it returns is closed at the next one.
+func (s *session) losses(after uint64) (httpapi.Events, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead != nil {
+		return httpapi.Events{}, nil, s.dead
+	}
+	for _, l := range s.locks {
+		if l.lost != "" && l.version <= after {
+			s.dropLocked(l)
 		}
 	}
+	return httpapi.Events{Version: s.version, Lost: s.lostLocked(after)}, s.changed, nil
+}
+
+// endWaits has the requests that wait look at the server's state.
+func (s *session) endWaits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		l.turn.endWait()
+	}
+	s.told.endWait()
 }
 
 // heldLocks are in no order: who looks at some of them now and then sees all.
