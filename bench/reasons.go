@@ -43,8 +43,7 @@ var reasons = []struct{ store, who, text string }{
 		"that compare, and the values carry the owner and the note: they are larger than the floor's, for the client, for the server and in its log. " +
 		"At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
-		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, at 36 µs of the server's time each, also those without the waiter: " +
-		"with 64 clients 2 ms for each hand-over on two cores, with 512 clients thus 18 ms: use few clients with many waiters each, which listen once. " +
+		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, also those without the waiter: here one for each of the 8 processes. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
 	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
 		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +

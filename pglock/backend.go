@@ -98,8 +98,8 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	err := s.conn.start(ctx, s.Done)
 	if err == nil {
 		err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
-			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint)::pg_catalog.text, hasp_where()"),
-				[]any{s.id, o.TTL.Microseconds()}, new(string), &where)
+			return one(ctx, r, t.naming.sql("SELECT hasp_begin(hasp_level($1::pg_catalog.text), $2::bigint, $3::pg_catalog.text)::pg_catalog.text, hasp_where()"),
+				[]any{s.id, o.TTL.Microseconds(), s.channelName()}, new(string), &where)
 		})
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ func TestRenewalTakesNothingBack(t *testing.T) {
 	expires := func() int64 {
 		return ask[int64](t, serverURL, "SELECT expires FROM locks.renewal_sessions WHERE id = 's'")
 	}
-	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_begin('s', 60000000); SELECT locks.renewal_renew('s', 600000000, '{}', '{}')")
+	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_begin('s', 60000000, ''); SELECT locks.renewal_renew('s', 600000000, '{}', '{}')")
 	far := expires()
 	sqlkit.Postgres(t, serverURL, "SELECT locks.renewal_renew('s', 1000000, '{}', '{}')")
 	if got := expires(); got < far {

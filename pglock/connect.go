@@ -62,6 +62,19 @@ func (d *dialer) String() string {
 
 func (d *dialer) listens() bool { return d.seen.listens }
 
+// login is equal for two dialers whose connections reach the same server in the same way: the URL, and what the
+// environment adds to it. A pool of the user's equals only itself: functions are among its settings.
+func (d *dialer) login() any {
+	if !d.own {
+		return d
+	}
+	type login struct {
+		url, host, database, user, password string
+		port                                uint16
+	}
+	return login{d.cfg.ConnString(), d.cfg.Host, d.cfg.Database, d.cfg.User, d.cfg.Password, d.cfg.Port}
+}
+
 // mode is how statements are sent. Prepared ones save the server most of its work, but
 // belong to a server's connection, which a transaction pooler changes under us.
 func (d *dialer) mode() pgx.QueryExecMode {

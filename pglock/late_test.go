@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -32,7 +33,7 @@ func behindLate(t *testing.T, storeURL, text string) (*latecomer, string) {
 	l := &latecomer{caught: make(chan struct{}), deliver: make(chan struct{})}
 	l.Deliver = sync.OnceFunc(func() { close(l.deliver) })
 	t.Cleanup(func() { listener.Close(); l.Deliver() })
-	var once sync.Once
+	var held atomic.Bool
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -53,8 +54,9 @@ func behindLate(t *testing.T, storeURL, text string) (*latecomer, string) {
 				buf := make([]byte, 1<<16)
 				for {
 					n, err := client.Read(buf)
-					if bytes.Contains(buf[:n], []byte(text)) {
-						once.Do(func() { close(l.caught); <-l.deliver })
+					if bytes.Contains(buf[:n], []byte(text)) && held.CompareAndSwap(false, true) {
+						close(l.caught)
+						<-l.deliver
 					}
 					if _, failed := up.Write(buf[:n]); failed != nil || err != nil {
 						return

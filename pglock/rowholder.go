@@ -19,7 +19,9 @@ import (
 
 // extra is the driver's part of a ticket.
 type extra struct {
-	row bool // its entry is the row holder, or was it when we last looked. The session's lock guards it
+	// The session's lock guards these.
+	row   bool // its entry is the row holder, or was it when we last looked
+	waits bool // the store has answered that its entry waits; it may hold by now
 }
 
 // mostInRow is how many bytes of a request go into a name's row. With more the next version of the
@@ -73,6 +75,8 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
 	case a.state == "row" && !s.inRow(t, renewals):
 		return s.Enter(ctx, t, pushqueue.Ask) // which moves it
+	case a.state == "wait" && s.channel != nil:
+		s.channel.waits(s, t)
 	}
 	return s.toAnswer(a), nil
 }

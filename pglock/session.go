@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"crypto/rand"
-	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -22,9 +21,10 @@ import (
 type session struct {
 	*pushqueue.Session[extra]
 
-	table *table
-	id    string
-	conn  *sessionConn
+	table   *table
+	id      string
+	conn    *sessionConn
+	channel *channel // nil where no notification arrives
 
 	renewals int // how many have begun; the session's lock guards it
 }
@@ -37,23 +37,35 @@ var errSessionClosed = pushqueue.ErrClosed
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.conn = &sessionConn{to: t.links, heard: s.Message, restored: s.lookUp}
-	if t.links.listens() {
-		s.conn.channel = "hasp_s_" + s.id
+	s.conn = &sessionConn{to: t.links, heard: func(string) {}, broke: func() {}}
+	if d, ok := t.links.(*dialer); ok && d.listens() {
+		s.channel = join(channelKey{d.login(), t.naming.schema, t.naming.prefix}, s)
+		s.conn.heard, s.conn.broke = s.channel.heard, func() { s.channel.broke(s) }
 	}
 	return s
 }
 
-// lookUp has every waiter ask, because the connection has been down and what was notified meanwhile
-// is lost. They do not all ask at once.
-func (s *session) lookUp() {
+// channelName is "" if the session cannot be notified.
+func (s *session) channelName() string {
+	if s.channel == nil {
+		return ""
+	}
+	return s.channel.name
+}
+
+// patience is how long a LISTEN may take.
+func (s *session) patience() time.Duration { return min(dialTimeout, s.Options.TTL/3) }
+
+// anyWaits reports whether an entry waits, as far as is known.
+func (s *session) anyWaits() bool {
 	s.Lock()
 	defer s.Unlock()
 	for t := range s.Tickets() {
-		if t.Waits() {
-			t.AskAfter(time.Millisecond + mathrand.N(50*time.Millisecond))
+		if t.Extra.waits && !t.Held() {
+			return true
 		}
 	}
+	return false
 }
 
 // Close removes all entries and the session's row, in one transaction.

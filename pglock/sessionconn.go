@@ -7,20 +7,16 @@ import (
 	"time"
 )
 
-// sessionConn is a session's separate connection. It renews, and it listens: one connection for both,
-// since renewals are a few in a TTL, and each of them proves that the connection on which
-// notifications should arrive is alive. An exhausted pool affects neither.
+// sessionConn is a session's separate connection. It renews and, if the channel so decides, it listens: one
+// connection for both, since renewals are a few in a TTL, and each of them proves that the connection on
+// which notifications should arrive is alive. An exhausted pool affects neither.
 //
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
 type sessionConn struct {
-	to      linker
-	channel string // to listen on; "" where nothing can be heard
-
+	to    linker
 	heard func(payload string)
-	// restored is called each time the connection is set up again. What was notified while it
-	// was down is lost, so that waiters have to ask.
-	restored func()
+	broke func() // called each time the connection has ended, and its LISTEN with it
 
 	mu        sync.Mutex
 	requests  []*request
@@ -40,7 +36,7 @@ const dialPause = 150 * time.Millisecond
 // start returns when the connection is set up and keeps it until done ends. ctx
 // bounds the start only.
 func (l *sessionConn) start(ctx, done context.Context) error {
-	c, err := l.dial(ctx)
+	c, err := l.to.link(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,17 +44,23 @@ func (l *sessionConn) start(ctx, done context.Context) error {
 	return nil
 }
 
-// ask has something done on the connection. While that is down, it waits for the next.
-func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
+// submit has something done on the connection, after what was submitted before. While that is down, it waits for
+// the next.
+func (l *sessionConn) submit(ctx context.Context, do func(context.Context, runner) error) (answer <-chan error) {
 	a := &request{ctx: ctx, do: do, answer: make(chan error, 1)}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.requests = append(l.requests, a)
 	if l.interrupt != nil {
 		l.interrupt()
 	}
-	l.mu.Unlock()
+	return a.answer
+}
+
+// ask waits until it is done.
+func (l *sessionConn) ask(ctx context.Context, do func(context.Context, runner) error) error {
 	select {
-	case err := <-a.answer:
+	case err := <-l.submit(ctx, do):
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -85,6 +87,7 @@ func (l *sessionConn) next(done context.Context) (*request, context.Context, con
 func (l *sessionConn) run(done context.Context, c link) {
 	for {
 		l.serve(done, c)
+		l.broke()
 		c.close()
 		for c = nil; c == nil; {
 			if done.Err() != nil {
@@ -92,7 +95,6 @@ func (l *sessionConn) run(done context.Context, c link) {
 			}
 			c = l.again(done)
 		}
-		l.restored()
 	}
 }
 
@@ -120,16 +122,10 @@ func (l *sessionConn) serve(done context.Context, c link) {
 
 // again makes one attempt to connect, after a pause.
 func (l *sessionConn) again(done context.Context) link {
-	timer := time.NewTimer(dialPause + rand.N(dialPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-done.Done():
-		return nil
-	}
+	pause(done)
 	ctx, cancel := context.WithTimeout(done, dialTimeout)
 	defer cancel()
-	c, err := l.dial(ctx)
+	c, err := l.to.link(ctx)
 	if err != nil {
 		l.refuse(err)
 		return nil
@@ -148,14 +144,12 @@ func (l *sessionConn) refuse(err error) {
 	}
 }
 
-func (l *sessionConn) dial(ctx context.Context) (link, error) {
-	c, err := l.to.link(ctx)
-	if err != nil || l.channel == "" {
-		return c, err
+// pause takes dialPause or up to twice that, and ends with done.
+func pause(done context.Context) {
+	timer := time.NewTimer(dialPause + rand.N(dialPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-done.Done():
 	}
-	if err := c.script(ctx, "LISTEN "+l.channel); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
 }

@@ -52,7 +52,8 @@ CREATE TABLE IF NOT EXISTS hasp_names (
 -- at the same moment wins or loses as a whole.
 CREATE TABLE IF NOT EXISTS hasp_sessions (
   id      text COLLATE "C" PRIMARY KEY,
-  expires bigint NOT NULL -- microseconds since 1970 by this server's clock, as all times here
+  expires bigint NOT NULL, -- microseconds since 1970 by this server's clock, as all times here
+  channel text NOT NULL DEFAULT '' -- on which its process listens while something waits; '' if it cannot
 ) WITH (fillfactor = 50);
 
 -- entries are the queues. No foreign keys: a cascade would lock rows of other names. published
@@ -280,12 +281,12 @@ END $$;
 
 -- begin makes a session. Like a renewal and a grant its commit waits for the disk even if the
 -- database's default is not to: if a crash of the server forgot it, two could hold.
-CREATE OR REPLACE FUNCTION hasp_begin(p_session text, p_ttl bigint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION hasp_begin(p_session text, p_ttl bigint, p_channel text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
   END IF;
-  INSERT INTO hasp_sessions (id, expires) VALUES (p_session, hasp_now() + p_ttl);
+  INSERT INTO hasp_sessions (id, expires, channel) VALUES (p_session, hasp_now() + p_ttl, p_channel);
 END $$;
 
 -- renew extends all entries of a session by one row, and notifies no client: nothing has changed.
@@ -329,7 +330,7 @@ BEGIN
   o_units := 0;
   o_unsure := false;
   FOR r IN
-    SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, s.expires
+    SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, s.expires, s.channel
       FROM hasp_entries e LEFT JOIN hasp_sessions s ON s.id = e.session
       WHERE e.name = p_name ORDER BY e.seq
   LOOP
@@ -359,11 +360,22 @@ BEGIN
     o_units := o_units + r.units;
     o_soon := least(o_soon, r.expires);
     o_holder := coalesce(o_holder, r.owner);
-    IF o_units + v_freed > o_capacity AND r.id <> p_id THEN
-      PERFORM pg_notify('hasp_s_' || r.session, r.id || ' ' || r.seq);
+    IF o_units + v_freed > o_capacity AND r.id <> p_id AND r.channel <> '' THEN
+      PERFORM pg_notify(r.channel, r.session || ' ' || r.id || ' ' || r.seq);
     END IF;
   END LOOP;
 END $$;
+
+-- granted answers which of these entries hold, in the form of the notifications of their grants: for a client
+-- that listens since a moment ago. It takes no lock. Entries of a name are committed in the order of
+-- their seqs, so that those ahead of one are seen with it unless they have gone. Those of a dead session
+-- count until they are removed, which notifies.
+CREATE OR REPLACE FUNCTION hasp_granted(p_names text[], p_ids text[]) RETURNS SETOF text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT g.session || ' ' || g.id || ' ' || g.seq FROM (
+    SELECT e.session, e.id, e.seq, e.capacity, sum(e.units) OVER (PARTITION BY e.name ORDER BY e.seq) AS units
+      FROM hasp_entries e WHERE e.name = ANY (p_names)) g
+    WHERE g.units <= g.capacity AND g.id = ANY (p_ids);
+$$;
 
 -- enter makes an entry, or finds it, and answers whether it holds. p_mode is "first" when this was
 -- never asked for the id, "again" when it was, and "ask" once an entry has been confirmed, which
@@ -503,7 +515,7 @@ BEGIN
     RETURN false;
   END IF;
   IF p_session = '' THEN
-    PERFORM pg_notify('hasp_s_' || gone.session, p_id || ' -' || gone.seq);
+    PERFORM pg_notify(s.channel, s.id || ' ' || p_id || ' -' || gone.seq) FROM hasp_sessions s WHERE s.id = gone.session AND s.channel <> '';
   END IF;
   IF gone.others THEN
     PERFORM hasp_walk(p_name, gone.seq, gone.units, ''::text);
