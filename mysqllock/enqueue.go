@@ -39,6 +39,7 @@ const (
 	modeWait = iota
 	modeTry
 	modeAsk
+	modeFirst // is added to the first two where the client does not know the name
 )
 
 // removalPause is how long to wait for another client to remove the dead sessions.

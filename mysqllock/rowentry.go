@@ -20,8 +20,8 @@ type rowEntries struct {
 	session *session
 
 	// Guarded by the session's lock.
-	free map[string]struct{}    // names at which the UPDATE is tried first
-	late map[string]lateRequest // by ID
+	alone map[string]bool        // whether we had the name alone the last time
+	late  map[string]lateRequest // by ID
 }
 
 type lateRequest struct {
@@ -30,8 +30,8 @@ type lateRequest struct {
 }
 
 const (
-	// freeMost bounds what is remembered. Forgetting has the next request take the longer way.
-	freeMost = 4096
+	// aloneMost bounds what is remembered. Forgetting has the next request take the longer way.
+	aloneMost = 4096
 
 	// lateFor is longer than a network keeps what was sent on a connection that has been closed, and
 	// than a server is frozen before the sessions end. If a request came later still, its entry would be
@@ -43,14 +43,14 @@ const (
 	namesMost = 1000
 )
 
-// isFree reports whether the row of the name was free for us the last time, so that it is worth an attempt.
-// A name that we do not know may be one that hundreds ask for at this moment. Their attempts would wait for
+// wasAlone reports whether we had the name alone the last time, and so the UPDATE is worth an attempt; and whether we
+// know it. A name that we do not know may be one that hundreds ask for at this moment. Their UPDATEs would wait for
 // the lock of its row, with the releases behind them; the procedure lets one at a time get there.
-func (r *rowEntries) isFree(name string) bool {
+func (r *rowEntries) wasAlone(name string) (alone, known bool) {
 	r.session.Lock()
 	defer r.session.Unlock()
-	_, is := r.free[name]
-	return is
+	alone, known = r.alone[name]
+	return alone, known
 }
 
 // note keeps where the entry of an answer is.
@@ -58,17 +58,10 @@ func (r *rowEntries) note(t *ticket, inRow bool) {
 	r.session.Lock()
 	defer r.session.Unlock()
 	t.Extra.inRow = inRow
-	if !inRow {
-		delete(r.free, t.Request.Name)
-		return
+	if r.alone == nil || len(r.alone) >= aloneMost {
+		r.alone = map[string]bool{}
 	}
-	if len(r.free) >= freeMost {
-		clear(r.free)
-	}
-	if r.free == nil {
-		r.free = map[string]struct{}{}
-	}
-	r.free[t.Request.Name] = struct{}{}
+	r.alone[t.Request.Name] = inRow
 }
 
 // has reports whether the entry was made in the row of its name.

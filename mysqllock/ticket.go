@@ -26,9 +26,15 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case t.Request.NoWait:
 		how = modeTry
 	}
-	if mode == pushqueue.First && s.rows.isFree(t.Request.Name) {
-		if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
-			return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+	if mode == pushqueue.First {
+		alone, known := s.rows.wasAlone(t.Request.Name)
+		if alone {
+			if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
+				return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+			}
+		}
+		if !known {
+			how += modeFirst
 		}
 	}
 	a, err := s.table.enter(ctx, s.id, how, t.Request)

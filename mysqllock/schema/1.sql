@@ -244,7 +244,8 @@ END
 //
 -- enter makes an entry at the end of its queue, or finds it there. p_mode: 0 waits if it
 -- must; 1 tries, and leaves nothing if it would have to wait; 2 asks for an entry that the
--- caller knows to have existed, and so never makes one.
+-- caller knows to have existed, and so never makes one; 3 and 4 are 0 and 1 for a client that does not know the
+-- name: it may be free, and then the client's own UPDATE is made here.
 --
 -- The row of the name is locked before Seq is drawn, and stays locked until the
 -- entry is committed: no entry with a greater Seq can be seen before it. All entries in the queue
@@ -268,7 +269,7 @@ CREATE PROCEDURE {p}enter_1(
   p_mode TINYINT, p_name VARBINARY(512), p_id VARBINARY(40), p_session VARBINARY(40),
   p_units INT UNSIGNED, p_capacity INT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048), p_value VARBINARY(1024))
   SQL SECURITY INVOKER
-BEGIN
+entering: BEGIN
   DECLARE v_said TINYINT DEFAULT 0;
   DECLARE v_now, v_seq, v_granted, v_used, v_last, v_turn, v_departures, v_number BIGINT UNSIGNED DEFAULT NULL;
   DECLARE v_capacity, v_units INT UNSIGNED;
@@ -289,6 +290,16 @@ BEGIN
       DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 0; -- a cluster may not allow it
       SET v_got = GET_LOCK(v_gate, 5);
     END;
+  END IF;
+  IF p_mode >= 3 THEN
+    SET p_mode = p_mode - 3, v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)), state = 1, h_id = p_id, h_session = p_session, h_units = p_units,
+      h_capacity = p_capacity, h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name AND state = 0;
+    IF ROW_COUNT() > 0 THEN
+      DO RELEASE_LOCK(v_gate);
+      SELECT 0, LAST_INSERT_ID(), TRUE, NULL, 0, NULL, TRUE, NULL, 0;
+      LEAVE entering;
+    END IF;
   END IF;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
