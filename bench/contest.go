@@ -45,6 +45,9 @@ type contestant struct {
 	name  string
 	role  role
 	floor string // the name of its floor, for a store that has several; "" is the first
+	// waits is the floor where there is a queue, by scenario: one that waits in the server, for a
+	// contestant whose floor is told its turn.
+	waits map[string]string
 	// told: it does not exclude other waiters. Where there is contention the turn is passed to
 	// it within the process, and it then releases and acquires one after the other.
 	told  bool

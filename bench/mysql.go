@@ -25,11 +25,13 @@ var mysqlStore = store{
 			c.floor, c.only = "floor (GET_LOCK)", only
 			return c
 		}
-		table := e.URL + "?connections=64" // as many as the floor has
+		storeURL := e.URL + "?connections=64" // as many as the floor has
+		table := haspOn("hasp table", storeURL)
+		table.waits = map[string]string{"S3-8": "floor (GET_LOCK)", "S3-64": "floor (GET_LOCK)", "S3-512": "floor (GET_LOCK)"}
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: insertFloor(e.URL)},
-			haspOn("hasp table", table),
-			batching(table),
+			table,
+			batching(storeURL),
 			{name: "floor (GET_LOCK)", plain: "GET_LOCK by hand", role: floor, open: getLockFloor(e.URL)},
 			getlock("hasp getlock", throughout, ""),
 			getlock("hasp getlock, no token", essentials, "&fence=off"),

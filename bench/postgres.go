@@ -23,11 +23,13 @@ var postgresStore = store{
 			c.floor, c.only = "floor (advisory)", only
 			return c
 		}
-		table := e.URL + "&prefix=bench_&connections=64" // as many as the floor has
+		storeURL := e.URL + "&prefix=bench_&connections=64" // as many as the floor has
+		table := haspOn("hasp table", storeURL)
+		table.waits = map[string]string{"S3-512": "floor (advisory)"}
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: rowFloor(e.URL)},
-			haspOn("hasp table", table),
-			batching(table),
+			table,
+			batching(storeURL),
 			{name: "floor (advisory)", plain: "pg_advisory_lock by hand", role: floor, open: advisoryFloor(e.URL)},
 			advisory("hasp advisory", throughout, ""),
 			advisory("hasp advisory, no token", essentials, "&fence=off"),

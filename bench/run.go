@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ type outcome struct {
 	ToFloor *span     `json:"to_floor,omitempty"`
 	RateTo  *span     `json:"rate_to_floor,omitempty"`
 	CPUTo   *span     `json:"client_cpu_to_floor,omitempty"`
+	P99To   *span     `json:"p99_to_floor,omitempty"`
 	Peer    string    `json:"best_peer,omitempty"`
 	ToPeer  *span     `json:"to_best_peer,omitempty"`
 }
@@ -96,7 +98,7 @@ func (p *plan) scenario(ctx context.Context, s store, e endpoint, sc scenario) (
 				return t, err
 			}
 			joined, counters = append(joined, c), append(counters, count)
-			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Plain: c.plain, Floor: c.floor})
+			t.Outcomes = append(t.Outcomes, outcome{Who: c.name, Role: c.role, Plain: c.plain, Floor: cmp.Or(c.waits[sc.name], c.floor)})
 		}
 	}
 	for rep := range reps {
@@ -169,6 +171,7 @@ func (t *table) compare() {
 			o.Floor, o.ToFloor = f.Who, ratio(*o, f, t.value)
 			o.RateTo = ratio(*o, f, func(f figures) float64 { return f.Rate })
 			o.CPUTo = ratio(*o, f, func(f figures) float64 { return f.CPU })
+			o.P99To = ratio(*o, f, func(f figures) float64 { return f.P99 })
 		}
 		if o.Role == ours && best >= 0 {
 			o.Peer, o.ToPeer = t.Outcomes[best].Who, ratio(*o, t.Outcomes[best], t.value)

@@ -34,6 +34,7 @@ var (
 	toFloor        = ofSpan("x floor", func(o outcome) *span { return o.ToFloor })
 	rateToFloor    = ofSpan("x floor's rate", func(o outcome) *span { return o.RateTo })
 	cpuToFloor     = ofSpan("x floor's client CPU", func(o outcome) *span { return o.CPUTo })
+	p99ToFloor     = ofSpan("x floor's p99", func(o outcome) *span { return o.P99To })
 	perAcquisition = ofMedian("commands per acquisition", func(f figures) float64 { return f.Commands })
 	fairness       = ofMedian("Jain", func(f figures) float64 { return f.Jain })
 	inversions     = ofMedian("grants out of order", func(f figures) float64 { return float64(f.Inversions) })
@@ -70,12 +71,16 @@ func targets() (all []target) {
 	all = append(all, latencies("redlock", "hasp", 1, 1.6, [3]float64{0, 1.3, 1.5}, 1.1)...)
 	all = append(all, latencies("zookeeper", "hasp queue", 1, 1, [3]float64{0, 1, 1.2}, 0.6)...)
 	all = append(all, latencies("etcd", "hasp", 1.03, 2, [3]float64{0, 1.1, 1.15}, 0.65)...)
-	all = append(all, latencies("postgres", "hasp table", 1.1, 0.95, [3]float64{1, 1, 1}, 0.95)...)
-	all = append(all, latencies("postgres", "hasp advisory", 1.05, 0.95, [3]float64{0.8, 0.8, 0.8}, 0.8)...)
-	all = append(all, latencies("mysql", "hasp table", 1.15, 0.9, [3]float64{2, 2, 2}, 2)...)
-	all = append(all, latencies("mysql", "hasp getlock", 1.05, 0.95, [3]float64{0.8, 0.8, 0.8}, 0.75)...)
+	all = append(all, latencies("postgres", "hasp table", 0.85, 0.8, [3]float64{1, 1}, 0)...)
+	all = append(all, latencies("postgres", "hasp advisory", 1.1, 0.65, [3]float64{1, 1}, 0)...)
+	all = append(all, latencies("postgres", "hasp advisory, no token", 0, 0.95, [3]float64{}, 0)...)
+	all = append(all, latencies("mysql", "hasp table", 1.05, 0.8, [3]float64{1.3, 1.3}, 0)...)
+	all = append(all, latencies("mysql", "hasp getlock", 1.3, 0.7, [3]float64{1.1, 1.1}, 0)...)
+	all = append(all, latencies("mysql", "hasp getlock, no token", 1.05, 0, [3]float64{}, 0)...)
 	all = append(all, latencies("file", "hasp", 0.6, 1, [3]float64{}, 0)...)
 	all = append(all,
+		target{"postgres", "hasp table", "S3-512", p99ToFloor, 3, false},
+		target{"mysql", "hasp table", "S3-512", p99ToFloor, 5, false},
 		target{"file", "hasp", "S3-64", micros, 50, false},
 		target{"file", "hasp", "S3-512", micros, 60, false},
 		target{"file", "hasp", "S6", micros, 45, false},
@@ -98,10 +103,10 @@ func contended() (all []target) {
 		{"redlock", "hasp", [3]float64{0, 0.9, 0.75}, [2]float64{11, 13}, 0},
 		{"zookeeper", "hasp queue", [3]float64{0.9, 0.9, 0.8}, [2]float64{5, 5.1}, 50},
 		{"etcd", "hasp", [3]float64{0.85, 0.75, 0}, [2]float64{3.1, 3.7}, 50},
-		{"postgres", "hasp table", [3]float64{0.95, 0.95, 0.95}, [2]float64{3, 3}, 20},
-		{"postgres", "hasp advisory", [3]float64{0.98, 0.98, 0.98}, [2]float64{2, 2}, 0},
-		{"mysql", "hasp table", [3]float64{}, [2]float64{3, 3}, 0},
-		{"mysql", "hasp getlock", [3]float64{0.98, 0.98, 0.98}, [2]float64{2, 2}, 0},
+		{"postgres", "hasp table", [3]float64{0, 0, 0.8}, [2]float64{3, 3}, 20},
+		{"postgres", "hasp advisory", [3]float64{0, 0, 0.9}, [2]float64{2, 2}, 0},
+		{"mysql", "hasp table", [3]float64{0, 0, 0.6}, [2]float64{3, 3}, 0},
+		{"mysql", "hasp getlock", [3]float64{0, 0, 0.9}, [2]float64{2, 2}, 0},
 	} {
 		for i, n := range []string{"S3-8", "S3-64", "S3-512"} {
 			if t.rates[i] > 0 {

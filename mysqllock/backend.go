@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,16 +29,16 @@ func New(db *sql.DB, o *Options) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(pools{work: db, kept: db, label: "mysql"}, opts), nil
+	return open(pools{work: &pool{DB: db}, kept: db, label: "mysql"}, opts), nil
 }
 
-// pools are where connections come from. kept lends those that are kept for long: they are
-// not counted against the others if the pools are ours.
+// pools are where connections come from. kept lends those that are kept for long.
 type pools struct {
-	work, kept *sql.DB
-	monitors   *connMonitors // of kept; nil for a pool of the user's
-	label      string
-	own        bool
+	work     *pool
+	kept     *sql.DB
+	monitors *connMonitors // of kept; nil for a pool of the user's
+	label    string
+	own      bool
 }
 
 // close ends pools that are ours. All their errors are of farewell messages that could not be
@@ -48,14 +49,14 @@ func (p pools) close() {
 		return
 	}
 	_ = p.work.Close()
-	if p.kept != p.work {
+	if p.kept != p.work.DB {
 		_ = p.kept.Close()
 	}
 }
 
 func open(p pools, o Options) driver.Backend {
 	s := &store{pools: p, opts: o, passed: successOnce{turn: make(chan struct{}, 1)},
-		schema: &schema{db: p.work, prefix: o.Prefix, never: o.NoMigrate, steps: migrations}}
+		schema: &schema{db: p.work.DB, prefix: o.Prefix, never: o.NoMigrate, steps: migrations}}
 	if o.Strategy == StrategyTable {
 		return &table{store: s}
 	}
@@ -65,10 +66,13 @@ func open(p pools, o Options) driver.Backend {
 // store has what the strategies share.
 type store struct {
 	pools
-	opts   Options
-	schema *schema
-	passed successOnce // the check of fit
-	galera atomic.Bool // this is a node of a Galera cluster; known after fit
+	opts       Options
+	schema     *schema
+	statements sync.Map    // what named has made
+	passed     successOnce // the check of fit
+	// Known after fit.
+	galera   atomic.Bool            // this is a node of a Galera cluster
+	database atomic.Pointer[string] // hashOfDatabase, on a pool of ours
 }
 
 func (s *store) String() string { return s.label }
@@ -85,9 +89,13 @@ func (s *store) Schema() string { return s.schema.text() }
 // Migrate creates what is missing, also with Options.NoMigrate: it was asked for.
 func (s *store) Migrate(ctx context.Context) (from, to int, err error) { return s.schema.migrate(ctx) }
 
-// named puts the prefix into a statement.
+// named puts the prefix into one of our few statements, and keeps that, and then the arguments.
 func (s *store) named(text string, args ...any) string {
-	return statement(s.schema.named(text), args...)
+	made, ok := s.statements.Load(text)
+	if !ok {
+		made, _ = s.statements.LoadOrStore(text, s.schema.named(text))
+	}
+	return statement(made.(string), args...)
 }
 
 // fit checks, once, what no lock can do without: autocommit, and the tables.
@@ -95,7 +103,7 @@ func (s *store) fit(ctx context.Context) error {
 	return s.passed.do(ctx, func() error {
 		var autocommit bool
 		var database sql.NullString
-		if err := row(ctx, s.work, "SELECT @@autocommit, DATABASE()", &autocommit, &database); err != nil {
+		if err := row(ctx, s.work, "SELECT @@autocommit, "+hashOfDatabase, &autocommit, &database); err != nil {
 			return err
 		}
 		switch {
@@ -109,6 +117,9 @@ func (s *store) fit(ctx context.Context) error {
 			return err
 		}
 		s.galera.Store(is)
+		if s.own { // another could be chosen on a connection of the user's
+			s.database.Store(&database.String)
+		}
 		if s.opts.NoFence {
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"time"
 )
 
 // bells are the locks of GET_LOCK at which other sessions wait until an entry of ours has left; the
@@ -15,6 +16,9 @@ import (
 // the number up in its own transaction. If departures are quicker than the ringing, or the
 // connection has broken, the bell of the present number is free for a moment: who waits for it
 // finds that, and looks in pauses that grow.
+//
+// A departure is sent on that connection where nothing else is done with it, and then the server rings when it has
+// committed; else the client rings when it has the answer.
 //
 // If the process dies between the commit and the ringing, the server frees the bells. If the answer
 // of a departure is lost, the number is told by that of the next request, or of the next renewal.
@@ -32,6 +36,9 @@ type bells struct {
 
 // bellsAhead is how many bells are taken before their numbers are seen.
 const bellsAhead = 4
+
+// bellsLeast is how many of them are to be left when a departure has rung without our doing.
+const bellsLeast = 2
 
 // bellWait is how long the taking of a bell waits, in seconds: for clients that pass through it
 // because it was free.
@@ -75,10 +82,45 @@ func (b *bells) ringAll() {
 	}
 }
 
+// patience is for how long the connection may be used: it is that of the renewals, which must not wait for long.
+func (b *bells) patience() time.Duration { return max(b.session.Options.TTL/6, minTTL) }
+
+// leave removes an entry and rings, by one call. tried is false where that cannot be done now, and nothing was sent. If
+// it is not answered in its time, nothing is known: the caller asks again, by another connection.
+func (b *bells) leave(ctx context.Context, name, id string) (tried, there bool, server uint64, err error) {
+	if b.off {
+		return false, false, 0, nil
+	}
+	s := b.session
+	ctx, cancel := context.WithTimeout(ctx, b.patience())
+	defer cancel()
+	tried, err = s.renewal.doNow(func(c *sql.Conn) (bool, error) {
+		if b.on != c {
+			return false, nil // it has no bells; the next renewal takes some
+		}
+		var bell sql.Null[uint64]
+		there, server, bell, err = s.depart(ctx, c, name, id, expression(literal(b.low)))
+		if err != nil || !bell.Valid {
+			return true, err
+		}
+		if there { // else it was another departure that has counted up
+			b.low++
+		}
+		if b.low != bell.V || b.high < bell.V+bellsLeast {
+			b.ring(bell) // which also takes others
+			return true, nil
+		}
+		s.Lock()
+		b.number = max(b.number, bell.V)
+		s.Unlock()
+		return true, nil
+	})
+	return tried, there, server, err
+}
+
 func (b *bells) tendOnce(number uint64) error {
 	s := b.session
-	// The connection is that of the renewals, which must not wait for long.
-	ctx, cancel := context.WithTimeout(s.Done, max(s.Options.TTL/6, minTTL))
+	ctx, cancel := context.WithTimeout(s.Done, b.patience())
 	defer cancel()
 	return s.renewal.do(ctx, func(c *sql.Conn) error { return b.tend(ctx, c, number) })
 }

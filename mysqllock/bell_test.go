@@ -10,7 +10,6 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
@@ -67,7 +66,7 @@ func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, 
 		var grants int64
 		rest := [5]any{new(any), new(any), new(any), new(any), new(any)}
 		began := time.Now()
-		text := fmt.Sprintf("CALL %slisten_1(%s, 0, -1, 0, %d, 1)", prefix, session, limit.Microseconds())
+		text := fmt.Sprintf("CALL %slisten_1(%s, 0, -1, 0, %d, 1, NULL, 0)", prefix, session, limit.Microseconds())
 		if err := db.QueryRow(text).Scan(&grants, rest[0], rest[1], rest[2], rest[3], rest[4]); err != nil || grants != 1 {
 			t.Errorf("%d grants, %v", grants, err)
 		}
@@ -132,7 +131,11 @@ func TestBellsAreTakenAnew(t *testing.T) {
 			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", by.Int64))
 			testkit.Eventually(t, "the bell is free", func() bool { return bell(id).Int64 != by.Int64 })
 		}
-		if err := first.Leave(ctx(t)); err != nil {
+		err := first.Leave(ctx(t))
+		if round == 1 { // the connection that leaves is the one that was killed: ask again
+			err = first.Leave(ctx(t))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		heard(t, next)
@@ -140,27 +143,6 @@ func TestBellsAreTakenAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, "the bell is taken", func() bool { return bell(id).Valid })
-	}
-}
-
-// The statement that rings is lost, and the connection with it: the waiter is told all the same,
-// since the server frees what the connection had.
-func TestRingLost(t *testing.T) {
-	t.Parallel()
-	p, u := proxied(t)
-	direct := sqlkit.MariaDBStore(t, backends.SharedMariaDB(t))
-	holder, waiter := queuer(t, u), queuer(t, direct)
-	first := enqueue(t, holder, "ring-lost", true)
-	next := enqueue(t, waiter, "ring-lost", false)
-	cut := p.Lose(faultnet.Up, 1, faultnet.Contains("RELEASE_LOCK"))
-	if err := first.Leave(ctx(t)); err != nil {
-		t.Fatal(err)
-	}
-	heard(t, next)
-	select {
-	case <-cut:
-	case <-time.After(slack):
-		t.Error("no ring was lost: this has tested nothing")
 	}
 }
 

@@ -41,7 +41,7 @@ func newBound(s *store) *bound {
 	if s.opts.Strategy == StrategyRow {
 		return &bound{store: s, scheme: &rows{s}}
 	}
-	g := &getLock{s}
+	g := &getLock{store: s}
 	if s.opts.NoFence {
 		return &bound{store: s, scheme: g}
 	}

@@ -24,22 +24,15 @@ type grant struct {
 	more *sql.Rows
 }
 
-// errInterrupted is the answer to a GET_LOCK that was killed.
-var errInterrupted = errors.New("GET_LOCK was interrupted at the server")
-
-// answerOf reads an answer of a request.
+// answerOf reads an answer of a request: 0 if the lock is taken, else what makes a token, or NULL.
 func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
-	var got sql.NullInt64
-	var token sql.Null[uint64]
+	var said sql.NullString
 	if !rows.Next() {
 		err = cmp.Or(rows.Err(), sql.ErrNoRows)
 	} else {
-		err = rows.Scan(&got, &token, &p.connection)
+		err = rows.Scan(&said, &p.connection)
 	}
-	if err == nil && !got.Valid {
-		err = errInterrupted
-	}
-	p.got, p.token = got.Int64 == 1, token.V
+	p.got, p.token = said.String != "0", tokenOf(said.String)
 	return p, explain(ctx, err)
 }
 

@@ -265,6 +265,30 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	wg.Wait()
 }
 
+// A client that locks one thing after the other has two connections, also while it waits: one for renewals and the
+// bells, and one that asks, and then listens.
+func TestConnectionsOfOne(t *testing.T) {
+	t.Parallel()
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
+	count, base := counted(t, m)
+	holder := client(t, sqlkit.MariaDBStore(t, m))
+	c := client(t, base, hasp.WithTTL(time.Hour))
+	db := sqlkit.MariaDBAdmin(t, m)
+	for range 3 {
+		testkit.Release(t, testkit.Lock(t, c, "one"))
+		held := testkit.Lock(t, holder, "one")
+		next := testkit.Locking(t, c, "one")
+		testkit.Eventually(t, "it waits at the bell", func() bool {
+			return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
+		})
+		testkit.Release(t, held)
+		testkit.Release(t, <-next)
+	}
+	if got := count.Stats().Live; got != 2 {
+		t.Errorf("%d connections, want 2", got)
+	}
+}
+
 // To refuse a wrong capacity costs the same however many wait: the server reads the last of the
 // queue and not all of it.
 func TestMismatchReadsLittle(t *testing.T) {
@@ -301,12 +325,12 @@ func TestMismatchReadsLittle(t *testing.T) {
 		for _, mode := range []int{0, 1} {
 			var said int
 			var capacity int64
-			var rest [5]any
+			var rest [7]any
 			for i := range rest {
 				rest[i] = new(any)
 			}
 			text := fmt.Sprintf("CALL mismatch_enter_1(%d, 'queue', 'other-%d', %s, 1, 7, 0, '', '')", mode, mode, session)
-			if err := db.QueryRow(text).Scan(&said, rest[0], rest[1], &capacity, rest[2], rest[3], rest[4]); err != nil {
+			if err := db.QueryRow(text).Scan(&said, rest[0], rest[1], &capacity, rest[2], rest[3], rest[4], rest[5], rest[6]); err != nil {
 				t.Fatal(err)
 			}
 			if said != 2 || capacity != driver.Whole {

@@ -14,9 +14,11 @@ type answer struct {
 	seq      uint64
 	held     bool
 	capacity int64
-	stale    int // what is left of dead sessions, if the answer is not that we hold
+	stale    int // what is left of dead sessions, if the lock is taken
 	holder   string
-	inRow    bool // the entry is in the row of its name
+	inRow    bool   // the entry is in the row of its name
+	bell     string // of the session in the way of an entry that waits; "" is unknown
+	ahead    int    // how many must leave before it
 }
 
 // The answers of enter, apart from 0.
@@ -37,6 +39,7 @@ const (
 	modeWait = iota
 	modeTry
 	modeAsk
+	modeFirst // is added to the first two where the client does not know the name
 )
 
 // removalPause is how long to wait for another client to remove the dead sessions.
@@ -55,28 +58,15 @@ func (t *table) passDead(ctx context.Context, stale int) error {
 	}
 }
 
-// enter makes an entry, or asks for it. What dead sessions have left is removed if it
-// may be ahead, and then it asks again: once for a waiter, since the next time is only as far as
-// Retry; for a try until nothing is left to be removed, for a try does not come back.
+// enter makes an entry, or asks for it. Where the lock is taken, what dead sessions have left may be in the
+// way: it is removed, and then it asks again.
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
-	a, err := t.enterOnce(ctx, session, mode, r)
-	for again := true; again && err == nil && a.stale > 0; {
-		if err := t.passDead(ctx, a.stale); err != nil {
-			return a, nil // another client will; the first answer is as true as before
+	for {
+		a, err := t.enterOnce(ctx, session, mode, r)
+		if err != nil || a.stale == 0 || t.passDead(ctx, a.stale) != nil {
+			return a, err // also what could not be removed: another client will, and the answer is true
 		}
-		if a.said == 0 {
-			mode = modeAsk
-		}
-		next, err := t.enterOnce(ctx, session, mode, r)
-		if err != nil {
-			if a.said == 0 {
-				return a, nil
-			}
-			return next, err
-		}
-		a, again = next, next.said == saidBusy || next.said == saidMismatch
 	}
-	return a, err
 }
 
 func (t *table) enterOnce(ctx context.Context, session string, mode int, r driver.Request) (a answer, err error) {
@@ -84,13 +74,13 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 		mode, r.Name, r.ID, session, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value)
 	var seq sql.Null[uint64]
 	var capacity sql.NullInt64
-	var holder sql.NullString
+	var holder, bell sql.NullString
 	err = onConn(ctx, t.work, func(c *sql.Conn) error {
-		return row(ctx, c, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow)
+		return row(ctx, c, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow, &bell, &a.ahead)
 	})
 	if err != nil {
 		return a, t.gone(err)
 	}
-	a.seq, a.capacity, a.holder = seq.V, capacity.Int64, holder.String
+	a.seq, a.capacity, a.holder, a.bell = seq.V, capacity.Int64, holder.String, bell.String
 	return a, nil
 }

@@ -189,7 +189,10 @@ func TestLateEnqueue(t *testing.T) {
 		t.Errorf("an entry of a ticket that left: %+v, %v", list, err)
 	}
 
-	// The same with the UPDATE by which a name that was used before is locked.
+	// The same with the UPDATE by which a name that the client had alone before is locked.
+	if err := enqueue(t, s, "late", true).Leave(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
 	ticket = s.Ticket(request("late", "late-2"))
 	p.Lose(faultnet.Up, 1, faultnet.Contains("state = 1"))
 	if _, err := ticket.Enqueue(ctx(t)); err == nil {

@@ -13,19 +13,27 @@ import (
 )
 
 // getLock is the scheme of GET_LOCK.
-type getLock struct{ *store }
+type getLock struct {
+	*store
+	taken takenNames
+}
 
 // lockName is the argument of GET_LOCK, which ignores case, takes 64 characters, and belongs to no
 // database: so it is a hash of database, prefix and name, in small letters and digits.
-func (g *getLock) lockName(name string) string {
+func (g *getLock) lockName(name string) expression {
 	if g.opts.PlainNames {
-		return literal(name)
+		return expression(literal(name))
 	}
-	// The server knows the database's name best: DATABASE() is part of the statement.
 	sum := sha256.Sum256([]byte(g.opts.Prefix + "\x00" + name))
 	hash := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:25]))
-	return "CONCAT('hasp:', LEFT(SHA1(DATABASE()), 16), ':', '" + hash + "')"
+	if database := g.database.Load(); database != nil {
+		return expression("'hasp:" + *database + ":" + hash + "'")
+	}
+	return expression("CONCAT('hasp:', " + hashOfDatabase + ", ':', '" + hash + "')")
 }
+
+// hashOfDatabase is SQL, since the server knows the name of its database best.
+const hashOfDatabase = "LEFT(SHA1(DATABASE()), 16)"
 
 // check refuses, of plain names, those that GET_LOCK would take for others.
 func (g *getLock) check(name string) error {
@@ -44,19 +52,33 @@ func (g *getLock) check(name string) error {
 	return nil
 }
 
-// acquire has the token in the same statement; with time to wait, that statement says at once if the lock is
-// taken, and goes on. Without tokens there is no procedure that could do so.
-func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error) {
-	text := statement("SELECT GET_LOCK("+g.lockName(r.Name)+", ?), NULL, CONNECTION_ID()", seconds)
-	if !g.opts.NoFence {
-		text = g.named("CALL {p}acquire_1("+g.lockName(r.Name)+", ?)", seconds)
+// acquire has the token in the same statement. With time to wait, a procedure says at once if the lock is
+// taken, and goes on; it costs more than a SELECT, which is tried first where the name was not taken lately.
+// Without tokens there is no procedure that could do so.
+func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grant, err error) {
+	name := g.lockName(r.Name)
+	if g.opts.NoFence {
+		return g.request(ctx, c, statement("SELECT IF(GET_LOCK(?, ?) = 1, NULL, '0'), CONNECTION_ID()", name, seconds), false)
 	}
+	if seconds == 0 || !g.taken.has(r.Name) {
+		p, err = g.request(ctx, c, g.named("SELECT IF(GET_LOCK(?, 0) = 1, "+makesToken+", '0'), CONNECTION_ID()", name), false)
+		if err != nil || p.got || seconds == 0 {
+			return p, err
+		}
+	}
+	p, err = g.request(ctx, c, g.named("CALL {p}acquire_1(?, ?)", name, seconds), true)
+	g.taken.met(r.Name, err != nil || !p.got)
+	return p, err
+}
+
+// request makes one. If it goes on after its first answer, and that was no, its rows stay open.
+func (g *getLock) request(ctx context.Context, c *sql.Conn, text string, goesOn bool) (grant, error) {
 	rows, err := c.QueryContext(ctx, text)
 	if err != nil {
 		return grant{}, explain(ctx, err)
 	}
 	p, err := answerOf(ctx, rows)
-	if err == nil && !p.got && seconds > 0 && !g.opts.NoFence {
+	if err == nil && !p.got && goesOn {
 		p.more = rows
 		return p, nil
 	}
@@ -71,19 +93,19 @@ func (g *getLock) raise(ctx context.Context, c *sql.Conn) (token uint64, err err
 
 // note records who holds, for those who ask.
 func (g *getLock) note(ctx context.Context, r driver.Request, p grant) {
-	text := g.named("CALL {p}note_1(?, ?, ?, ?, ?, ?, "+g.lockName(r.Name)+")", r.Name, p.token, r.ID, p.connection, r.Since.UnixMicro(), r.Owner)
+	text := g.named("CALL {p}note_1(?, ?, ?, ?, ?, ?, ?)", r.Name, p.token, r.ID, p.connection, r.Since.UnixMicro(), r.Owner, g.lockName(r.Name))
 	_, _ = run(ctx, g.work, text) // without it the holder is shown without a name
 }
 
 func (g *getLock) release(ctx context.Context, c *sql.Conn, name string) (bool, error) {
 	var released sql.NullBool // NULL: it is not held; false: another connection holds it
-	err := row(ctx, c, "SELECT RELEASE_LOCK("+g.lockName(name)+")", &released)
+	err := row(ctx, c, statement("SELECT RELEASE_LOCK(?)", g.lockName(name)), &released)
 	return released.Bool, err
 }
 
 func (g *getLock) used(ctx context.Context, name string) (bool, uint64, error) {
 	var connection sql.Null[uint64]
-	err := row(ctx, g.work, "SELECT IS_USED_LOCK("+g.lockName(name)+")", &connection)
+	err := row(ctx, g.work, statement("SELECT IS_USED_LOCK(?)", g.lockName(name)), &connection)
 	return connection.Valid, connection.V, err
 }
 

@@ -49,6 +49,25 @@ func (l *keptConn) do(ctx context.Context, fn func(*sql.Conn) error) error {
 	}
 }
 
+// doNow runs fn, once, if the connection stands and nothing else is done with it. tried is false where fn says so, or
+// nothing was sent.
+func (l *keptConn) doNow(fn func(*sql.Conn) (tried bool, err error)) (tried bool, err error) {
+	select {
+	case l.turn <- struct{}{}:
+	default:
+		return false, nil
+	}
+	defer func() { <-l.turn }()
+	if l.conn == nil {
+		return false, nil
+	}
+	if tried, err = fn(l.conn); !answered(err) {
+		l.drop()
+		tried = tried && !errors.Is(err, sqldriver.ErrBadConn)
+	}
+	return tried, err
+}
+
 // drop closes the connection for good. The caller has the turn.
 func (l *keptConn) drop() {
 	if l.conn != nil {
@@ -76,9 +95,14 @@ func (l *keptConn) end() {
 
 // onConn runs fn on a connection of the pool and closes it after an error: what the server ties to it,
 // such as a lock of GET_LOCK, is freed. As with keptConn, fn runs again if nothing was sent, once.
-func onConn(ctx context.Context, db *sql.DB, fn func(*sql.Conn) error) error {
+func onConn(ctx context.Context, p *pool, fn func(*sql.Conn) error) error {
+	done, err := turn(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer done()
 	for again := true; ; again = false {
-		c, err := db.Conn(ctx)
+		c, err := p.Conn(ctx)
 		if err != nil {
 			return explain(ctx, err)
 		}

@@ -16,6 +16,13 @@ const listenMost = 5 * time.Second
 // secondMost bounds a call of the second listener.
 const secondMost = time.Second
 
+// After firstLook, and that again for each so many that must leave before, a waiter looks though its bell was not
+// released, as in the procedure.
+const (
+	firstLook = time.Second
+	lookEach  = 32
+)
+
 // The pause after a call that failed.
 const (
 	firstPause = 20 * time.Millisecond
@@ -28,6 +35,8 @@ type listener struct {
 	conn  *keptConn
 	rank  int // where in the queue we were, and since when; the server's, handed back
 	still int64
+	bell  string        // where the next call of the first waits, at first
+	first time.Duration // for so long
 
 	// Guarded by the session's lock.
 	grants  uint64 // how many have been told; changed by the listener alone
@@ -90,17 +99,35 @@ func (s *session) wanted(l *listener) bool {
 	if l == &s.listener {
 		s.second.covered = true
 	}
+	l.bell, l.first = "", 0
 	if !s.Closed() && (l == &s.listener || !l.covered) {
-		for t := range s.Tickets() {
-			if t.Waits() {
-				l.calling = true
-				return true
-			}
+		l.calling = s.waitingLocked(l)
+		if l.calling {
+			return true
 		}
 	}
 	l.running, l.calling = false, false
 	l.conn.giveBack()
 	return false
+}
+
+// waitingLocked reports whether anything waits. If it is one entry, the listener begins at the bell in its way.
+func (s *session) waitingLocked(l *listener) bool {
+	var one *ticket
+	for t := range s.Tickets() {
+		switch {
+		case !t.Waits():
+		case one != nil:
+			return true
+		default:
+			one = t
+		}
+	}
+	if one != nil && l == &s.listener && !s.bells.off {
+		l.bell, one.Extra.bell = one.Extra.bell, ""
+		l.first = (firstLook*3/4 + rand.N(firstLook/2)) * time.Duration(max(1, one.Extra.ahead/lookEach))
+	}
+	return one != nil
 }
 
 // listen makes one call and hands out what it brought. A call that is not answered in its
@@ -118,7 +145,12 @@ func (s *session) listen(ctx context.Context, l *listener) error {
 	s.Lock()
 	grants := l.grants
 	s.Unlock()
-	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?, ?)", s.id, grants, l.rank, l.still, most.Microseconds(), atBells)
+	bell := expression("NULL")
+	if l.bell != "" {
+		bell = expression(literal(l.bell))
+	}
+	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?, ?, ?, ?)",
+		s.id, grants, l.rank, l.still, most.Microseconds(), atBells, bell, min(l.first, most).Microseconds())
 	stale, found, whole := false, false, false
 	granted := map[string]uint64{}
 	err := l.conn.do(ctx, func(c *sql.Conn) error {

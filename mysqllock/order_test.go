@@ -101,7 +101,7 @@ func TestSeqIsDrawnUnderLock(t *testing.T) {
 			t.Errorf("Seq was drawn before the row was locked, by the procedure: %t", slow)
 		}
 	}
-	broken(t, m, "early_", "LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE", "LAST_INSERT_ID(v_now) WHERE")
+	broken(t, m, "early_", "LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name AND", "LAST_INSERT_ID(v_now) WHERE name = p_name AND")
 	if drawnUnderLock(t, m, "early_", true) {
 		t.Error("the control draws Seq early, and was not caught")
 	}

@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"testing"
@@ -84,7 +85,6 @@ func TestGrantOvertakesAnswer(t *testing.T) {
 	listens, late := mutex(waiter, "second", "listens"), mutex(waiter, "first", "late")
 	enter(ctx, t, listens, false) // the listening is under way
 
-	waiter.rows.note(late, false) // so that it does not try the row first, and wait for that answer
 	p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
 	answered := make(chan driver.Verdict, 1)
 	go func() {
@@ -169,5 +169,146 @@ func TestGrantsCutShort(t *testing.T) {
 		if v, err := k.Wait(short); err != nil || !v.Held {
 			t.Errorf("%s: %+v, %v", k.Request.ID, v, err)
 		}
+	}
+}
+
+// Where the connection of the bells has something else to do, the client rings by a statement: it is lost, and the
+// connection with it. The waiter is told all the same, since the server frees what the connection had.
+func TestRingLost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	m := backends.SharedMariaDB(t)
+	p := testkit.Proxy(t, m.Addr)
+	holder := begin(ctx, t, openHere(t, p.Addr(), "prefix=ringlost_"))
+	waiter := begin(ctx, t, openHere(t, "", "prefix=ringlost_"))
+	first, next := mutex(holder, "a", "first"), mutex(waiter, "a", "next")
+	enter(ctx, t, first, true)
+	enter(ctx, t, next, false)
+	cut := p.Lose(faultnet.Up, 1, faultnet.Contains("RELEASE_LOCK"))
+	holder.renewal.turn <- struct{}{}
+	err := first.Leave(ctx)
+	<-holder.renewal.turn
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if v, err := next.Wait(short); err != nil || !v.Held {
+		t.Errorf("%+v, %v; want it to be told", v, err)
+	}
+	select {
+	case <-cut:
+	case <-short.Done():
+		t.Error("no ring was lost: this has tested nothing")
+	}
+}
+
+// The call that leaves and rings is lost, or its answer is: the release is confirmed when asked again, by another
+// connection, and the waiter is told.
+func TestLeavingRingLost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	m := backends.SharedMariaDB(t)
+	p := testkit.Proxy(t, m.Addr)
+	holder := begin(ctx, t, openHere(t, p.Addr(), "prefix=leavelost_"))
+	waiter := begin(ctx, t, openHere(t, "", "prefix=leavelost_"))
+	for _, dir := range []faultnet.Direction{faultnet.Up, faultnet.Down} {
+		first, next := mutex(holder, "a", fmt.Sprint("first-", dir)), mutex(waiter, "a", fmt.Sprint("next-", dir))
+		enter(ctx, t, first, true)
+		enter(ctx, t, next, false)
+		if _, err := holder.KeepAlive(ctx); err != nil { // which has the bells anew after the first round
+			t.Fatal(err)
+		}
+		on := holder.bells.on
+		cut := p.Lose(dir, 1, faultnet.Contains("leave_1"))
+		if err := first.Leave(ctx); err == nil || errors.Is(err, driver.ErrGone) {
+			t.Errorf("%s lost: %v", dir, err)
+		}
+		<-cut
+		if holder.renewal.conn != nil || on == nil {
+			t.Errorf("%s: another connection was cut", dir)
+		}
+		if err := first.Leave(ctx); err != nil && !errors.Is(err, driver.ErrGone) { // which the core takes for the first one's success
+			t.Errorf("%s lost, asked again: %v", dir, err)
+		}
+		short, cancel := context.WithTimeout(ctx, patience)
+		if v, err := next.Wait(short); err != nil || !v.Held {
+			t.Errorf("%s lost: %+v, %v; want it to be told", dir, v, err)
+		}
+		cancel()
+		if err := next.Leave(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A departure rings by the call that makes it: its client sends no statement for that.
+func TestLeaveRings(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	b := openHere(t, "", "prefix=rings_")
+	holder, waiter := begin(ctx, t, b), begin(ctx, t, b)
+	first, next := mutex(holder, "a", "first"), mutex(waiter, "a", "next")
+	enter(ctx, t, first, true)
+	enter(ctx, t, next, false)
+	if err := first.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if low, high := holder.bells.low, holder.bells.high; low != 1 || high != bellsAhead {
+		t.Errorf("the client has the bells from %d to %d; want 1 to %d, and none taken since", low, high, bellsAhead)
+	}
+	held := 0
+	if err := row(ctx, holder.table.work, statement("SELECT IS_USED_LOCK(?) IS NOT NULL", expression(holder.bells.name(0))), &held); err != nil {
+		t.Fatal(err)
+	}
+	if held != 0 {
+		t.Error("the bell has not rung")
+	}
+	if v, err := next.Wait(ctx); err != nil || !v.Held {
+		t.Errorf("%+v, %v; want it to be told", v, err)
+	}
+}
+
+// The bell that a waiter is told when it enters is released by the departure that comes next: a call that is late for it
+// returns at once. The control waits for the bell that comes after, which nothing releases. An entry that is found, by a request
+// whose answer was lost, is told none: the last of the queue may be behind it.
+func TestBellOfEntry(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	b := openHere(t, "", "prefix=entrybell_").(*table)
+	holder, waiter := begin(ctx, t, b), begin(ctx, t, b)
+	first := mutex(holder, "a", "first")
+	enter(ctx, t, first, true)
+	r := mutex(waiter, "a", "next").Request
+	a, err := b.enter(ctx, waiter.id, modeWait, r)
+	if err != nil || a.said != 0 || a.held {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if want := fmt.Sprintf("hasp:bell:%s:0", holder.id); a.bell != want || a.ahead != 1 {
+		t.Errorf("the bell %q, %d ahead; want %q, 1", a.bell, a.ahead, want)
+	}
+	if again, err := b.enter(ctx, waiter.id, modeWait, r); err != nil || again.seq != a.seq || again.bell != "" {
+		t.Errorf("asked again: %+v, %v", again, err)
+	}
+	if err := first.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	listen := func(bell string, limit time.Duration) (grants uint64, took time.Duration) {
+		began := time.Now()
+		text := b.named("CALL {p}listen_1(?, 0, -1, 0, ?, 1, ?, ?)", waiter.id, limit.Microseconds(), bell, limit.Microseconds())
+		if err := row(ctx, b.work, text, &grants, new(any), new(any), new(any), new(any), new(any)); err != nil {
+			t.Fatal(err)
+		}
+		return grants, time.Since(began)
+	}
+	if grants, took := listen(a.bell, patience); grants != 1 || took >= patience {
+		t.Errorf("%d grants told after %s", grants, took)
+	}
+	if grants, took := listen(fmt.Sprintf("hasp:bell:%s:1", holder.id), time.Second); grants != 1 || took < time.Second {
+		t.Errorf("the control: %d grants told after %s: this has tested nothing", grants, took)
 	}
 }

@@ -69,11 +69,9 @@ func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[
 		return err
 	}
 	// An operator, or the client that has imported an entry of ours, cannot ring our bells.
-	next, err := s.table.work.ExecContext(ctx, s.table.named("UPDATE {p}sessions SET bell = LAST_INSERT_ID(bell + 1) WHERE id = ?", s.id))
+	n, bell, err := change(ctx, q, s.table.named("UPDATE {p}sessions SET bell = LAST_INSERT_ID(bell + 1) WHERE id = ?", s.id))
 	if err == nil {
-		if bell, err := next.LastInsertId(); err == nil {
-			s.bells.ring(sql.Null[uint64]{V: uint64(bell), Valid: true})
-		}
+		s.bells.ring(sql.Null[uint64]{V: bell, Valid: n > 0})
 	}
 	for id, name := range s.Renewed(known, origin(server), names) {
 		if _, _, err := s.leave(ctx, q, name, id); err != nil {

@@ -20,8 +20,8 @@ type rowEntries struct {
 	session *session
 
 	// Guarded by the session's lock.
-	contended map[string]struct{}    // names at which the UPDATE is not tried first
-	late      map[string]lateRequest // by ID
+	alone map[string]bool        // whether we had the name alone the last time
+	late  map[string]lateRequest // by ID
 }
 
 type lateRequest struct {
@@ -30,8 +30,8 @@ type lateRequest struct {
 }
 
 const (
-	// contendedMost bounds what is remembered. Forgetting costs a statement.
-	contendedMost = 1024
+	// aloneMost bounds what is remembered. Forgetting has the next request take the longer way.
+	aloneMost = 4096
 
 	// lateFor is longer than a network keeps what was sent on a connection that has been closed, and
 	// than a server is frozen before the sessions end. If a request came later still, its entry would be
@@ -43,12 +43,14 @@ const (
 	namesMost = 1000
 )
 
-// isContended reports whether the name is not worth an attempt at its row.
-func (r *rowEntries) isContended(name string) bool {
+// wasAlone reports whether we had the name alone the last time, and so the UPDATE is worth an attempt; and whether we
+// know it. A name that we do not know may be one that hundreds ask for at this moment. Their UPDATEs would wait for
+// the lock of its row, with the releases behind them; the procedure lets one at a time get there.
+func (r *rowEntries) wasAlone(name string) (alone, known bool) {
 	r.session.Lock()
 	defer r.session.Unlock()
-	_, is := r.contended[name]
-	return is
+	alone, known = r.alone[name]
+	return alone, known
 }
 
 // note keeps where the entry of an answer is.
@@ -56,21 +58,10 @@ func (r *rowEntries) note(t *ticket, inRow bool) {
 	r.session.Lock()
 	defer r.session.Unlock()
 	t.Extra.inRow = inRow
-	if inRow {
-		delete(r.contended, t.Request.Name)
-		return
+	if r.alone == nil || len(r.alone) >= aloneMost {
+		r.alone = map[string]bool{}
 	}
-	r.contendedLocked(t.Request.Name)
-}
-
-func (r *rowEntries) contendedLocked(name string) {
-	if len(r.contended) >= contendedMost {
-		clear(r.contended)
-	}
-	if r.contended == nil {
-		r.contended = map[string]struct{}{}
-	}
-	r.contended[name] = struct{}{}
+	r.alone[t.Request.Name] = inRow
 }
 
 // has reports whether the entry was made in the row of its name.
@@ -100,21 +91,10 @@ func (s *session) enterRow(ctx context.Context, t *ticket) (seq uint64, err erro
 	text := s.table.named(`UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
 		state = 1, h_id = ?, h_session = ?, h_units = ?, h_capacity = ?, h_since = ?, h_edition = 0, h_owner = ?, h_value = ?
 		WHERE name = ? AND state = 0`, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value, r.Name)
-	err = repeat(ctx, func() error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		result, err := s.table.work.ExecContext(ctx, text)
-		if err != nil {
-			return explain(ctx, err)
-		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return err
-		}
-		last, err := result.LastInsertId()
-		seq = uint64(last)
-		return err
-	})
+	n, last, err := change(ctx, s.table.work, text)
+	if n > 0 {
+		seq = last
+	}
 	switch {
 	case err == nil && seq != 0:
 		s.rows.note(t, true)
@@ -134,10 +114,8 @@ func (s *session) leaveRow(ctx context.Context, t *ticket) (there bool, err erro
 	switch {
 	case missing(err):
 		return false, nil
-	case err == nil && n == 0:
-		s.Lock()
-		s.rows.contendedLocked(t.Request.Name)
-		s.Unlock()
+	case err == nil && n == 0: // others want the name
+		s.rows.note(t, false)
 	}
 	return n > 0, err
 }

@@ -37,8 +37,10 @@ type schema struct {
 	broken atomic.Bool
 }
 
-// named puts the prefix into a text.
-func (s *schema) named(text string) string { return strings.ReplaceAll(text, "{p}", s.prefix) }
+// named puts the prefix into a text, and what a procedure shares with our own statements.
+func (s *schema) named(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "{token}", makesToken), "{p}", s.prefix)
+}
 
 // text has the script that Schema prints.
 func (s *schema) text() string {

@@ -43,7 +43,10 @@ type session struct {
 type (
 	ticket = pushqueue.Ticket[extra]
 	extra  struct {
-		inRow bool // the entry was made in the row of its name, and may be there; guarded by the session's lock
+		// Guarded by the session's lock.
+		inRow bool   // the entry was made in the row of its name, and may be there
+		bell  string // that of the session in its way, until listened at
+		ahead int    // how many must leave before it
 	}
 )
 

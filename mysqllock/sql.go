@@ -18,23 +18,30 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+// expression is SQL that stands in a statement as it is.
+type expression string
+
 // literal writes a value into a statement: a string as hexadecimal digits, so that nothing
 // in it can mean anything to the server, in any mode and character set.
 //
 // Placeholders would be the usual way. On a pool of the user's they cost a second round
 // trip for each statement (prepare, then execute), unless its DSN has interpolateParams.
-func literal(v any) string {
+func literal(v any) string { return string(appendLiteral(nil, v)) }
+
+func appendLiteral(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case int:
-		return strconv.Itoa(v)
+		return strconv.AppendInt(b, int64(v), 10)
 	case int64:
-		return strconv.FormatInt(v, 10)
+		return strconv.AppendInt(b, v, 10)
 	case uint64:
-		return strconv.FormatUint(v, 10)
+		return strconv.AppendUint(b, v, 10)
 	case string:
-		return "x'" + hex.EncodeToString([]byte(v)) + "'"
+		return appendLiteral(b, []byte(v))
 	case []byte:
-		return "x'" + hex.EncodeToString(v) + "'"
+		return append(hex.AppendEncode(append(b, "x'"...), v), '\'')
+	case expression:
+		return append(b, v...)
 	}
 	panic(fmt.Sprintf("mysqllock: no literal of a %T", v))
 }
@@ -42,15 +49,13 @@ func literal(v any) string {
 // statement puts literals where the question marks are. No text of ours has one that is
 // meant otherwise.
 func statement(text string, args ...any) string {
-	var b strings.Builder
+	b := make([]byte, 0, len(text)+1024) // most fit
 	for _, arg := range args {
 		before, after, _ := strings.Cut(text, "?")
-		b.WriteString(before)
-		b.WriteString(literal(arg))
+		b = appendLiteral(append(b, before...), arg)
 		text = after
 	}
-	b.WriteString(text)
-	return b.String()
+	return string(append(b, text...))
 }
 
 // deadlocks is how often a statement is repeated that the server has rolled back in favour
@@ -80,9 +85,11 @@ func each(ctx context.Context, q querier, text string, scan func(*sql.Rows) erro
 }
 
 func once(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) error {
-	if err := ctx.Err(); err != nil {
+	done, err := turn(ctx, q)
+	if err != nil {
 		return err
 	}
+	defer done()
 	rows, err := q.QueryContext(ctx, text)
 	if err != nil {
 		return explain(ctx, err)
@@ -112,15 +119,27 @@ func row(ctx context.Context, q querier, text string, into ...any) error {
 
 // run executes a statement and returns how many rows it changed.
 func run(ctx context.Context, q querier, text string) (n int64, err error) {
+	n, _, err = change(ctx, q, text)
+	return n, err
+}
+
+// change is run, and returns the statement's LAST_INSERT_ID as well.
+func change(ctx context.Context, q querier, text string) (n int64, last uint64, err error) {
 	err = repeat(ctx, func() error {
-		if err := ctx.Err(); err != nil {
+		done, err := turn(ctx, q)
+		if err != nil {
 			return err
 		}
+		defer done()
 		r, err := q.ExecContext(ctx, text)
 		if err == nil {
 			n, err = r.RowsAffected()
 		}
+		if err == nil {
+			id, _ := r.LastInsertId() // which no driver fails to tell
+			last = uint64(id)
+		}
 		return explain(ctx, err)
 	})
-	return n, err
+	return n, last, err
 }

@@ -26,9 +26,15 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case t.Request.NoWait:
 		how = modeTry
 	}
-	if mode == pushqueue.First && !s.rows.isContended(t.Request.Name) {
-		if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
-			return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+	if mode == pushqueue.First {
+		alone, known := s.rows.wasAlone(t.Request.Name)
+		if alone {
+			if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
+				return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+			}
+		}
+		if !known {
+			how += modeFirst
 		}
 	}
 	a, err := s.table.enter(ctx, s.id, how, t.Request)
@@ -50,6 +56,9 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	if a.held {
 		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
 	}
+	s.Lock()
+	t.Extra.bell, t.Extra.ahead = a.bell, a.ahead
+	s.Unlock()
 	return pushqueue.Answer{State: pushqueue.Waits, Seq: a.seq, Retry: s.retry()}, nil
 }
 
@@ -70,7 +79,15 @@ func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
 	if there, err := s.leaveRow(ctx, t); err != nil || there {
 		return s.table.gone(err)
 	}
-	there, server, err := s.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
+	var tried, there bool
+	var server uint64
+	var err error
+	if !again { // after a lost answer by another connection
+		tried, there, server, err = s.bells.leave(ctx, t.Request.Name, t.Request.ID)
+	}
+	if !tried {
+		there, server, err = s.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
+	}
 	switch err = s.table.gone(err); {
 	case err != nil && !errors.Is(err, driver.ErrGone):
 		return err
@@ -136,19 +153,25 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 // said so. Then it tells those that wait: of our own the one that was granted, which the answer
 // names; of others by our bell.
 func (s *session) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
-	var bell, seq sql.Null[uint64]
+	there, server, bell, err := s.depart(ctx, q, name, id, "NULL")
+	s.bells.ring(bell)
+	return there, server, err
+}
+
+// depart is leave, but for the bell: low is the lowest that the connection has, or NULL.
+func (s *session) depart(ctx context.Context, q querier, name, id string, low expression) (there bool, server uint64, bell sql.Null[uint64], err error) {
+	var seq sql.Null[uint64]
 	var granted sql.NullString
-	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?)", name, id, s.id), &there, &server, &bell, &granted, &seq)
+	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?)", name, id, s.id, low), &there, &server, &bell, &granted, &seq)
 	if granted.Valid {
 		s.Granted(granted.String, seq.V)
 	}
-	s.bells.ring(bell)
-	return there, server, err
+	return there, server, bell, err
 }
 
 // leave removes an entry of any session. Its bell is not ours to ring: who waits at it finds out
 // when that session ends, or was due to be renewed, or is renewed.
 func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, NULL)", name, id), &there, new(uint64), new(any), new(any), new(any))
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, NULL, NULL)", name, id), &there, new(uint64), new(any), new(any), new(any))
 	return there, err
 }

@@ -58,7 +58,7 @@ func TestTokensOverRestart(t *testing.T) {
 		return client(t, sqlkit.With(store, "strategy=getlock", "prefix="+prefix))
 	}
 	broken(t, m, "below_", "GREATEST(v_ceiling + 1, ", "GREATEST(1, ")
-	broken(t, m, "blind_", "AND base > @blind_seen AND v_count", "AND v_count")
+	broken(t, m, "blind_", "SELECT base INTO @blind_seen FROM", "SELECT 0 INTO @blind_seen FROM")
 	db := func(text string) {
 		t.Helper()
 		sqlkit.Exec(t, sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), text)
@@ -214,7 +214,8 @@ func TestGetLockContendedCosts(t *testing.T) {
 		got += int64(n)
 	}
 	const n = 8 * rounds
-	if most := 2*n + 8*int64(time.Since(began)/(10*time.Second)); got > most || count.all-before < 2*n {
+	// Each client finds out that the name is taken, and tries whether it is free again when it was so eight times.
+	if most := 2*n + 8 + n/8 + 8*int64(time.Since(began)/(10*time.Second)); got > most || count.all-before < 2*n {
 		t.Errorf("%d statements for %d acquisitions, want %d at most: %v", got, n, most, count.texts)
 	}
 }

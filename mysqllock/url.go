@@ -184,12 +184,14 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	p.work = sql.OpenDB(c)
+	db := sql.OpenDB(c)
 	if o.Strategy == StrategyTable {
-		p.kept = sql.OpenDB(c)
-		limit(p.work, o.Connections)
+		p.kept, p.work = db, newPool(db, o.Connections)
+		db.SetMaxIdleConns(o.Connections + 1) // and that of a wait
+		db.SetConnMaxIdleTime(idleMost)
 		return p, nil
 	}
+	p.work = &pool{DB: db}
 	// A held lock's connection is silent between two renewals, however long they are.
 	bound := cfg.Clone()
 	bound.Params = map[string]string{"wait_timeout": "86400"}
@@ -197,7 +199,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	p.kept = sql.OpenDB(p.monitors)
-	limit(p.work, defaultConnections)
+	limit(db, defaultConnections)
 	limit(p.kept, o.Connections)
 	return p, nil
 }

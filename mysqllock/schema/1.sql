@@ -154,8 +154,6 @@ END
 -- has locked the name. First it finds the last one that fits, then it grants, sessions in the
 -- order of their ids: two releases that grant to the same two sessions would otherwise wait for
 -- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same order.
---
--- The usual case is quicker: the first of the queue waits, and needs all.
 DROP PROCEDURE IF EXISTS {p}grant_1
 //
 CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_ring VARBINARY(40))
@@ -164,46 +162,37 @@ BEGIN
   DECLARE v_used, v_seq, v_last BIGINT UNSIGNED DEFAULT 0;
   DECLARE v_units, v_capacity BIGINT UNSIGNED;
   DECLARE v_session VARBINARY(40);
-  DECLARE v_usual BOOLEAN;
-  SELECT seq, session, granted IS NULL AND units = capacity INTO v_seq, v_session, v_usual FROM {p}entries
-    WHERE name = p_name ORDER BY seq LIMIT 1;
-  IF v_usual THEN
-    UPDATE {p}sessions SET bell = bell + (id <=> p_ring), grants = IF(id = v_session, LAST_INSERT_ID(grants + 1), grants)
-      WHERE id IN (v_session, p_ring) ORDER BY id;
-    UPDATE {p}entries SET granted = LAST_INSERT_ID() WHERE name = p_name AND seq = v_seq;
-  ELSE
-    fitting: LOOP
-      SET v_seq = NULL;
-      SELECT seq, units, capacity INTO v_seq, v_units, v_capacity FROM {p}entries
-        WHERE name = p_name AND granted IS NULL AND seq > v_last ORDER BY seq LIMIT 1;
-      IF v_last = 0 THEN -- the holders are ahead of the first waiter
-        SELECT COALESCE(SUM(units), 0) INTO v_used FROM {p}entries WHERE name = p_name AND seq < v_seq;
-      END IF;
-      IF v_seq IS NULL OR v_used + v_units > v_capacity THEN
-        LEAVE fitting;
-      END IF;
-      SET v_used = v_used + v_units, v_last = v_seq;
-      IF v_used = v_capacity THEN
-        LEAVE fitting;
-      END IF;
-    END LOOP;
-    granting: LOOP
-      SET v_session = NULL;
-      IF v_last > 0 THEN
-        SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
-      END IF;
-      IF p_ring <= COALESCE(v_session, p_ring) THEN
-        UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
-        SET p_ring = NULL;
-      END IF;
-      IF v_session IS NULL THEN
-        LEAVE granting;
-      END IF;
-      UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
-      UPDATE {p}entries SET granted = LAST_INSERT_ID()
-        WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
-    END LOOP;
-  END IF;
+  fitting: LOOP
+    SET v_seq = NULL;
+    SELECT seq, units, capacity INTO v_seq, v_units, v_capacity FROM {p}entries
+      WHERE name = p_name AND granted IS NULL AND seq > v_last ORDER BY seq LIMIT 1;
+    IF v_last = 0 THEN -- the holders are ahead of the first waiter
+      SELECT COALESCE(SUM(units), 0) INTO v_used FROM {p}entries WHERE name = p_name AND seq < v_seq;
+    END IF;
+    IF v_seq IS NULL OR v_used + v_units > v_capacity THEN
+      LEAVE fitting;
+    END IF;
+    SET v_used = v_used + v_units, v_last = v_seq;
+    IF v_used = v_capacity THEN
+      LEAVE fitting;
+    END IF;
+  END LOOP;
+  granting: LOOP
+    SET v_session = NULL;
+    IF v_last > 0 THEN
+      SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
+    END IF;
+    IF p_ring <= COALESCE(v_session, p_ring) THEN
+      UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
+      SET p_ring = NULL;
+    END IF;
+    IF v_session IS NULL THEN
+      LEAVE granting;
+    END IF;
+    UPDATE {p}sessions SET grants = LAST_INSERT_ID(grants + 1) WHERE id = v_session;
+    UPDATE {p}entries SET granted = LAST_INSERT_ID()
+      WHERE name = p_name AND granted IS NULL AND seq <= v_last AND session = v_session;
+  END LOOP;
 END
 //
 -- open makes a session. Its answer, and those of renew and leave, say which run of which server
@@ -255,7 +244,8 @@ END
 //
 -- enter makes an entry at the end of its queue, or finds it there. p_mode: 0 waits if it
 -- must; 1 tries, and leaves nothing if it would have to wait; 2 asks for an entry that the
--- caller knows to have existed, and so never makes one.
+-- caller knows to have existed, and so never makes one; 3 and 4 are 0 and 1 for a client that does not know the
+-- name: it may be free, and then the client's own UPDATE is made here.
 --
 -- The row of the name is locked before Seq is drawn, and stays locked until the
 -- entry is committed: no entry with a greater Seq can be seen before it. All entries in the queue
@@ -268,23 +258,26 @@ END
 -- slower. The gate excludes nothing: who has waited for five seconds goes on without it. If the call
 -- is killed, the gate may stay with the connection, which the client closes then.
 --
--- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale: 1 some
--- session is dead and no client removes it; 2 entries of one that is being removed are still in
--- this queue. The last of the answer is whether the entry is in the row of the name.
+-- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale, of 1 and 2
+-- alone, since who waits looks for the dead in listen: 1 some session is dead and no client removes it; 2
+-- entries of one that is being removed are still in this queue. The last of the answer are whether the
+-- entry is in the row of the name, and for one that waits, the bell of the session in its way, see listen, and
+-- how many must leave before it.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
   p_mode TINYINT, p_name VARBINARY(512), p_id VARBINARY(40), p_session VARBINARY(40),
   p_units INT UNSIGNED, p_capacity INT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048), p_value VARBINARY(1024))
   SQL SECURITY INVOKER
-BEGIN
+entering: BEGIN
   DECLARE v_said TINYINT DEFAULT 0;
-  DECLARE v_now, v_seq, v_granted, v_used, v_last, v_turn, v_departures BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE v_now, v_seq, v_granted, v_used, v_last, v_turn, v_departures, v_number BIGINT UNSIGNED DEFAULT NULL;
   DECLARE v_capacity, v_units INT UNSIGNED;
   DECLARE v_stale, v_state TINYINT DEFAULT 0;
   DECLARE v_row BOOLEAN DEFAULT FALSE;
-  DECLARE v_found VARBINARY(40);
+  DECLARE v_found, v_session VARBINARY(40);
   DECLARE v_holder VARBINARY(2048);
+  DECLARE v_bell VARBINARY(64);
   DECLARE v_gate VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hasp:gate:', SHA1(CONCAT(DATABASE(), '.{p}', p_name)));
   DECLARE v_got INT DEFAULT 0;
   -- A duplicate id is an entry whose making was not answered; a missing parent is a session
@@ -298,6 +291,16 @@ BEGIN
       SET v_got = GET_LOCK(v_gate, 5);
     END;
   END IF;
+  IF p_mode >= 3 THEN
+    SET p_mode = p_mode - 3, v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)), state = 1, h_id = p_id, h_session = p_session, h_units = p_units,
+      h_capacity = p_capacity, h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name AND state = 0;
+    IF ROW_COUNT() > 0 THEN
+      DO RELEASE_LOCK(v_gate);
+      SELECT 0, LAST_INSERT_ID(), TRUE, NULL, 0, NULL, TRUE, NULL, 0;
+      LEAVE entering;
+    END IF;
+  END IF;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   IF p_mode = 2 THEN
@@ -309,24 +312,32 @@ BEGIN
     SET v_said = 4;
   ELSE
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    SELECT state, departures, h_id, h_units, h_capacity INTO v_state, v_departures, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
-    IF v_found IS NULL THEN
-      INSERT INTO {p}names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = seq; -- which locks it
-      SELECT state, departures, h_id, h_units, h_capacity INTO v_state, v_departures, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
-    END IF;
-    IF v_state = 1 AND v_found = p_id THEN
-      SET v_said = 4;
-    ELSEIF v_state = 1 AND (v_capacity <> p_capacity OR p_mode = 1 AND v_units + p_units > p_capacity)
-        AND EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name) THEN
-      SET v_said = IF(v_capacity <> p_capacity, 2, 1);
-    ELSE
-      IF v_state = 1 THEN
-        CALL {p}settle_1(p_name);
+    UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name AND state = 2;
+    IF ROW_COUNT() > 0 THEN
+      SET v_seq = LAST_INSERT_ID();
+    ELSE -- and another may have changed it since
+      SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+      IF v_found IS NULL THEN
+        INSERT INTO {p}names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = seq; -- which locks it
+        SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
       END IF;
-      UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name;
-      SET v_seq = LAST_INSERT_ID(), v_capacity = NULL;
-      SELECT seq, granted, capacity, units, turn INTO v_last, v_granted, v_capacity, v_units, v_turn FROM {p}entries
-        WHERE name = p_name ORDER BY seq DESC LIMIT 1;
+      IF v_state = 1 AND v_found = p_id THEN
+        SET v_said = 4;
+      ELSEIF v_state = 1 AND (v_capacity <> p_capacity OR p_mode = 1 AND v_units + p_units > p_capacity)
+          AND EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name) THEN
+        SET v_said = IF(v_capacity <> p_capacity, 2, 1);
+      ELSE
+        IF v_state = 1 THEN
+          CALL {p}settle_1(p_name);
+        END IF;
+        UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)) WHERE name = p_name;
+        SET v_seq = LAST_INSERT_ID(), v_capacity = NULL;
+      END IF;
+    END IF;
+    IF v_said = 0 THEN
+      SELECT e.seq, e.granted, e.capacity, e.units, e.turn, n.departures, e.session, (SELECT bell FROM {p}sessions WHERE id = e.session)
+        INTO v_last, v_granted, v_capacity, v_units, v_turn, v_departures, v_session, v_number
+        FROM {p}names n JOIN {p}entries e ON e.name = n.name WHERE n.name = p_name ORDER BY e.seq DESC LIMIT 1;
       IF v_last IS NULL THEN
         SET v_granted = 0;
       ELSEIF v_capacity <> p_capacity THEN
@@ -341,6 +352,9 @@ BEGIN
         ELSE
           -- One more must leave, unless the two could be granted together.
           SET v_turn = GREATEST(v_turn, v_departures) + IF(p_units = p_capacity OR v_units = v_capacity, 1, 0);
+          IF v_units + p_units > p_capacity THEN -- the last one is in the way
+            SET v_bell = CONCAT('hasp:bell:', v_session, ':', v_number);
+          END IF;
         END IF;
       END IF;
       IF v_said = 0 AND v_last IS NOT NULL THEN
@@ -368,8 +382,8 @@ BEGIN
   END IF;
   IF v_said <> 0 AND v_said <> 3 THEN
     -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
-    -- looked for in the order in which it moves.
-    SET v_seq = NULL;
+    -- looked for in the order in which it moves. The last of the queue is then not the one in its way.
+    SET v_seq = NULL, v_bell = NULL;
     SELECT n.seq, 0, TRUE INTO v_seq, v_granted, v_row FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
       WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
     IF v_seq IS NULL THEN
@@ -386,7 +400,7 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  IF v_said IN (1, 2) OR v_granted IS NULL THEN
+  IF v_said IN (1, 2) THEN
     SELECT EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
       AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND) INTO v_stale;
@@ -398,7 +412,7 @@ BEGIN
       WHERE n.name = p_name AND n.state = 1 AND s.expires <= UTC_TIMESTAMP(6))) THEN
     SET v_stale = 2;
   END IF;
-  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row;
+  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row, v_bell, IF(v_bell IS NULL, 0, v_turn - v_departures);
 END
 //
 -- claim declares up to sixteen sessions dead that have expired, and answers with their ids: the
@@ -440,63 +454,74 @@ BEGIN
   SELECT v_ids;
 END
 //
--- remove takes an entry away, and p_there is 1 if there was one: the entry of the row, behind which
--- none waits, if p_in_row, or another. The caller has locked the name.
-DROP PROCEDURE IF EXISTS {p}remove_1
-//
-CREATE PROCEDURE {p}remove_1(p_name VARBINARY(512), p_id VARBINARY(40), p_in_row BOOLEAN, OUT p_there INT)
-  SQL SECURITY INVOKER
-BEGIN
-  IF p_in_row THEN
-    SELECT COUNT(*) INTO p_there FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name;
-    UPDATE {p}names SET state = 0 WHERE name = p_name;
-  ELSE
-    DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
-    SET p_there = ROW_COUNT();
-    IF p_there > 0 THEN
-      UPDATE {p}names SET departures = departures + 1,
-          state = IF(EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name), state, 0) WHERE name = p_name;
-    END IF;
-  END IF;
-END
-//
 -- leave removes an entry and lets the next hold, in one step. The name is locked even if
 -- nothing of it changes: two that leave at the same moment would each still see the other,
--- and the one that waits for both would be granted by neither.
+-- and the one that waits for both would be granted by neither. The statement that locks it tells what
+-- its state was (LAST_INSERT_ID), or 3 for an entry of the row, behind which none waits.
 --
 -- p_ring is the session of the entry if it is its own client that asks, which can ring its bell; else
 -- NULL. It is rung if another session waits: the answer has the number of the bell that is next,
--- or NULL. Of one grant the answer has the id and the Seq, for a client that grants to itself.
+-- or NULL. If the client asks on the connection that has the bells, p_low is the lowest of them, and it is
+-- rung here, after the commit; what others have counted up since it rings when it has this answer. Else p_low is NULL.
+-- Of one grant the answer has the id and the Seq, for a client that grants to itself.
+--
+-- In the usual case the first of the queue waits, needs all, and is another session's: it holds now, by
+-- two statements, where grant looks for all that fit.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
-CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_ring VARBINARY(40))
+CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_ring VARBINARY(40), p_low BIGINT UNSIGNED)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE v_last, v_granted, v_next BIGINT UNSIGNED;
-  DECLARE v_id, v_session VARBINARY(40);
-  DECLARE v_in_row BOOLEAN DEFAULT FALSE;
-  DECLARE v_others BOOLEAN DEFAULT FALSE;
+  DECLARE v_was, v_granted, v_next BIGINT UNSIGNED;
+  DECLARE v_id, v_session, v_mine VARBINARY(40);
+  DECLARE v_usual, v_others BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  SELECT state = 1 AND h_id = p_id INTO v_in_row FROM {p}names WHERE name = p_name FOR UPDATE;
-  CALL {p}remove_1(p_name, p_id, v_in_row, v_there);
-  IF v_there > 0 AND NOT v_in_row THEN
-    SELECT seq, granted, session INTO v_last, v_granted, v_session FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
-    IF v_last IS NOT NULL AND v_granted IS NULL THEN
-      IF p_ring IS NOT NULL THEN
-        SELECT id, seq INTO v_id, v_next FROM {p}entries WHERE name = p_name AND granted IS NULL ORDER BY seq LIMIT 1;
-        SET v_others = v_session <> p_ring
-          OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_ring);
+  SET v_was = LAST_INSERT_ID(0); -- there may be no such name
+  UPDATE {p}names SET departures = departures + (LAST_INSERT_ID(IF(state = 1 AND h_id = p_id, 3, state)) = 2),
+      state = IF(state = 1 AND h_id = p_id, 0, state) WHERE name = p_name;
+  SET v_was = LAST_INSERT_ID();
+  IF v_was = 3 THEN
+    SELECT COUNT(*) INTO v_there FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name;
+  ELSEIF v_was = 2 THEN
+    DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
+    SET v_there = ROW_COUNT();
+  END IF;
+  IF v_there > 0 AND v_was = 2 THEN
+    SELECT id, seq, session, granted IS NULL AND units = capacity AND session <> p_ring INTO v_id, v_next, v_session, v_usual
+      FROM {p}entries WHERE name = p_name ORDER BY seq LIMIT 1;
+    IF v_id IS NULL THEN
+      UPDATE {p}names SET state = 0 WHERE name = p_name;
+    ELSEIF v_usual THEN
+      UPDATE {p}sessions SET bell = bell + (id = p_ring), grants = IF(id = p_ring, grants, LAST_INSERT_ID(grants + 1))
+        WHERE id IN (v_session, p_ring) ORDER BY id;
+      UPDATE {p}entries SET granted = LAST_INSERT_ID() WHERE name = p_name AND seq = v_next;
+      SET v_others = TRUE;
+    ELSE
+      SELECT granted, session INTO v_granted, v_session FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
+      IF v_granted IS NULL THEN
+        IF p_ring IS NOT NULL THEN
+          SELECT id, seq INTO v_id, v_next FROM {p}entries WHERE name = p_name AND granted IS NULL ORDER BY seq LIMIT 1;
+          SET v_others = v_session <> p_ring
+            OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_ring);
+        END IF;
+        CALL {p}grant_1(p_name, IF(v_others, p_ring, NULL));
+        SELECT id INTO v_mine FROM {p}entries WHERE id = v_id AND session = p_ring AND granted IS NOT NULL;
       END IF;
-      CALL {p}grant_1(p_name, IF(v_others, p_ring, NULL));
     END IF;
   END IF;
-  COMMIT;
+  IF v_was = 2 AND v_there = 0 THEN
+    ROLLBACK; -- nothing has departed
+  ELSE
+    COMMIT;
+  END IF;
   -- If there was no entry, it may have been removed by a request whose answer was lost.
-  SELECT v_there, UUID_SHORT() DIV 16777216, IF(v_others OR v_there = 0, (SELECT bell FROM {p}sessions WHERE id = p_ring), NULL), e.id, e.seq
-    FROM (SELECT 1) one LEFT JOIN {p}entries e ON e.id = v_id AND e.session = p_ring AND e.granted IS NOT NULL;
+  IF v_others AND p_low IS NOT NULL THEN
+    DO RELEASE_LOCK(CONCAT('hasp:bell:', p_ring, ':', p_low));
+  END IF;
+  SELECT v_there, UUID_SHORT() DIV 16777216, IF(v_others OR v_there = 0, (SELECT bell FROM {p}sessions WHERE id = p_ring), NULL), v_mine, v_next;
 END
 //
 -- evict is leave for an operator, and records it in the same step. Records that are older than
@@ -508,13 +533,15 @@ CREATE PROCEDURE {p}evict_1(p_name VARBINARY(512), p_id VARBINARY(40), p_note VA
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE v_in_row BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  SELECT state = 1 AND h_id = p_id INTO v_in_row FROM {p}names WHERE name = p_name FOR UPDATE;
-  CALL {p}remove_1(p_name, p_id, v_in_row, v_there);
+  CALL {p}settle_1(p_name); -- which locks the name
+  DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
+  SET v_there = ROW_COUNT();
   IF v_there > 0 THEN
+    UPDATE {p}names SET departures = departures + 1,
+        state = IF(EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name), state, 0) WHERE name = p_name;
     CALL {p}grant_1(p_name, NULL);
     REPLACE INTO {p}evictions (name, at, note) VALUES (p_name, UTC_TIMESTAMP(6), p_note);
   END IF;
@@ -612,6 +639,11 @@ END
 -- the server frees its bells. A bell that is free although its number has not changed belongs to a
 -- client that is just making a new connection; it is waited for in pauses.
 --
+-- enter has told a client the bell of the session in its entry's way. It has read the number with the name locked,
+-- so that departure was still to come. Where it is the only entry that waits, p_bell is that bell, for p_first
+-- microseconds: when it is released, most likely the entry holds, and nothing was read while it waited. If not, the
+-- client calls again.
+--
 -- In the way of an entry is the nearest one ahead beside which it cannot hold: without that one's
 -- departure it is not granted. Where there is none (small shares of a semaphore), where they are of
 -- several sessions, or without p_bells, it polls: a number in one row.
@@ -627,7 +659,9 @@ END
 -- must not wait for long because of that, since all the others wait for it.
 DROP PROCEDURE IF EXISTS {p}listen_1
 //
-CREATE PROCEDURE {p}listen_1(p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT, p_bells BOOLEAN)
+CREATE PROCEDURE {p}listen_1(
+  p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT, p_bells BOOLEAN,
+  p_bell VARCHAR(64) CHARACTER SET ascii, p_first BIGINT)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
@@ -639,11 +673,23 @@ BEGIN
   DECLARE v_bell, v_free VARCHAR(64) CHARACTER SET ascii DEFAULT '';
   SET v_before = p_rank, v_moved = IF(p_rank < 0, 0, -p_still);
   listening: LOOP
+    IF p_bell IS NOT NULL THEN
+      SET v_bell = p_bell, p_bell = NULL;
+      SET v_got = GET_LOCK(v_bell, IF(VERSION() LIKE '%MariaDB%', p_first / 1000000, CEILING(p_first / 1000000)));
+      IF v_got = 1 THEN
+        DO RELEASE_LOCK(v_bell);
+        LEAVE listening;
+      END IF;
+    END IF;
     SET v_grants = NULL;
-    SELECT grants, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
-        AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
-        AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)
-      INTO v_grants, v_stale FROM {p}sessions WHERE id = p_session;
+    IF v_got = 1 AND v_pause = 0 THEN -- a bell has just been released: most likely we hold
+      SELECT grants INTO v_grants FROM {p}sessions WHERE id = p_session;
+    ELSE
+      SELECT grants, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
+          AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
+          AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)
+        INTO v_grants, v_stale FROM {p}sessions WHERE id = p_session;
+    END IF;
     SET v_elapsed = TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6));
     IF v_grants IS NULL OR v_grants > p_grants OR v_stale OR v_elapsed >= p_limit THEN
       LEAVE listening;
@@ -702,7 +748,7 @@ BEGIN
       400 + v_rank * LEAST(5000, GREATEST(1000, v_pace DIV 2)) + 50 * v_waiting
         + LEAST(100000, (v_elapsed - v_moved) DIV 30))) / 1000000);
   END LOOP;
-  SELECT s.grants, v_stale, v_before, v_elapsed - v_moved, e.id, e.seq
+  SELECT s.grants, COALESCE(v_stale, FALSE), v_before, v_elapsed - v_moved, e.id, e.seq
     FROM {p}sessions s LEFT JOIN {p}entries e ON e.session = s.id AND e.granted > p_grants
     WHERE s.id = p_session;
 END
@@ -723,12 +769,12 @@ BEGIN
   SELECT IF(ROW_COUNT() = 1, v_seq, LAST_INSERT_ID());
 END
 //
--- acquire asks for a lock of GET_LOCK, and answers with its token. If the lock is taken, and p_wait is not
--- 0, a first answer says so, at once, and the other comes when the lock is granted or p_wait seconds are
--- over.
+-- acquire asks for a lock of GET_LOCK, and answers with what makes its token (token.go). If the lock is
+-- taken, and p_wait is not 0, a first answer says so, at once, and the other comes when the lock is granted or
+-- p_wait seconds are over. Clients have a SELECT for a lock that is free.
 --
--- The token is base + (UUID_SHORT() - origin), up to most. Nothing is written for it. If it cannot be told, it is
--- NULL, and the client asks for it by raise; it has the lock. The tokens of a name grow with its grants:
+-- The token is base + (UUID_SHORT() - origin), up to most. Nothing is written for it. If it cannot be told, the
+-- client asks for it by raise; it has the lock. The tokens of a name grow with its grants:
 --
 -- Two holders that read the same base draw from a counter that never goes back while the server runs, the
 -- later one after the earlier has given its lock back. They read with the lock held, so that the later one
@@ -753,16 +799,11 @@ CREATE PROCEDURE {p}acquire_1(p_lock VARCHAR(64) CHARACTER SET ascii, p_wait INT
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_got INT DEFAULT GET_LOCK(p_lock, 0);
-  DECLARE v_count BIGINT UNSIGNED;
   IF v_got = 0 AND p_wait > 0 THEN
-    SELECT v_got, NULL, CONNECTION_ID();
+    SELECT '0', CONNECTION_ID();
     SET v_got = GET_LOCK(p_lock, p_wait);
   END IF;
-  SET v_count = UUID_SHORT();
-  SELECT v_got, IF(v_got = 1 AND server = @@server_id AND base > @{p}seen AND v_count BETWEEN origin AND origin + (most - base)
-      AND CONCAT(@@global.read_only) IN ('0', 'OFF'),
-    IF(base + (v_count - origin) + 10000000 >= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), base + (v_count - origin), NULL), NULL),
-    CONNECTION_ID() FROM {p}store WHERE one = 1;
+  SELECT IF(v_got = 1, {token}, '0'), CONNECTION_ID();
 END
 //
 -- raise reserves the next 262,144 tokens, which is a quarter of a second of the clock, and answers with the first of
