@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -97,6 +99,12 @@ func (s *Server) park(r *reply, q *http.Request) bool {
 // answer waits, and sends the answer.
 func (k *parked) answer(s *Server, r *reply) {
 	defer s.background.Done()
+	defer func() { // as net/http does: a fault costs one connection, not the locks of all sessions
+		if fault := recover(); fault != nil {
+			s.o.Log.Error("panic", slog.Any("fault", fault), slog.String("path", loggable(r.path)), slog.String("stack", string(debug.Stack())))
+			k.send(&rawAnswer{status: http.StatusInternalServerError})
+		}
+	}()
 	a := &rawAnswer{}
 	r.ResponseWriter = a
 	for !r.waits.wait(longestWait) {

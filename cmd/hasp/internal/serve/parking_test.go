@@ -14,6 +14,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +139,65 @@ func testParked(t *testing.T, s *serve.Server, w *wire) {
 	w.answer(http.StatusOK, &httpapi.Alive{})
 	if n := s.Parked(); n != 0 {
 		t.Errorf("%d connections are parked still", n)
+	}
+}
+
+// Many connections wait, are answered and ask again, by a client that keeps them open: each answer is the one that
+// was asked for, and none of the connections is lost.
+func TestParkedCrowd(t *testing.T) {
+	s, addr := start(t, serve.Options{Store: memlock.New().Backend()})
+	holder := &api{t: t, s: s}
+	holder.open(time.Minute)
+	holder.lock("1", "a")
+	const clients, rounds = 100, 6 // more than wait in place
+	var dials atomic.Int32
+	client := &http.Client{Transport: &http.Transport{
+		MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients,
+		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, to)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	var all sync.WaitGroup
+	var parked atomic.Bool
+	for i := range clients {
+		waiter := &api{t: t, s: s}
+		session := waiter.open(time.Minute).Session
+		all.Go(func() {
+			for round := range rounds {
+				body := fmt.Sprintf(`{"name":"a","wait_ms":%d}`, 20+(i*7+round*50)%250)
+				q, err := http.NewRequestWithContext(t.Context(), "PUT", "http://"+addr+"/v1/locks/1", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				q.Header.Set(httpapi.SessionHeader, session)
+				r, err := client.Do(q)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var l httpapi.Lock
+				err = json.NewDecoder(r.Body).Decode(&l)
+				_, _ = io.Copy(io.Discard, r.Body)
+				r.Body.Close()
+				if err != nil || r.StatusCode != http.StatusOK || l.State != httpapi.Waiting {
+					t.Errorf("client %d, round %d: %s, %+v, %v", i, round, r.Status, l, err)
+					return
+				}
+				if s.Parked() > 0 {
+					parked.Store(true)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !parked.Load() {
+		t.Error("no connection was parked: this shows nothing")
+	}
+	if n := dials.Load(); n > clients {
+		t.Errorf("%d connections were made for %d clients", n, clients)
 	}
 }
 
