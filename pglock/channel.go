@@ -19,7 +19,7 @@ import (
 // committed before the reading, so was its grant, which is read, or that came later, and is notified; if the entry
 // was committed after the reading, so was its grant. A request that began after the tickets for the reading were
 // collected was sent when the LISTEN was in force. Rejected: each waiter asks. Where hundreds come at once that is as
-// many requests again for the same name, and the hand-overs wait behind them.
+// many requests again for the same name, and the hand-overs wait behind them. Only those ask whose entries are gone.
 //
 // A LISTEN ends with its connection, with its session, and when nothing has waited for a while. If something
 // waits then, another session listens, since the connection that broke needs time to be set up.
@@ -49,6 +49,9 @@ type listen struct {
 
 // listenFor is how long a process goes on to listen when nothing waits any more.
 const listenFor = 5 * time.Second
+
+// askApart is the time from one waiter that asks because its entry is missing to the next.
+const askApart = time.Millisecond / 5
 
 // channels are those of this process. One lock for all: a wait holds it once, for a moment. It is taken before any
 // session's.
@@ -122,13 +125,18 @@ func (c *channel) make(ctx context.Context, r runner, l *listen) error {
 	if err := r.script(ctx, "LISTEN "+c.name); err != nil {
 		return err
 	}
-	if names, ids := named(c.undecided()); len(ids) > 0 {
+	tickets, missing := c.undecided()
+	if len(tickets) > 0 {
+		names, ids := named(tickets)
 		err := r.each(ctx, l.on.table.naming.sql("SELECT g FROM hasp_granted($1::pg_catalog.text::pg_catalog.text[], $2::pg_catalog.text::pg_catalog.text[]) g"),
 			[]any{names, ids}, anyNumber, func(scan func(...any) error) error {
 				var grant string
-				err := scan(&grant)
+				if err := scan(&grant); err != nil {
+					return err
+				}
 				c.heard(grant)
-				return err
+				delete(missing, grant[:max(strings.LastIndexByte(grant, ' '), 0)])
+				return nil
 			})
 		if err != nil {
 			return err
@@ -138,23 +146,41 @@ func (c *channel) make(ctx context.Context, r runner, l *listen) error {
 	defer channels.Unlock()
 	l.inForce = true
 	time.AfterFunc(listenFor, func() { c.look(l) })
+	after := time.Duration(0)
+	for _, w := range missing { // evicted meanwhile, or forgotten in a crash of the server
+		after += askApart
+		w.Lock()
+		w.AskAfter(after)
+		w.Unlock()
+	}
 	return nil
 }
 
-// undecided are the tickets that may have an entry, and are not known to hold.
-func (c *channel) undecided() (all []*ticket) {
+// waiter is a ticket whose entry waits. The lock is its session's.
+type waiter struct {
+	*ticket
+	sync.Locker
+}
+
+// undecided are the tickets that may have an entry and are not known to hold, and those of them that must have one, by
+// "SESSION ID".
+func (c *channel) undecided() (all []*ticket, waiting map[string]waiter) {
 	channels.Lock()
 	defer channels.Unlock()
+	waiting = map[string]waiter{}
 	for _, s := range c.sessions {
 		s.Lock()
 		for t := range s.Tickets() {
 			if !t.Held() {
 				all = append(all, t)
+				if t.Extra.waits {
+					waiting[s.id+" "+t.Request.ID] = waiter{t, s}
+				}
 			}
 		}
 		s.Unlock()
 	}
-	return all
+	return all, waiting
 }
 
 // broke notes that the connection of a session has ended, and with it a LISTEN that was in force there.

@@ -208,7 +208,7 @@ func TestOneConnectionListens(t *testing.T) {
 	listen(0)
 }
 
-// An entry holds if it fits beside all that is ahead of it, and then only is read as granted.
+// An entry holds if it fits beside all that is ahead of it, and then only is read as granted; else as there.
 func TestGrantedIsRead(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -218,7 +218,24 @@ func TestGrantedIsRead(t *testing.T) {
 		('b', 1, 's', 'first', 1, 3, '', 0, ''), ('b', 4, 's', 'large', 3, 3, '', 0, ''), ('b', 5, 's', 'behind', 1, 3, '', 0, ''),
 		('c', 6, 's', 'other', 1, 1, '', 0, '')`)
 	got := ask[string](t, server.URL(), "SELECT string_agg(g, ', ' ORDER BY g) FROM hasp_granted('{a,b,d}', '{fits,waits,first,large,behind,other}') g")
-	if want := "s first 1, s fits 2"; got != want {
+	if want := "s behind 0, s first 1, s fits 2, s large 0, s waits 0"; got != want {
 		t.Errorf("granted: %s, want %s", got, want)
 	}
+}
+
+// A waiter whose entry is gone when the LISTEN is made anew asks, and queues again: not when a TTL is over.
+func TestMissingAsk(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	held := testkit.Lock(t, client(t, server.URL(), hasp.WithTTL(ages)), "gone")
+	kept := queued(t, apart(server.URL(), "waiter"), "gone", hasp.WithTTL(ages))
+	gone := queued(t, apart(server.URL(), "waiter"), "gone", hasp.WithTTL(ages))
+	sqlkit.Postgres(t, server.URL(), "DELETE FROM hasp_entries WHERE seq = (SELECT max(seq) FROM hasp_entries)")
+	sqlkit.Postgres(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "+listening)
+	testkit.Eventually(t, "the waiter again", func() bool { return ask[int](t, server.URL(), "SELECT count(*)::int FROM hasp_entries") == 3 })
+	for _, next := range []<-chan *hasp.Lease{kept, gone} {
+		testkit.Release(t, held)
+		held = testkit.Granted(t, next)
+	}
+	testkit.Release(t, held)
 }

@@ -366,15 +366,15 @@ BEGIN
   END LOOP;
 END $$;
 
--- granted answers which of these entries hold, in the form of the notifications of their grants: for a client
--- that listens since a moment ago. It takes no lock. Entries of a name are committed in the order of
--- their seqs, so that those ahead of one are seen with it unless they have gone. Those of a dead session
--- count until they are removed, which notifies.
+-- granted answers which of these entries are there, in the form of the notifications of their grants, and with 0
+-- in place of the seq if they wait: for a client that listens since a moment ago. It takes no lock. Entries of
+-- a name are committed in the order of their seqs, so that those ahead of one are seen with it unless they have
+-- gone. Those of a dead session count until they are removed, which notifies.
 CREATE OR REPLACE FUNCTION hasp_granted(p_names text[], p_ids text[]) RETURNS SETOF text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT g.session || ' ' || g.id || ' ' || g.seq FROM (
+  SELECT g.session || ' ' || g.id || ' ' || CASE WHEN g.units <= g.capacity THEN g.seq ELSE 0 END FROM (
     SELECT e.session, e.id, e.seq, e.capacity, sum(e.units) OVER (PARTITION BY e.name ORDER BY e.seq) AS units
       FROM hasp_entries e WHERE e.name = ANY (p_names)) g
-    WHERE g.units <= g.capacity AND g.id = ANY (p_ids);
+    WHERE g.id = ANY (p_ids);
 $$;
 
 -- enter makes an entry, or finds it, and answers whether it holds. p_mode is "first" when this was
