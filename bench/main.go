@@ -59,7 +59,8 @@ func command(args []string) error {
 	defer cancel()
 	p := &plan{stores: chosenStores, scenarios: chosen, reps: *reps, brief: *brief, long: *long, progress: os.Stderr}
 	tables, err := p.run(ctx)
-	if err != nil {
+	if err != nil { // what was measured until then is not lost, but no page is written of it
+		(&report{Machine: machine(), When: today(), Reps: *reps, Tables: tables}).results(os.Stdout)
 		return err
 	}
 	if r == nil {
