@@ -806,8 +806,10 @@ BEGIN
   SELECT IF(v_got = 1, {token}, '0'), CONNECTION_ID();
 END
 //
--- raise reserves the next 262,144 tokens, which is a quarter of a second of the clock, and answers with the first of
--- them; or with the next token, if another client has just raised. The caller has a lock, and goes on to
+-- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if those have been used up,
+-- and answers with the first of them; or with the next token, if another client has just raised. A token is a microsecond
+-- of the clock: each new connection begins a block, and with large ones tokens would be minutes ahead of the clock when
+-- hundreds connect, and go back where the ceiling is lost then. The caller has a lock, and goes on to
 -- have it: so whatever token was given to a holder before it is at most the ceiling that is found here.
 --
 -- There are two commits, since another client may read what the disk does not have yet. If this call is
@@ -820,7 +822,7 @@ CREATE PROCEDURE {p}raise_1()
 BEGIN
   DECLARE v_ceiling, v_server, v_origin, v_base, v_most, v_count, v_token BIGINT UNSIGNED;
   DECLARE v_now BIGINT;
-  DECLARE v_more INT DEFAULT 262143;
+  DECLARE v_more BIGINT UNSIGNED;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   IF @{p}seen IS NULL THEN
     SELECT base INTO @{p}seen FROM {p}store WHERE one = 1;
@@ -839,6 +841,7 @@ BEGIN
     UPDATE {p}store SET ceiling = ceiling WHERE one = 1; -- which a server that is read-only refuses
     COMMIT;
   ELSE
+    SET v_more = LEAST(262143, IF(v_count > v_origin + (v_most - v_base), GREATEST(1023, 4 * (v_most - v_base) + 3), 1023));
     SET v_token = GREATEST(v_ceiling + 1, v_now), v_server = @@server_id;
     UPDATE {p}store SET ceiling = v_token + v_more WHERE one = 1;
     COMMIT;
