@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -208,7 +209,19 @@ func (p *pipe) next() (what parcel, wait time.Duration, ok bool) {
 	if rule.Slice > 0 {
 		p.notBefore = time.Now().Add(sliceGap)
 	}
-	return p.take(rule.Slice), 0, true
+	most := rule.Slice
+	if rule.Most > 0 && len(head.bytes) > 0 {
+		left := rule.Most - proxy.passed[p.dir]
+		if left <= 0 {
+			return parcel{}, 0, false
+		}
+		if most == 0 || int64(most) > left {
+			most = int(min(left, math.MaxInt32))
+		}
+	}
+	what = p.take(most)
+	proxy.passed[p.dir] += int64(len(what.bytes))
+	return what, 0, true
 }
 
 // take removes the first parcel, or the first atMost bytes of it if atMost > 0.

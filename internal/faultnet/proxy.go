@@ -24,8 +24,9 @@ type Proxy struct {
 	remote  bool        // the target may be on another machine
 	unhook  func() bool // from New's context
 	rebuff  bool
-	rules   [2]Rule // by Direction
-	losses  []*loss // armed, oldest first
+	rules   [2]Rule  // by Direction
+	passed  [2]int64 // bytes since the rule is in force
+	losses  []*loss  // armed, oldest first
 	links   map[*link]struct{}
 	stats   Stats
 	changed chan struct{} // closed at the next change of stats; nil if no goroutine waits

@@ -52,6 +52,10 @@ type Rule struct {
 	// Slice > 0 writes at most that many bytes at a time, with a pause of about a
 	// millisecond in between, so that the reader gets messages in crumbs.
 	Slice int
+
+	// Most > 0 delivers that many bytes from the call of Set on, of all connections together, and
+	// holds what follows. A limit of bytes per second would depend on how often the proxy runs.
+	Most int64
 }
 
 // sliceGap is the least pause between slices. Without one the receiver's kernel puts the
@@ -68,7 +72,7 @@ func (p *Proxy) Set(dir Direction, r Rule) {
 }
 
 func (p *Proxy) setLocked(dir Direction, r Rule) {
-	p.rules[dir] = r
+	p.rules[dir], p.passed[dir] = r, 0
 	for l := range p.links {
 		poke(l.pipes[dir].wake)
 	}

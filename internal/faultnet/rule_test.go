@@ -215,6 +215,32 @@ func TestSliceMakesCrumbs(t *testing.T) {
 	c.ask("both ways at once")
 }
 
+// Most is exact, for all connections together, and begins anew with each Set.
+func TestMostHoldsTheRest(t *testing.T) {
+	l := newLab(t)
+	clients := []*client{l.dial(t), l.dial(t)}
+	for _, c := range clients {
+		c.ask("hello") // the connections stand
+	}
+	l.Set(Up, Rule{Most: 7, Slice: 3})
+	for _, c := range clients {
+		c.send("12345")
+	}
+	const before = 2 * int64(len("hello\n"))
+	for _, want := range []int64{before + 7, before + 7 + 4} {
+		l.until(t, "the first bytes are through", func(s Stats) bool { return s.Up.Received == before+12 && s.Up.Delivered >= want })
+		time.Sleep(silence) // nothing more comes
+		if got := l.Stats().Up; got.Delivered != want {
+			t.Fatalf("%+v, want %d delivered", got, want)
+		}
+		l.Set(Up, Rule{Most: 4})
+	}
+	l.Set(Up, Rule{})
+	for _, c := range clients {
+		c.mustReceive("re:12345")
+	}
+}
+
 // What is held is bounded; beyond that the sender is slowed and nothing is lost.
 func TestHeldBytesPushBack(t *testing.T) {
 	sink, err := net.Listen("tcp", "127.0.0.1:0")
