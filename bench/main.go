@@ -60,7 +60,9 @@ func command(args []string) error {
 	p := &plan{stores: chosenStores, scenarios: chosen, reps: *reps, brief: *brief, long: *long, progress: os.Stderr}
 	tables, err := p.run(ctx)
 	if err != nil { // what was measured until then is not lost, but no page is written of it
-		(&report{Machine: machine(), When: today(), Reps: *reps, Tables: tables}).results(os.Stdout)
+		if len(tables) > 0 {
+			(&report{Machine: machine(), When: today(), Reps: *reps, Tables: tables}).results(os.Stdout)
+		}
 		return err
 	}
 	if r == nil {

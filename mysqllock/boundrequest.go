@@ -24,7 +24,11 @@ type grant struct {
 	more *sql.Rows
 }
 
-// answerOf reads an answer of a request: 0 if the lock is taken, else what makes a token, or NULL.
+// errInterrupted is the answer to a GET_LOCK that was killed.
+var errInterrupted = errors.New("GET_LOCK was interrupted at the server")
+
+// answerOf reads an answer of a request: NULL if it was interrupted, 0 if the lock is taken, else what makes a
+// token, or nothing.
 func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 	var said sql.NullString
 	if !rows.Next() {
@@ -32,7 +36,10 @@ func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 	} else {
 		err = rows.Scan(&said, &p.connection)
 	}
-	p.got, p.token = said.String != "0", tokenOf(said.String)
+	if err == nil && !said.Valid {
+		err = errInterrupted
+	}
+	p.got, p.token = said.Valid && said.String != "0", tokenOf(said.String)
 	return p, explain(ctx, err)
 }
 

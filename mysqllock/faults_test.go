@@ -178,7 +178,7 @@ func TestLateEnqueue(t *testing.T) {
 		t.Fatalf("leave: %v", err)
 	}
 	// The network had kept this.
-	sqlkit.Exec(t, db, "CALL locks.late_enter_1(0, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
+	sqlkit.Exec(t, db, "CALL locks.late_enter_1(3, 'late', 'late-1', (SELECT id FROM locks.late_sessions), 1, 1, 0, '', '')")
 	if list, err := b.List(ctx(t), "late", 0); err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v: the request did not come late, and nothing is tested", list, err)
 	}

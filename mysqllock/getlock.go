@@ -52,21 +52,28 @@ func (g *getLock) check(name string) error {
 	return nil
 }
 
+// Requests for a lock: see answerOf.
+const (
+	bareRequest    = "SELECT ELT(GET_LOCK(?, ?) + 1, '0', ''), CONNECTION_ID()"
+	tryingRequest  = "SELECT ELT(GET_LOCK(?, 0) + 1, '0', " + makesToken + "), CONNECTION_ID()"
+	waitingRequest = "CALL {p}acquire_1(?, ?)"
+)
+
 // acquire has the token in the same statement. With time to wait, a procedure says at once if the lock is
 // taken, and goes on; it costs more than a SELECT, which is tried first where the name was not taken lately.
 // Without tokens there is no procedure that could do so.
 func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (p grant, err error) {
 	name := g.lockName(r.Name)
 	if g.opts.NoFence {
-		return g.request(ctx, c, statement("SELECT IF(GET_LOCK(?, ?) = 1, NULL, '0'), CONNECTION_ID()", name, seconds), false)
+		return g.request(ctx, c, statement(bareRequest, name, seconds), false)
 	}
 	if seconds == 0 || !g.taken.has(r.Name) {
-		p, err = g.request(ctx, c, g.named("SELECT IF(GET_LOCK(?, 0) = 1, "+makesToken+", '0'), CONNECTION_ID()", name), false)
+		p, err = g.request(ctx, c, g.named(tryingRequest, name), false)
 		if err != nil || p.got || seconds == 0 {
 			return p, err
 		}
 	}
-	p, err = g.request(ctx, c, g.named("CALL {p}acquire_1(?, ?)", name, seconds), true)
+	p, err = g.request(ctx, c, g.named(waitingRequest, name, seconds), true)
 	g.taken.met(r.Name, err != nil || !p.got)
 	return p, err
 }

@@ -12,8 +12,8 @@ import (
 // The row is read when the lock is held: the condition is one for each row that is read, or the optimizer
 // would look the row up by its key before the statement begins to run. That would be too early: a holder that
 // came meanwhile may have had a token of a later block.
-const makesToken = `(SELECT CONCAT_WS(' ', UUID_SHORT(), origin, base, most, @{p}seen, server, @@server_id, @@global.read_only, UNIX_TIMESTAMP())
-	FROM {p}store WHERE one > RAND() - 1)`
+const makesToken = `COALESCE((SELECT CONCAT_WS(' ', UUID_SHORT(), origin, base, most, @{p}seen, server, @@server_id, @@global.read_only, UNIX_TIMESTAMP())
+	FROM {p}store WHERE one > RAND() - 1), '')`
 
 // tokenBehind is by how many seconds a token may be behind the server's clock.
 const tokenBehind = 10

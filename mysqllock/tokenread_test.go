@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -69,11 +70,35 @@ func TestBlockIsReadUnderLock(t *testing.T) {
 		}
 		return base
 	}
-	if base := read("SELECT IF(GET_LOCK('readlate', 60) = 1, " + makesToken + ", '0')"); base != 300 {
+	if base := read("SELECT ELT(GET_LOCK('readlate', 60) + 1, '0', " + makesToken + ")"); base != 300 {
 		t.Errorf("the block that was read begins at %d, and 300 was committed while it waited", base)
 	}
-	if base := read("SELECT IF(GET_LOCK('readlate', 60) = 1, CONCAT_WS(' ', 0, 0, base), '0') FROM {p}store WHERE one = 1"); base != 100 {
+	if base := read("SELECT ELT(GET_LOCK('readlate', 60) + 1, '0', CONCAT_WS(' ', 0, 0, base)) FROM {p}store WHERE one = 1"); base != 100 {
 		t.Errorf("the control has read %d: this has tested nothing", base)
+	}
+}
+
+// A request that was interrupted, to which GET_LOCK says NULL, is an error, and not a lock that is taken, or free.
+func TestInterruptedRequest(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	b := openHere(t, "", "strategy=getlock&prefix=interrupted_").(*bound)
+	g := b.scheme.(*getLock)
+	if err := b.fit(ctx); err != nil { // makes the tables
+		t.Fatal(err)
+	}
+	const none = expression("NULL") // to this name, too, the answer is NULL
+	for _, request := range []string{
+		statement(bareRequest, none, 0), g.named(tryingRequest, none), g.named(waitingRequest, none, 0),
+	} {
+		c, err := b.kept.Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if p, err := g.request(ctx, c, request, false); !errors.Is(err, errInterrupted) || p.got {
+			t.Errorf("%s: %+v, %v", request, p, err)
+		}
 	}
 }
 

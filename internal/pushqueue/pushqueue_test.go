@@ -132,9 +132,11 @@ func TestWaitAsks(t *testing.T) {
 		confirm bool
 		poll    time.Duration
 		push    string
+		retry   time.Duration
 	}{
-		"confirm": {true, 0, "me 7"},
-		"poll":    {false, time.Second, ""},
+		"confirm":                     {true, 0, "me 7", 0},
+		"confirm, and news to answer": {true, 0, "me 7", time.Second},
+		"poll":                        {false, time.Second, "", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := waits
@@ -145,6 +147,11 @@ func TestWaitAsks(t *testing.T) {
 			v, err := k.Enqueue(t.Context())
 			want(t, v, err, driver.Verdict{Retry: time.Minute}, nil)
 			s.Message(c.push)
+			if c.retry > 0 {
+				s.Lock()
+				k.AskAfter(c.retry)
+				s.Unlock()
+			}
 			s.enter = says(answer{State: pushqueue.Held, Seq: 7})
 			v, err = k.Wait(t.Context())
 			want(t, v, err, held, nil)

@@ -161,11 +161,11 @@ func (t *Ticket[E]) known(ctx context.Context, poll bool) (v driver.Verdict, kno
 	switch {
 	case t.gone || s.closed:
 		known, err = true, driver.ErrGone
+	case !t.held && t.confirmed && t.granted == t.seq: // the grant needs a confirmation
+		poll = true
 	case t.held || t.retry > 0:
 		v, known = t.verdictLocked(Answer{Retry: t.retry}), true
 		t.retry = 0
-	case t.confirmed && t.granted == t.seq: // the grant needs a confirmation
-		poll = true
 	}
 	s.Unlock()
 	switch {

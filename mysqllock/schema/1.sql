@@ -803,7 +803,7 @@ BEGIN
     SELECT '0', CONNECTION_ID();
     SET v_got = GET_LOCK(p_lock, p_wait);
   END IF;
-  SELECT IF(v_got = 1, {token}, '0'), CONNECTION_ID();
+  SELECT ELT(v_got + 1, '0', {token}), CONNECTION_ID();
 END
 //
 -- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if those have been used up,

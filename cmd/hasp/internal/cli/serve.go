@@ -190,7 +190,7 @@ func (a *app) serveStore(f *serveFlags) error {
 		return fail(err)
 	}
 	defer s.Close()
-	go serve.Tidy(ctx)
+	go serve.ReturnMemory(ctx)
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return misconfigured("--listen: %w", err)

@@ -268,21 +268,30 @@ func (a *app) torture(f *tortureFlags) (err error) {
 	c.Say(fmt.Sprintf("%s with %d processes, faults %s, seed %d", c.For, c.Processes, torture.Join(c.Faults), c.Seed))
 	v, err := torture.Run(ctx, c)
 	if err != nil {
-		why := fail(interruption(ctx, err))
-		switch {
-		case why.code != exitUnreachable:
-		case f.adapter != "": // what it says of a store is not known
-			why.code, why.outcome = exitConfig, outcomeConfig
-		case errors.As(err, new(*torture.WorkerError)):
-			why.code, why.outcome = exitInternal, outcomeInternal
-		}
-		return why
+		return noVerdict(f, interruption(ctx, err))
 	}
-	unwritten := page.write(v)
-	if err = a.conclude(f, v); unwritten == nil {
+	return a.tellVerdict(f, v, page.write(v))
+}
+
+// noVerdict is why a run has none.
+func noVerdict(f *tortureFlags, err error) error {
+	why := fail(err)
+	switch {
+	case why.code != exitUnreachable:
+	case f.adapter != "": // what it says of a store is not known
+		why.code, why.outcome = exitConfig, outcomeConfig
+	case errors.As(err, new(*torture.WorkerError)):
+		why.code, why.outcome = exitInternal, outcomeInternal
+	}
+	return why
+}
+
+// tellVerdict tells it also if the page could not be written: it took long. Its exit code is of more use than the page's.
+func (a *app) tellVerdict(f *tortureFlags, v *torture.Verdict, unwritten error) error {
+	err := a.conclude(f, v)
+	if unwritten == nil {
 		return err
 	}
-	// The verdict took long, and is told all the same. Its exit code is of more use than the page's.
 	unwritten = fmt.Errorf("--html: %w", unwritten)
 	if err != nil {
 		a.tell(unwritten.Error())

@@ -201,13 +201,18 @@ func TestParkedCrowd(t *testing.T) {
 	}
 }
 
+// heldByOther makes two sessions, the first of which holds the lock "a".
+func heldByOther(t *testing.T, s *serve.Server) (holder, waiter *api, session string) {
+	holder, waiter = &api{t: t, s: s}, &api{t: t, s: s}
+	holder.open(time.Minute)
+	holder.lock("1", "a")
+	return holder, waiter, waiter.open(time.Minute).Session
+}
+
 // A client goes away while it waits: its wait ends, and the lock can be given back by a request of another connection as ever.
 func TestParkedLeaves(t *testing.T) {
 	s, addr := start(t, serve.Options{Store: memlock.New().Backend()})
-	holder, waiter := &api{t: t, s: s}, &api{t: t, s: s}
-	holder.open(time.Minute)
-	holder.lock("1", "a")
-	session := waiter.open(time.Minute).Session
+	holder, waiter, session := heldByOther(t, s)
 	w := dialed(t, addr)
 	w.lock(s, session, "1")
 	_ = w.Close()
@@ -226,10 +231,7 @@ func TestParkedLeaves(t *testing.T) {
 // A later request for the lock ends a parked one, and so does the end of the session.
 func TestParkedEnds(t *testing.T) {
 	s, addr := start(t, serve.Options{Store: memlock.New().Backend()})
-	holder, waiter := &api{t: t, s: s}, &api{t: t, s: s}
-	holder.open(time.Minute)
-	holder.lock("1", "a")
-	session := waiter.open(time.Minute).Session
+	_, waiter, session := heldByOther(t, s)
 	w := dialed(t, addr)
 	w.lock(s, session, "1")
 	waiter.want(http.StatusOK, "POST", "/v1/locks/1/wait", httpapi.Wait{}, nil)
@@ -259,10 +261,7 @@ func TestParkedDrains(t *testing.T) {
 	h := serve.HTTP(s)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(l) }()
-	holder, waiter := &api{t: t, s: s}, &api{t: t, s: s}
-	holder.open(time.Minute)
-	holder.lock("1", "a")
-	session := waiter.open(time.Minute).Session
+	_, _, session := heldByOther(t, s)
 	w, idle := dialed(t, l.Addr().String()), dialed(t, l.Addr().String())
 	w.lock(s, session, "1")
 	idle.lock(s, session, "2")

@@ -64,9 +64,9 @@ func (t *turn) take(client context.Context) (*use, error) {
 	if err == nil {
 		err = ctx.Err()
 	}
-	u.forget()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	u.forgetLocked()
 	if t.queue > 0 { // if there is a value in free, it is for another
 		t.queue--
 		return nil, err
@@ -80,10 +80,10 @@ func (t *turn) take(client context.Context) (*use, error) {
 const silence = longestWait + storeAnswer
 
 func (u *use) release() {
-	u.forget()
 	t := u.turn
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	u.forgetLocked()
 	if t.queue > 0 {
 		t.queue--
 		t.free <- struct{}{} // the one before was received: it has released
@@ -92,10 +92,8 @@ func (u *use) release() {
 	t.taken = false
 }
 
-// forget lets go of what a later request does not need to end.
-func (u *use) forget() {
-	u.turn.mu.Lock()
-	defer u.turn.mu.Unlock()
+// forgetLocked lets go of what a later request does not need to end.
+func (u *use) forgetLocked() {
 	if u.turn.last == u {
 		u.turn.last = nil
 	}

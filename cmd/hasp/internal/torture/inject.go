@@ -105,10 +105,32 @@ func (r *run) inject(ctx context.Context, s *slot, p Planned) {
 		return
 	}
 	f := Fault{Kind: p.Kind, Client: proc.client, Name: name, From: history.Now()}
+	struck := false
+	if p.Kind.OfServer() {
+		if struck = r.disturbServer(p, &f, lasts); struck {
+			defer func() {
+				r.elapse(r.ttl) // what it believes after the fault is of interest
+				proc.order(order{Finish: name})
+			}()
+		}
+	} else {
+		struck = r.disturbClient(s, proc, p, &f, lasts)
+	}
+	if !struck {
+		return
+	}
+	f.To = history.Now()
+	r.mu.Lock()
+	r.faults = append(r.faults, f)
+	r.mu.Unlock()
+}
+
+// disturbClient returns when the fault is over, or false if there was none.
+func (r *run) disturbClient(s *slot, proc *process, p Planned, f *Fault, lasts time.Duration) bool {
 	switch p.Kind {
 	case Pause:
 		if !proc.stop() {
-			return // it has died
+			return false // it has died
 		}
 		f.From = history.Now()
 		r.elapse(lasts)
@@ -119,9 +141,7 @@ func (r *run) inject(ctx context.Context, s *slot, p Planned) {
 		r.elapse(lasts)
 		s.net.Heal()
 	case AckLoss:
-		if !r.loseAnswer(s.net, proc, name, p.AtRelease) {
-			return
-		}
+		return r.loseAnswer(s.net, proc, f.Name, p.AtRelease)
 	case Cut:
 		s.net.Reset()
 	case Kill:
@@ -129,19 +149,8 @@ func (r *run) inject(ctx context.Context, s *slot, p Planned) {
 		s.doomed = true
 		r.mu.Unlock()
 		proc.kill()
-	default:
-		if !r.disturbServer(p, &f, lasts) {
-			return
-		}
-		defer func() {
-			r.elapse(r.ttl) // what it believes after the fault is of interest
-			proc.order(order{Finish: name})
-		}()
 	}
-	f.To = history.Now()
-	r.mu.Lock()
-	r.faults = append(r.faults, f)
-	r.mu.Unlock()
+	return true
 }
 
 // disturbServer returns when the server serves again. Without it there is nothing more to do.

@@ -35,14 +35,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		return nil, err
 	}
 	traits := r.traits()
-	v := &Verdict{
-		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes, Names: r.Names,
-		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: traits.Fencing,
-		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
-	}
-	if left.listed {
-		v.Orphans = &left.orphans
-	}
+	v := r.verdict(left, traits.Fencing)
 	var ours, control history.History
 	for _, o := range all {
 		if o.Name == r.control {
@@ -74,16 +67,32 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		return nil, err
 	}
 	v.Control.What = r.controlName()
-	caught := history.Exclusion(control)
-	v.Control.Violations = len(caught)
+	v.measureControl(control)
+	v.picture = draw(slices.Concat(ours, control), r.faults, r.began, r.For.Microseconds(), r.control)
+	v.conclude()
+	return v, nil
+}
+
+// verdict is one with all that was known before the record is read.
+func (r *run) verdict(left settled, fencing bool) *Verdict {
+	v := &Verdict{
+		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes, Names: r.Names,
+		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: fencing,
+		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
+	}
+	if left.listed {
+		v.Orphans = &left.orphans
+	}
+	return v
+}
+
+func (v *Verdict) measureControl(control history.History) {
+	v.Control.Violations = len(history.Exclusion(control))
 	for i := range control {
 		if control[i].Outcome == history.Granted {
 			v.Control.Acquisitions++
 		}
 	}
-	v.picture = draw(slices.Concat(ours, control), r.faults, r.began, r.For.Microseconds(), r.control)
-	v.conclude()
-	return v, nil
 }
 
 func (r *run) controlName() string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,33 +63,17 @@ func micros(t, began history.Time) int64 { return int64(t-began) / 1000 }
 // draw makes the picture of a record.
 func draw(all history.History, faults []Fault, began history.Time, length int64, control string) *picture {
 	p := &picture{Length: length}
-	lane := map[string]int{}
-	laneOf := func(client string) int {
-		who, _, _ := strings.Cut(client, ".")
-		i, known := lane[who]
-		if !known {
-			i = len(p.Lanes)
-			lane[who] = i
-			p.Lanes = append(p.Lanes, who)
-		}
-		return i
-	}
 	clients := map[string]bool{}
 	for i := range all {
 		clients[all[i].Client] = true
 	}
-	var sorted []string
-	for c := range clients {
-		sorted = append(sorted, c)
-	}
-	slices.Sort(sorted)
-	for _, c := range sorted {
-		laneOf(c)
+	for _, c := range slices.Sorted(maps.Keys(clients)) {
+		p.lane(c)
 	}
 	for _, f := range faults {
 		lanes := []int{}
 		if f.Client != "" {
-			lanes = append(lanes, laneOf(f.Client))
+			lanes = append(lanes, p.lane(f.Client))
 		} else { // of the server: all have it
 			for i := range p.Lanes {
 				lanes = append(lanes, i)
@@ -113,7 +98,7 @@ func draw(all history.History, faults []Fault, began history.Time, length int64,
 		name := grants[0].Name
 		t := timeOf{Name: name, Control: name == control, Holds: []int64{}, Overlaps: []int64{}}
 		for _, o := range thin(grants, faults, mostDrawn/4) {
-			t.add(o, laneOf(o.Client), began)
+			t.add(o, p.lane(o.Client), began)
 		}
 		t.overlaps()
 		p.Shown += len(t.Holds) / numbersOfHold
@@ -126,6 +111,17 @@ func draw(all history.History, faults []Fault, began history.Time, length int64,
 		return cmp.Compare(a.Name, b.Name)
 	})
 	return p
+}
+
+// lane is the number of the lane of a client's process.
+func (p *picture) lane(client string) int {
+	who, _, _ := strings.Cut(client, ".")
+	i := slices.Index(p.Lanes, who)
+	if i < 0 {
+		i = len(p.Lanes)
+		p.Lanes = append(p.Lanes, who)
+	}
+	return i
 }
 
 const numbersOfHold = 6

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Tidy gives memory of the process back that requests have left behind, whenever the server is quiet, until ctx ends. Go collects
+// ReturnMemory gives memory of the process back that requests have left behind, whenever the server is quiet, until ctx ends. Go collects
 // garbage when the heap has doubled: when ten thousand requests have begun to wait, up to half of the memory is garbage from their beginning,
 // for as long as they wait.
 //
 // Rejected: a smaller GOGC, by which a busy server collects more often. A busy one is left alone here, and one with little garbage.
-func Tidy(ctx context.Context) {
+func ReturnMemory(ctx context.Context) {
 	const (
 		littleBytes = 8 << 20
 		littlePart  = 8  // of what is in use
