@@ -55,6 +55,7 @@ type entry struct {
 	held   bool
 	gone   bool
 	notice chan struct{}
+	alert  func()                     // called when notice is closed
 	tell   func(id string, err error) // its session, about an eviction
 }
 
@@ -68,6 +69,10 @@ func (e *entry) evicted() {
 func (e *entry) ring() {
 	if e.notice != nil {
 		close(e.notice)
+	}
+	if e.alert != nil {
+		e.alert()
+		e.alert = nil
 	}
 }
 

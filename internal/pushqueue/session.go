@@ -59,6 +59,9 @@ func (s *Session[E]) End() (last []*Ticket[E]) {
 		last = append(last, t)
 	}
 	s.closed = true
+	for _, t := range s.tickets {
+		t.notifyLocked()
+	}
 	clear(s.tickets)
 	s.finish()
 	return last
@@ -119,7 +122,7 @@ func (s *Session[E]) dropLocked(t *Ticket[E]) {
 func (s *Session[E]) goneLocked(t *Ticket[E]) {
 	t.gone = true
 	s.dropLocked(t)
-	t.signal.Notify()
+	t.notifyLocked()
 }
 
 // Message handles a pushed message: "ID SEQ" is a grant, "ID -SEQ" an eviction.

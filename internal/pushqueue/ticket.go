@@ -31,6 +31,7 @@ type Ticket[E any] struct {
 	poll      time.Duration // how often Wait asks by itself
 	where     *string       // where the entry was made, or seen by a renewal since: see Renewed
 	signal    signal.Signal
+	alert     func() // see Alert
 }
 
 // Held reports whether the entry is known to hold. The caller has the lock.
@@ -47,13 +48,39 @@ func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && t.granted !=
 // Grant hands a grant to the ticket: see Session.Granted. The caller has the lock.
 func (t *Ticket[E]) Grant(seq uint64) {
 	t.granted = seq
-	t.signal.Notify()
+	t.notifyLocked()
 }
 
 // AskAfter makes Wait return, and the core ask after d. The caller has the lock.
 func (t *Ticket[E]) AskAfter(d time.Duration) {
 	t.retry = d
+	t.notifyLocked()
+}
+
+func (t *Ticket[E]) notifyLocked() {
 	t.signal.Notify()
+	if fn := t.alert; fn != nil {
+		t.alert = nil
+		fn()
+	}
+}
+
+// Alert implements driver.Alerter. Where Wait polls, it is needed.
+func (t *Ticket[E]) Alert(fn func()) bool {
+	s := t.session
+	s.Lock()
+	defer s.Unlock()
+	t.alert = nil
+	switch {
+	case fn == nil:
+	case t.poll > 0:
+		return false
+	case t.gone || s.closed || t.held || t.retry > 0 || t.confirmed && t.granted == t.seq: // see known
+		fn()
+	default:
+		t.alert = fn
+	}
+	return true
 }
 
 // Enqueue makes the entry, or asks for it once it is confirmed: a confirmed entry that is gone

@@ -32,7 +32,7 @@ func TestParkedPanic(t *testing.T) {
 	r := &reply{waits: panics{}, path: "/v1/locks/1"}
 	k := &parked{parking: &s.parking, conn: ours, waits: r.waits}
 	s.background.Add(1)
-	go k.answer(s, r)
+	go k.answer(s, r, false)
 	_ = client.SetDeadline(time.Now().Add(time.Minute))
 	answer, err := http.ReadResponse(bufio.NewReader(client), nil)
 	if err != nil || answer.StatusCode != http.StatusInternalServerError {

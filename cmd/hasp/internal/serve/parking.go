@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -17,9 +16,9 @@ import (
 const idle = 2 * time.Minute
 
 // parking has the connections of HTTP/1.1 whose requests wait. net/http keeps 20 KB for each request under way: buffers, and the stacks of
-// two goroutines that have done all that came before. A parked one has two new goroutines with the smallest stack: one waits for the answer, and
-// the other reads, so that it notices when the client goes away. It stays parked until the client's next request begins, and then net/http has it
-// again, by a listener: no connection is lost by a wait.
+// two goroutines that have done all that came before. A parked one has a new goroutine with the smallest stack, which waits for the answer; and
+// one that reads, when there is something to read or the client has gone. It stays parked until the client's next request begins, and then
+// net/http has it again, by a listener: no connection is lost by a wait.
 //
 // Rejected: to close it after the answer, which costs each client a connection for each wait; and HTTP/1.1 by our own code, which net/http has
 // proven. HTTP/2 cannot be parked: its connections have other requests.
@@ -27,8 +26,12 @@ type parking struct {
 	server *http.Server // nil: none is parked
 
 	mu     sync.Mutex
-	all    map[*parked]struct{}
+	all    map[uint64]*parked
+	number uint64 // of the last one
 	closed bool
+
+	watching  sync.Once
+	readiness *readiness // nil: none
 
 	serving sync.Once
 	again   chan net.Conn // to net/http
@@ -37,7 +40,7 @@ type parking struct {
 
 // open has connections of a server parked.
 func (p *parking) open(h *http.Server) {
-	p.server, p.all, p.again, p.over = h, map[*parked]struct{}{}, make(chan net.Conn), make(chan struct{})
+	p.server, p.all, p.again, p.over = h, map[uint64]*parked{}, make(chan net.Conn), make(chan struct{})
 	h.RegisterOnShutdown(p.close)
 }
 
@@ -46,7 +49,7 @@ func (p *parking) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for k := range p.all {
+	for _, k := range p.all {
 		k.mu.Lock()
 		k.last = true
 		if k.waits == nil {
@@ -56,13 +59,23 @@ func (p *parking) close() {
 	}
 }
 
+// forget ends the watching, when nothing waits any more.
+func (p *parking) forget() {
+	p.watching.Do(func() {}) // and none begins
+	if p.readiness != nil {
+		p.readiness.close()
+	}
+}
+
 // parked is one connection. Who is the second to be done of the answer and the reader goes on with it.
 type parked struct {
 	*parking
-	conn net.Conn
+	number uint64
+	conn   net.Conn
 
 	mu    sync.Mutex
 	waits waiting // nil: it is answered
+	reads bool    // there is, or was, a reader
 	ready bool    // the client has sent more, or has gone
 	first []byte  // what it has sent
 	last  bool    // no request follows
@@ -81,37 +94,93 @@ func (s *Server) park(r *reply, q *http.Request) bool {
 	k := &parked{parking: &s.parking, conn: conn, waits: r.waits, last: q.Close}
 	if n := buffers.Reader.Buffered(); n > 0 { // a client that does not wait for answers
 		more, _ := buffers.Reader.Peek(n) // it has them
-		k.first, k.ready = bytes.Clone(more), true
+		k.first, k.ready, k.reads = bytes.Clone(more), true, true
 	}
 	r.waits.detach() // before the request's context ends with the handler
 	s.parking.mu.Lock()
 	k.last = k.last || s.parking.closed
-	s.parking.all[k] = struct{}{}
+	s.parking.number++
+	k.number = s.parking.number
+	s.parking.all[k.number] = k
 	s.parking.mu.Unlock()
-	if !k.ready {
-		go k.read()
+	if !k.ready && !s.parking.watch(k) {
+		k.startReading()
 	}
+	r.ResponseWriter = nil // net/http's can go
 	s.background.Add(1)
-	go k.answer(s, r)
+	if asleep, able := k.sleep(s, r); !asleep {
+		go k.answer(s, r, able)
+	}
 	return true
 }
 
-// answer waits, and sends the answer.
-func (k *parked) answer(s *Server, r *reply) {
-	defer s.background.Done()
+// sleep returns asleep if another goroutine has everything from here on, or will have it.
+func (k *parked) sleep(s *Server, r *reply) (asleep, able bool) {
+	return r.waits.sleep(func() { k.answer(s, r, true) })
+}
+
+// answer waits, or sleeps where that is able to, and sends the answer.
+func (k *parked) answer(s *Server, r *reply, able bool) {
+	asleep := false
 	defer func() { // as net/http does: a fault costs one connection, not the locks of all sessions
 		if fault := recover(); fault != nil {
 			s.o.Log.Error("panic", slog.Any("fault", fault), slog.String("path", loggable(r.path)), slog.String("stack", string(debug.Stack())))
 			k.send(&rawAnswer{status: http.StatusInternalServerError})
 		}
+		if !asleep {
+			s.background.Done()
+		}
 	}()
+	for !r.waits.wait(patience(able)) {
+		if asleep, able = k.sleep(s, r); asleep {
+			return
+		}
+	}
 	a := &rawAnswer{}
 	r.ResponseWriter = a
-	for !r.waits.wait(longestWait) {
-	}
 	r.result()
 	k.send(a)
 	s.note(r)
+}
+
+// patience is how long to wait before the next sleep.
+func patience(able bool) time.Duration {
+	if able {
+		return inPlace
+	}
+	return longestWait
+}
+
+// watch has a reader started when there is something to read; false: it cannot be told.
+func (p *parking) watch(k *parked) bool {
+	p.watching.Do(func() {
+		// Without it each connection has its reader at once.
+		p.readiness, _ = newReadiness(func(number uint64) {
+			p.mu.Lock()
+			k := p.all[number]
+			p.mu.Unlock()
+			if k != nil {
+				k.startReading()
+			}
+		})
+	})
+	s := socket(k.conn)
+	return s != nil && p.readiness != nil && p.readiness.watch(s, k.number)
+}
+
+// startReading starts the one reader, if there was none. When an answer has been sent there is always one, which ends it when
+// the client takes too long for its next request, or when close has closed the connection.
+func (k *parked) startReading() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.startReadingLocked()
+}
+
+func (k *parked) startReadingLocked() {
+	if !k.reads {
+		k.reads = true
+		go k.read()
+	}
 }
 
 // read waits for what the client does next.
@@ -151,6 +220,7 @@ func (k *parked) send(a *rawAnswer) {
 	default:
 		_ = k.conn.SetReadDeadline(time.Now().Add(idle))
 	}
+	k.startReadingLocked()
 	k.mu.Unlock()
 }
 
@@ -158,7 +228,7 @@ func (k *parked) send(a *rawAnswer) {
 func (k *parked) leave() {
 	p := k.parking
 	p.mu.Lock()
-	delete(p.all, k) // from here on close does not find it, and k is this goroutine's alone
+	delete(p.all, k.number) // from here on close does not find it, and k is this goroutine's alone
 	p.mu.Unlock()
 	if k.last {
 		_ = k.conn.Close()
@@ -190,51 +260,6 @@ func (p *parking) Close() error {
 
 // Addr implements net.Listener.
 func (p *parking) Addr() net.Addr { return nil } // of no use to a handler
-
-// unread is a connection of which the first bytes have been read.
-type unread struct {
-	net.Conn
-	first []byte
-}
-
-func (c *unread) Read(b []byte) (int, error) {
-	if len(c.first) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.first)
-	c.first = c.first[n:]
-	return n, nil
-}
-
-// CloseWrite is called by net/http where an error is answered before the request was read.
-func (c *unread) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
-
-// unreadTLS has what net/http looks for to tell a connection with TLS.
-type unreadTLS struct{ *unread }
-
-func (c unreadTLS) ConnectionState() tls.ConnectionState {
-	return c.Conn.(*tls.Conn).ConnectionState()
-}
-
-// returned is a connection with the bytes that were read of it before all that it has. One that was parked before is wrapped once.
-func returned(conn net.Conn, first []byte) net.Conn {
-	switch c := conn.(type) {
-	case *unread:
-		c.first = append(first, c.first...)
-		return c
-	case unreadTLS:
-		c.first = append(first, c.first...)
-		return c
-	case *tls.Conn:
-		return unreadTLS{&unread{conn, first}}
-	}
-	return &unread{conn, first}
-}
 
 // rawAnswer is an answer that is sent without net/http.
 type rawAnswer struct {

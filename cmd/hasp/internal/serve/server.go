@@ -274,6 +274,7 @@ func (s *Server) Close() {
 	s.stop()
 	s.parking.close()
 	s.background.Wait()
+	s.parking.forget()
 	ctx, cancel := context.WithTimeout(context.Background(), storeAnswer)
 	defer cancel()
 	for _, x := range s.all() {

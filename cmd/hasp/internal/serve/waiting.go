@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -13,6 +14,10 @@ import (
 type waiting interface {
 	// wait returns true when there is an answer, and false after d: it can be called again. It waits on a small stack.
 	wait(d time.Duration) bool
+
+	// sleep has wake called once, on a new goroutine, when wait should be called again; until then none is needed. able
+	// false: no news can be told, and wait has to wait. Both are false, too, if there is something already.
+	sleep(wake func()) (asleep, able bool)
 
 	// result is the answer when wait has returned true.
 	result() (any, error)
@@ -36,6 +41,10 @@ type lockWait struct {
 	step  context.Context
 	done  context.CancelFunc
 	news  driver.Verdict
+
+	wake     func() // while it sleeps
+	unhook   func() bool
+	sleeping atomic.Int32
 
 	reply httpapi.Lock
 	err   error
@@ -136,6 +145,59 @@ func (w *lockWait) drained() {
 	}
 }
 
+// The states of a sleep. What comes while it begins keeps it from beginning.
+const (
+	sleepBegins = iota
+	sleepLasts
+	sleepOver
+)
+
+// sleep ends with the first of news, the end of the step, or what ends that. In sleepBegins it has the ticket and the step to itself, and from
+// sleepLasts on it touches nothing: the goroutine that wakes may be done by then, and the turn another's.
+func (w *lockWait) sleep(wake func()) (asleep, able bool) {
+	ticket, able := w.lock.ticket.(driver.Alerter)
+	if !able {
+		return false, false
+	}
+	w.wake = wake
+	w.sleeping.Store(sleepBegins)
+	w.pause = w.until
+	w.begin()
+	able = w.step.Err() != nil || ticket.Alert(w.wakeUp)
+	if able && w.step.Err() == nil {
+		w.unhook = context.AfterFunc(w.step, w.wakeUp)
+		if w.sleeping.CompareAndSwap(sleepBegins, sleepLasts) {
+			return true, true
+		}
+	}
+	w.endSleep()
+	return false, able
+}
+
+// wakeUp is called by what ends a sleep. One that belongs to the sleep before, and comes late, ends this one early.
+func (w *lockWait) wakeUp() {
+	if w.sleeping.CompareAndSwap(sleepBegins, sleepOver) {
+		return // sleep sees it
+	}
+	if w.sleeping.CompareAndSwap(sleepLasts, sleepOver) {
+		go func() {
+			w.endSleep()
+			w.wake()
+		}()
+	}
+}
+
+// endSleep ends what a sleep has begun. The turn is ours still.
+func (w *lockWait) endSleep() {
+	w.lock.ticket.(driver.Alerter).Alert(nil)
+	if w.unhook != nil {
+		w.unhook()
+	}
+	w.done()
+	w.unhook = nil
+	w.step, w.done = nil, nil
+}
+
 // lossWait waits for losses of a session that its client has not seen.
 type lossWait struct {
 	*use
@@ -148,6 +210,9 @@ type lossWait struct {
 }
 
 func (w *lossWait) result() (any, error) { return orError(w.reply, w.err) }
+
+// sleep: there are few such requests, one for a session at most.
+func (w *lossWait) sleep(func()) (asleep, able bool) { return false, false }
 
 func (w *lossWait) wait(d time.Duration) bool {
 	for until := time.Now().Add(d); ; {
