@@ -209,14 +209,30 @@ func heldByOther(t *testing.T, s *serve.Server) (holder, waiter *api, session st
 	return holder, waiter, waiter.open(time.Minute).Session
 }
 
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
 // A client goes away while it waits: its wait ends, and the lock can be given back by a request of another connection as ever.
 func TestParkedLeaves(t *testing.T) {
-	s, addr := start(t, serve.Options{Store: memlock.New().Backend()})
+	log := make(lines, 64)
+	s, addr := start(t, serve.Options{Store: memlock.New().Backend(), Log: slog.New(slog.NewTextHandler(log, nil))})
 	holder, waiter, session := heldByOther(t, s)
 	w := dialed(t, addr)
 	w.lock(s, session, "1")
 	_ = w.Close()
 	testkit.Eventually(t, "the wait to end", func() bool { return s.Parked() == 0 })
+	line := ""
+	for !strings.Contains(line, "from="+w.LocalAddr().String()) {
+		line = testkit.Await(t, "the wait in the log", log)
+	}
+	if strings.Contains(line, "status=200") {
+		t.Errorf("the wait ended when its time was over: %s", line)
+	}
 	var l httpapi.Lock
 	if waiter.want(http.StatusOK, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a"}, &l); l.State != httpapi.Waiting {
 		t.Errorf("%+v", l)
