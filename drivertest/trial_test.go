@@ -62,10 +62,12 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// A release whose answer was lost begins a trial again where the store may have forgotten the entry,
-// unless the test has had a hand in it.
+// A release whose answer was lost begins a trial again where the store may have forgotten the entry, or if the session has
+// ended under it, unless the test has had a hand in it.
 func TestDoubtedReleaseStarves(t *testing.T) {
-	for _, c := range []struct{ forgets, touched, starved bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
+	for _, c := range []struct{ forgets, ended, touched, starved bool }{
+		{forgets: true, starved: true}, {forgets: true, touched: true}, {}, {ended: true, starved: true}, {ended: true, touched: true},
+	} {
 		r := newTrial(t)
 		a := &client{
 			env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: c.forgets}}, interceptor: &interceptor{},
@@ -75,7 +77,11 @@ func TestDoubtedReleaseStarves(t *testing.T) {
 		if c.touched {
 			a.interceptor.disturbances.Add(1)
 		}
-		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: fmt.Errorf("release: %w", hasp.ErrUnknown)})
+		err := fmt.Errorf("release: %w", hasp.ErrUnknown)
+		if c.ended {
+			err = fmt.Errorf("%w: %w", err, driver.ErrGone)
+		}
+		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: err})
 		if r.starved != c.starved {
 			t.Errorf("%+v: starved %t", c, r.starved)
 		}
