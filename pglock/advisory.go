@@ -35,22 +35,26 @@ func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Re
 		taken()
 		return grant{held: true}, a.wait(ctx, b, c, key)
 	}
-	var seq *int64
+	var seq, base, most *int64
 	var holder *string
 	if taken == nil {
-		err = one(ctx, c, b.naming.sql(`SELECT a.*, $3::pg_catalog.text
-			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint) a`),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder, echo(r.ID))
+		err = one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
+			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::bigint, $4::bigint) a`),
+			[]any{r.Name, key, c.base, c.most, r.ID}, &seq, &base, &most, &holder, echo(r.ID))
 	} else {
 		c.taken = taken
-		err = one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint, $6::int, NULL::bigint, NULL::pg_catalog.text)"),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro(), b.slice.Milliseconds()}, &seq, echo(r.ID))
+		err = one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::bigint, $5::bigint, $6::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::pg_catalog.text)"),
+			[]any{r.Name, key, r.ID, c.base, c.most, b.slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
 		c.taken = nil
 	}
-	if sqlState(err) == "23505" {
-		err = fmt.Errorf("%w: another name has the same number as an advisory lock", driver.ErrMismatch)
+	if err == nil && seq != nil && base != nil && most != nil {
+		c.base, c.most = *base, *most
 	}
-	return newGrant(seq, holder), err
+	g := newGrant(seq, holder)
+	if err == nil && g.held && c.noted == r.Name {
+		err = a.note(ctx, b, c, c.pid, r, g)
+	}
+	return g, err
 }
 
 // wait waits in slices, for the same reason as hasp_obtain, but without tables there are
@@ -97,15 +101,20 @@ func (a advisory) holdersWithoutTables(name string) (query string, args []any, e
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
 }
 
-// atKey picks the locks that are held with a key.
-const atKey = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	AND l.classid::bigint = ($1::bigint >> 32) & 4294967295 AND l.objid::bigint = $1::bigint & 4294967295`
+// isAdvisory picks the locks of this kind that are held, atKey those with a key, isHolders those of a row in holders.
+const (
+	isAdvisory = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	atKey     = isAdvisory + ` AND l.classid::bigint = ($1::bigint >> 32) & 4294967295 AND l.objid::bigint = $1::bigint & 4294967295`
+	isHolders = `l.pid = h.pid AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295`
+)
 
 // names finds the names that are held, by the key that each had when it was granted.
 func (a advisory) names() string {
-	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON l.pid = h.pid
-		AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND starts_with(h.name, $1::text)
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
+}
+
+// anyUnnamed asks whether a lock is held whose holder is not recorded.
+func (a advisory) anyUnnamed() string {
+	return "SELECT EXISTS (SELECT FROM pg_locks l WHERE " + isAdvisory + " AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + "))"
 }
