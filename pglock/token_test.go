@@ -201,3 +201,30 @@ func TestTokenIsDrawnUnderLock(t *testing.T) {
 	}
 	testkit.Release(t, l)
 }
+
+// A lock that is free, and its token: the CASE draws a number only if the lock was taken, and a number that is above the
+// connection's block, or behind the clock, is not used.
+func TestFreeLockDrawsItsToken(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	c := client(t, store)
+	last := drawn(t, c, "a")
+	numbers := func() int64 { return ask[int64](t, server.URL(), "SELECT last_value FROM hasp_tokens") }
+	for _, sequence := range []string{"ceiling + 5", "base - 20000000", "1"} {
+		sqlkit.Postgres(t, server.URL(), "SELECT setval('hasp_tokens', (SELECT "+sequence+" FROM hasp_ceiling))")
+		next := drawn(t, c, "a")
+		if top := ask[int64](t, server.URL(), "SELECT ceiling FROM hasp_ceiling"); next <= last || next > uint64(top) {
+			t.Errorf("a sequence that was set to %s: token %d after %d, and the ceiling is %d", sequence, next, last, top)
+		}
+		last = next
+	}
+	held := testkit.Lock(t, c, "a")
+	before := numbers()
+	next := queued(t, store, "a")
+	if after := numbers(); after != before {
+		t.Errorf("the sequence went from %d to %d for a lock that was not granted", before, after)
+	}
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, next))
+}
