@@ -16,7 +16,7 @@ var rivalReasons = map[string]string{
 	"zookeeper/go-zookeeper": "Both read the whole queue to find the waiter in front. hasp reads it again when it is woken, since that waiter may have given up",
 	"etcd/concurrency.Mutex": "hasp's values also carry the owner and a note, and its transactions compare more",
 	"postgres/floor (advisory)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
-		"hasp writes a row for each lock, so that tokens survive a crash of the server (`fence=off` does without), and with many waiters spreads them, so that PostgreSQL's search for deadlocks stays short",
+		"hasp also draws a token that grows over crashes of the server (`fence=off` does without), and with many waiters spreads them, so that PostgreSQL's search for deadlocks stays short",
 	"mysql/floor (GET_LOCK)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
 		"hasp's SELECT also reads where the tokens begin, which grow over crashes of the server (`fence=off` does without), and where the lock is taken a procedure says so and waits",
 	"file/gofrs/flock": "It makes one call of the kernel's and writes nothing: no token, no owner, no order of waiters. " +
@@ -63,7 +63,7 @@ var reasons = []struct{ store, who, text string }{
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, also those without the waiter: here one for each of the 8 processes. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
-	{"postgres", "hasp advisory", "The floor commits nothing. A token that survives a crash of the server is a row, written and committed with each acquisition; " +
+	{"postgres", "hasp advisory", "The floor is a SELECT of one function. Here it also asks whether somebody waits, and draws the token from a sequence; nothing is written; " +
 		"without tokens (`fence=off`) the rest of the distance is a connection of the pool's for each lock, and the check that it is still there. " +
 		"With 512 each waiter passes two queues of the server's, so that none becomes so long that the search for deadlocks stops the server."},
 	{"mysql", "hasp table", "An acquisition that waits is three calls of procedures, to enter, to wait and to leave, with eleven statements in tables and two commits: 1.2 ms of the server's processor time and 0.6 of the client's, " +

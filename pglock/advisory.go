@@ -35,22 +35,73 @@ func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Re
 		taken()
 		return grant{held: true}, a.wait(ctx, b, c, key)
 	}
-	var seq *int64
-	var holder *string
+	g, err := a.fenced(ctx, b, c, key, r, taken)
+	if err == nil && g.held && c.noted == r.Name {
+		err = a.note(ctx, b, c, c.pid, r, g)
+	}
+	return g, err
+}
+
+// freeSQL takes a lock that is free and that no client waits for, and its token. CASE has the number drawn after the
+// lock, and only then: PostgreSQL promises that of CASE, but of nothing else in an expression, where no part is
+// constant. It is plain SQL because a function and a procedure, as hasp_obtain is, take the server half as much time again.
+//
+// The block of tokens is not read here: a statement sees tables as they were before it had the lock. The connection
+// knows its block, and judges the number by it, as hasp_token does.
+const freeSQL = "SELECT " + evictionLock + `,
+	CASE WHEN NOT EXISTS (SELECT FROM hasp_queues n WHERE n.name OPERATOR(pg_catalog.=) $1::pg_catalog.text
+			AND n.tail OPERATOR(pg_catalog.>) n.served AND hasp_has_waiters($1::pg_catalog.text))
+		THEN CASE WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN pg_catalog.nextval($q$hasp_tokens$q$::pg_catalog.regclass) END END,
+	hasp_now(), pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true), $3::pg_catalog.text`
+
+// fenced has the lock and its token by one statement: freeSQL, unless the name was taken lately; then, and if it
+// is taken, by hasp_obtain.
+func (a advisory) fenced(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
+	var seq, base, most *int64
 	if taken == nil {
-		err = one(ctx, c, b.naming.sql(`SELECT a.*, $3::pg_catalog.text
-			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint) a`),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro()}, &seq, &holder, echo(r.ID))
-	} else {
-		c.taken = taken
-		err = one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::pg_catalog.text, $5::bigint, $6::int, NULL::bigint, NULL::pg_catalog.text)"),
-			[]any{r.Name, key, r.ID, r.Owner, r.Since.UnixMicro(), b.slice.Milliseconds()}, &seq, echo(r.ID))
-		c.taken = nil
+		var holder *string
+		err := one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
+			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::bigint, $4::bigint) a`),
+			[]any{r.Name, key, c.base, c.most, r.ID}, &seq, &base, &most, &holder, echo(r.ID))
+		c.reserved(base, most)
+		return newGrant(seq, holder), err
 	}
-	if sqlState(err) == "23505" {
-		err = fmt.Errorf("%w: another name has the same number as an advisory lock", driver.ErrMismatch)
+	lately := b.taken.has(r.Name)
+	if !lately {
+		var now int64
+		err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
+		if err == nil && seq != nil && !c.mayUse(*seq, now) {
+			// The lock is ours, and this number is left out. A client that ends here ends the lock, too.
+			err = one(ctx, c, b.naming.sql("SELECT r.*, $2::pg_catalog.text FROM hasp_raise($1::bigint) r"), []any{c.most, r.ID}, &seq, &base, &most, echo(r.ID))
+			c.reserved(base, most)
+		}
+		if err != nil || seq != nil {
+			return newGrant(seq, nil), err
+		}
 	}
-	return newGrant(seq, holder), err
+	waited := !lately // so it was found
+	c.taken = func() { waited = true; taken() }
+	err := one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::bigint, $5::bigint, $6::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::pg_catalog.text)"),
+		[]any{r.Name, key, r.ID, c.base, c.most, b.slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
+	c.taken = nil
+	c.reserved(base, most)
+	b.taken.met(r.Name, waited)
+	return newGrant(seq, nil), err
+}
+
+// tokenBehind is by how many microseconds a token may be behind the server's clock: see hasp_token.
+const tokenBehind = 10_000_000
+
+// mayUse judges a number of the sequence, which is drawn when the lock is held: see hasp_token.
+func (l *pgxLink) mayUse(seq, now int64) bool {
+	return l.base <= seq && seq <= l.most && seq > now-tokenBehind
+}
+
+// reserved notes the block that the server has answered with.
+func (l *pgxLink) reserved(base, most *int64) {
+	if base != nil && most != nil {
+		l.base, l.most = *base, *most
+	}
 }
 
 // wait waits in slices, for the same reason as hasp_obtain, but without tables there are
@@ -97,15 +148,20 @@ func (a advisory) holdersWithoutTables(name string) (query string, args []any, e
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
 }
 
-// atKey picks the locks that are held with a key.
-const atKey = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	AND l.classid::bigint = ($1::bigint >> 32) & 4294967295 AND l.objid::bigint = $1::bigint & 4294967295`
+// isAdvisory picks the locks of this kind that are held, atKey those with a key, isHolders those of a row in holders.
+const (
+	isAdvisory = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	atKey     = isAdvisory + ` AND l.classid::bigint = ($1::bigint >> 32) & 4294967295 AND l.objid::bigint = $1::bigint & 4294967295`
+	isHolders = `l.pid = h.pid AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295`
+)
 
 // names finds the names that are held, by the key that each had when it was granted.
 func (a advisory) names() string {
-	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON l.pid = h.pid
-		AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND starts_with(h.name, $1::text)
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
+}
+
+// anyUnnamed asks whether a lock is held whose holder is not recorded.
+func (a advisory) anyUnnamed() string {
+	return "SELECT EXISTS (SELECT FROM pg_locks l WHERE " + isAdvisory + " AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + "))"
 }

@@ -18,6 +18,7 @@ type bound struct {
 	kind      kind
 
 	slice time.Duration // for how long a statement waits
+	taken takenNames
 
 	mu     sync.Mutex
 	idle   []*pgxLink // that hold nothing; at most opts.Connections

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -29,6 +30,8 @@ type attempt struct {
 	grant
 	err  error
 	hold *heldConn // if it is held
+
+	noting *time.Timer // records the holder; nil where that is not done
 }
 
 // Enqueue starts to acquire the lock, unless that is under way, and answers how far it is. The
@@ -103,6 +106,7 @@ func (t *boundTicket) run(ctx context.Context, a *attempt) {
 		return
 	}
 	a.hold = newHeldConn(s.done, c, func(err error) { t.lose(a, err) })
+	t.noteLater(a)
 }
 
 // outcome reads the result of an attempt.
@@ -187,6 +191,9 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	if a.hold == nil {
 		t.forget(0)
 		return nil
+	}
+	if a.noting != nil {
+		a.noting.Stop()
 	}
 	return t.release(ctx, a.hold)
 }

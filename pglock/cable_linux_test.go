@@ -38,6 +38,7 @@ func TestCableCut(t *testing.T) {
 	for _, strategy := range boundStrategies {
 		params := sqlkit.With(server.URL(), "strategy="+strategy)
 		far.holds(t, replaceHost(t, params, far.server), strategy)
+		testkit.Entries(t, client(t, params), strategy) // waits until it is recorded
 		pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", strategy)
 		next := queued(t, params, strategy)
 		client := ask[int](t, server.URL(), "SELECT client_port FROM pg_stat_activity WHERE pid = $1", pid)

@@ -48,10 +48,14 @@ var _ driver.Recorder = (*table)(nil)
 // its own connections.
 func (b *bound) Evict(ctx context.Context, name, id string) error {
 	found := int64(0)
-	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
-		if e.ID == id {
-			found = pid
-		}
+	err := b.recorded(ctx, func() (without bool, err error) {
+		err = b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
+			if e.ID == id {
+				found = pid
+			}
+			without = found == 0 && e.ID == e.Session
+		})
+		return without, err
 	})
 	var ended bool
 	if err == nil && found != 0 {
@@ -67,7 +71,8 @@ func (b *bound) Evict(ctx context.Context, name, id string) error {
 // and be idle or hold another lock. So its eviction lock is taken first, and then the holder is read
 // again: a request that is about to acquire another lock on it waits for the eviction lock, and is
 // ended there, before anything was granted; the core asks again. The row of the name is locked as
-// well: a grant of the same name on the same connection either is visible by then, or is not made.
+// well: the record of a grant of the same name on the same connection, which is made before that is told
+// (note.go), either is visible by then, or is not made.
 // (With strategy row it may still be made, and is reported as lost at once.) This transaction ends
 // before the connection does: the server has sent the signal by then.
 func (b *bound) end(ctx context.Context, name, id string, pid int64) (ended bool, err error) {

@@ -143,7 +143,8 @@ func tokensAfterCrash(t *testing.T, server *backends.Postgres, strategy string) 
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	forgotten := uint64(ask[int64](t, server.URL(), "SELECT seq FROM hasp_holders WHERE name = $1", strategy)) < last
+	counter := map[string]string{"advisory": "SELECT last_value FROM hasp_tokens", "row": "SELECT seq FROM hasp_holders WHERE name = 'row'"}[strategy]
+	forgotten := uint64(ask[int64](t, server.URL(), counter)) < last
 	testkit.Lost(t, held, hasp.ReasonDenied)
 	sqlkit.Postgres(t, server.URL(), "CREATE OR REPLACE FUNCTION hasp_now() RETURNS bigint LANGUAGE sql VOLATILE RETURN (extract(epoch FROM clock_timestamp() - interval '1 hour') * 1000000)::bigint")
 	for range 3 {

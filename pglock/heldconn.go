@@ -88,3 +88,18 @@ func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, 
 	}
 	return err
 }
+
+// mark changes what the connection remembers, unless the lock has been given back.
+func (h *heldConn) mark(change func(*pgxLink)) bool {
+	select {
+	case h.turn <- struct{}{}:
+	case <-h.done.Done():
+		return false
+	}
+	defer func() { <-h.turn }()
+	if h.over {
+		return false
+	}
+	change(h.link)
+	return true
+}

@@ -72,8 +72,13 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		return nil, err
 	}
 	var list []driver.Entry
-	err := b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
-		list = append(list, e)
+	err := b.recorded(ctx, func() (without bool, err error) {
+		list = nil
+		err = b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
+			list = append(list, e)
+			without = without || e.ID == e.Session
+		})
+		return without, err
 	})
 	return driver.First(list, limit), err
 }
@@ -124,5 +129,19 @@ func (b *bound) scan(ctx context.Context, r runner, query string, args []any, na
 
 // Names lists what is held and has a name: locks of other programs are numbers.
 func (b *bound) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if a, advises := b.kind.(advisory); advises {
+		err := b.recorded(ctx, func() (without bool, err error) {
+			err = b.safely(ctx, func(r runner) error {
+				return one(ctx, r, b.naming.sql(a.anyUnnamed()), nil, &without)
+			})
+			if noSchema(err) {
+				err = nil
+			}
+			return without, explain(ctx, err)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return b.eachName(ctx, b.kind.names(), prefix, yield)
 }

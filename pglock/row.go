@@ -40,7 +40,7 @@ func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request
 		return grant{held: true}, nil
 	}
 	var seq int64
-	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, NULL::bigint, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
+	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
 		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid)}, &seq)
 	if err == nil {
 		err = one(ctx, c, "SELECT 1", nil, new(int))

@@ -84,8 +84,9 @@ func (n naming) text() string {
 -- For each role that uses the locks, APP here:
 -- GRANT USAGE ON SCHEMA %q TO APP;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
+-- GRANT SELECT, UPDATE ON SEQUENCE %s TO APP;
 -- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows"))
+`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows, hasp_ceiling"), n.sql("hasp_tokens"))
 	return b.String()
 }
 
@@ -199,10 +200,10 @@ END $$;
 
 // making finds what the migrations make.
 var making = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
+	return regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|SEQUENCE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
 })
 
-// made are the names of all tables, indexes and functions.
+// made are the names of all tables, indexes, sequences and functions.
 func (n naming) made() []string {
 	var names []string
 	for _, step := range n.steps {

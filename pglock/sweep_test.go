@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
@@ -81,15 +82,20 @@ func TestSweepOfBound(t *testing.T) {
 	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=off": "swept_n_"} {
 		storeURL := sqlkit.PostgresStore(t, "prefix="+prefix, "strategy="+strategy)
 		c := client(t, storeURL)
-		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
-		held := testkit.Lock(t, c, prefix+"held")
+		noted := func(name string) *hasp.Lease { // its holder is recorded
+			l := testkit.Lock(t, c, prefix+name)
+			testkit.Entries(t, c, prefix+name)
+			return l
+		}
+		testkit.Release(t, noted("idle"))
+		held := noted("held")
 		// Another program holds it: no client of ours does, but one waits.
 		other, err := pgx.Connect(t.Context(), serverURL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close(context.Background())
-		testkit.Release(t, testkit.Lock(t, c, prefix+"waited"))
+		testkit.Release(t, noted("waited"))
 		theirs := "BEGIN; SELECT FROM locks." + prefix + "rows WHERE name = '" + prefix + "waited' FOR UPDATE"
 		if strategy == "advisory" {
 			theirs = "SELECT pg_advisory_lock(key) FROM locks." + prefix + "holders WHERE name = '" + prefix + "waited'"

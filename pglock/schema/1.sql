@@ -80,12 +80,13 @@ CREATE TABLE IF NOT EXISTS hasp_rows (
   name text COLLATE "C" PRIMARY KEY
 );
 
--- holders has the counter of a name for the strategies advisory and row, and the entry that was
--- granted last. Whether that still holds is in the server's own lock table. ceiling and started
--- are for tokens: see hasp_grant.
+-- holders has the entry that had a lock of strategy advisory or row last, for people; with advisory
+-- only if it had it for longer than some milliseconds. Whether that still holds is in the server's own
+-- lock table. With row, seq is the counter of the name's tokens, and ceiling and started are for them:
+-- see hasp_grant.
 CREATE TABLE IF NOT EXISTS hasp_holders (
   name    text COLLATE "C" PRIMARY KEY,
-  key     bigint UNIQUE, -- of the advisory lock: two names with one key are refused
+  key     bigint UNIQUE, -- of the advisory lock; NULL with strategy row
   seq     bigint NOT NULL,
   id      text COLLATE "C" NOT NULL,
   owner   text NOT NULL,
@@ -95,6 +96,18 @@ CREATE TABLE IF NOT EXISTS hasp_holders (
   started bigint NOT NULL DEFAULT 0,
   used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
 ) WITH (fillfactor = 50);
+
+-- ceiling has one row, for the tokens of strategy advisory: no token is above the ceiling, and those
+-- from base on are given out at present. See hasp_token. A new table begins a second above the clock,
+-- and so above what the table before it can have given out; base says that no token may be used yet.
+CREATE TABLE IF NOT EXISTS hasp_ceiling (
+  one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+  base    bigint NOT NULL DEFAULT 9223372036854775807,
+  ceiling bigint NOT NULL DEFAULT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 1000000
+);
+INSERT INTO hasp_ceiling DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+CREATE SEQUENCE IF NOT EXISTS hasp_tokens OWNED BY hasp_ceiling.ceiling;
 
 -- queues orders the waiters for an advisory lock or a row.
 --
@@ -109,8 +122,8 @@ CREATE TABLE IF NOT EXISTS hasp_holders (
 --
 -- tail is the last position drawn; no client waits at a position up to served. A row that was
 -- removed and made again counts from 1: hasp_forget removes it only while there are no waiters.
--- This is a separate table, because a client that is granted the lock changes its row in holders,
--- and must not wait there for those that draw.
+-- This is a separate table, because a holder changes its row in holders, and must not wait there for
+-- those that draw.
 CREATE TABLE IF NOT EXISTS hasp_queues (
   name   text COLLATE "C" PRIMARY KEY,
   tail   bigint NOT NULL DEFAULT 0,
@@ -687,13 +700,112 @@ END $$;
 -- eviction lock first, and then checks again whether the connection holds what it is to be ended
 -- for. So it is never ended for a lock that it has given back, while it holds another.
 
--- grant records the holder and draws the token. The caller holds the lock. The commit does not wait
+-- token draws the token of an advisory lock, which the caller holds, and writes nothing for it: it is the next number of
+-- a sequence, which the server counts in shared memory. While the server runs the sequence never goes
+-- back, and a holder draws after the one before it has released: the tokens of a name grow with its grants.
+--
+-- A crash may take a sequence back. The server writes it to its log once for 32 numbers, and no commit
+-- need wait for that; and one of its processes that crashes is enough, without any sign of a restart that a role may
+-- read. A replica, a backup, or tables that were dropped and made again have another sequence. So a
+-- number counts only if it is from base to the ceiling (p_base, p_most), as this connection knows them, and
+-- those count only if
+--
+-- the ceiling was on the disk before they were told: raise commits it, and answers after that.
+--
+-- base was set in the connection's own time, which is within one run of one server; raise says how that is
+-- known. Then the sequence has been above base - 1 since.
+--
+-- Whatever was given out before base is at most the ceiling before it, since no connection used a greater
+-- number, and base is above that. So what a crash takes back was never a token, or is below the next base.
+--
+-- If the connection breaks after this, before or after the answer, the number is left out, or is the token of a lock that
+-- is lost; either is below those that follow.
+--
+-- A number that is ten seconds behind the clock is not used either: tokens that are near the clock grow
+-- also where the ceiling was lost, with a backup or a replica that did not have it, since a base is the
+-- clock's at least.
+CREATE OR REPLACE FUNCTION hasp_token(p_base bigint, p_most bigint, OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  o_seq := nextval($q$hasp_tokens$q$::regclass);
+  IF o_seq BETWEEN p_base AND p_most AND o_seq > hasp_now() - 10000000 THEN
+    PERFORM set_config('synchronous_commit', 'off', true); -- it matters once in 32 numbers
+    o_base := p_base;
+    o_most := p_most;
+    RETURN;
+  END IF;
+  SELECT r.o_seq, r.o_base, r.o_most INTO o_seq, o_base, o_most FROM hasp_raise(p_most) r;
+END $$;
+
+-- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if those have been
+-- used up, and draws the first; or it draws from those that another connection has reserved. A token is a
+-- microsecond of the clock: each new connection may reserve some, and with many of them tokens would be far
+-- ahead of the clock.
+--
+-- p_known is the greatest ceiling that this connection knows, 0 if none: then it reads it now, before it waits for the
+-- row. In either case a ceiling that is greater when it has the row was set in the connection's own time, and
+-- base with it. (Those that come at once wait for one that reserves, and use what that has reserved.) A
+-- ceiling that can be seen is on the disk, and where a synchronous replica is configured on that: the server shows
+-- a commit only then.
+--
+-- The row is locked until the commit, so that the ceiling of one raise is seen by the next, and two do not set
+-- the sequence in another order. It is set before the commit. Until then no connection knows the
+-- new ceiling: what others draw meanwhile, or have drawn above the old ceiling and this takes back, they do
+-- not use. If the transaction is undone the sequence stays as it is, above the old
+-- ceiling, or below base after a crash; so each draws, does not use it, and comes here.
+CREATE OR REPLACE FUNCTION hasp_raise(p_known bigint, OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_known bigint := p_known;
+  v_now   bigint;
+  v_more  bigint := 1023;
+BEGIN
+  PERFORM set_config('synchronous_commit', NULL, true); -- the role's; a waiter has changed it
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'local', true);
+  END IF;
+  IF p_known = 0 THEN
+    SELECT c.ceiling INTO v_known FROM hasp_ceiling c;
+  END IF;
+  LOOP
+    SELECT c.base, c.ceiling INTO o_base, o_most FROM hasp_ceiling c FOR UPDATE;
+    EXIT WHEN FOUND;
+    INSERT INTO hasp_ceiling DEFAULT VALUES ON CONFLICT DO NOTHING;
+  END LOOP;
+  o_seq := nextval($q$hasp_tokens$q$::regclass);
+  v_now := hasp_now();
+  IF o_most > v_known AND o_seq BETWEEN o_base AND o_most AND o_seq > v_now - 10000000 THEN
+    RETURN;
+  END IF;
+  IF o_seq > o_most AND o_base <= o_most THEN
+    v_more := least(262143, 4 * (o_most - o_base) + 3);
+  END IF;
+  o_base := greatest(o_most + 1, v_now);
+  o_most := o_base + v_more;
+  o_seq := o_base;
+  UPDATE hasp_ceiling c SET base = o_base, ceiling = o_most;
+  PERFORM setval($q$hasp_tokens$q$::regclass, o_base, true);
+END $$;
+
+-- note records who has an advisory lock, for those who ask. One that arrives late replaces none with a
+-- greater token.
+CREATE OR REPLACE FUNCTION hasp_note(p_name text, p_key bigint, p_seq bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  INSERT INTO hasp_holders AS h (name, key, seq, id, owner, since, pid) VALUES (p_name, p_key, p_seq, p_id, p_owner, p_since, p_pid)
+    ON CONFLICT (name) DO UPDATE SET key = p_key, seq = greatest(h.seq, p_seq), id = p_id, owner = p_owner, since = p_since, pid = p_pid,
+      used = greatest(h.used, hasp_now() / 3600000000)
+    WHERE h.seq < p_seq OR h.key IS NULL;
+END $$;
+
+-- grant records the holder of a row and draws the token. The caller holds the lock. The commit does not wait
 -- for the disk, except once in an hour: a crash forgets the newest tokens, and with a clock that
 -- has been set back they would be drawn again. So the row has a ceiling, which no token has passed
 -- and which is on the disk: a server that has been started since goes on above it. (A crash of one
 -- of the server's processes does not count: the server starts itself again without losing the
 -- time.)
-CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
+CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_reserve CONSTANT bigint := 3600000000;
@@ -702,7 +814,7 @@ DECLARE
   v_raised  boolean;
 BEGIN
   LOOP
-    UPDATE hasp_holders h SET key = p_key, id = p_id, owner = p_owner, since = p_since, pid = p_pid,
+    UPDATE hasp_holders h SET key = NULL, id = p_id, owner = p_owner, since = p_since, pid = p_pid,
         used = greatest(h.used, hasp_now() / 3600000000),
         seq = greatest(h.seq + 1, hasp_now(), CASE WHEN h.started <> v_started THEN h.ceiling + 1 END)
       WHERE h.name = p_name RETURNING h.seq, h.started <> v_started OR h.seq > h.ceiling INTO v_seq, v_raised;
@@ -729,15 +841,15 @@ END $$;
 
 -- try takes an advisory lock, and its token in the same statement, at once or not at all: o_seq is
 -- NULL if it is taken.
-CREATE OR REPLACE FUNCTION hasp_try(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint,
-  OUT o_seq bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION hasp_try(p_name text, p_key bigint, p_base bigint, p_most bigint,
+  OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint, OUT o_holder text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
   IF NOT pg_try_advisory_lock(p_key) THEN
-    SELECT h.owner INTO o_holder FROM hasp_holders h WHERE h.name = p_name;
+    SELECT h.owner INTO o_holder FROM hasp_holders h WHERE h.name = p_name AND hasp_holds(p_key, h.pid);
     RETURN;
   END IF;
-  o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
+  SELECT t.o_seq, t.o_base, t.o_most INTO o_seq, o_base, o_most FROM hasp_token(p_base, p_most) t;
 END $$;
 
 -- position answers with 64 bits of the table of queues, the name and the position: the lock of a
@@ -839,45 +951,47 @@ END $$;
 
 -- join takes an advisory lock and its token if it is free and has no waiters; else it draws a
 -- position. One of both is NULL.
-CREATE OR REPLACE FUNCTION hasp_join(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, OUT o_seq bigint, OUT o_position bigint)
+CREATE OR REPLACE FUNCTION hasp_join(p_name text, p_key bigint, p_base bigint, p_most bigint,
+  OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint, OUT o_position bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM pg_advisory_lock_shared(1751216001, pg_backend_pid()), pg_advisory_unlock_shared(1751216001, pg_backend_pid());
   IF NOT EXISTS (SELECT FROM hasp_queues n WHERE n.name = p_name AND n.tail > n.served AND hasp_has_waiters(p_name)) AND pg_try_advisory_lock(p_key) THEN
-    o_seq := hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
+    SELECT t.o_seq, t.o_base, t.o_most INTO o_seq, o_base, o_most FROM hasp_token(p_base, p_most) t;
   ELSE
     o_position := hasp_draw(p_name);
   END IF;
 END $$;
 
--- holds answers whether this connection has an advisory lock. It may, though the statement that
+-- holds answers whether a connection has an advisory lock. This one may, though the statement that
 -- waited for it has failed: when lock_timeout ends the waiting at the moment in which the lock is
 -- granted, a lock of the connection's stays granted. A client that takes it once more then, and
 -- gives it back once, keeps it.
-CREATE OR REPLACE FUNCTION hasp_holds(p_key bigint) RETURNS boolean LANGUAGE sql VOLATILE
-RETURN EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+CREATE OR REPLACE FUNCTION hasp_holds(p_key bigint, p_pid int) RETURNS boolean LANGUAGE sql VOLATILE
+RETURN EXISTS (SELECT FROM pg_locks l WHERE l.pid = p_pid AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.classid::bigint = (p_key >> 32) & 4294967295 AND l.objid::bigint = p_key & 4294967295);
 
 -- take waits for a slice for those ahead, and as long for the advisory lock itself. NULL: not yet.
 -- The position is given back before the token is drawn: the next waiter is to wait for the lock
 -- before we release it.
-CREATE OR REPLACE FUNCTION hasp_take(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_position bigint, p_slice int) RETURNS bigint
+CREATE OR REPLACE FUNCTION hasp_take(p_name text, p_key bigint, p_base bigint, p_most bigint, p_position bigint, p_slice int,
+  OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = 0 AS $$
 BEGIN
   IF hasp_ahead(p_name, p_position, p_slice) THEN
-    RETURN NULL;
+    RETURN;
   END IF;
   PERFORM set_config('lock_timeout', p_slice::text, true);
   BEGIN
     PERFORM pg_advisory_lock(p_key);
   EXCEPTION WHEN lock_not_available THEN
-    IF NOT hasp_holds(p_key) THEN
-      RETURN NULL;
+    IF NOT hasp_holds(p_key, pg_backend_pid()) THEN
+      RETURN;
     END IF;
   END;
   PERFORM set_config('lock_timeout', '0', true);
   PERFORM hasp_give_back(p_name, p_position);
-  RETURN hasp_grant(p_name, p_key, p_id, p_owner, p_since, pg_backend_pid());
+  SELECT t.o_seq, t.o_base, t.o_most INTO o_seq, o_base, o_most FROM hasp_token(p_base, p_most) t;
 END $$;
 
 -- queue_up draws a position and waits until it is the first. These two are procedures, because a
@@ -894,20 +1008,20 @@ END $$;
 
 -- obtain takes an advisory lock and its token, and waits for it. If it has to, it says so first: a
 -- notice is sent at once, while the answer comes when the lock does.
-CREATE OR REPLACE PROCEDURE hasp_obtain(p_name text, p_key bigint, p_id text, p_owner text, p_since bigint, p_slice int,
-  OUT o_seq bigint, OUT o_id text) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE PROCEDURE hasp_obtain(p_name text, p_key bigint, p_id text, p_base bigint, p_most bigint, p_slice int,
+  OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint, OUT o_id text) LANGUAGE plpgsql AS $$
 DECLARE
   v_position bigint;
 BEGIN
   o_id := p_id;
-  SELECT j.o_seq, j.o_position INTO o_seq, v_position FROM hasp_join(p_name, p_key, p_id, p_owner, p_since) j;
+  SELECT j.o_seq, j.o_base, j.o_most, j.o_position INTO o_seq, o_base, o_most, v_position FROM hasp_join(p_name, p_key, p_base, p_most) j;
   IF v_position IS NULL THEN
     RETURN;
   END IF;
   RAISE NOTICE 'hasp: taken';
   WHILE o_seq IS NULL LOOP
     COMMIT;
-    o_seq := hasp_take(p_name, p_key, p_id, p_owner, p_since, v_position, p_slice);
+    SELECT t.o_seq, t.o_base, t.o_most INTO o_seq, o_base, o_most FROM hasp_take(p_name, p_key, p_base, p_most, v_position, p_slice) t;
   END LOOP;
 END $$;
 

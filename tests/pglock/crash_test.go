@@ -36,7 +36,7 @@ func crashes(t *testing.T) int {
 // so that it forgets releases that do not wait for the disk. No two hold, and no token is lower than
 // one before. The control has its tables in no log.
 func TestCrashes(t *testing.T) {
-	for mode, params := range map[string]string{"asynchronous": "", "synchronous": "durable_release=on"} {
+	for mode, params := range map[string]string{"asynchronous": "", "synchronous": "durable_release=on", "advisory": "strategy=advisory"} {
 		t.Run(mode, func(t *testing.T) {
 			h := crashed(t, crashes(t), params, "", 6*time.Second, time.Second)
 			linear.Require(t, h, linear.Options{Fencing: true})

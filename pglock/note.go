@@ -1,0 +1,67 @@
+package pglock
+
+import (
+	"context"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// noteAfter is for how long an advisory lock is held before its holder is recorded at the server: most are
+// released sooner.
+const noteAfter = 20 * time.Millisecond
+
+// note records the holder, for people. Without it the holder is shown without a name: so also the second of two names
+// that have one number, which keep each other out and do no other harm.
+func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r driver.Request, g grant) error {
+	key, err := keyOf(a.rule, r.Name)
+	if err != nil {
+		return err
+	}
+	err = one(ctx, on, b.naming.sql("SELECT hasp_note($1::pg_catalog.text, $2::bigint, $3::bigint, $4::pg_catalog.text, $5::pg_catalog.text, $6::bigint, $7::int)::pg_catalog.text"),
+		[]any{r.Name, key, int64(g.token), r.ID, r.Owner, r.Since.UnixMicro(), int64(pid)}, new(string))
+	if sqlState(err) == "23505" {
+		return nil
+	}
+	return err
+}
+
+// noteLater records the holder once it has held for noteAfter. It goes over the pool: on the lock's connection a
+// renewal would wait behind it. So it may arrive when the lock has been given on. The record of a later holder has a
+// greater token, and stays; one that has no record is on another connection, or on the same: there
+// the next holder finds noted, which is set before this is sent, and makes its record before it is told that it
+// holds.
+func (t *boundTicket) noteLater(a *attempt) {
+	s := t.session
+	k, advises := s.bound.kind.(advisory)
+	if !advises || s.bound.opts.NoFence {
+		return
+	}
+	a.noting = time.AfterFunc(noteAfter, func() {
+		if !a.hold.mark(func(c *pgxLink) { c.noted = t.request.Name }) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.done, s.granted())
+		defer cancel()
+		_ = k.note(ctx, s.bound, s.bound.pool, a.hold.link.pid, t.request, a.grant)
+	})
+}
+
+// noteMost is how long a reader waits for the record of a holder. Other programs make none.
+const noteMost = time.Second
+
+// recorded repeats a look at the locks until each has a holder with a name, or none can be expected.
+func (b *bound) recorded(ctx context.Context, look func() (unnamed bool, err error)) error {
+	for began := time.Now(); ; {
+		unnamed, err := look()
+		_, advises := b.kind.(advisory)
+		if err != nil || !unnamed || !advises || b.opts.NoFence || time.Since(began) > noteMost {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(noteAfter / 2):
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+)
+
+// drawn locks and releases, and returns the token.
+func drawn(t *testing.T, c *hasp.Client, name string) uint64 {
+	t.Helper()
+	l := testkit.Lock(t, c, name)
+	testkit.Release(t, l)
+	return l.Token()
+}
+
+// edited replaces a part of a function of ours, with all tables under a prefix.
+func edited(t *testing.T, server *backends.Postgres, function, part, by string) {
+	t.Helper()
+	text := ask[string](t, server.URL(), "SELECT pg_get_functiondef($1::regproc)", function)
+	if !strings.Contains(text, part) {
+		t.Fatalf("%s has no %q", function, part)
+	}
+	sqlkit.Postgres(t, server.URL(), strings.Replace(text, part, by, 1))
+}
+
+// A token of advisory is no write, and no commit waits for the disk: what the server writes is a word for 32
+// tokens. Control: strategy row writes each.
+func TestTokensAreNotWritten(t *testing.T) {
+	t.Parallel()
+	server := private(t, "autovacuum = off")
+	const n = 320
+	for _, strategy := range boundStrategies {
+		c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
+		last := drawn(t, c, "a")
+		written := func() int64 {
+			// The server's processes tell of it when they have been idle for some time; their end is sooner.
+			return ask[int64](t, server.URL(), "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+		}
+		before, began := written(), time.Now()
+		for range n {
+			next := drawn(t, c, "a")
+			if next <= last {
+				t.Fatalf("token %d after %d", next, last)
+			}
+			last = next
+		}
+		got := written() - before
+		// A sequence's record and its commit have some 150 bytes, the first after a checkpoint a page more; holders that a
+		// busy machine has kept for 20 ms are recorded.
+		per := got / n
+		t.Logf("%s: %d bytes for a token", strategy, per)
+		if slow := time.Since(began) > 20*time.Millisecond*n; strategy == "advisory" && per > 60 && !slow || strategy == "row" && per < 60 {
+			t.Errorf("%s: %d bytes were written for %d tokens", strategy, got, n)
+		}
+	}
+}
+
+// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of them
+// here, and the sequence is set back while others draw. Without the look at base and ceiling that fails.
+func TestTokensGrowWhileRaised(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	drawn(t, client(t, store), "a")
+	edited(t, server, "hasp_raise", "bigint := 1023", "bigint := 2")
+	edited(t, server, "hasp_raise", "least(262143", "least(2")
+	names := []string{"a", "b", "c"}
+	last := make([]atomic.Uint64, len(names))
+	var wg sync.WaitGroup
+	for range 4 {
+		c := client(t, store)
+		for i, name := range names {
+			wg.Go(func() {
+				for range 60 {
+					l, err := c.Mutex(name).Lock(testkit.Context(t))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if before := last[i].Swap(l.Token()); l.Token() <= before {
+						t.Errorf("%s: token %d after %d", name, l.Token(), before)
+					}
+					if err := l.Release(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	top := ask[int64](t, server.URL(), "SELECT ceiling FROM hasp_ceiling")
+	for i, name := range names {
+		if got := last[i].Load(); got > uint64(top) {
+			t.Errorf("%s: token %d above the ceiling %d", name, got, top)
+		}
+	}
+}
+
+// One of the server's processes crashes, and the server starts itself again with what its log had on the disk: the
+// sequence is back, and the time of the server's start says nothing. A connection that came since trusts no
+// base that it has found; one that does (the control) draws a token twice.
+func TestTokensAfterProcessCrash(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []bool{false, true} {
+		server := private(t)
+		store := sqlkit.With(server.URL(), "strategy=advisory")
+		c := client(t, store)
+		drawn(t, c, "a")
+		if broken {
+			edited(t, server, "hasp_raise", "SELECT c.ceiling INTO v_known FROM", "SELECT 0 INTO v_known FROM")
+		}
+		last := drawn(t, c, "a")
+		for range 40 {
+			last = drawn(t, c, "a")
+		}
+		// So a crash leaves it, if the newest of the log was not on the disk.
+		sqlkit.Postgres(t, server.URL(), "SELECT setval('hasp_tokens', (SELECT base FROM hasp_ceiling))")
+		next := drawn(t, client(t, store), "a")
+		if grew := next > last; grew == broken {
+			t.Errorf("broken: %v: token %d after %d", broken, next, last)
+		}
+	}
+}
+
+// The tables are dropped and made again, under connections that stay.
+func TestTokensOverDrop(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	old := client(t, store)
+	last := drawn(t, old, "a")
+	for range 8 { // each may begin a block
+		last = drawn(t, client(t, store), "a")
+	}
+	sqlkit.Postgres(t, server.URL(), "DROP TABLE hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows, hasp_ceiling CASCADE")
+	for i, c := range []*hasp.Client{client(t, store), old, client(t, store)} {
+		next := drawn(t, c, "a")
+		if next <= last {
+			t.Errorf("client %d: token %d after %d", i, next, last)
+		}
+		last = next
+	}
+}
+
+// A lock that is held for a moment leaves no record; and the record of a holder that arrives when the lock has
+// been given on takes no later one's place, nor is it taken for one's on the same connection.
+func TestRecordedHolders(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	c := client(t, store)
+	check := func(l *hasp.Lease) {
+		t.Helper()
+		if q := testkit.Entries(t, c, "a"); len(q) != 1 || q[0].ID != l.ID() || q[0].Token != l.Token() {
+			t.Errorf("listed %+v, and %s holds with %d", q, l.ID(), l.Token())
+		}
+	}
+	first := testkit.Lock(t, c, "a")
+	check(first)
+	testkit.Release(t, first)
+	for range 3 {
+		again := testkit.Lock(t, c, "a")
+		if q := ask[string](t, server.URL(), "SELECT id FROM hasp_holders WHERE name = 'a'"); q != again.ID() {
+			t.Errorf("on the same connection %s holds, and %s is recorded", again.ID(), q)
+		}
+		pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = 'a'")
+		sqlkit.Postgres(t, server.URL(), fmt.Sprintf("SELECT hasp_note('a', (SELECT key FROM hasp_holders WHERE name = 'a'), %d, 'late', '', 0, %d)", first.Token(), pid))
+		check(again)
+		testkit.Release(t, again)
+	}
+}
+
+// The token is drawn when the lock is held: a waiter's is above any that was drawn while it waited.
+func TestTokenIsDrawnUnderLock(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	c, other := client(t, store), client(t, store)
+	drawn(t, c, "a")
+	drawn(t, other, "b")
+	held := testkit.Lock(t, other, "a")
+	next := queued(t, store, "a")
+	testkit.Eventually(t, "it waits for the lock itself", func() bool {
+		return ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted") == 1
+	})
+	meanwhile := drawn(t, c, "b")
+	testkit.Release(t, held)
+	l := testkit.Granted(t, next)
+	if l.Token() <= meanwhile || meanwhile <= held.Token() {
+		t.Errorf("token %d, %d was drawn while it waited, and %d before", l.Token(), meanwhile, held.Token())
+	}
+	testkit.Release(t, l)
+}
+
+// A lock that is free, and its token: the CASE draws a number only if the lock was taken, and a number that is above the
+// connection's block, or behind the clock, is not used.
+func TestFreeLockDrawsItsToken(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(server.URL(), "strategy=advisory")
+	c := client(t, store)
+	last := drawn(t, c, "a")
+	numbers := func() int64 { return ask[int64](t, server.URL(), "SELECT last_value FROM hasp_tokens") }
+	for _, sequence := range []string{"ceiling + 5", "base - 20000000", "1"} {
+		sqlkit.Postgres(t, server.URL(), "SELECT setval('hasp_tokens', (SELECT "+sequence+" FROM hasp_ceiling))")
+		next := drawn(t, c, "a")
+		if top := ask[int64](t, server.URL(), "SELECT ceiling FROM hasp_ceiling"); next <= last || next > uint64(top) {
+			t.Errorf("a sequence that was set to %s: token %d after %d, and the ceiling is %d", sequence, next, last, top)
+		}
+		last = next
+	}
+	held := testkit.Lock(t, c, "a")
+	before := numbers()
+	next := queued(t, store, "a")
+	if after := numbers(); after != before {
+		t.Errorf("the sequence went from %d to %d for a lock that was not granted", before, after)
+	}
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, next))
+}
