@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/takennames"
 )
 
 // getLock is the scheme of GET_LOCK.
 type getLock struct {
 	*store
-	taken takenNames
+	taken takennames.Names
 }
 
 // lockName is the argument of GET_LOCK, which ignores case, takes 64 characters, and belongs to no
@@ -67,14 +68,14 @@ func (g *getLock) acquire(ctx context.Context, c *sql.Conn, r driver.Request, se
 	if g.opts.NoFence {
 		return g.request(ctx, c, statement(bareRequest, name, seconds), false)
 	}
-	if seconds == 0 || !g.taken.has(r.Name) {
+	if seconds == 0 || !g.taken.Has(r.Name) {
 		p, err = g.request(ctx, c, g.named(tryingRequest, name), false)
 		if err != nil || p.got || seconds == 0 {
 			return p, err
 		}
 	}
 	p, err = g.request(ctx, c, g.named(waitingRequest, name, seconds), true)
-	g.taken.met(r.Name, err != nil || !p.got)
+	g.taken.Met(r.Name, err != nil || !p.got)
 	return p, err
 }
 

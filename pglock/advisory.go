@@ -66,7 +66,7 @@ func (a advisory) fenced(ctx context.Context, b *bound, c *pgxLink, key int64, r
 		c.reserved(base, most)
 		return newGrant(seq, holder), err
 	}
-	lately := b.taken.has(r.Name)
+	lately := b.taken.Has(r.Name)
 	if !lately {
 		var now int64
 		err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
@@ -85,7 +85,7 @@ func (a advisory) fenced(ctx context.Context, b *bound, c *pgxLink, key int64, r
 		[]any{r.Name, key, r.ID, c.base, c.most, b.slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
 	c.taken = nil
 	c.reserved(base, most)
-	b.taken.met(r.Name, waited)
+	b.taken.Met(r.Name, waited)
 	return newGrant(seq, nil), err
 }
 

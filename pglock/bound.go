@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/takennames"
 )
 
 // bound has what the strategies advisory and row share: a lock is held by a connection, and lost
@@ -18,7 +19,7 @@ type bound struct {
 	kind      kind
 
 	slice time.Duration // for how long a statement waits
-	taken takenNames
+	taken takennames.Names
 
 	mu     sync.Mutex
 	idle   []*pgxLink // that hold nothing; at most opts.Connections
