@@ -1,4 +1,4 @@
-// Package takennames remembers which locks are asked for in vain, for drivers whose request for a free lock is another than the one that waits.
+// Package takennames remembers which locks were not free, for drivers whose request for a free lock is another than the one that waits.
 package takennames
 
 import "sync"
