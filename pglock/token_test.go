@@ -3,11 +3,11 @@ package pglock_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
@@ -38,29 +38,30 @@ func edited(t *testing.T, server *backends.Postgres, function, part, by string) 
 func TestTokensAreNotWritten(t *testing.T) {
 	t.Parallel()
 	server := private(t, "autovacuum = off")
-	const n = 320
+	// A sequence's record and its commit have some 150 bytes, and the first after a checkpoint a page more; and a holder that a
+	// busy machine has kept for 20 ms is recorded. So it is the least of several times that counts.
+	const n, times, little = 32, 40, 60
 	for _, strategy := range boundStrategies {
 		c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
 		last := drawn(t, c, "a")
 		written := func() int64 {
-			// The server's processes tell of it when they have been idle for some time; their end is sooner.
 			return ask[int64](t, server.URL(), "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 		}
-		before, began := written(), time.Now()
-		for range n {
-			next := drawn(t, c, "a")
-			if next <= last {
-				t.Fatalf("token %d after %d", next, last)
+		least := int64(math.MaxInt64)
+		for i := 0; i < times && least > little; i++ {
+			before := written()
+			for range n {
+				next := drawn(t, c, "a")
+				if next <= last {
+					t.Fatalf("token %d after %d", next, last)
+				}
+				last = next
 			}
-			last = next
+			least = min(least, (written()-before)/n)
 		}
-		got := written() - before
-		// A sequence's record and its commit have some 150 bytes, the first after a checkpoint a page more; holders that a
-		// busy machine has kept for 20 ms are recorded.
-		per := got / n
-		t.Logf("%s: %d bytes for a token", strategy, per)
-		if slow := time.Since(began) > 20*time.Millisecond*n; strategy == "advisory" && per > 60 && !slow || strategy == "row" && per < 60 {
-			t.Errorf("%s: %d bytes were written for %d tokens", strategy, got, n)
+		t.Logf("%s: %d bytes for a token", strategy, least)
+		if (least <= little) != (strategy == "advisory") {
+			t.Errorf("%s: at least %d bytes are written for a token", strategy, least)
 		}
 	}
 }
