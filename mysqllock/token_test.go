@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,24 +17,16 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// drawn locks and releases, and returns the token.
-func drawn(t *testing.T, c *hasp.Client, name string) uint64 {
-	t.Helper()
-	l := testkit.Lock(t, c, name)
-	testkit.Release(t, l)
-	return l.Token()
-}
-
 // A token of getlock is no write: what the server writes is a block of them, at times.
 func TestTokensAreNotWritten(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	c, db := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")), sqlkit.MariaDBAdmin(t, m)
-	last := drawn(t, c, "a")
+	last := testkit.Drawn(t, c, "a")
 	before, began := sqlkit.MySQLStatus(t, db, "Handler_update"), time.Now()
 	const n = 500
 	for range n {
-		next := drawn(t, c, "a")
+		next := testkit.Drawn(t, c, "a")
 		if next <= last {
 			t.Fatalf("token %d after %d", next, last)
 		}
@@ -67,10 +58,10 @@ func TestTokensOverRestart(t *testing.T) {
 	clients, last := map[string]*hasp.Client{}, map[string]uint64{}
 	for _, p := range prefixes {
 		clients[p] = at(p)
-		drawn(t, clients[p], "a")
+		testkit.Drawn(t, clients[p], "a")
 		// So a server has left it whose clock was an hour ahead.
 		db("UPDATE " + p + "store SET ceiling = ceiling + 3600000000, base = base + 3600000000, most = most + 3600000000")
-		last[p] = drawn(t, clients[p], "a")
+		last[p] = testkit.Drawn(t, clients[p], "a")
 	}
 	if err := m.Kill(); err != nil {
 		t.Fatal(err)
@@ -79,7 +70,7 @@ func TestTokensOverRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	grew := func(p string, c *hasp.Client) bool {
-		next := drawn(t, c, "a")
+		next := testkit.Drawn(t, c, "a")
 		was := last[p]
 		last[p] = next
 		return next > was
@@ -92,10 +83,10 @@ func TestTokensOverRestart(t *testing.T) {
 	}
 	// As if the server had been started in the second in which it was before, and counted the same numbers.
 	for _, p := range []string{"right_", "blind_"} {
-		drawn(t, at(p), "b")
+		testkit.Drawn(t, at(p), "b")
 		again := "UPDATE " + p + "store SET ceiling = most, origin = UUID_SHORT() - 1"
 		db(again)
-		last[p] = drawn(t, at(p), "c")
+		last[p] = testkit.Drawn(t, at(p), "c")
 		db(again)
 		if grew(p, at(p)) != (p == "right_") {
 			t.Errorf("%s: the token is %d", p, last[p])
@@ -110,20 +101,14 @@ func TestTokensOverDrop(t *testing.T) {
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=lost_tokens_")
 	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	old := client(t, base)
-	last := drawn(t, old, "a")
+	last := testkit.Drawn(t, old, "a")
 	for range 8 { // each begins a block, and the clock moves by less than the test takes
-		last = drawn(t, client(t, base), "a")
+		last = testkit.Drawn(t, client(t, base), "a")
 	}
 	for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "rows", "evictions"} {
 		sqlkit.Exec(t, db, "DROP TABLE lost_tokens_"+table)
 	}
-	for i, c := range []*hasp.Client{client(t, base), old, client(t, base)} {
-		next := drawn(t, c, "a")
-		if next <= last {
-			t.Errorf("client %d: token %d after %d", i, next, last)
-		}
-		last = next
-	}
+	testkit.TokensRise(t, last, "a", client(t, base), old, client(t, base))
 }
 
 // Tokens grow with the grants while clients raise the ceiling all the time: a block has three of them here.
@@ -133,30 +118,7 @@ func TestTokensGrowWhileRaised(t *testing.T) {
 	sqlkit.MariaDBStore(t, m)
 	broken(t, m, "small_", "LEAST(262143, IF", "LEAST(2, IF")
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=small_")
-	names := []string{"a", "b", "c"}
-	last := make([]atomic.Uint64, len(names))
-	var wg sync.WaitGroup
-	for range 4 {
-		c := client(t, base)
-		for i, name := range names {
-			wg.Go(func() {
-				for range 60 {
-					l, err := c.Mutex(name).Lock(ctx(t))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if before := last[i].Swap(l.Token()); l.Token() <= before {
-						t.Errorf("%s: token %d after %d", name, l.Token(), before)
-					}
-					if err := l.Release(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
+	testkit.TokensGrow(t, func() *hasp.Client { return client(t, base) })
 }
 
 // A server that is read-only, a replica for one, grants nothing, though a token would write nothing.
@@ -165,17 +127,17 @@ func TestReadOnlyGrantsNothing(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock")
 	db := sqlkit.MariaDBAdmin(t, m)
-	drawn(t, client(t, base), "a")
+	testkit.Drawn(t, client(t, base), "a")
 	sqlkit.Exec(t, db, "CREATE USER plain@'%' IDENTIFIED BY 'plain'")
 	sqlkit.Exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON locks.* TO plain@'%'")
 	c := client(t, strings.Replace(base, "hasp:hasp@", "plain:plain@", 1))
-	drawn(t, c, "a")
+	testkit.Drawn(t, c, "a")
 	sqlkit.Exec(t, db, "SET GLOBAL read_only = 1")
 	if l, err := c.Mutex("a").TryLock(ctx(t)); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v, %v", l, err)
 	}
 	sqlkit.Exec(t, db, "SET GLOBAL read_only = 0")
-	drawn(t, c, "a")
+	testkit.Drawn(t, c, "a")
 }
 
 // An acquisition that waits is two statements, as one that does not; and one that waits for longer than
@@ -188,7 +150,7 @@ func TestGetLockContendedCosts(t *testing.T) {
 	var clients []*hasp.Client
 	for i := range 8 {
 		c := client(t, base, hasp.WithTTL(time.Hour))
-		drawn(t, c, fmt.Sprint("warm-", i))
+		testkit.Drawn(t, c, fmt.Sprint("warm-", i))
 		clients = append(clients, c)
 	}
 	count.mu.Lock()

@@ -161,7 +161,9 @@ func (a advisory) names() string {
 	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
 }
 
-// anyUnnamed asks whether a lock is held whose holder is not recorded.
+// anyUnnamed asks whether a lock is held whose holder is not recorded, and may be soon: a connection that has been idle for longer holds
+// one of another program's, or of another prefix.
 func (a advisory) anyUnnamed() string {
-	return "SELECT EXISTS (SELECT FROM pg_locks l WHERE " + isAdvisory + " AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + "))"
+	return "SELECT EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_stat_activity s ON s.pid = l.pid WHERE " + isAdvisory +
+		" AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + ") AND (s.state_change > clock_timestamp() - interval '1 second') IS NOT FALSE)"
 }

@@ -1,12 +1,9 @@
 package pglock_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hasplock/hasp"
@@ -15,12 +12,10 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// drawn locks and releases, and returns the token.
-func drawn(t *testing.T, c *hasp.Client, name string) uint64 {
+func privateAdvisory(t *testing.T) (server *backends.Postgres, store string) {
 	t.Helper()
-	l := testkit.Lock(t, c, name)
-	testkit.Release(t, l)
-	return l.Token()
+	server = private(t)
+	return server, sqlkit.With(server.URL(), "strategy=advisory")
 }
 
 // edited replaces a part of a function of ours, with all tables under a prefix.
@@ -43,7 +38,7 @@ func TestTokensAreNotWritten(t *testing.T) {
 	const n, times, little = 32, 40, 60
 	for _, strategy := range boundStrategies {
 		c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
-		last := drawn(t, c, "a")
+		last := testkit.Drawn(t, c, "a")
 		written := func() int64 {
 			return ask[int64](t, server.URL(), "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 		}
@@ -51,7 +46,7 @@ func TestTokensAreNotWritten(t *testing.T) {
 		for i := 0; i < times && least > little; i++ {
 			before := written()
 			for range n {
-				next := drawn(t, c, "a")
+				next := testkit.Drawn(t, c, "a")
 				if next <= last {
 					t.Fatalf("token %d after %d", next, last)
 				}
@@ -70,38 +65,14 @@ func TestTokensAreNotWritten(t *testing.T) {
 // here, and the sequence is set back while others draw. Without the look at base and ceiling that fails.
 func TestTokensGrowWhileRaised(t *testing.T) {
 	t.Parallel()
-	server := private(t)
-	store := sqlkit.With(server.URL(), "strategy=advisory")
-	drawn(t, client(t, store), "a")
+	server, store := privateAdvisory(t)
+	testkit.Drawn(t, client(t, store), "a")
 	edited(t, server, "hasp_raise", "bigint := 1023", "bigint := 2")
 	edited(t, server, "hasp_raise", "least(262143", "least(2")
-	names := []string{"a", "b", "c"}
-	last := make([]atomic.Uint64, len(names))
-	var wg sync.WaitGroup
-	for range 4 {
-		c := client(t, store)
-		for i, name := range names {
-			wg.Go(func() {
-				for range 60 {
-					l, err := c.Mutex(name).Lock(testkit.Context(t))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if before := last[i].Swap(l.Token()); l.Token() <= before {
-						t.Errorf("%s: token %d after %d", name, l.Token(), before)
-					}
-					if err := l.Release(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
+	last := testkit.TokensGrow(t, func() *hasp.Client { return client(t, store) })
 	top := ask[int64](t, server.URL(), "SELECT ceiling FROM hasp_ceiling")
-	for i, name := range names {
-		if got := last[i].Load(); got > uint64(top) {
+	for name, got := range last {
+		if got > uint64(top) {
 			t.Errorf("%s: token %d above the ceiling %d", name, got, top)
 		}
 	}
@@ -113,20 +84,19 @@ func TestTokensGrowWhileRaised(t *testing.T) {
 func TestTokensAfterProcessCrash(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []bool{false, true} {
-		server := private(t)
-		store := sqlkit.With(server.URL(), "strategy=advisory")
+		server, store := privateAdvisory(t)
 		c := client(t, store)
-		drawn(t, c, "a")
+		testkit.Drawn(t, c, "a")
 		if broken {
 			edited(t, server, "hasp_raise", "SELECT c.ceiling INTO v_known FROM", "SELECT 0 INTO v_known FROM")
 		}
-		last := drawn(t, c, "a")
+		last := testkit.Drawn(t, c, "a")
 		for range 40 {
-			last = drawn(t, c, "a")
+			last = testkit.Drawn(t, c, "a")
 		}
 		// So a crash leaves it, if the newest of the log was not on the disk.
 		sqlkit.Postgres(t, server.URL(), "SELECT setval('hasp_tokens', (SELECT base FROM hasp_ceiling))")
-		next := drawn(t, client(t, store), "a")
+		next := testkit.Drawn(t, client(t, store), "a")
 		if grew := next > last; grew == broken {
 			t.Errorf("broken: %v: token %d after %d", broken, next, last)
 		}
@@ -136,29 +106,21 @@ func TestTokensAfterProcessCrash(t *testing.T) {
 // The tables are dropped and made again, under connections that stay.
 func TestTokensOverDrop(t *testing.T) {
 	t.Parallel()
-	server := private(t)
-	store := sqlkit.With(server.URL(), "strategy=advisory")
+	server, store := privateAdvisory(t)
 	old := client(t, store)
-	last := drawn(t, old, "a")
+	last := testkit.Drawn(t, old, "a")
 	for range 8 { // each may begin a block
-		last = drawn(t, client(t, store), "a")
+		last = testkit.Drawn(t, client(t, store), "a")
 	}
 	sqlkit.Postgres(t, server.URL(), "DROP TABLE hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows, hasp_ceiling CASCADE")
-	for i, c := range []*hasp.Client{client(t, store), old, client(t, store)} {
-		next := drawn(t, c, "a")
-		if next <= last {
-			t.Errorf("client %d: token %d after %d", i, next, last)
-		}
-		last = next
-	}
+	testkit.TokensRise(t, last, "a", client(t, store), old, client(t, store))
 }
 
 // A lock that is held for a moment leaves no record; and the record of a holder that arrives when the lock has
 // been given on takes no later one's place, nor is it taken for one's on the same connection.
 func TestRecordedHolders(t *testing.T) {
 	t.Parallel()
-	server := private(t)
-	store := sqlkit.With(server.URL(), "strategy=advisory")
+	server, store := privateAdvisory(t)
 	c := client(t, store)
 	check := func(l *hasp.Lease) {
 		t.Helper()
@@ -184,17 +146,16 @@ func TestRecordedHolders(t *testing.T) {
 // The token is drawn when the lock is held: a waiter's is above any that was drawn while it waited.
 func TestTokenIsDrawnUnderLock(t *testing.T) {
 	t.Parallel()
-	server := private(t)
-	store := sqlkit.With(server.URL(), "strategy=advisory")
+	server, store := privateAdvisory(t)
 	c, other := client(t, store), client(t, store)
-	drawn(t, c, "a")
-	drawn(t, other, "b")
+	testkit.Drawn(t, c, "a")
+	testkit.Drawn(t, other, "b")
 	held := testkit.Lock(t, other, "a")
 	next := queued(t, store, "a")
 	testkit.Eventually(t, "it waits for the lock itself", func() bool {
 		return ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted") == 1
 	})
-	meanwhile := drawn(t, c, "b")
+	meanwhile := testkit.Drawn(t, c, "b")
 	testkit.Release(t, held)
 	l := testkit.Granted(t, next)
 	if l.Token() <= meanwhile || meanwhile <= held.Token() {
@@ -207,14 +168,13 @@ func TestTokenIsDrawnUnderLock(t *testing.T) {
 // connection's block, or behind the clock, is not used.
 func TestFreeLockDrawsItsToken(t *testing.T) {
 	t.Parallel()
-	server := private(t)
-	store := sqlkit.With(server.URL(), "strategy=advisory")
+	server, store := privateAdvisory(t)
 	c := client(t, store)
-	last := drawn(t, c, "a")
+	last := testkit.Drawn(t, c, "a")
 	numbers := func() int64 { return ask[int64](t, server.URL(), "SELECT last_value FROM hasp_tokens") }
 	for _, sequence := range []string{"ceiling + 5", "base - 20000000", "1"} {
 		sqlkit.Postgres(t, server.URL(), "SELECT setval('hasp_tokens', (SELECT "+sequence+" FROM hasp_ceiling))")
-		next := drawn(t, c, "a")
+		next := testkit.Drawn(t, c, "a")
 		if top := ask[int64](t, server.URL(), "SELECT ceiling FROM hasp_ceiling"); next <= last || next > uint64(top) {
 			t.Errorf("a sequence that was set to %s: token %d after %d, and the ceiling is %d", sequence, next, last, top)
 		}

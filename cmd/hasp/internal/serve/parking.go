@@ -16,8 +16,8 @@ import (
 const idle = 2 * time.Minute
 
 // parking has the connections of HTTP/1.1 whose requests wait. net/http keeps 20 KB for each request under way: buffers, and the stacks of
-// two goroutines that have done all that came before. A parked one has a new goroutine with the smallest stack, which waits for the answer; and
-// one that reads, when there is something to read or the client has gone. It stays parked until the client's next request begins, and then
+// two goroutines that have done all that came before. A parked one has none: a new goroutine answers when the store tells of news, and
+// another reads when there is something to read, or the client has gone; where either cannot be told, the goroutine waits from the beginning. It stays parked until the client's next request begins, and then
 // net/http has it again, by a listener: no connection is lost by a wait.
 //
 // Rejected: to close it after the answer, which costs each client a connection for each wait; and HTTP/1.1 by our own code, which net/http has

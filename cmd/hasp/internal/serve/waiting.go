@@ -15,8 +15,8 @@ type waiting interface {
 	// wait returns true when there is an answer, and false after d: it can be called again. It waits on a small stack.
 	wait(d time.Duration) bool
 
-	// sleep has wake called once, on a new goroutine, when wait should be called again; until then none is needed. able
-	// false: no news can be told, and wait has to wait. Both are false, too, if there is something already.
+	// sleep has wake called once, on a new goroutine, when wait should be called again; until then none is needed. asleep
+	// false: wait is to be called now. able false: no news can be told here, and it has to wait for them.
 	sleep(wake func()) (asleep, able bool)
 
 	// result is the answer when wait has returned true.
