@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -185,6 +187,33 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 	// Each client finds out that the name is taken, and tries whether it is free again when it was so eight times.
 	tries := statements(t, server, "SELECT%hasp\\_queues%")
 	calls(t, server, "hasp_obtain", n-tries, n-tries+clients+n/8)
+}
+
+// A look at the names does not wait for the record of an advisory lock that another program has had for some time.
+func TestForeignLockIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := counted(t)
+	c := client(t, sqlkit.With(server.URL(), "strategy=advisory"))
+	testkit.Release(t, testkit.Lock(t, c, "a"))
+	other, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.Background())
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock(4711)"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it has been idle for a second", func() bool {
+		return ask[bool](t, server.URL(), "SELECT state_change < clock_timestamp() - interval '1 second' FROM pg_stat_activity WHERE pid = $1", int(other.PgConn().PID()))
+	})
+	const looks = "SELECT EXISTS (SELECT FROM pg_locks%"
+	before := statements(t, server, looks)
+	for name, err := range c.Names(t.Context(), "") {
+		t.Errorf("%q, %v", name, err)
+	}
+	if n := statements(t, server, looks) - before; n != 1 {
+		t.Errorf("%d looks for locks without a name, want 1", n)
+	}
 }
 
 // A renewal is one statement, however many locks are held, and nothing is asked in between.
