@@ -40,7 +40,7 @@ func testMigrate(e *env) {
 	if _, _, err := b.Migrate(ended); err != nil && !errors.Is(err, context.Canceled) {
 		e.Errorf("Migrate with an ended context: %v", err)
 	}
-	if v, err := held.Enqueue(e.ctx()); err != nil || !v.Held {
+	if v, err := e.ask(held); err != nil || !v.Held {
 		e.Errorf("what was held before the migration: %+v, %v", v, err)
 	}
 	e.leave(held)

@@ -59,7 +59,7 @@ func (e *env) agree(c rulecases.Case, first int) {
 			if want {
 				p.last = e.holds(p, p.last) // if it did not hold yet, it must be told
 			}
-			if v, err := p.Enqueue(e.ctx()); err != nil || v.Held != want || v.Token != p.last.Token {
+			if v, err := e.ask(p); err != nil || v.Held != want || v.Token != p.last.Token {
 				e.Fatalf("%s: with %d entries ahead, the one with %d units asked again: %+v, %v; want held %t, token %d",
 					c.Name, len(ahead), p.entry.Units, v, err, want, p.last.Token)
 			}

@@ -34,7 +34,7 @@ var contractTests = []test{
 func (e *env) enter(s driver.Session, r driver.Request) (driver.Ticket, driver.Verdict) {
 	e.Helper()
 	t := s.Ticket(r)
-	v, err := t.Enqueue(e.ctx())
+	v, err := e.ask(t)
 	if err != nil {
 		e.Fatalf("enqueue: %v", err)
 	}
@@ -42,6 +42,19 @@ func (e *env) enter(s driver.Session, r driver.Request) (driver.Ticket, driver.V
 		e.Fatalf("token %d, with Fencing %t", v.Token, e.traits.Fencing)
 	}
 	return t, v
+}
+
+// ask enqueues, perhaps once more.
+func (e *env) ask(t driver.Ticket) (driver.Verdict, error) {
+	v, err := t.Enqueue(e.ctx())
+	e.doubt(err)
+	return v, err
+}
+
+func (e *env) renew(s driver.Session) (time.Duration, error) {
+	granted, err := s.KeepAlive(e.ctx())
+	e.doubt(err)
+	return granted, err
 }
 
 // holds waits until the ticket holds, as the core does: it listens, and asks again when
@@ -61,6 +74,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 		if all.Err() != nil {
 			e.Fatalf("never granted, after all wake-ups: %v; the last answer of the store was %s", context.Cause(all), show(v))
 		}
+		e.doubt(err)
 		if err != nil {
 			e.Fatalf("waiting for a grant: %v; the answer before was %s", err, show(v))
 		}
@@ -72,7 +86,9 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 // leave removes an entry that must be there.
 func (e *env) leave(t driver.Ticket) {
 	e.Helper()
-	if err := t.Leave(e.ctx()); err != nil {
+	err := t.Leave(e.ctx())
+	e.doubt(err)
+	if err != nil {
 		e.Fatalf("leave: %v", err)
 	}
 }
@@ -90,7 +106,9 @@ func testSeqGrows(e *env) {
 		if len(list) != 2 {
 			e.Fatalf("two have entered, and listed are %s", describe(list))
 		}
-		if first, err := b.List(e.ctx(), name, 1); err != nil || len(first) != 1 || first[0].Seq != list[0].Seq {
+		first, err := b.List(e.ctx(), name, 1)
+		e.doubt(err)
+		if err != nil || len(first) != 1 || first[0].Seq != list[0].Seq {
 			e.Fatalf("the first of %+v is %+v, %v", list, first, err)
 		}
 		for i, entry := range list {
@@ -117,10 +135,10 @@ func testSameIDTwice(e *env) {
 	t, first := e.enter(s, e.whole(name))
 	w, _ := e.enter(s, e.whole(name))
 	for range 3 {
-		if v, err := t.Enqueue(e.ctx()); err != nil || v.Held != first.Held || v.Token != first.Token {
+		if v, err := e.ask(t); err != nil || v.Held != first.Held || v.Token != first.Token {
 			e.Fatalf("the holder asked again: %+v, %v; at first %+v", v, err, first)
 		}
-		if v, err := w.Enqueue(e.ctx()); err != nil || v.Held {
+		if v, err := e.ask(w); err != nil || v.Held {
 			e.Fatalf("the waiter asked again: %+v, %v", v, err)
 		}
 	}
@@ -167,7 +185,7 @@ func testLeaveTwice(e *env) {
 	e.leave(t)
 	next, v := e.enter(s, e.whole(name))
 	e.wantErr("the second leave", t.Leave(e.ctx()), driver.ErrGone)
-	if v, err := next.Enqueue(e.ctx()); err != nil || !v.Held {
+	if v, err := e.ask(next); err != nil || !v.Held {
 		e.Fatalf("the second leave touched the next entry: %+v, %v", v, err)
 	}
 	if !v.Held {
@@ -187,7 +205,7 @@ func testLateEnqueue(e *env) {
 		e.Logf("a late enqueue made an entry, which is allowed if it goes: %+v", v)
 	}
 	e.eventually("the late entry gone", func() bool {
-		if _, err := s.KeepAlive(e.ctx()); err != nil {
+		if _, err := e.renew(s); err != nil {
 			e.Fatalf("keepalive: %v", err)
 		}
 		return len(e.list(b, name)) == 0

@@ -102,6 +102,7 @@ func ids(entries []driver.Entry) []string {
 // Invariant 5: the grants of the store fit its liveness.
 func testGranted(e *env) {
 	s, granted, err := e.backend().Open(e.ctx(), driver.SessionOptions{TTL: e.h.TTL, Gone: func(string, error) {}})
+	e.doubt(err)
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func testGranted(e *env) {
 	if granted == driver.Forever {
 		return
 	}
-	if renewed, err := s.KeepAlive(e.ctx()); err != nil || renewed <= 0 || renewed == driver.Forever {
+	if renewed, err := e.renew(s); err != nil || renewed <= 0 || renewed == driver.Forever {
 		e.Errorf("renewed for %s, %v", renewed, err)
 	}
 }

@@ -41,6 +41,7 @@ func (e *env) expiring() (s *expiring, let func()) {
 		defer s.mu.Unlock()
 		s.gone = append(s.gone, id)
 	}})
+	e.doubt(err)
 	if err != nil || granted <= 0 {
 		e.Fatalf("open a session: %s granted, %v", granted, err)
 	}
@@ -158,6 +159,7 @@ func testExpiryTold(e *env) {
 	// Its session must last longer than it may wait.
 	bound := 2*e.h.TTL + 2*time.Second
 	waiting, granted, err := e.backend().Open(e.ctx(), driver.SessionOptions{TTL: max(4*e.h.TTL, 2*bound), Gone: func(string, error) {}})
+	e.doubt(err)
 	if err != nil {
 		e.Fatalf("open a session: %v", err)
 	}

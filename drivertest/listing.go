@@ -42,6 +42,7 @@ func testListLimit(e *env) {
 		}
 		for _, from := range []driver.Backend{b, e.backend()} {
 			got, err := from.List(e.ctx(), name, limit)
+			e.doubt(err)
 			if err != nil || !slices.Equal(ids(got), want) {
 				e.Errorf("List with the limit %d: %v, %v; want %v", limit, ids(got), err, want)
 			}

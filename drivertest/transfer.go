@@ -158,7 +158,7 @@ func testAdopt(e *env) {
 	}
 	e.wantErr("leave of what was handed on", old.Leave(e.ctx()), driver.ErrGone)
 	for _, session := range []driver.Session{s, other} {
-		if _, err := session.KeepAlive(e.ctx()); err != nil {
+		if _, err := e.renew(session); err != nil {
 			e.Fatalf("renewal: %v", err)
 		}
 	}

@@ -2,12 +2,16 @@ package drivertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // trials is how often a test may begin again, the first time included.
@@ -15,8 +19,8 @@ const trials = 3
 
 // trial is one run of a test. On a machine that did not let the process or the store run for most
 // of a TTL a lease expires, rightly, and no test can go on after that; nor after a release whose
-// answer was lost with a connection that was silent for too long. So the output of such a trial is
-// kept until it ends, and if it has failed, and a lease has expired that the test had not
+// answer was lost with a connection that was silent for too long; nor if the driver could not say what was done. So the output of such a trial is
+// kept until it ends, and if it has failed after such an event that the test had not
 // disturbed, another one begins. A violation always counts: a lease that expires is no excuse for
 // two holders.
 type trial struct {
@@ -49,7 +53,7 @@ func inTrials(t testing.TB, body func(*trial)) {
 			r.tell(t)
 			return
 		}
-		t.Logf("trial %d of %d failed when a lease had expired, or a release had lost its answer, that the test had not disturbed: this machine is busy, or the driver does not renew", n, trials)
+		t.Logf("trial %d of %d failed when a lease had expired, or a request had no answer, that the test had not disturbed: this machine is busy, or the driver does not renew", n, trials)
 		for _, w := range r.words {
 			t.Log(w.text)
 		}
@@ -113,6 +117,21 @@ func (r *trial) starve() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.starved = true
+}
+
+// doubt begins the trial again if a request of the driver's has no answer that says what was done: the core would repeat it,
+// and a busy machine is late for a driver that waits for 200 ms, as Redlock's does for a server.
+func (e *env) doubt(err error) {
+	said := func(known error) bool { return errors.Is(err, known) }
+	if err != nil && e.trial != nil && !slices.ContainsFunc(definite, said) {
+		e.trial.starve()
+	}
+}
+
+// definite are the errors that say what was done.
+var definite = []error{
+	driver.ErrGone, driver.ErrForgotten, driver.ErrMismatch, driver.ErrUnsupported,
+	driver.ErrRefused, driver.ErrInvalid, driver.ErrReadOnly, driver.ErrClosed,
 }
 
 func (r *trial) say(fails bool, text string) {
