@@ -18,24 +18,39 @@ func (a advisory) check(name string) error {
 // evictionLock is taken and released before a lock is acquired: schema/1.sql says why.
 const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
-// acquire asks and, if the lock is taken and this is to wait, waits: in one statement, which answers
-// when the lock is granted and says by a notice that it waits. Without a fence there is nothing of
-// ours at the server, and it needs more statements.
-func (a advisory) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+// try asks, unless this is to wait and the name was taken lately: then the request that waits asks as well.
+func (a advisory) try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (g grant, err error) {
 	key, err := keyOf(a.rule, r.Name)
-	if err != nil {
-		return grant{}, err
+	switch {
+	case err != nil:
+	case b.opts.NoFence:
+		err = one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
+		return g, err
+	case r.NoWait:
+		g, err = a.once(ctx, b, c, key, r)
+	case !b.taken.Has(r.Name):
+		g, err = a.free(ctx, b, c, key, r)
 	}
-	if b.opts.NoFence {
-		var g grant
-		err := one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
-		if err != nil || g.held || taken == nil {
-			return g, err
-		}
+	return a.named(ctx, b, c, r, g, err)
+}
+
+// wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is granted and says by a
+// notice that it waits. Without a fence there is nothing of ours at the server, and it needs more statements.
+func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (g grant, err error) {
+	key, err := keyOf(a.rule, r.Name)
+	switch {
+	case err != nil:
+	case b.opts.NoFence:
 		taken()
-		return grant{held: true}, a.wait(ctx, b, c, key)
+		return grant{held: true}, a.slices(ctx, b, c, key)
+	default:
+		g, err = a.obtain(ctx, b, c, key, r, taken)
 	}
-	g, err := a.fenced(ctx, b, c, key, r, taken)
+	return a.named(ctx, b, c, r, g, err)
+}
+
+// named records the holder at once on a connection whose last holder may be recorded after this: see recorder.
+func (a advisory) named(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
 	if err == nil && g.held && c.noted == r.Name {
 		err = a.note(ctx, b, c, c.pid, r, g)
 	}
@@ -54,32 +69,36 @@ const freeSQL = "SELECT " + evictionLock + `,
 		THEN CASE WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN pg_catalog.nextval($q$hasp_tokens$q$::pg_catalog.regclass) END END,
 	hasp_now(), pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true), $3::pg_catalog.text`
 
-// fenced has the lock and its token by one statement: freeSQL, unless the name was taken lately; then, and if it
-// is taken, by hasp_obtain.
-func (a advisory) fenced(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
+// once is for one who will not wait, and is told who holds.
+func (a advisory) once(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request) (grant, error) {
 	var seq, base, most *int64
-	if taken == nil {
-		var holder *string
-		err := one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
-			FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::bigint, $4::bigint) a`),
-			[]any{r.Name, key, c.base, c.most, r.ID}, &seq, &base, &most, &holder, echo(r.ID))
+	var holder *string
+	err := one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
+		FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::bigint, $4::bigint) a`),
+		[]any{r.Name, key, c.base, c.most, r.ID}, &seq, &base, &most, &holder, echo(r.ID))
+	c.reserved(base, most)
+	return newGrant(seq, holder), err
+}
+
+func (a advisory) free(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request) (grant, error) {
+	var seq, base, most *int64
+	var now int64
+	err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
+	switch {
+	case err != nil:
+	case seq == nil:
+		b.taken.Met(r.Name, true)
+	case !c.mayUse(*seq, now):
+		// The lock is ours, and this number is left out. A client that ends here ends the lock, too.
+		err = one(ctx, c, b.naming.sql("SELECT r.*, $2::pg_catalog.text FROM hasp_raise($1::bigint) r"), []any{c.most, r.ID}, &seq, &base, &most, echo(r.ID))
 		c.reserved(base, most)
-		return newGrant(seq, holder), err
 	}
-	lately := b.taken.Has(r.Name)
-	if !lately {
-		var now int64
-		err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
-		if err == nil && seq != nil && !c.mayUse(*seq, now) {
-			// The lock is ours, and this number is left out. A client that ends here ends the lock, too.
-			err = one(ctx, c, b.naming.sql("SELECT r.*, $2::pg_catalog.text FROM hasp_raise($1::bigint) r"), []any{c.most, r.ID}, &seq, &base, &most, echo(r.ID))
-			c.reserved(base, most)
-		}
-		if err != nil || seq != nil {
-			return newGrant(seq, nil), err
-		}
-	}
-	waited := !lately // so it was found
+	return newGrant(seq, nil), err
+}
+
+func (a advisory) obtain(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
+	var seq, base, most *int64
+	waited := false
 	c.taken = func() { waited = true; taken() }
 	err := one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::bigint, $5::bigint, $6::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::pg_catalog.text)"),
 		[]any{r.Name, key, r.ID, c.base, c.most, b.slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
@@ -104,11 +123,11 @@ func (l *pgxLink) reserved(base, most *int64) {
 	}
 }
 
-// wait waits in slices, for the same reason as hasp_obtain, but without tables there are
+// slices waits in slices, for the same reason as hasp_obtain, but without tables there are
 // no positions: after each slice this waiter is at the end of the server's queue again. A slice
 // that ends at the moment of the grant may fail and leave the lock with the connection (see
 // hasp_holds in schema/1.sql): so that is asked for after each.
-func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, key int64) error {
+func (a advisory) slices(ctx context.Context, b *bound, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here
 	}

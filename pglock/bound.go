@@ -29,16 +29,18 @@ type bound struct {
 // kind is how a connection holds.
 type kind interface {
 	check(name string) error
-	// acquire has the lock when it returns without an error, unless held is false: then it is
-	// taken, and this was not to wait. It calls taken as soon as it knows that it must wait; nil:
-	// it must not.
-	acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
+	// try takes the lock if it is free; it does not wait for it. Where it expects that the lock is taken, and
+	// r waits, it need not ask.
+	try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (grant, error)
+	// wait has the lock when it returns without an error. It calls taken as soon as it knows that
+	// it must wait.
+	wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
 	release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
 	holders(name string) (query string, args []any, err error)
 	names() string
 }
 
-// grant is the answer of acquire.
+// grant is the answer of try and of wait.
 type grant struct {
 	held   bool
 	token  uint64
@@ -96,7 +98,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 			return nil, 0, err
 		}
 	}
-	s := &boundSession{bound: b, opts: o, tickets: map[*boundTicket]bool{}}
+	s := &boundSession{bound: b, opts: o, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
 		go b.sweep(s.done)

@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,30 @@ func TestBoundRestart(t *testing.T) {
 			t.Errorf("%s: token %d after %d", strategy, again.Token(), held.Token())
 		}
 		testkit.Release(t, again)
+	}
+}
+
+// A try that was refused leaves nothing in its client's memory.
+func TestRefusedTriesAreForgotten(t *testing.T) { // not parallel: it measures this process
+	for _, strategy := range boundStrategies {
+		storeURL := sqlkit.PostgresStore(t, "strategy="+strategy)
+		held, c := testkit.Lock(t, client(t, storeURL), "a"), client(t, storeURL)
+		objects := func(tries int) uint64 {
+			for range tries {
+				if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+					t.Fatalf("%s: %v", strategy, err)
+				}
+			}
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapObjects
+		}
+		const tries = 2000
+		if before, after := objects(100), objects(tries); after > before+tries/2 {
+			t.Errorf("%s: %d objects, and %d more after %d tries", strategy, before, after-before, tries)
+		}
+		testkit.Release(t, held)
 	}
 }
 

@@ -17,6 +17,8 @@ type boundSession struct {
 	done   context.Context // ended by Close: every connection ends with it
 	finish context.CancelFunc
 
+	delayed delayed // what is done for locks that are held for longer
+
 	mu      sync.Mutex
 	closed  bool
 	tickets map[*boundTicket]bool // those that may have a connection
@@ -81,6 +83,7 @@ func (s *boundSession) Close(ctx context.Context) error {
 	s.closed = true
 	var all []*boundTicket
 	for t := range s.tickets {
+		t.attempt.cancel() // has no effect on what is held
 		all = append(all, t)
 	}
 	s.mu.Unlock()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -22,20 +20,8 @@ type boundTicket struct {
 	pid     uint32 // of a connection that we gave up without an answer, and that may still hold
 }
 
-// attempt is one connection's acquisition of the lock.
-type attempt struct {
-	cancel  context.CancelFunc
-	waiting chan struct{} // closed when it is known to be taken, and waited for
-	ended   chan struct{} // closed when the fields below are set
-	grant
-	err  error
-	hold *heldConn // if it is held
-
-	noting *time.Timer // records the holder; nil where that is not done
-}
-
-// Enqueue starts to acquire the lock, unless that is under way, and answers how far it is. The
-// acquisition goes on when the call's context ends, until Leave or Close ends it.
+// Enqueue asks for the lock, in the caller's time, and if it is taken has a connection wait for it. That goes on when the
+// call's context ends, until Leave or Close ends it. Enqueue again answers how far it is.
 func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -47,9 +33,12 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := s.bound.kind.check(r.Name); err != nil {
 		return driver.Verdict{}, err
 	}
-	a, err := t.start()
+	a, within, err := t.begin(ctx)
 	if err != nil {
 		return driver.Verdict{}, err
+	}
+	if within != nil && t.try(within, a) {
+		return t.outcome(a) // also if ctx has ended: what failed must not be found by the next call
 	}
 	select {
 	case <-a.ended:
@@ -59,54 +48,6 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
 	}
-}
-
-func (t *boundTicket) start() (*attempt, error) {
-	s := t.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, errSessionClosed
-	case t.left || t.gone:
-		return nil, fmt.Errorf("%w: it has left, or was lost", driver.ErrGone)
-	case t.attempt == nil:
-		ctx, cancel := context.WithCancel(s.done)
-		t.attempt = &attempt{cancel: cancel, waiting: make(chan struct{}), ended: make(chan struct{})}
-		s.tickets[t] = true
-		go t.run(ctx, t.attempt)
-	}
-	return t.attempt, nil
-}
-
-// run acquires the lock on a connection that is used for nothing else.
-func (t *boundTicket) run(ctx context.Context, a *attempt) {
-	defer close(a.ended)
-	s, b := t.session, t.session.bound
-	c, err := b.link(ctx)
-	if err != nil {
-		a.err = err
-		return
-	}
-	taken := sync.OnceFunc(func() { close(a.waiting) })
-	if t.request.NoWait {
-		taken = nil
-	}
-	a.grant, a.err = b.kind.acquire(ctx, b, c, t.request, taken)
-	if a.err == nil && !a.held {
-		b.keep(c)
-		return
-	}
-	if a.err != nil {
-		// What the server has done it undoes when the connection ends. Idle connections are
-		// likely to be as broken as this: a server that restarts breaks all.
-		a.err = explain(ctx, a.err)
-		c.close()
-		b.dropIdle()
-		return
-	}
-	a.hold = newHeldConn(s.done, c, func(err error) { t.lose(a, err) })
-	t.noteLater(a)
 }
 
 // outcome reads the result of an attempt.
@@ -175,6 +116,9 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	t.left = true
 	a, pid, gone := t.attempt, t.pid, t.gone
+	if a != nil {
+		a.cancel() // has no effect on what is held
+	}
 	s.mu.Unlock()
 	if a == nil && pid == 0 || gone {
 		return driver.ErrGone
@@ -182,7 +126,6 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	if pid != 0 {
 		return t.ensureReleased(ctx, pid)
 	}
-	a.cancel() // has no effect on what is held
 	select {
 	case <-a.ended:
 	case <-ctx.Done():
@@ -191,9 +134,6 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	if a.hold == nil {
 		t.forget(0)
 		return nil
-	}
-	if a.noting != nil {
-		a.noting.Stop()
 	}
 	return t.release(ctx, a.hold)
 }

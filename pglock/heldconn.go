@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -12,38 +13,69 @@ import (
 // so that its end (the server is killed, restarted, or told to close it) is noticed at once and not
 // at the next renewal.
 type heldConn struct {
-	link *pgxLink
-	done context.Context // ends reading, and the connection with it
-	lost func(error)     // called once, unless release comes first
+	link    *pgxLink
+	done    context.Context // ends reading, and the connection with it
+	lost    func(error)     // called once, unless release comes first
+	delayed *delayed
 
 	// turn has one slot: the caller that fills it may use the connection and the fields below.
 	// pgx wants one user at a time.
-	turn    chan struct{}
-	stop    func()        // of the reader, started or not
-	stopped chan struct{} // closed when it has returned, or never will start
-	over    bool          // the connection is not ours any more: it may hold another's lock by now
+	turn   chan struct{}
+	record func()      // records the holder; nil where that is not done, or was
+	reader *reader     // nil: none reads
+	ended  atomic.Bool // the connection is not ours any more: it may hold another's lock by now; read without the turn
+}
+
+// reader is a goroutine that reads from a connection.
+type reader struct {
+	stop    context.CancelFunc
+	stopped chan struct{} // closed when it has returned
 }
 
 // errOver is for a renewal, or a second release, whose turn comes after the lock was given back.
 var errOver = fmt.Errorf("%w: it has been given back", driver.ErrGone)
 
-// readAfter is how long a lock is held before the reader starts: most are released sooner,
-// and starting and interrupting a reader costs a quarter of a lock and unlock. A loss is
-// to be told within 50 ms.
-const readAfter = 20 * time.Millisecond
+// longHeld is for how long a lock is held before the reader starts, and before an advisory lock's holder is recorded at
+// the server: most are released sooner, and starting and interrupting a reader costs a quarter of a lock and unlock. A
+// loss is to be told within 50 ms.
+const longHeld = 20 * time.Millisecond
 
-func newHeldConn(done context.Context, c *pgxLink, lost func(error)) *heldConn {
-	h := &heldConn{link: c, done: done, lost: lost, turn: make(chan struct{}, 1)}
-	h.read()
+// hold begins to watch over a connection that holds. record may be nil.
+func (s *boundSession) hold(c *pgxLink, lost func(error), record func()) *heldConn {
+	h := &heldConn{link: c, done: s.done, lost: lost, delayed: &s.delayed, turn: make(chan struct{}, 1), record: record}
+	h.delayed.add(h)
 	return h
 }
 
-// read starts the reader; the caller has the turn, or is the only one that knows h.
+func (h *heldConn) over() bool { return h.ended.Load() }
+
+// due is called when it has been held for longHeld, or as long after a request. If there is a request under way now, it
+// is the last, or is followed by another call.
+func (h *heldConn) due() {
+	select {
+	case h.turn <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-h.turn }()
+	if h.ended.Load() || h.reader != nil {
+		return
+	}
+	if h.record != nil {
+		h.record()
+		h.record = nil
+	}
+	h.read()
+}
+
+// read starts the reader; the caller has the turn.
 func (h *heldConn) read() {
 	ctx, cancel := context.WithCancel(h.done)
-	stopped := make(chan struct{})
-	timer := time.AfterFunc(readAfter, func() {
-		defer close(stopped)
+	r := &reader{stop: cancel, stopped: make(chan struct{})}
+	h.reader = r
+	go func() {
+		defer close(r.stopped)
+		defer cancel()
 		for ctx.Err() == nil {
 			err := h.link.wait(ctx, func(string) {}) // nothing is listened to: others are ignored
 			if err != nil && ctx.Err() == nil {
@@ -54,13 +86,7 @@ func (h *heldConn) read() {
 		if h.done.Err() != nil {
 			h.link.close()
 		}
-	})
-	h.stopped, h.stop = stopped, func() {
-		cancel()
-		if timer.Stop() {
-			close(stopped)
-		}
-	}
+	}()
 }
 
 // use interrupts the reader for a request. What do leaves broken is lost; what it ends
@@ -72,34 +98,22 @@ func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, 
 		return ctx.Err()
 	}
 	defer func() { <-h.turn }()
-	if h.over {
+	if h.ended.Load() {
 		return errOver
 	}
-	h.over = last
-	h.stop()
-	<-h.stopped
+	h.ended.Store(last)
+	if h.reader != nil {
+		h.reader.stop()
+		<-h.reader.stopped
+		h.reader = nil
+	}
 	err := do(ctx, h.link)
 	switch {
 	case last:
 	case h.link.broken():
 		h.lost(err)
 	default:
-		h.read()
+		h.delayed.add(h)
 	}
 	return err
-}
-
-// mark changes what the connection remembers, unless the lock has been given back.
-func (h *heldConn) mark(change func(*pgxLink)) bool {
-	select {
-	case h.turn <- struct{}{}:
-	case <-h.done.Done():
-		return false
-	}
-	defer func() { <-h.turn }()
-	if h.over {
-		return false
-	}
-	change(h.link)
-	return true
 }

@@ -10,9 +10,7 @@ import (
 // that. The connection then lies idle, or serves another lock: it must not be touched.
 func TestHoldOver(t *testing.T) {
 	t.Parallel()
-	read := make(chan struct{})
-	close(read)
-	h := &heldConn{turn: make(chan struct{}, 1), stop: func() {}, stopped: read, link: &pgxLink{}}
+	h := &heldConn{turn: make(chan struct{}, 1), link: &pgxLink{}}
 	ctx := t.Context()
 	if err := h.use(ctx, true, func(context.Context, *pgxLink) error { return nil }); err != nil {
 		t.Fatal(err)

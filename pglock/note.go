@@ -7,10 +7,6 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// noteAfter is for how long an advisory lock is held before its holder is recorded at the server: most are
-// released sooner.
-const noteAfter = 20 * time.Millisecond
-
 // note records the holder, for people. Without it the holder is shown without a name: so also the second of two names
 // that have one number, which keep each other out and do no other harm.
 func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r driver.Request, g grant) error {
@@ -26,25 +22,25 @@ func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r d
 	return err
 }
 
-// noteLater records the holder once it has held for noteAfter. It goes over the pool: on the lock's connection a
-// renewal would wait behind it. So it may arrive when the lock has been given on. The record of a later holder has a
-// greater token, and stays; one that has no record is on another connection, or on the same: there
-// the next holder finds noted, which is set before this is sent, and makes its record before it is told that it
-// holds.
-func (t *boundTicket) noteLater(a *attempt) {
+// recorder returns what records the holder once it has held for longHeld; nil where that is not done. It goes over the
+// pool: on the lock's connection a renewal would wait behind it. So it may arrive when the lock has been given on. The
+// record of a later holder has a greater token, and stays; one that has no record is on another connection, or on
+// the same: there the next holder finds noted, which is set before this is sent, and makes its record before it
+// is told that it holds.
+func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	s := t.session
 	k, advises := s.bound.kind.(advisory)
 	if !advises || s.bound.opts.NoFence {
-		return
+		return nil
 	}
-	a.noting = time.AfterFunc(noteAfter, func() {
-		if !a.hold.mark(func(c *pgxLink) { c.noted = t.request.Name }) {
-			return
-		}
-		ctx, cancel := context.WithTimeout(s.done, s.granted())
-		defer cancel()
-		_ = k.note(ctx, s.bound, s.bound.pool, a.hold.link.pid, t.request, a.grant)
-	})
+	return func() {
+		c.noted = t.request.Name
+		go func() {
+			ctx, cancel := context.WithTimeout(s.done, s.granted())
+			defer cancel()
+			_ = k.note(ctx, s.bound, s.bound.pool, c.pid, t.request, g)
+		}()
+	}
 }
 
 // noteMost is how long a reader waits for the record of a holder. Other programs make none.
@@ -61,7 +57,7 @@ func (b *bound) recorded(ctx context.Context, look func() (unnamed bool, err err
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(noteAfter / 2):
+		case <-time.After(longHeld / 2):
 		}
 	}
 }

@@ -20,27 +20,35 @@ type row struct{}
 
 func (row) check(string) error { return nil }
 
-// acquire begins the transaction and locks the row. The token is drawn by another connection:
-// drawn in this transaction it would be undone with it, and given out a second time.
-func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+// try begins the transaction and locks the row.
+func (w row) try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (g grant, err error) {
 	held, err := w.lock(ctx, b, c, r.Name, "NOWAIT")
-	if err == nil && !held && taken != nil {
-		taken()
-		err = w.wait(ctx, b, c, r.Name)
-		held = err == nil
+	switch {
+	case err == nil && held:
+		return w.granted(ctx, b, c, r)
+	case err == nil && r.NoWait && !b.opts.NoFence:
+		err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{r.Name}, &g.holder)
 	}
-	if err != nil || !held {
-		var g grant
-		if err == nil && r.NoWait && !b.opts.NoFence {
-			err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{r.Name}, &g.holder)
-		}
-		return g, err
+	return g, err
+}
+
+// wait waits for the row. It is called when try has found it locked.
+func (w row) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {
+	taken()
+	if err := w.queue(ctx, b, c, r.Name); err != nil {
+		return grant{}, err
 	}
+	return w.granted(ctx, b, c, r)
+}
+
+// granted draws the token of a row that is locked, by another connection: drawn in this transaction it would be
+// undone with it, and given out a second time.
+func (w row) granted(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (grant, error) {
 	if b.opts.NoFence {
 		return grant{held: true}, nil
 	}
 	var seq int64
-	err = b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
+	err := b.ask(ctx, "SELECT hasp_grant($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::int)",
 		[]any{r.Name, r.ID, r.Owner, r.Since.UnixMicro(), int64(c.pid)}, &seq)
 	if err == nil {
 		err = one(ctx, c, "SELECT 1", nil, new(int))
@@ -48,9 +56,9 @@ func (w row) acquire(ctx context.Context, b *bound, c *pgxLink, r driver.Request
 	return grant{held: true, token: uint64(seq)}, err
 }
 
-// wait waits for its turn, and then for the row, in slices: schema/1.sql says why. The position
+// queue waits for its turn, and then for the row, in slices: schema/1.sql says why. The position
 // is the connection's, not the transaction's; it is given back when the row is locked.
-func (w row) wait(ctx context.Context, b *bound, c *pgxLink, name string) error {
+func (w row) queue(ctx context.Context, b *bound, c *pgxLink, name string) error {
 	ms := b.slice.Milliseconds()
 	var position int64
 	err := one(ctx, c, b.naming.sql("CALL hasp_queue_up($1::pg_catalog.text, $2::int, NULL::bigint)"), []any{name, ms}, &position)
