@@ -44,16 +44,17 @@ func (e *env) enter(s driver.Session, r driver.Request) (driver.Ticket, driver.V
 	return t, v
 }
 
-// ask enqueues, perhaps once more.
+// ask enqueues, or asks again how far the entry is.
 func (e *env) ask(t driver.Ticket) (driver.Verdict, error) {
 	v, err := t.Enqueue(e.ctx())
-	e.doubt(err)
+	e.starveIfUnknown(err)
 	return v, err
 }
 
+// renew asks for a renewal.
 func (e *env) renew(s driver.Session) (time.Duration, error) {
 	granted, err := s.KeepAlive(e.ctx())
-	e.doubt(err)
+	e.starveIfUnknown(err)
 	return granted, err
 }
 
@@ -74,7 +75,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 		if all.Err() != nil {
 			e.Fatalf("never granted, after all wake-ups: %v; the last answer of the store was %s", context.Cause(all), show(v))
 		}
-		e.doubt(err)
+		e.starveIfUnknown(err)
 		if err != nil {
 			e.Fatalf("waiting for a grant: %v; the answer before was %s", err, show(v))
 		}
@@ -87,7 +88,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 func (e *env) leave(t driver.Ticket) {
 	e.Helper()
 	err := t.Leave(e.ctx())
-	e.doubt(err)
+	e.starveIfUnknown(err)
 	if err != nil {
 		e.Fatalf("leave: %v", err)
 	}
@@ -106,10 +107,8 @@ func testSeqGrows(e *env) {
 		if len(list) != 2 {
 			e.Fatalf("two have entered, and listed are %s", describe(list))
 		}
-		first, err := b.List(e.ctx(), name, 1)
-		e.doubt(err)
-		if err != nil || len(first) != 1 || first[0].Seq != list[0].Seq {
-			e.Fatalf("the first of %+v is %+v, %v", list, first, err)
+		if first := e.first(b, name, 1); len(first) != 1 || first[0].Seq != list[0].Seq {
+			e.Fatalf("the first of %+v is %+v", list, first)
 		}
 		for i, entry := range list {
 			if entry.Seq <= last {

@@ -132,14 +132,7 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 		told = func(string, error) {}
 	}
 	opened := time.Now()
-	s, granted, err := b.Open(e.ctx(), driver.SessionOptions{TTL: e.calm(), Gone: told})
-	e.doubt(err)
-	if err != nil {
-		e.Fatalf("open a session: %v", err)
-	}
-	if granted <= 0 {
-		e.Fatalf("open granted %s", granted)
-	}
+	s, granted := e.open(b, driver.SessionOptions{TTL: e.calm(), Gone: told})
 	e.Cleanup(func() {
 		if e.trial != nil && time.Since(opened) > granted { // it may have expired, without the driver's fault
 			e.trial.starve()
@@ -149,6 +142,17 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 		}
 	})
 	return s
+}
+
+// open opens a session that the test itself closes.
+func (e *env) open(b driver.Backend, o driver.SessionOptions) (s driver.Session, granted time.Duration) {
+	e.Helper()
+	s, granted, err := b.Open(e.ctx(), o)
+	e.starveIfUnknown(err)
+	if err != nil || granted <= 0 {
+		e.Fatalf("open a session: %s granted, %v", granted, err)
+	}
+	return s, granted
 }
 
 // whole is the request of a mutex.
@@ -202,10 +206,16 @@ func (e *env) release(l *hasp.Lease) {
 // list reads a queue.
 func (e *env) list(b driver.Backend, name string) []driver.Entry {
 	e.Helper()
-	entries, err := b.List(e.ctx(), name, 0)
-	e.doubt(err)
+	return e.first(b, name, 0)
+}
+
+// first reads so much of a queue; all of it for 0.
+func (e *env) first(b driver.Backend, name string, limit int) []driver.Entry {
+	e.Helper()
+	entries, err := b.List(e.ctx(), name, limit)
+	e.starveIfUnknown(err)
 	if err != nil {
-		e.Fatalf("list %q: %v", name, err)
+		e.Fatalf("list %q with the limit %d: %v", name, limit, err)
 	}
 	return entries
 }
@@ -225,7 +235,7 @@ func (e *env) wantErr(what string, err error, targets ...error) {
 	e.Helper()
 	for _, target := range targets {
 		if slices.Contains(definite, target) {
-			e.doubt(err)
+			e.starveIfUnknown(err)
 		}
 		if !errors.Is(err, target) {
 			e.Errorf("%s: error %v, want one wrapping %q", what, err, target)

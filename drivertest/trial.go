@@ -33,7 +33,7 @@ type trial struct {
 	words    []word
 	failed   bool
 	skipped  bool
-	starved  bool // a lease has expired, or its release was not answered, that the test had not disturbed
+	starved  bool // a lease has expired, or a request has no known outcome, that the test had not disturbed
 	final    bool
 	cleanups []func()
 }
@@ -111,7 +111,7 @@ func (r *trial) tell(t testing.TB) {
 	}
 }
 
-// starve records that a lease has expired, or the answer to its release was lost, that the test had
+// starve records that a lease has expired, or a request has no known outcome, that the test had
 // not disturbed.
 func (r *trial) starve() {
 	r.mu.Lock()
@@ -119,9 +119,9 @@ func (r *trial) starve() {
 	r.starved = true
 }
 
-// doubt begins the trial again if a request of the driver's has no answer that says what was done: the core would repeat it,
+// starveIfUnknown begins the trial again if a request of the driver's has no answer that says what was done: the core would repeat it,
 // and a busy machine is late for a driver that waits for 200 ms, as Redlock's does for a server.
-func (e *env) doubt(err error) {
+func (e *env) starveIfUnknown(err error) {
 	said := func(known error) bool { return errors.Is(err, known) }
 	if err != nil && e.trial != nil && !slices.ContainsFunc(definite, said) {
 		e.trial.starve()

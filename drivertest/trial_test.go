@@ -35,12 +35,12 @@ func TestTrials(t *testing.T) {
 		{"unanswered", func(r *trial, _ int) { (&env{TB: r, trial: r}).must(nil, hasp.ErrUnknown) }, 1, true},
 		{"request without an answer once", func(r *trial, n int) {
 			if n == 1 {
-				(&env{TB: r, trial: r}).doubt(errors.New("0 of 5 servers have answered"))
+				(&env{TB: r, trial: r}).starveIfUnknown(errors.New("0 of 5 servers have answered"))
 				r.Fatal("wrong")
 			}
 		}, 2, false},
 		{"request with an answer", func(r *trial, _ int) {
-			(&env{TB: r, trial: r}).doubt(fmt.Errorf("full: %w", driver.ErrRefused))
+			(&env{TB: r, trial: r}).starveIfUnknown(fmt.Errorf("full: %w", driver.ErrRefused))
 			r.Fatal("trial_test.go: wrong")
 		}, 1, true},
 		{"a child's session ended once", func(r *trial, n int) {

@@ -31,7 +31,7 @@ func (a advisory) try(ctx context.Context, b *bound, c *pgxLink, r driver.Reques
 	case !b.taken.Has(r.Name):
 		g, err = a.free(ctx, b, c, key, r)
 	}
-	return a.named(ctx, b, c, r, g, err)
+	return a.recordAgain(ctx, b, c, r, g, err)
 }
 
 // wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is granted and says by a
@@ -42,15 +42,15 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	case err != nil:
 	case b.opts.NoFence:
 		taken()
-		return grant{held: true}, a.slices(ctx, b, c, key)
+		return grant{held: true}, a.waitUnfenced(ctx, b, c, key)
 	default:
 		g, err = a.obtain(ctx, b, c, key, r, taken)
 	}
-	return a.named(ctx, b, c, r, g, err)
+	return a.recordAgain(ctx, b, c, r, g, err)
 }
 
-// named records the holder at once on a connection whose last holder may be recorded after this: see recorder.
-func (a advisory) named(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
+// recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way: see recorder.
+func (a advisory) recordAgain(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
 	if err == nil && g.held && c.noted == r.Name {
 		err = a.note(ctx, b, c, c.pid, r, g)
 	}
@@ -80,6 +80,7 @@ func (a advisory) once(ctx context.Context, b *bound, c *pgxLink, key int64, r d
 	return newGrant(seq, holder), err
 }
 
+// free takes the lock and its token if it is free and no client waits for it: freeSQL.
 func (a advisory) free(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request) (grant, error) {
 	var seq, base, most *int64
 	var now int64
@@ -96,6 +97,7 @@ func (a advisory) free(ctx context.Context, b *bound, c *pgxLink, key int64, r d
 	return newGrant(seq, nil), err
 }
 
+// obtain waits for the lock, and has its token: hasp_obtain.
 func (a advisory) obtain(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
 	var seq, base, most *int64
 	waited := false
@@ -123,11 +125,11 @@ func (l *pgxLink) reserved(base, most *int64) {
 	}
 }
 
-// slices waits in slices, for the same reason as hasp_obtain, but without tables there are
+// waitUnfenced waits in slices, for the same reason as hasp_obtain, but without tables there are
 // no positions: after each slice this waiter is at the end of the server's queue again. A slice
 // that ends at the moment of the grant may fail and leave the lock with the connection (see
 // hasp_holds in schema/1.sql): so that is asked for after each.
-func (a advisory) slices(ctx context.Context, b *bound, c *pgxLink, key int64) error {
+func (a advisory) waitUnfenced(ctx context.Context, b *bound, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here
 	}

@@ -52,9 +52,10 @@ func (d *delayed) take() (due []task) {
 		if !over && now.Sub(t.added) < d.after {
 			break
 		}
-		if n++; !over {
+		if !over {
 			due = append(due, t.task)
 		}
+		n++
 	}
 	d.queue = slices.Delete(d.queue, 0, n)
 	if len(d.queue) == 0 {

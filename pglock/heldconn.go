@@ -23,7 +23,7 @@ type heldConn struct {
 	turn   chan struct{}
 	record func()      // records the holder; nil where that is not done, or was
 	reader *reader     // nil: none reads
-	ended  atomic.Bool // the connection is not ours any more: it may hold another's lock by now; read without the turn
+	isOver atomic.Bool // the connection is not ours any more: it may hold another's lock by now; read without the turn
 }
 
 // reader is a goroutine that reads from a connection.
@@ -47,10 +47,10 @@ func (s *boundSession) hold(c *pgxLink, lost func(error), record func()) *heldCo
 	return h
 }
 
-func (h *heldConn) over() bool { return h.ended.Load() }
+func (h *heldConn) over() bool { return h.isOver.Load() }
 
-// due is called when it has been held for longHeld, or as long after a request. If there is a request under way now, it
-// is the last, or is followed by another call.
+// due is called when it has been held for longHeld, or as long after a request. A request that is
+// under way keeps it away: that is the last one, or adds this to delayed again when it has ended.
 func (h *heldConn) due() {
 	select {
 	case h.turn <- struct{}{}:
@@ -58,7 +58,7 @@ func (h *heldConn) due() {
 		return
 	}
 	defer func() { <-h.turn }()
-	if h.ended.Load() || h.reader != nil {
+	if h.isOver.Load() || h.reader != nil {
 		return
 	}
 	if h.record != nil {
@@ -98,10 +98,10 @@ func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, 
 		return ctx.Err()
 	}
 	defer func() { <-h.turn }()
-	if h.ended.Load() {
+	if h.isOver.Load() {
 		return errOver
 	}
-	h.ended.Store(last)
+	h.isOver.Store(last)
 	if h.reader != nil {
 		h.reader.stop()
 		<-h.reader.stopped
