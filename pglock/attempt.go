@@ -84,16 +84,29 @@ func (t *boundTicket) wait(ctx context.Context, a *attempt, c *pgxLink) {
 	t.finish(ctx, a, c, err)
 }
 
+// waits reports whether the server has said that the lock is taken. If the caller ends the waiting after that, as
+// each bounded one may, nothing is known to be wrong with the other connections. Where the network has fallen silent
+// meanwhile, the next lock finds that out.
+func (a *attempt) waits() bool {
+	select {
+	case <-a.waiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // finish ends the attempt.
 func (t *boundTicket) finish(ctx context.Context, a *attempt, c *pgxLink, err error) {
 	s, b := t.session, t.session.bound
 	switch {
 	case err != nil:
-		// What the server has done it undoes when the connection ends. Idle connections are
-		// likely to be as broken as this: a server that restarts breaks all.
+		// What the server has done it undoes when the connection ends.
 		a.err = explain(ctx, err)
 		c.close()
-		b.dropIdle()
+		if ctx.Err() == nil || !a.waits() {
+			b.dropIdle() // they are likely to be as broken as this: a server that restarts breaks all
+		}
 	case !a.held:
 		b.keep(c)
 	default:

@@ -11,10 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/pglock"
 )
 
 var boundStrategies = []string{"advisory", "row"}
@@ -133,6 +135,42 @@ func TestRefusedTriesAreForgotten(t *testing.T) { // not parallel: it measures t
 		const tries = 2000
 		if before, after := objects(100), objects(tries); after > before+tries/2 {
 			t.Errorf("%s: %d objects, and %d more after %d tries", strategy, before, after-before, tries)
+		}
+		testkit.Release(t, held)
+	}
+}
+
+// Who gives up waiting ends that connection, and no other. (All that were idle were closed, and the next locks had to
+// connect anew.)
+func TestGivingUpKeepsConnections(t *testing.T) {
+	t.Parallel()
+	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off", "strategy=row"} {
+		storeURL := sqlkit.PostgresStore(t, params)
+		held := testkit.Lock(t, client(t, storeURL), "a")
+		b := testkit.Open(t, storeURL)
+		t.Cleanup(func() { b.Close() })
+		s := testkit.Session(t, b, calm, nil)
+		leave := func(k driver.Ticket) {
+			if err := k.Leave(t.Context()); err != nil {
+				t.Errorf("%s: %v", params, err)
+			}
+		}
+		var others []driver.Ticket
+		for _, name := range []string{"b", "c", "d"} {
+			others = append(others, s.Ticket(testkit.Request(name)))
+			testkit.Held(t, others[len(others)-1])
+		}
+		for _, o := range others {
+			leave(o)
+		}
+		before := pglock.Idle(b)
+		waiter := s.Ticket(testkit.Request("a"))
+		if v, err := waiter.Enqueue(t.Context()); v.Held || err != nil {
+			t.Fatalf("%s: %+v, %v", params, v, err)
+		}
+		leave(waiter)
+		if after := pglock.Idle(b); before < 2 || after != before-1 {
+			t.Errorf("%s: %d idle connections, and %d after one has waited", params, before, after)
 		}
 		testkit.Release(t, held)
 	}

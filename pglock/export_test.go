@@ -11,6 +11,14 @@ import (
 // Slice has a store of strategy advisory or row wait in slices of this length.
 func Slice(b driver.Backend, d time.Duration) { b.(*bound).slice = d }
 
+// Idle is how many connections a store of strategy advisory or row keeps for the next locks.
+func Idle(b driver.Backend) int {
+	s := b.(*bound)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.idle)
+}
+
 // Latest is the version of the tables.
 var Latest = len(migrations)
 
