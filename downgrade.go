@@ -75,7 +75,7 @@ func (l *Lease) beginDowngrade() error {
 	if l.err != nil {
 		return l.err
 	}
-	if len(e.leases) > 1 {
+	if !e.onlyLocked(l) {
 		return fmt.Errorf("%w: the lock was taken several times; release all leases but one first", ErrDeadlock)
 	}
 	e.downgrades++

@@ -24,20 +24,19 @@ type entry struct {
 	capacity   int32
 	units      int32 // guarded by mu; less after a Downgrade
 	downgrades int32 // guarded by mu; those under way or never answered
+	state      entryState
 
 	mu      sync.Mutex
 	cancel  context.CancelCauseFunc // of the acquisition or release under way; else nil
-	state   entryState
 	token   uint64
 	err     error     // why it is no longer held
 	leaveBy time.Time // when its release is given up; zero: no release is under way
 	limit   *limit    // nil: held for as long as it is not released
-	leases  []*Lease  // those that are neither released nor lost, oldest first
-	first   Lease     // the one that nearly all entries have, and
-	room    [1]*Lease // the array of leases for it: one allocation for all of this
+	newest  *Lease    // of those that are neither released nor lost; each has the one before it
+	first   Lease     // the one that nearly all entries have: one allocation for all of this
 }
 
-type entryState int
+type entryState int32 // guarded by entry.mu
 
 const (
 	pending entryState = iota // not yet granted, and not yet refused
@@ -48,8 +47,11 @@ const (
 
 // trusted reports whether the entry may be relied on, by the clocks and never by a flag:
 // the session's deadline and the entry's own limits. A caller that finds either over ends the entry.
-func (e *entry) trusted() bool {
-	return e.session.trusts(e) && e.withinLimit()
+func (e *entry) trusted() bool { return e.trustedAt(time.Now()) }
+
+// trustedAt is trusted for callers that have read the clock just before.
+func (e *entry) trustedAt(n time.Time) bool {
+	return e.session.trustsAt(e, n) && e.withinLimit()
 }
 
 // endIfOver ends the entry if its trust is over, for callers that read its state next.
@@ -63,7 +65,8 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	if s.client.traits.Fencing == (token == 0) {
 		return nil, fmt.Errorf("driver error: token %d from a store with Fencing %t", token, s.client.traits.Fencing)
 	}
-	if !s.trusts(e) && s.over() { // an entry that was late by itself is lost by now
+	n := time.Now()
+	if !s.trustsAt(e, n) && s.over() { // an entry that was late by itself is lost by now
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return nil, s.endErr
@@ -74,8 +77,7 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, e.err)
 	}
 	e.state, e.token, e.cancel = held, token, nil
-	e.leases = e.room[:0]
-	e.addLocked(&e.first, parent, time.Now())
+	e.addLocked(&e.first, parent, n)
 	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }
@@ -87,7 +89,7 @@ func (e *entry) addLocked(l *Lease, parent context.Context, at time.Time) {
 	if e.limit != nil || e.handOver != nil && l == &e.first {
 		l.since.boot = bootTime()
 	}
-	e.leases = append(e.leases, l)
+	l.before, e.newest = e.newest, l
 }
 
 // again adds a lease to an entry that is held: to take the lock again is to hold it twice.
@@ -132,15 +134,12 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	}
 	e.state, e.err = lost, le
 	e.stopLimitLocked()
-	leases := e.leases
-	e.leases = nil
 	told := Event{Kind: EventLost, Name: le.Name, Token: le.Token, Err: le}
-	for i, l := range leases {
-		if i == 0 {
-			told.Context, told.Hold = l.parent, le.Since.Sub(l.since.at)
-		}
+	for l := e.newest; l != nil; l = l.before {
+		told.Context, told.Hold = l.parent, le.Since.Sub(l.since.at) // at the end, the oldest's
 		l.endLocked(le)
 	}
+	e.newest = nil
 	e.mu.Unlock()
 	if was == held {
 		if e.handOver != nil {

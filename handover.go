@@ -63,6 +63,7 @@ type localHandOver struct {
 // handOverWaiter gets a lease that was handed on, or nil: acquire from the store yourself.
 type handOverWaiter struct {
 	ctx    context.Context
+	began  time.Time   // when it asked
 	limits limits      // that its lease is to have
 	turn   chan *Lease // has room for the one answer
 }
@@ -114,7 +115,7 @@ func (g *localHandOvers) join(ctx context.Context, r *Request) (*localHandOver, 
 		return b, nil
 	}
 	w := b.newWaiterLocked()
-	w.ctx, w.limits = ctx, r.limits
+	w.ctx, w.began, w.limits = ctx, r.began, r.limits
 	b.waiters = append(b.waiters, w)
 	return b, w
 }
@@ -186,19 +187,19 @@ func (b *localHandOver) popLocked() *handOverWaiter {
 // is one and the bounds allow it. The old lease ends before the new one exists.
 func (b *localHandOver) handOn(l *Lease) bool {
 	e := l.entry
-	if !e.trusted() {
+	n := time.Now() // the one look at the clock: this is all that a hand-over costs
+	if !e.trustedAt(n) {
 		return false
 	}
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	n := time.Now()
 	elapsed, _ := between(e.first.since, n)
 	if len(b.waiters) == 0 || b.leases+1 >= b.bound.most || elapsed >= b.bound.time {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l.err != nil || len(e.leases) != 1 { // ended in between, or held twice
+	if l.err != nil || !e.onlyLocked(l) { // ended in between, or held twice
 		return false
 	}
 	// The waiters want the whole capacity. What a Downgrade has given up may be others' by now.
@@ -207,9 +208,12 @@ func (b *localHandOver) handOn(l *Lease) bool {
 	}
 	b.leases++
 	l.endLocked(errReleased)
-	next := new(Lease)
-	e.leases = e.leases[:0]
-	e.addLocked(next, b.waiters[0].ctx, n)
+	next, w := new(Lease), b.waiters[0]
+	if w.began.After(n) { // it came while this waited for mu
+		n = w.began
+	}
+	e.newest = nil
+	e.addLocked(next, w.ctx, n)
 	e.startLimitLocked(next.since)
 	b.serveLocked(next)
 	return true

@@ -14,6 +14,7 @@ type Lease struct {
 	since  instant         // when it was granted; its boot time only if that is bounded
 
 	// Guarded by entry.mu.
+	before *Lease        // of the same entry and not ended: see entry.newest
 	err    error         // why it is no longer held, once that is so
 	lost   chan struct{} // made on demand, closed at a loss
 	ctx    context.Context

@@ -3,7 +3,6 @@ package hasp
 import (
 	"context"
 	"fmt"
-	"slices"
 )
 
 // Reentrant lets the holder of the lock take it again: Lock and TryLock with a context
@@ -27,7 +26,14 @@ func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
 	return l.entry.again(ctx, r.units)
 }
 
-// dropLocked takes a lease out that is not the last.
+// onlyLocked reports whether a lease that has not ended is the entry's only one.
+func (e *entry) onlyLocked(l *Lease) bool { return e.newest == l && l.before == nil }
+
+// dropLocked takes a lease out that is not the only one.
 func (e *entry) dropLocked(l *Lease) {
-	e.leases = slices.DeleteFunc(e.leases, func(o *Lease) bool { return o == l })
+	at := &e.newest
+	for *at != l {
+		at = &(*at).before
+	}
+	*at, l.before = l.before, nil
 }

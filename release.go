@@ -38,7 +38,6 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) release(caller context.Context) error {
 	e := l.entry
 	s := e.session
-	e.endIfOver()
 	if caller == nil {
 		caller = nilContext
 	}
@@ -46,6 +45,7 @@ func (l *Lease) release(caller context.Context) error {
 		l.told(caller, nil)
 		return nil
 	}
+	e.endIfOver()
 	// Ends with the caller's context or with the session: without trust there is nothing
 	// left to confirm.
 	ctx, cancel := context.WithCancelCause(caller)
@@ -96,11 +96,11 @@ func (l *Lease) end(cancel context.CancelCauseFunc) (last bool, err error) {
 		return false, l.err
 	}
 	l.endLocked(errReleased)
-	if len(e.leases) > 1 {
+	if !e.onlyLocked(l) {
 		e.dropLocked(l)
 		return false, nil
 	}
-	e.leases = nil
+	e.newest = nil
 	e.state, e.err, e.cancel = released, errReleased, cancel
 	e.stopLimitLocked()
 	return true, nil

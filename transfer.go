@@ -65,7 +65,7 @@ func (l *Lease) export() (string, error) {
 		return "", errTransfer
 	}
 	e.mu.Lock()
-	if l.err == nil && len(e.leases) > 1 {
+	if l.err == nil && !e.onlyLocked(l) {
 		e.mu.Unlock()
 		return "", fmt.Errorf("%w: the lock was taken several times; release all leases but one first", ErrDeadlock)
 	}
@@ -80,7 +80,7 @@ func (l *Lease) export() (string, error) {
 	}
 	// The end of the trust comes before there is a text: the importer cannot be earlier.
 	l.endLocked(errExported)
-	e.leases = nil
+	e.newest = nil
 	e.state, e.err = released, errExported
 	e.stopLimitLocked()
 	x := exported{Name: e.name, ID: e.id, Token: e.token, Units: int64(e.units), Capacity: int64(e.capacity)}
