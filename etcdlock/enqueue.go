@@ -91,6 +91,9 @@ func (t *ticket) begin() (epoch int64, err error) {
 	}
 	if !t.hasKey {
 		t.key, t.hasKey = t.session.slots.take(t.queue().keyPrefix(&t.request), t), true
+		if !t.baseInKey { // once, before there is a watch: it is read without mu
+			t.base, t.baseInKey = t.key[:len(t.base)], true
+		}
 		t.written = encode(&t.request)
 	}
 	return epoch, nil

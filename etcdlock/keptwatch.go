@@ -80,7 +80,7 @@ func (st *stream) release(w *watch) {
 
 // toldNoListener counts what a kept watch tells while none listens. The caller has st.mu.
 func (st *stream) toldNoListener(w *watch, n int) {
-	if w.idle += n; w.idle >= mostIdle {
+	if w.idle = uint8(min(int(w.idle)+n, mostIdle)); w.idle == mostIdle {
 		st.endKept(w)
 	}
 }

@@ -46,11 +46,11 @@ func (s *slots) take(base string, t *ticket) string {
 		row = append(row, nil)
 	}
 	row[i] = t
-	s.used[base] = row
 	key := base + s.lease + "-" + strconv.Itoa(i)
 	if s.round > 0 {
 		key += "-" + strconv.Itoa(s.round)
 	}
+	s.used[key[:len(base)]] = row // a part of the key takes no memory
 	return key
 }
 

@@ -44,20 +44,20 @@ type stream struct {
 // watch is for the deletion of one key, or for its changes too. But for key and changes, the
 // stream's lock guards it.
 type watch struct {
-	id      int64
-	key     string
-	to      listener // nil: it is kept
-	from    int64    // asked to begin at this revision, and not established yet; 0: now
-	changes bool
+	id    int64
+	key   string
+	to    listener // nil: it is kept
+	from  int64    // asked to begin at this revision, and not established yet; 0: now
+	since int64    // what happens after this revision is told; 0: it is not established
+	told  int64    // the latest revision of a message
 
+	// Each lock that is held for long has a watch: so these are small, and together.
+	changes  bool
 	broken   bool  // a stream has broken, before it was asked for or since
 	paused   bool  // refused, and not to be asked for at the moment; see watchrefused.go
 	refusals uint8 // in a row
-
-	since int64 // what happens after this revision is told; 0: it is not established
-	told  int64 // the latest revision of a message
-	idle  int   // while it is kept: messages and renewals; see ageKept
-	age   uint8 // while it has a listener: renewals, counted to 2
+	idle     uint8 // while it is kept: messages and renewals, counted to mostIdle; see ageKept
+	age      uint8 // while it has a listener: renewals, counted to 2
 }
 
 // listener is told about a watch, by the stream's goroutine: it must not wait. None of the

@@ -13,7 +13,7 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	base    string        // of its queue
+	base    string        // of its queue; a part of its first key, once that is known
 	signal  signal.Signal // for Wait
 
 	mu             sync.Mutex
@@ -21,6 +21,7 @@ type ticket struct {
 	written        []byte // the value that was put there
 	unanswered     int32  // requests to enter whose outcome we do not know; see epoch.go
 	hasKey         bool
+	baseInKey      bool
 	left           bool // Leave was called: nothing may enter any more
 	held           bool
 	gone           bool  // the key was deleted, and not by us

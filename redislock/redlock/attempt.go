@@ -80,7 +80,7 @@ func (t *ticket) askLocked(me string) *votes {
 		t.waiterAt[i] = t.waiterAt[i] || !t.request.NoWait
 		s.pending[i].open++
 		v.asked++
-		call := t.takeCall(me, t.member(), t.since[i], yield)
+		call := t.takeCall(me, t.member(), t.sinceLocked(i), yield)
 		f.do(func(ctx context.Context) {
 			b := readBallot(i, n.eval(ctx, setnx.Take, call))
 			back := t.answered(me, b)
@@ -103,6 +103,21 @@ func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
 	}}
 }
 
+func (t *ticket) sinceLocked(node int) string {
+	if t.since == nil {
+		return ""
+	}
+	return t.since[node]
+}
+
+// noteSinceLocked makes the list when it is needed: most locks have never waited, and for five servers it has 80 bytes.
+func (t *ticket) noteSinceLocked(node int, since string) {
+	if t.since == nil {
+		t.since = make([]string, len(t.session.store.nodes))
+	}
+	t.since[node] = since
+}
+
 // claimOf is the claim that follows from a vote.
 var claimOf = [...]claim{none: free, denied: free, abstains: free, granted: mine, unclear: maybe}
 
@@ -115,9 +130,9 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	now := claimOf[b.vote]
 	switch {
 	case b.since != "":
-		t.since[b.node] = b.since
-	case b.vote == unclear && t.since[b.node] == "":
-		t.since[b.node] = "?" // it may have made us a waiter: see take.lua
+		t.noteSinceLocked(b.node, b.since)
+	case b.vote == unclear && t.sinceLocked(b.node) == "":
+		t.noteSinceLocked(b.node, "?") // it may have made us a waiter: see take.lua
 	}
 	listed := t.left && t.waiterAt[b.node] && (b.vote == denied || b.vote == abstains)
 	if b.vote == granted || listed {

@@ -63,7 +63,6 @@ func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{
 		session: s, request: r, value: r.Value, version: 1,
 		claims: make([]claim, len(s.store.nodes)), waiterAt: make([]bool, len(s.store.nodes)),
-		since: make([]string, len(s.store.nodes)),
 	}
 }
 

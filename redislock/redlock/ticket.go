@@ -26,7 +26,7 @@ type ticket struct {
 	value         []byte    // published
 	version       uint64    // of value
 	claims        []claim   // the key with the value me at each server
-	since         []string  // since when it waits, by each server's clock
+	since         []string  // since when it waits, by each server's clock; nil: at none
 	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
 	waiterAt      []bool    // each server that may have us among its waiters
 	held          bool

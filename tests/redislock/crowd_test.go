@@ -165,7 +165,7 @@ func TestRenewalIsSliced(t *testing.T) {
 	before := server.Calls(t, "evalsha")
 	_, err = s.KeepAlive(t.Context())
 	must(t, err)
-	if got := server.Calls(t, "evalsha") - before; got < n/256 || got > 2*n/256 {
+	if got := server.Calls(t, "evalsha") - before; got < n/350 || got > 2*n/350 {
 		t.Errorf("%d scripts for %d entries", got, n)
 	}
 }
