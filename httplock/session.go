@@ -226,8 +226,11 @@ func (s *session) lose(id string, all []httpapi.Lost) {
 	}
 	for _, l := range all {
 		t := s.tickets[l.Lock]
-		if t == nil || t.left || t.lost != nil || t.to.number != 0 { // the last: its adoption says what is lost
+		if t == nil || t.left || t.lost != nil {
 			continue
+		}
+		if t.held() && t.leavesLocked(id) {
+			continue // another session has adopted it, or is about to: that one says what is lost
 		}
 		t.loseLocked(fmt.Errorf("%w: %s", driver.ErrGone, l.Detail))
 		if t.confirmed {
