@@ -59,7 +59,7 @@ var reasons = []struct{ store, who, text string }{
 		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: the third packet. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once and leaves: three requests, where the floor, which is told its turn, has two. To enter and to leave are transactions " +
 		"that compare, and the values carry the owner and the note: they are larger than the floor's, for the client, for the server and in its log. " +
-		"At S5 each lock's own key is watched, which takes 90 bytes of the 1,040. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S5 each lock's own key is watched, which takes 80 bytes of the 1,015. Of 512 contenders many have entered and not been served yet when counting ends."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, also those without the waiter: here one for each of the 8 processes. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},

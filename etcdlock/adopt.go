@@ -132,7 +132,7 @@ func (t *ticket) adopted(e driver.Entry, mod, rev int64) (driver.Verdict, error)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rev, t.mod = int64(e.Seq), mod
-	t.now = content{e.Units, e.Value}
+	t.rewritten = &content{e.Units, e.Value}
 	t.view = view{rev: rev, complete: true}
 	return t.verdict(), nil
 }

@@ -17,6 +17,13 @@ type content struct {
 	value []byte
 }
 
+func (t *ticket) contentLocked() content {
+	if t.rewritten != nil {
+		return *t.rewritten
+	}
+	return content{t.request.Units, t.request.Value}
+}
+
 // Publish replaces the value of the entry.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	return t.rewrite(ctx, "publish", func(c *content) { c.value = value })
@@ -42,7 +49,7 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 func (t *ticket) rewrite(ctx context.Context, doing string, change func(*content)) error {
 	for {
 		t.mu.Lock()
-		rev, mod, c := t.rev, t.mod, t.now
+		rev, mod, c := t.rev, t.mod, t.contentLocked()
 		t.mu.Unlock()
 		if rev == 0 {
 			return fmt.Errorf("%w: it never entered", driver.ErrGone)
@@ -75,7 +82,7 @@ func (t *ticket) noteWritten(mod int64, c content) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mod >= t.mod {
-		t.mod, t.now = mod, c
+		t.mod, t.rewritten = mod, &c
 	}
 }
 
@@ -85,7 +92,7 @@ func (t *ticket) noteContent(kv *mvccpb.KeyValue) (content, error) {
 		return content{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 	}
 	t.mu.Lock()
-	c := t.now
+	c := t.contentLocked()
 	t.mu.Unlock()
 	if e, ok := t.queue().entry(kv); ok {
 		c = content{e.Units, e.Value}

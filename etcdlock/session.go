@@ -77,10 +77,7 @@ func (b *Backend) grant(ctx context.Context, ttl time.Duration) (resp *pb.LeaseG
 }
 
 func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return &ticket{
-		session: s, request: r, now: content{r.Units, r.Value},
-		base: s.backend.queue(r.Name).base,
-	}
+	return &ticket{session: s, request: r, base: s.backend.queue(r.Name).base}
 }
 
 // Close revokes the lease, which removes every key of the session at once. An entry that

@@ -37,7 +37,7 @@ func (b *Backend) StillHeld(l Held) clientv3.Cmp {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.now.units == t.request.Capacity {
+		if t.contentLocked().units == t.request.Capacity {
 			key = t.key
 		}
 		return false

@@ -24,12 +24,12 @@ type ticket struct {
 	baseInKey      bool
 	left           bool // Leave was called: nothing may enter any more
 	held           bool
-	gone           bool  // the key was deleted, and not by us
-	adoptedAway    bool  // another session has adopted it
-	rev            int64 // create revision of the key, the place in the queue; 0: not known to be there
-	epoch          int64 // in which our latest request to enter was made
-	mod            int64 // mod revision; with what was put there: see downgrade.go
-	now            content
+	gone           bool     // the key was deleted, and not by us
+	adoptedAway    bool     // another session has adopted it
+	rev            int64    // create revision of the key, the place in the queue; 0: not known to be there
+	epoch          int64    // in which our latest request to enter was made
+	mod            int64    // mod revision; with what was put there: see downgrade.go
+	rewritten      *content // nil: as it was requested
 	view           view
 	ownWatch       *watch            // for the deletion of our key; see keywatch.go
 	blockerWatches map[string]*watch // by key, for that of the blockers

@@ -97,7 +97,7 @@ func (t *ticket) verdictOfLeave() error {
 		return fmt.Errorf("%d of %d servers have not confirmed the release", open, all)
 	}
 	t.leaveAnswered = true
-	if t.hadKey+open < quorum {
+	if int(t.hadKey)+open < quorum {
 		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
 	}
 	return nil

@@ -22,7 +22,6 @@ type ticket struct {
 	keys          []string  // set by the first Enqueue
 	attempt       uint64    // numbers the attempts; see value.go
 	me            string    // of the last attempt, whose keys claims are about
-	attemptOver   bool      // that attempt has failed: late answers are not for it
 	value         []byte    // published
 	version       uint64    // of value
 	claims        []claim   // the key with the value me at each server
@@ -30,15 +29,15 @@ type ticket struct {
 	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
 	waiterAt      []bool    // each server that may have us among its waiters
 	held          bool
-	everHeld      bool // it has been held
-	left          bool // a late Enqueue must not take anything
-	gone          bool // it was held, and is no more on a majority
-	hadKey        int  // servers that had the key when they were asked to remove it, after Leave
-	leaveAnswered bool // Leave has had an answer
-
-	tried      bool // it has had one attempt, and is no newcomer any more
-	collisions int  // attempts in a row that met other attempts
-	announced  announcements
+	everHeld      bool  // it has been held
+	left          bool  // a late Enqueue must not take anything
+	gone          bool  // it was held, and is no more on a majority
+	leaveAnswered bool  // Leave has had an answer
+	tried         bool  // it has had one attempt, and is no newcomer any more
+	attemptOver   bool  // the last attempt has failed: late answers are not for it
+	hadKey        int32 // servers that had the key when they were asked to remove it, after Leave
+	collisions    int32 // attempts in a row that met other attempts
+	announced     announcements
 }
 
 // claim is the state of our key at one server, as far as we know.
