@@ -161,9 +161,10 @@ func together(ctx context.Context, m *match, name func(i int) string) figures {
 		var wg sync.WaitGroup
 		errs := make(chan error, 64)
 		for i := range 64 {
+			own := name(i)
 			wg.Go(func() {
 				for time.Now().Before(until) {
-					if err := c.cycle(limited, name(i)); err != nil {
+					if err := c.cycle(limited, own); err != nil {
 						if limited.Err() == nil {
 							errs <- err
 						}
