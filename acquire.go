@@ -18,14 +18,15 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 	if err != nil {
 		return nil, c.wrap(r.op, r.name, err)
 	}
-	if have := holding(ctx, c, r); have != nil && (r.reentrant || !r.noWait) {
+	h := holderOf(ctx)
+	if have := holding(h, c, r); have != nil && (r.reentrant || !r.noWait) {
 		l, err := have.again(ctx, r)
 		if err != nil {
 			return nil, c.wrap(r.op, r.name, err)
 		}
 		return l, nil
 	}
-	r.owner = whileHolding(ctx, r.owner, r.holds)
+	r.owner = whileHolding(h, r.owner, r.holds)
 	r.began = time.Now()
 	l, err := c.acquirer.Acquire(ctx, r)
 	if l == nil && err == nil {
@@ -48,7 +49,9 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 
 // acquired begins a new lease.
 func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
-	c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+	if c.observed() {
+		c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+	}
 	if r.revoked != nil {
 		go c.listen(l, r) // ends with the lease
 	}

@@ -175,13 +175,13 @@ func (b *boundLeases) each(yield func(*Lease) bool) bool {
 
 func (b *boundLeases) outer() context.Context { return b.ctx }
 
-// holding returns the lease, if any, that ctx was made from and that waiting for r would
+// holding returns the lease, if any, of the holder that a context was made from and that waiting for r would
 // wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
-func holding(ctx context.Context, c *Client, r *Request) *Lease {
+func holding(h holder, c *Client, r *Request) *Lease {
 	if r.capacity != driver.Whole {
 		return nil
 	}
-	for h := holderOf(ctx); h != nil; h = holderOf(h.outer()) {
+	for ; h != nil; h = holderOf(h.outer()) {
 		if l := h.find(c, r); l != nil {
 			return l
 		}
@@ -189,11 +189,10 @@ func holding(ctx context.Context, c *Client, r *Request) *Lease {
 	return nil
 }
 
-// whileHolding adds the ids of what the owner holds: the leases that ctx was made from, the
+// whileHolding adds the ids of what the owner holds: the leases of the holder that its context was made from, the
 // innermost first, and those it names itself; as many as fit. It costs nothing to those who
 // hold nothing.
-func whileHolding(ctx context.Context, owner string, named []string) string {
-	h := holderOf(ctx)
+func whileHolding(h holder, owner string, named []string) string {
 	if h == nil && len(named) == 0 {
 		return owner
 	}
