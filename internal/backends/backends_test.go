@@ -2,6 +2,8 @@ package backends
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +117,49 @@ func TestPortInUse(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { l.Close() })
 	if err := r.Restart(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server whose known fault ends it at its start is started again, as a service manager would do; one that
+// ends by another is not. One that ends later is told as ended.
+func TestKnownFaultAtStart(t *testing.T) {
+	t.Parallel()
+	start := func(known string) (*serverprocess.Process, error) {
+		dir, err := serverprocess.NewDir("faulty", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serverprocess.Start(serverprocess.Command{
+			Name: "faulty", Dir: dir, Again: known, Stop: serverprocess.Terminate, Release: func() {},
+			Argv: []string{"/bin/sh", "-c", "if test -e ended; then touch serves; exec sleep 600; fi; touch ended; echo 'Assertion x < y'; exit 134"},
+			Ready: func() error {
+				_, err := os.Stat(filepath.Join(dir, "serves"))
+				return err
+			},
+		})
+	}
+	if _, err := start("assertion y < x"); err == nil || !strings.Contains(err.Error(), "Assertion x < y") {
+		t.Errorf("another fault: %v, want an error with its log", err)
+	}
+	p, err := start("assertion x < y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Discard()
+	if p.Ended() {
+		t.Error("it runs, and is told as ended")
+	}
+	server, err := os.FindProcess(p.Pid())
+	if err == nil {
+		err = server.Kill()
+	}
+	for err == nil && !p.Ended() {
+		time.Sleep(time.Millisecond)
+	}
+	if err == nil {
+		err = p.Restart()
+	}
+	if err != nil || p.Ended() {
+		t.Errorf("restart of what has ended: %v, ended: %t", err, p.Ended())
 	}
 }

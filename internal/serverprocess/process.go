@@ -32,6 +32,10 @@ type Command struct {
 	// its data answers with an error.
 	Ready func() error
 
+	// Again is in the log of a server that has ended at once by a known fault, after which the next start may
+	// succeed: it is started again, as a service manager would do. "": there is no such fault.
+	Again string
+
 	Stop    os.Signal // asks for a clean end
 	Release func()    // gives the ports back
 }
@@ -71,17 +75,23 @@ func (p *Process) Restart() error {
 	}
 	for n := 1; ; n++ {
 		err := p.launch()
-		if err == nil || n == starts || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+		if err == nil || n == starts || !p.command.mayPass(err) {
 			return err
 		}
 		time.Sleep(10 * PollEvery)
 	}
 }
 
-// starts is how often a server is started whose port is in use. A process that this one has forked
-// keeps our sockets until it becomes another program, which may take a busy machine a while: that of
-// reserve, or what the server before had.
+// starts is how often a server is started that cannot start for a reason that passes.
 const starts = 20
+
+// mayPass reports whether the reason for which a server could not start may have gone by itself: its port is in use, or
+// see Again. A process that this one has forked keeps our sockets until it becomes another program, which may take a
+// busy machine a while: that of reserve, or what the server before had.
+func (c *Command) mayPass(err error) bool {
+	why := strings.ToLower(err.Error())
+	return strings.Contains(why, "address already in use") || c.Again != "" && strings.Contains(why, strings.ToLower(c.Again))
+}
 
 // launch starts the server and waits until it serves. p.mu is held.
 func (p *Process) launch() error {
@@ -128,6 +138,21 @@ func (p *Process) awaitReady() error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("it does not serve after %v: %w", StartLimit, err)
 		}
+	}
+}
+
+// Ended reports whether the server has ended by itself.
+func (p *Process) Ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		return false
+	}
+	select {
+	case <-p.running.exited:
+		return true
+	default:
+		return false
 	}
 }
 
