@@ -71,8 +71,20 @@ func (m *match) zkCli(server string) (err error) {
 }
 
 // afterEviction keeps a note of an eviction where zklock keeps it, in the data of the lock's node,
-// and makes both sides contend there: only hasp may use that data.
-func (m *match) afterEviction(server string) error {
+// and makes both sides contend there: only hasp may use that data. The server removes a node that is empty when it
+// looks, once a minute: then all begins again.
+func (m *match) afterEviction(server string) (err error) {
+	for range 3 {
+		err = m.contendBesideNote(server)
+		m.end()
+		if err == nil || !strings.Contains(err.Error(), "Node does not exist") {
+			break
+		}
+	}
+	return err
+}
+
+func (m *match) contendBesideNote(server string) error {
 	const why = "its host is gone"
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -103,14 +115,16 @@ func (m *match) afterEviction(server string) error {
 	if err := noted(); err != nil {
 		return err
 	}
-	defer m.end()
 	for _, s := range steps[:4] { // those without deaths
 		if err := m.patiently(s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
+	if err := noted(); err != nil {
+		return err
+	}
 	m.r.Version += ", contends where the lock's node has a note of ours"
-	return noted()
+	return nil
 }
 
 // zkCli runs one command of ZooKeeper's shell, by the jars that the server is started from.
