@@ -22,9 +22,9 @@ type entry struct {
 	// driver.Whole at most. An entry has the size that it has with care: people hold ten
 	// thousand, and the allocator rounds up in steps of 32 bytes here.
 	capacity   int32
-	units      int32 // guarded by mu; less after a Downgrade
-	downgrades int32 // guarded by mu; those under way or never answered
-	state      entryState
+	units      int32      // guarded by mu; less after a Downgrade
+	downgrades int32      // guarded by mu; those under way or never answered
+	state      entryState // guarded by mu
 
 	mu      sync.Mutex
 	cancel  context.CancelCauseFunc // of the acquisition or release under way; else nil
@@ -36,7 +36,7 @@ type entry struct {
 	first   Lease     // the one that nearly all entries have: one allocation for all of this
 }
 
-type entryState int32 // guarded by entry.mu
+type entryState int32
 
 const (
 	pending entryState = iota // not yet granted, and not yet refused
@@ -47,11 +47,8 @@ const (
 
 // trusted reports whether the entry may be relied on, by the clocks and never by a flag:
 // the session's deadline and the entry's own limits. A caller that finds either over ends the entry.
-func (e *entry) trusted() bool { return e.trustedAt(time.Now()) }
-
-// trustedAt is trusted for callers that have read the clock just before.
-func (e *entry) trustedAt(n time.Time) bool {
-	return e.session.trustsAt(e, n) && e.withinLimit()
+func (e *entry) trusted() bool {
+	return e.session.trusts(e) && e.withinLimit()
 }
 
 // endIfOver ends the entry if its trust is over, for callers that read its state next.
@@ -65,8 +62,7 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	if s.client.traits.Fencing == (token == 0) {
 		return nil, fmt.Errorf("driver error: token %d from a store with Fencing %t", token, s.client.traits.Fencing)
 	}
-	n := time.Now()
-	if !s.trustsAt(e, n) && s.over() { // an entry that was late by itself is lost by now
+	if !s.trusts(e) && s.over() { // an entry that was late by itself is lost by now
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return nil, s.endErr
@@ -77,7 +73,7 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, e.err)
 	}
 	e.state, e.token, e.cancel = held, token, nil
-	e.addLocked(&e.first, parent, n)
+	e.addLocked(&e.first, parent, time.Now())
 	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }

@@ -63,7 +63,6 @@ type localHandOver struct {
 // handOverWaiter gets a lease that was handed on, or nil: acquire from the store yourself.
 type handOverWaiter struct {
 	ctx    context.Context
-	began  time.Time   // when it asked
 	limits limits      // that its lease is to have
 	turn   chan *Lease // has room for the one answer
 }
@@ -115,7 +114,7 @@ func (g *localHandOvers) join(ctx context.Context, r *Request) (*localHandOver, 
 		return b, nil
 	}
 	w := b.newWaiterLocked()
-	w.ctx, w.began, w.limits = ctx, r.began, r.limits
+	w.ctx, w.limits = ctx, r.limits
 	b.waiters = append(b.waiters, w)
 	return b, w
 }
@@ -187,12 +186,12 @@ func (b *localHandOver) popLocked() *handOverWaiter {
 // is one and the bounds allow it. The old lease ends before the new one exists.
 func (b *localHandOver) handOn(l *Lease) bool {
 	e := l.entry
-	n := time.Now() // the one look at the clock: this is all that a hand-over costs
-	if !e.trustedAt(n) {
+	if !e.trusted() {
 		return false
 	}
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
+	n := time.Now()
 	elapsed, _ := between(e.first.since, n)
 	if len(b.waiters) == 0 || b.leases+1 >= b.bound.most || elapsed >= b.bound.time {
 		return false
@@ -208,12 +207,9 @@ func (b *localHandOver) handOn(l *Lease) bool {
 	}
 	b.leases++
 	l.endLocked(errReleased)
-	next, w := new(Lease), b.waiters[0]
-	if w.began.After(n) { // it came while this waited for mu
-		n = w.began
-	}
+	next := new(Lease)
 	e.newest = nil
-	e.addLocked(next, w.ctx, n)
+	e.addLocked(next, b.waiters[0].ctx, n)
 	e.startLimitLocked(next.since)
 	b.serveLocked(next)
 	return true

@@ -41,7 +41,7 @@ func (l *Lease) release(caller context.Context) error {
 	if caller == nil {
 		caller = nilContext
 	}
-	if e.handOver != nil && e.handOver.handOn(l) {
+	if e.handOver != nil && e.handOver.handOn(l) { // which asks for the trust itself
 		l.told(caller, nil)
 		return nil
 	}

@@ -14,14 +14,11 @@ import (
 const trustCheck = time.Second
 
 // remainingLocked is how long the session may still be trusted.
-func (s *session) remainingLocked() time.Duration { return s.remainingAtLocked(time.Now()) }
-
-// remainingAtLocked is remainingLocked for callers that have read the clock just before.
-func (s *session) remainingAtLocked(n time.Time) time.Duration {
+func (s *session) remainingLocked() time.Duration {
 	if s.granted == driver.Forever {
 		return driver.Forever
 	}
-	elapsed, _ := between(s.sent, n)
+	elapsed, _ := since(s.sent)
 	return s.granted - s.margin - elapsed
 }
 
@@ -32,16 +29,13 @@ func (s *session) trusted() bool { return s.trusts(nil) }
 // from the clocks, never from a flag: after a pause its first call must already say no.
 // A caller that finds the trust over ends the session (or the entry, if that was late), so that a
 // keepalive whose answer arrives later cannot bring it back to life (S6).
-func (s *session) trusts(e *entry) bool { return s.trustsAt(e, time.Now()) }
-
-// trustsAt is trusts for callers that have read the clock just before.
-func (s *session) trustsAt(e *entry, n time.Time) bool {
+func (s *session) trusts(e *entry) bool {
 	s.mu.Lock()
 	if s.endErr != nil {
 		s.mu.Unlock()
 		return false
 	}
-	over := s.remainingAtLocked(n) <= 0
+	over := s.remainingLocked() <= 0
 	l, isLate := s.late[e]
 	lateOver := isLate && l.left(s.margin) <= 0
 	s.mu.Unlock()

@@ -209,7 +209,7 @@ func (e *env) list(b driver.Backend, name string) []driver.Entry {
 	return e.first(b, name, 0)
 }
 
-// first reads so much of a queue; all of it for 0.
+// first reads the first entries of a queue, limit at most; all of them if that is 0.
 func (e *env) first(b driver.Backend, name string, limit int) []driver.Entry {
 	e.Helper()
 	entries, err := b.List(e.ctx(), name, limit)

@@ -17,6 +17,7 @@ type content struct {
 	value []byte
 }
 
+// contentLocked returns the content of the entry now.
 func (t *ticket) contentLocked() content {
 	if t.rewritten != nil {
 		return *t.rewritten

@@ -84,6 +84,7 @@ func (m *match) afterEviction(server string) (err error) {
 	return err
 }
 
+// contendBesideNote is one attempt of afterEviction.
 func (m *match) contendBesideNote(server string) error {
 	const why = "its host is gone"
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -120,46 +120,57 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A server whose known fault ends it at its start is started again, as a service manager would do; one that
-// ends by another is not. One that ends later is told as ended.
-func TestKnownFaultAtStart(t *testing.T) {
+// A server whose known fault ends it at its start is started again, as a service manager would do; one that another ends
+// is not. So it is told when one ends later, by what it has said since it was started.
+func TestKnownFault(t *testing.T) {
 	t.Parallel()
-	start := func(known string) (*serverprocess.Process, error) {
+	start := func(known string) (p *serverprocess.Process, end string, err error) {
 		dir, err := serverprocess.NewDir("faulty", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return serverprocess.Start(serverprocess.Command{
-			Name: "faulty", Dir: dir, Again: known, Stop: serverprocess.Terminate, Release: func() {},
-			Argv: []string{"/bin/sh", "-c", "if test -e ended; then touch serves; exec sleep 600; fi; touch ended; echo 'Assertion x < y'; exit 134"},
+		p, err = serverprocess.Start(serverprocess.Command{
+			Name: "faulty", Dir: dir, Fault: known, Stop: serverprocess.Terminate, Release: func() {},
+			Argv: []string{"/bin/sh", "-c", `test -e again || { touch again; echo "Assertion x < y"; exit 134; }
+				touch serves; until test -e end; do sleep 0.01; done; cat end; rm end; exit 1`},
 			Ready: func() error {
 				_, err := os.Stat(filepath.Join(dir, "serves"))
 				return err
 			},
 		})
+		return p, filepath.Join(dir, "end"), err
 	}
-	if _, err := start("assertion y < x"); err == nil || !strings.Contains(err.Error(), "Assertion x < y") {
+	if _, _, err := start("Assertion y < x"); err == nil || !strings.Contains(err.Error(), "Assertion x < y") {
 		t.Errorf("another fault: %v, want an error with its log", err)
 	}
-	p, err := start("assertion x < y")
+	p, end, err := start("Assertion x < y")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Discard()
-	if p.Ended() {
-		t.Error("it runs, and is told as ended")
-	}
-	server, err := os.FindProcess(p.Pid())
-	if err == nil {
-		err = server.Kill()
-	}
-	for err == nil && !p.Ended() {
-		time.Sleep(time.Millisecond)
-	}
-	if err == nil {
-		err = p.Restart()
-	}
-	if err != nil || p.Ended() {
-		t.Errorf("restart of what has ended: %v, ended: %t", err, p.Ended())
+	for said, known := range map[string]bool{"Assertion x < y": true, "out of memory": false} {
+		if p.EndedByFault() {
+			t.Error("it runs, and is told as ended")
+		}
+		pid := p.Pid()
+		if err := os.WriteFile(end, []byte(said), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for !serverprocess.Gone(pid) {
+			time.Sleep(time.Millisecond)
+		}
+		looks := 100 // its end is noticed a moment later
+		if known {
+			looks = 10_000
+		}
+		for n := 0; n < looks && !p.EndedByFault(); n++ {
+			time.Sleep(time.Millisecond)
+		}
+		if p.EndedByFault() != known {
+			t.Errorf("ended with %q: told as the known fault: %t", said, !known)
+		}
+		if err := p.Restart(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -97,8 +97,8 @@ func startMariaDB(o MariaDBOptions) (*MariaDB, error) {
 	m.Process, err = serverprocess.Start(serverprocess.Command{
 		Name: "mariadb " + m.Addr, Argv: argv, Dir: dir, User: account, Release: release, Stop: serverprocess.Terminate,
 		Ready: m.greets,
-		// MDEV-36845: InnoDB's recovery after a kill may take a transaction's number for too small a one.
-		Again: "Failing assertion: tail.trx_no <= last_trx_no",
+		// MDEV-36845: after a kill InnoDB may number its transactions from one that is too small, and then ends by this.
+		Fault: "Failing assertion: tail.trx_no <= last_trx_no",
 	})
 	return m, err
 }

@@ -3,6 +3,7 @@ package serverprocess
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,9 +33,9 @@ type Command struct {
 	// its data answers with an error.
 	Ready func() error
 
-	// Again is in the log of a server that has ended at once by a known fault, after which the next start may
-	// succeed: it is started again, as a service manager would do. "": there is no such fault.
-	Again string
+	// Fault is in the log of a server that a known fault has ended, after which the next start may succeed: if that
+	// was at its start it is started again, as a service manager would do. "": there is no such fault.
+	Fault string
 
 	Stop    os.Signal // asks for a clean end
 	Release func()    // gives the ports back
@@ -46,6 +47,7 @@ type Process struct {
 
 	mu      sync.Mutex // one transition at a time
 	running *running   // nil: stopped
+	from    int64      // where the log of the last start begins
 }
 
 // running is one life of a Process.
@@ -75,7 +77,7 @@ func (p *Process) Restart() error {
 	}
 	for n := 1; ; n++ {
 		err := p.launch()
-		if err == nil || n == starts || !p.command.mayPass(err) {
+		if err == nil || n == starts || !p.mayPass() {
 			return err
 		}
 		time.Sleep(10 * PollEvery)
@@ -86,11 +88,23 @@ func (p *Process) Restart() error {
 const starts = 20
 
 // mayPass reports whether the reason for which a server could not start may have gone by itself: its port is in use, or
-// see Again. A process that this one has forked keeps our sockets until it becomes another program, which may take a
-// busy machine a while: that of reserve, or what the server before had.
-func (c *Command) mayPass(err error) bool {
-	why := strings.ToLower(err.Error())
-	return strings.Contains(why, "address already in use") || c.Again != "" && strings.Contains(why, strings.ToLower(c.Again))
+// see Command.Fault. A process that this one has forked keeps our sockets until it becomes another program, which may take a
+// busy machine a while: that of reserve, or what the server before had. p.mu is held.
+func (p *Process) mayPass() bool {
+	return strings.Contains(strings.ToLower(p.lastLog()), "address already in use") || p.hadFault()
+}
+
+func (p *Process) hadFault() bool {
+	return p.command.Fault != "" && strings.Contains(p.lastLog(), p.command.Fault)
+}
+
+// lastLog is the log of the last start. p.mu is held.
+func (p *Process) lastLog() string {
+	b, err := os.ReadFile(p.logFile())
+	if err != nil {
+		return ""
+	}
+	return string(b[min(p.from, int64(len(b))):])
 }
 
 // launch starts the server and waits until it serves. p.mu is held.
@@ -100,6 +114,9 @@ func (p *Process) launch() error {
 		return err
 	}
 	defer log.Close() // the child has its own copy
+	if p.from, err = log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 
 	c := p.command
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
@@ -141,8 +158,8 @@ func (p *Process) awaitReady() error {
 	}
 }
 
-// Ended reports whether the server has ended by itself.
-func (p *Process) Ended() bool {
+// EndedByFault reports whether the server has ended by itself, by the known fault (Command.Fault).
+func (p *Process) EndedByFault() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
@@ -150,7 +167,7 @@ func (p *Process) Ended() bool {
 	}
 	select {
 	case <-p.running.exited:
-		return true
+		return p.hadFault()
 	default:
 		return false
 	}

@@ -108,10 +108,10 @@ func heldOverCrash(t *testing.T, m *backends.MariaDB, base string) (kept, anothe
 	return l.Held(), another
 }
 
-// keepUp is the service manager: a server that has ended by itself after a crash (MDEV-36845) is started again.
+// keepUp is the service manager: a server that its known fault has ended after a crash is started again.
 func keepUp(t *testing.T, m *backends.MariaDB) {
 	t.Helper()
-	if !m.Ended() {
+	if !m.EndedByFault() {
 		return
 	}
 	t.Log("MariaDB has ended by itself, and is started again")

@@ -132,6 +132,18 @@ func (p *pair) lock(t *testing.T, name string) (driver.Ticket, driver.Verdict) {
 	return ticket, v
 }
 
+// keepAlive repeats a keep-alive until it succeeds. The session must not end.
+func (p *pair) keepAlive(t *testing.T) {
+	t.Helper()
+	testkit.Until(t, "a keep-alive", func() error {
+		_, err := p.s.KeepAlive(t.Context())
+		if errors.Is(err, driver.ErrGone) {
+			t.Fatal(err)
+		}
+		return err
+	})
+}
+
 // entries are those of the store itself.
 func (p *pair) entries(t *testing.T, name string) []driver.Entry {
 	t.Helper()
@@ -225,13 +237,7 @@ func TestMoveWithLostAnswers(t *testing.T) {
 		return func(q *http.Request) bool { return q.Method == http.MethodPost && strings.HasSuffix(q.URL.Path, path) }
 	}
 	p.front.lose(to("/v1/session"), to("/adopt"), to("/adopt"), to("/keepalive"))
-	testkit.Until(t, "a keep-alive", func() error {
-		_, err := p.s.KeepAlive(t.Context())
-		if errors.Is(err, driver.ErrGone) {
-			t.Fatal(err)
-		}
-		return err
-	})
+	p.keepAlive(t)
 	p.wantGone(t)
 	if n := p.front.toLose(); n > 0 {
 		t.Errorf("%d answers were not lost: this has shown little", n)
@@ -262,13 +268,7 @@ func TestMoveOn(t *testing.T) {
 		t.Fatal("nothing was lost: this shows nothing")
 	}
 	p.front.lead(third)
-	testkit.Until(t, "a third server", func() error {
-		_, err := p.s.KeepAlive(t.Context())
-		if errors.Is(err, driver.ErrGone) {
-			t.Fatal(err)
-		}
-		return err
-	})
+	p.keepAlive(t)
 	told := len(p.gone)
 	kept := 0
 	for _, ticket := range []driver.Ticket{a, b} {
@@ -305,7 +305,6 @@ func TestAdoptedIsNotLost(t *testing.T) {
 	a, _ := p.lock(t, "a")
 	b, _ := p.lock(t, "b")
 	testkit.Await(t, "a request for losses", asked)
-	p.front.lead(p.addrs[1])
 	p.front.lose(func(q *http.Request) bool { return strings.HasSuffix(q.URL.Path, "/adopt") })
 	for _, addr := range []string{p.addrs[1], third} { // the one adopts one of two, the other finds that it has ended
 		p.front.lead(addr)
@@ -317,13 +316,7 @@ func TestAdoptedIsNotLost(t *testing.T) {
 	for range 2 { // losses are told as they come: two answers, or one
 		testkit.Await(t, "the next request for losses", asked)
 	}
-	testkit.Until(t, "a third server", func() error {
-		_, err := p.s.KeepAlive(t.Context())
-		if errors.Is(err, driver.ErrGone) {
-			t.Fatal(err)
-		}
-		return err
-	})
+	p.keepAlive(t)
 	kept := 0
 	for _, ticket := range []driver.Ticket{a, b} {
 		if v, err := ticket.Enqueue(t.Context()); err == nil && v.Held {
@@ -415,10 +408,7 @@ func TestNoKeepAliveBetweenTwoSessions(t *testing.T) {
 	stuck = false
 	p.front.mu.Unlock()
 	p.front.lead(p.addrs[1])
-	testkit.Until(t, "a keep-alive", func() error {
-		_, err := p.s.KeepAlive(t.Context())
-		return err
-	})
+	p.keepAlive(t)
 	for _, name := range []string{"a", "b"} {
 		if e := p.entries(t, name); len(e) != 1 || e[0].Session == old {
 			t.Errorf("the store has %+v", e)
