@@ -148,9 +148,9 @@ func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, er
 // server that took it over has closed the old connection, if it was its own, before it
 // answered us; what another server still gets from the old one the leader refuses,
 // because the session has moved. What was under way before that has reached the leader
-// before our sync does, and sync brings our server there.
+// before our request to catch up does, and so has been decided when that is answered.
 func (t *ticket) search(ctx context.Context) (node string, czxid int64, err error) {
-	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
+	if err := t.session.conn.catchUp(ctx); err != nil {
 		return "", 0, err
 	}
 	names, err := t.list(ctx)

@@ -30,7 +30,7 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 	asked := false
 	_, err = onAnyConn(ctx, b, func(c *conn) (struct{}, error) {
 		none := struct{}{}
-		if err := c.catchUp(ctx, node); err != nil {
+		if err := c.catchUp(ctx); err != nil {
 			return none, err
 		}
 		victim, err := b.find(ctx, c, node, id)
@@ -148,7 +148,7 @@ func (q queueBackend) LastEviction(ctx context.Context, name string) (string, er
 		return "", err
 	}
 	return onAnyConn(ctx, q.backend, func(c *conn) (string, error) {
-		if err := c.catchUp(ctx, node); err != nil {
+		if err := c.catchUp(ctx); err != nil {
 			return "", err
 		}
 		data, _, err := c.data(ctx, node)

@@ -50,7 +50,7 @@ func (b *backend) identity(ctx context.Context, c *conn) (string, error) {
 	node := b.opts.child(identityNode)
 	for {
 		// Our server may be behind; a client that may not make it must be able to rely on what it sees.
-		if err := c.catchUp(ctx, b.opts.Root); err != nil {
+		if err := c.catchUp(ctx); err != nil {
 			return "", err
 		}
 		id, err := call(ctx, c, func() (string, error) {

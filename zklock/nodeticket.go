@@ -173,7 +173,7 @@ func (t *nodeTicket) await(ctx context.Context) error {
 
 // search is ephemeralNode.find; what ticket.search says of it is true here as well.
 func (t *nodeTicket) search(ctx context.Context) (node string, czxid int64, err error) {
-	if err := t.session.conn.catchUp(ctx, t.path); err != nil {
+	if err := t.session.conn.catchUp(ctx); err != nil {
 		return "", 0, err
 	}
 	czxid, err = t.lookAt(ctx, t.path)

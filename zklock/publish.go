@@ -55,7 +55,7 @@ func (n *ephemeralNode) Publish(ctx context.Context, value []byte) error {
 // versionOf asks for the version of the node's data.
 func (n *ephemeralNode) versionOf(ctx context.Context, node string) (int32, error) {
 	s := n.session
-	if err := s.catchUp(ctx, node); err != nil { // else the answer might be the version just refused
+	if err := s.catchUp(ctx); err != nil { // else the answer might be the version just refused
 		return 0, err
 	}
 	version, err := call(ctx, s.conn, func() (int32, error) {

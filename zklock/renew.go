@@ -34,14 +34,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 			_, _, err := s.zk.Exists("/")
 			return struct{}{}, err
 		}
-		_, err := s.zk.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1})
-		return struct{}{}, err
+		return s.askMajority()
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.breakConnection() // perhaps another server answers
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
-		err = nil // "/" is not for us to see; that, too, is a majority's answer
+		err = nil // of the plain request: the server has answered
 	}
 	if err != nil {
 		return 0, explain("renew", err)

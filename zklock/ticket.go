@@ -76,7 +76,7 @@ func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ er
 	if holder, err := t.firstBlocker(names); holder == "" && err == nil {
 		return driver.Verdict{}, false, nil
 	}
-	if err := t.session.conn.catchUp(ctx, t.parent); err != nil {
+	if err := t.session.conn.catchUp(ctx); err != nil {
 		return driver.Verdict{}, false, err
 	}
 	if names, err = t.list(ctx); err != nil {
