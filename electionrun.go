@@ -79,9 +79,9 @@ func (t *Term) serve(ctx context.Context, lead func(context.Context, *Term) erro
 			err = c.wrap("campaign for", t.Name(), contextError(ctx))
 		}
 		return false, err
-	case errors.Is(resigned, ErrLost), errors.Is(err, ErrLost):
-		// What lead returned follows from the loss, which was told. The release may be the first to
-		// learn of it: a fence has refused a write, say, before the store has told of an eviction.
+	case errors.Is(resigned, ErrLost), errors.Is(resigned, ErrUnknown), errors.Is(err, ErrLost):
+		// What lead returned follows from the loss, which was told, or from what keeps the store from answering. The release
+		// may be the first to learn of it: a fence has refused a write, say, before the store has told of an eviction.
 		return true, nil
 	}
 	return err == nil, err

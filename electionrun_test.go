@@ -147,6 +147,28 @@ func TestRunTakesAStaleWriteForALoss(t *testing.T) {
 	})
 }
 
+// The store falls silent, and the leader's function is the first to notice, with an error of its own. What became of the term is
+// not known, and the candidate goes on.
+func TestRunGoesOnAfterAnUnknownEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, _ := pair(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		terms := 0
+		done := running(ctx, c, func(ctx context.Context, term *hasp.Term) error {
+			if terms++; terms == 2 {
+				cancel()
+				return nil
+			}
+			b.plan("leave", plan{err: errNetwork, times: 100})
+			return errNetwork
+		})
+		wantErr(t, <-done, context.Canceled)
+		if terms != 2 {
+			t.Errorf("%d terms", terms)
+		}
+	})
+}
+
 func TestRunResignsAtAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)

@@ -108,9 +108,10 @@ func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
 // interrupt ends a request under way from the session's side.
 func (e *entry) interrupt(cause error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.cancel != nil {
-		e.cancel(cause)
+	cancel := e.cancel
+	e.mu.Unlock()
+	if cancel != nil {
+		cancel(cause) // without e.mu: a caller's context may be that of a lease, which looks at its entry when a child ends
 	}
 }
 

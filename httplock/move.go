@@ -171,7 +171,7 @@ func (s *session) has() bool {
 	return len(s.tickets) > 0
 }
 
-func (t *ticket) held() bool { return t.token != 0 && t.lost == nil }
+func (t *ticket) held() bool { return t.holds && t.lost == nil }
 
 // remaining are the held locks that are not adopted yet, each with a number in the next session.
 func (s *session) remaining() (all []*ticket) {

@@ -116,12 +116,20 @@ func (s *session) call(ctx context.Context, r request, into any) error {
 
 // callAt says at which session as well. One that its server does not know moves, and the request is made there;
 // or the core is told that it has ended.
+//
+// A release that the session has answered which the lock is leaving is made again, since another one may have adopted
+// the lock before. If that one finds nothing to adopt, the release was done before it looked, and the answer counts.
 func (s *session) callAt(ctx context.Context, r request, into any) (id string, err error) {
+	released := false
 	for {
 		if err := s.address(&r); err != nil {
+			if released && errors.Is(err, driver.ErrGone) {
+				err = nil
+			}
 			return "", err
 		}
 		err := s.b.call(ctx, r, into)
+		released = released || err == nil && r.method == http.MethodDelete
 		counts := r.of == nil || !s.elsewhere(r.session, r.of)
 		if !sessionGone(err) && counts || s.done.Err() != nil {
 			return r.session, err

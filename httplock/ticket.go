@@ -25,7 +25,8 @@ type ticket struct {
 	released  bool   // and confirmed
 	lost      error
 	orphaned  bool   // it was lost with its server: the entry may be there until its time is over
-	token     uint64 // not 0: it is held
+	holds     bool   // by the server's newest answer
+	token     uint64 // 0 if its store has none
 	published uint64
 	named     string   // the server's name of the entry, if it is not ours
 	at        location // of its entry, since it was confirmed
@@ -114,7 +115,8 @@ func (t *ticket) enter(ctx context.Context, method, more string, body any) (driv
 	case err == nil && a.State == httpapi.Busy:
 		t.forgetLocked()
 	case err == nil:
-		t.confirmed, t.uncertain, t.token = true, false, heldToken(a)
+		t.confirmed, t.uncertain = true, false
+		t.noteLocked(a)
 		if id == t.s.id { // or it was adopted meanwhile, and is known to be there
 			t.at = location{id, t.number, cmp.Or(a.Entry, t.r.ID)}
 			t.nameLocked(a.Entry)
@@ -149,12 +151,12 @@ func (t *ticket) leftBehindLocked(id string) bool {
 	return t.lost == nil && id != t.s.id && t.at.session != t.s.id
 }
 
-// heldToken is not 0 if the lock is held, and its store has tokens.
-func heldToken(a httpapi.Lock) uint64 {
-	if a.State != httpapi.Held {
-		return 0
+// noteLocked notes whether the lock is held.
+func (t *ticket) noteLocked(a httpapi.Lock) {
+	t.holds, t.token = a.State == httpapi.Held, 0
+	if t.holds {
+		t.token = a.Token
 	}
-	return a.Token
 }
 
 func verdict(a httpapi.Lock) (driver.Verdict, error) {
@@ -219,7 +221,7 @@ func (t *ticket) changed(id string, a httpapi.Lock) (driver.Verdict, error) {
 	if t.lost != nil || t.left {
 		return driver.Verdict{}, t.gone()
 	}
-	t.token = heldToken(a)
+	t.noteLocked(a)
 	return verdict(a)
 }
 

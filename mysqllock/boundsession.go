@@ -147,7 +147,8 @@ func (s *boundSession) remove(t *boundTicket) {
 	s.mu.Unlock()
 }
 
-// Close gives up every lock.
+// Close gives up every lock, all at once: one connection that is silent must not use up the time for the others. What is not
+// answered in time ends with its connection.
 func (s *boundSession) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -157,12 +158,23 @@ func (s *boundSession) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.finish() // ends every Wait
+	left := make(chan error, len(all))
 	for _, t := range all {
-		if err := t.Leave(ctx); err != nil && !errors.Is(err, driver.ErrGone) {
-			return err
+		go func() {
+			err := t.Leave(ctx)
+			if err != nil && !errors.Is(err, driver.ErrGone) {
+				go t.drop()
+			}
+			left <- err
+		}()
+	}
+	var err error
+	for range all {
+		if e := <-left; e != nil && !errors.Is(e, driver.ErrGone) {
+			err = e
 		}
 	}
-	return nil
+	return err
 }
 
 // Ticket prepares an acquisition.

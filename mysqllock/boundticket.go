@@ -3,6 +3,7 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -116,6 +117,9 @@ func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.V
 	}
 	if err != nil {
 		t.discard()
+		if errors.Is(err, driver.ErrRefused) {
+			t.session.remove(t) // nothing was made, and the core calls no Leave
+		}
 		return driver.Verdict{}, err
 	}
 	switch {
@@ -160,7 +164,17 @@ func (t *boundTicket) lost() {
 	t.mu.Unlock()
 	if was {
 		t.session.opts.Gone(t.request.ID, errLost("the connection of the lock has ended"))
+		go t.drop()
 	}
+}
+
+// drop gives up a connection on which nothing is asked any more: the core calls no Leave for a lock that is lost, nor again after
+// the end of its session. What has the turn ends with the connection, or with its time.
+func (t *boundTicket) drop() {
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	t.discard()
+	t.session.remove(t)
 }
 
 // ping asks the connection of a held lock for a sign of life, for a third of what a renewal
@@ -213,7 +227,8 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	}
 	defer func() { <-t.turn }()
 	t.mu.Lock()
-	held, waiting := t.held && !t.gone, t.entered && !t.held && !t.gone
+	gone := t.gone
+	held, waiting := t.held && !gone, t.entered && !t.held && !gone
 	t.held, t.entered = false, false
 	if t.noting != nil {
 		t.noting.Stop()
@@ -226,8 +241,10 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	case t.pending != nil:
 		t.discard()
 		t.endWaiting(ctx)
-	case t.conn != nil:
+	case t.conn != nil && !gone:
 		t.giveBack()
+	case t.conn != nil:
+		t.discard()
 	default:
 		t.endWaiting(ctx)
 	}

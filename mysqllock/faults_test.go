@@ -85,6 +85,46 @@ func TestKillIsNoticed(t *testing.T) {
 	}
 }
 
+// A lock whose connection has ended gives back its place in the pool: the client could make no other when it had lost as many
+// locks as it may have connections.
+func TestLostConnectionsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base, db := sqlkit.MariaDBStore(t, m), sqlkit.MariaDBAdmin(t, m)
+	for _, strategy := range []string{"getlock", "row"} {
+		c := client(t, sqlkit.With(base, "strategy="+strategy, "connections=1"), hasp.WithTTL(time.Hour))
+		for i := range 3 {
+			name := fmt.Sprintf("killed-%s-%d", strategy, i)
+			l := testkit.Lock(t, c, name)
+			if q, err := c.Inspect(ctx(t), name); err != nil || len(q.Holders) != 1 { // waits until it is recorded
+				t.Fatalf("inspected: %+v, %v", q, err)
+			}
+			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", number(t, db, fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s'", name))))
+			testkit.Lost(t, l, hasp.ReasonDenied)
+		}
+		testkit.Release(t, testkit.Lock(t, c, "after-"+strategy))
+	}
+}
+
+// A client is closed while its server is silent. It gives all of its locks up, and not only that to which the server has not
+// answered in time: the others stayed taken for as long as the process lived.
+func TestCloseWhileSilent(t *testing.T) {
+	t.Parallel()
+	p, u := proxied(t)
+	c := client(t, sqlkit.With(u, "strategy=getlock"))
+	names := []string{"silent-1", "silent-2", "silent-3"}
+	for _, name := range names {
+		testkit.Lock(t, c, name)
+	}
+	p.Partition()
+	_ = c.Close() // it has no answer
+	p.Heal()
+	other := client(t, sqlkit.With(sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)), "strategy=getlock"))
+	for _, name := range names {
+		testkit.Release(t, testkit.Lock(t, other, name))
+	}
+}
+
 // The server commits, and its answer is lost.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()

@@ -155,6 +155,9 @@ func (a advisory) release(ctx context.Context, b *bound, c *pgxLink, r driver.Re
 	return held, err
 }
 
+// holds is true: the lock is the connection's, and outlives an error.
+func (advisory) holds(*pgxLink) bool { return true }
+
 // holders finds the holder of a name: the server's lock table says which of its processes, our
 // table which entry, if it is one of ours.
 func (a advisory) holders(name string) (query string, args []any, err error) {

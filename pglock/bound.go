@@ -36,6 +36,8 @@ type kind interface {
 	// it must wait.
 	wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
 	release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
+	// holds reports whether a connection that has just answered can still have its lock.
+	holds(c *pgxLink) bool
 	holders(name string) (query string, args []any, err error)
 	names() string
 }

@@ -59,7 +59,11 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 			within, cancel := context.WithTimeout(s.done, s.granted())
 			defer cancel()
 			answers <- h.use(within, false, func(ctx context.Context, c *pgxLink) error {
-				return c.script(ctx, "SELECT 1")
+				err := c.script(ctx, "SELECT 1")
+				if !s.bound.kind.holds(c) {
+					c.close() // and so it is lost, and told
+				}
+				return err
 			})
 		}()
 	}

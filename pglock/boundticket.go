@@ -157,7 +157,7 @@ func (t *boundTicket) release(ctx context.Context, h *heldConn) error {
 	switch {
 	case err != nil && !answered:
 		return err // another request is under way on the connection
-	case endedBefore(err):
+	case endedBefore(err) && ctx.Err() == nil: // not because we have ended it
 		t.forget(0)
 		return fmt.Errorf("%w: the server had ended the connection: %w", driver.ErrGone, err)
 	case err != nil:

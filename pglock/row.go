@@ -112,12 +112,15 @@ func (w row) lock(ctx context.Context, b *bound, c *pgxLink, name, how string) (
 	return false, errors.New("the row of the lock was removed while it was made")
 }
 
-// release ends the transaction. COMMIT answers COMMIT or, if something had broken it, ROLLBACK;
-// the lock was held until then in either case.
-func (row) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
-	held = c.conn.PgConn().TxStatus() == 'T'
+// release ends the transaction.
+func (k row) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
+	held = k.holds(c)
 	return held, c.script(ctx, "COMMIT")
 }
+
+// holds looks at the transaction. A statement that fails in it, as one that an administrator cancels, aborts it, and the server
+// gives its row up at once, not at its end; the connection stands, and answers on.
+func (row) holds(c *pgxLink) bool { return c.conn.PgConn().TxStatus() == 'T' }
 
 // holders finds the transaction that has locked the row: its number is in the row.
 func (row) holders(name string) (query string, args []any, err error) {

@@ -1,6 +1,8 @@
 package pglock_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -45,4 +47,37 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 	if a := <-answered; a.Held {
 		t.Errorf("it holds with token %d beside the next one with %d", a.Token, next.Token)
 	}
+}
+
+// S1: a statement on the connection of a row's lock is cancelled, as by an administrator's job against long transactions. The
+// server gives the row up and the connection stands. The holder was not told, for as long as it held.
+func TestCancelledTransactionIsLost(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	storeURL := sqlkit.With(server.URL(), "strategy=row")
+	first, gone := opened(t, storeURL, calm)
+	second, _ := opened(t, storeURL, calm)
+	enqueue(t, first.Ticket(mutex("a")))
+	pid := ask[int](t, server.URL(), "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'")
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for ctx.Err() == nil {
+			first.KeepAlive(ctx)
+		}
+	})
+	defer renewals.Wait()
+	defer cancel()
+	r := mutex("a")
+	r.NoWait = true
+	for ctx.Err() == nil && len(gone) == 0 {
+		ask[int](t, server.URL(), "SELECT count(pg_cancel_backend($1))::int FROM generate_series(1, 2000)", pid)
+		if v, err := second.Ticket(r).Enqueue(ctx); err == nil && v.Held {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		t.Skip("inconclusive: no cancel has met a renewal")
+	}
+	testkit.Await(t, "the loss of a lock that another can have", gone)
 }

@@ -57,13 +57,11 @@ func (t *nodeTicket) eraseOwn(node string) error {
 		&zk.SetDataRequest{Path: node, Version: -1},
 		&zk.DeleteRequest{Path: node, Version: -1},
 	)
-	for _, r := range rs {
-		if r.Error == zk.ErrNoNode || r.Error == zk.ErrNoAuth { // NoAuth: another's by now
+	for i, r := range rs {
+		// Who may not write is refused for the data, as another's node by now; who may only not delete, for the second.
+		if r.Error == zk.ErrNoNode || r.Error == zk.ErrNoAuth && i == 0 {
 			return zk.ErrNoNode
 		}
-	}
-	if err == zk.ErrNoAuth {
-		return zk.ErrNoNode
 	}
 	return err
 }

@@ -150,7 +150,13 @@ func (t *ticket) dropDeleted() bool {
 	if t.gone != nil || len(departed) == 0 || !t.selfWatchConfirmedLocked() {
 		return false // and the list stays as it is, for another Wait to find the same
 	}
-	t.ahead = without(t.ahead, departed)
-	held, _ := driver.Decide(t.ahead, t.request)
+	rest := without(t.ahead, departed)
+	held, _ := driver.Decide(rest, t.request)
+	if held {
+		t.ahead = rest
+	}
+	// Else the list that is read now takes its place; and if ctx ends before its answer, another Wait
+	// must not go on with the rest: of those ahead that has only who decides (relevantAhead), and with one
+	// more taken off it would say that nobody is there.
 	return held
 }

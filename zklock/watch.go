@@ -20,14 +20,8 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 		return err
 	}
 	wake := make(chan struct{}, 1) // one pending change says all
-	notify := func(bool) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
 	for {
-		remove, err := b.follow(ctx, c, node, notify)
+		remove, err := b.follow(ctx, c, node, wake)
 		if err != nil {
 			remove()
 			return err
@@ -46,9 +40,9 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 	}
 }
 
-// follow sets the watches that tell of the next change, and returns what takes their
+// follow sets the watches that tell of the next change through wake, and returns what takes their
 // listeners away.
-func (b *backend) follow(ctx context.Context, c *conn, node string, notify func(bool)) (remove func(), err error) {
+func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan struct{}) (remove func(), err error) {
 	var set []func()
 	remove = func() {
 		for _, r := range set {
@@ -56,7 +50,12 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, notify func(
 		}
 	}
 	add := func(node string, kind watchKind, request func() error) (bool, error) {
-		l := &listener{wake: notify}
+		l := &listener{wake: func(bool) {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}}
 		set = append(set, func() { c.watches.remove(node, l) })
 		return c.set(ctx, watchKey{node, kind}, l, request)
 	}
@@ -71,6 +70,12 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, notify func(
 		}
 		if exists {
 			break
+		}
+		// That failure has woken us as well, who know of it. If the node has been made since then, its
+		// event has disarmed the watch that is set next, and so that is asked for anew, and finds it.
+		select {
+		case <-wake:
+		default:
 		}
 		// The name was never used, or not for a while: then its making is the next change.
 		// Unlike an entry's node it can come again, so a watch left behind is used again.

@@ -14,10 +14,10 @@ import (
 // would grow without end on a node that does not change.
 type watchTable struct {
 	mu         sync.Mutex
-	connection int                        // the number of the current one, from 1
-	everSet    bool                       // the library may have watches to set again
-	armed      map[watchKey]*watchRequest // the request was made and the event has not come
-	listeners  map[string]map[*listener]struct{}
+	connection int                                // the number of the current one, from 1
+	everSet    bool                               // the library may have watches to set again
+	armed      map[watchKey]*watchRequest         // the request was made and the event has not come
+	listeners  map[string]map[*listener]watchKind // by path
 }
 
 // watchRequest is one request for a watch.
@@ -52,7 +52,7 @@ type listener struct {
 func (w *watchTable) init() {
 	w.connection = 1
 	w.armed = map[watchKey]*watchRequest{}
-	w.listeners = map[string]map[*listener]struct{}{} // by path
+	w.listeners = map[string]map[*listener]watchKind{}
 }
 
 // deliver wakes the listeners of an event.
@@ -106,9 +106,9 @@ func (w *watchTable) listen(key watchKey, l *listener) *watchRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners[key.path] == nil {
-		w.listeners[key.path] = map[*listener]struct{}{}
+		w.listeners[key.path] = map[*listener]watchKind{}
 	}
-	w.listeners[key.path][l] = struct{}{}
+	w.listeners[key.path][l] = key.kind
 	if w.armed[key] != nil {
 		return nil
 	}
@@ -154,17 +154,22 @@ func (w *watchTable) current() int {
 	return w.connection
 }
 
-// failed takes back what listen promised to others, unless an event has done so.
+// failed takes back what listen promised to others, unless an event has done so. It wakes none who rely on
+// the path's other watch: two clients of it would wake each other for ever where the node does not exist.
 func (w *watchTable) failed(key watchKey, a *watchRequest) {
 	w.mu.Lock()
-	var woken map[*listener]struct{}
+	var woken []*listener
 	if a != nil && w.armed[key] == a {
 		delete(w.armed, key)
-		woken = w.listeners[key.path]
-		delete(w.listeners, key.path)
+		for l, kind := range w.listeners[key.path] {
+			if kind == key.kind {
+				woken = append(woken, l)
+				w.removeLocked(key.path, l)
+			}
+		}
 	}
 	w.mu.Unlock()
-	for l := range woken {
+	for _, l := range woken {
 		l.wake(false)
 	}
 }

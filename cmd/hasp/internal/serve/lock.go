@@ -19,11 +19,21 @@ func (s *session) find(number uint64) (*lock, error) {
 		return nil, s.dead
 	case l == nil:
 		return nil, httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has no lock %d", number))
+	default:
+		return l.usable()
+	}
+}
+
+// usable returns the lock unless it is lost or being released. A request that comes late must not overtake the release, nor take
+// what its ticket then says for the end: the lock would be forgotten, and a release that is not confirmed yet not be repeated.
+func (l *lock) usable() (*lock, error) {
+	switch {
 	case l.lost != "":
 		return nil, httpapi.NewProblem(httpapi.Gone, l.lost)
-	default:
-		return l, nil
+	case l.leaves:
+		return nil, httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("lock %d is being released", l.number))
 	}
+	return l, nil
 }
 
 // enter returns the lock of a number, and makes it if the number was never used. That comes before the
@@ -38,10 +48,7 @@ func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 		if l.name != r.Name {
 			return nil, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("lock %d of the session is %q: a number is for one lock", number, l.name))
 		}
-		if l.lost != "" {
-			return nil, httpapi.NewProblem(httpapi.Gone, l.lost)
-		}
-		return l, nil
+		return l.usable()
 	}
 	if !s.numbers.free(number) {
 		return nil, httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has used the number %d, and that lock is gone: take the next number", number))
@@ -211,6 +218,7 @@ func (s *session) leave(ctx context.Context, number uint64) error {
 		s.numbers.use(number) // a request for it that is still under way comes too late
 		return httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("the session has no lock %d", number))
 	}
+	l.leaves = true
 	s.mu.Unlock()
 	err := s.use(ctx, l, l.ticket.Leave)
 	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrForgotten) {

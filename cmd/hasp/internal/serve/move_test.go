@@ -112,9 +112,14 @@ type pair struct {
 }
 
 func newPair(t *testing.T, tokens *access.Tokens, token string) *pair {
+	return newPairOf(t, func(b driver.Backend) driver.Backend { return b }, tokens, token)
+}
+
+// newPairOf has the servers use what is made of the store.
+func newPairOf(t *testing.T, store func(driver.Backend) driver.Backend, tokens *access.Tokens, token string) *pair {
 	p := &pair{store: memlock.New(), gone: make(chan string, 100)}
-	p.first, p.addrs[0] = start(t, serve.Options{Store: p.store.Backend(), Tokens: tokens})
-	_, p.addrs[1] = start(t, serve.Options{Store: p.store.Backend(), Tokens: tokens})
+	p.first, p.addrs[0] = start(t, serve.Options{Store: store(p.store.Backend()), Tokens: tokens})
+	_, p.addrs[1] = start(t, serve.Options{Store: store(p.store.Backend()), Tokens: tokens})
 	p.front = newFront(t, p.addrs[0])
 	p.b = open(t, p.front.addr(), token)
 	t.Cleanup(func() { _ = p.b.Close() })

@@ -48,6 +48,7 @@ type lock struct {
 	uncertain bool // a request was not answered: there may be one
 	held      bool
 	waits     bool   // it counts as waiting
+	leaves    bool   // a request to release it has come
 	lost      string // not "": why it is gone
 	version   uint64 // of the loss
 }
