@@ -52,6 +52,10 @@ servers:
 test: servers ## every store on one topology, on real servers, with the race detector (8 minutes); REQUIRE_BACKENDS=1 fails where one is missing
 	go run ./internal/runtests test $(TESTFLAGS) $(PKGS)
 
+.PHONY: steady
+steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the run DISK (0) beside heavy disk writing too; ends with the first that fails
+	go run ./internal/runtests -runs=$(if $(filter command line,$(origin RUNS)),$(RUNS),10) -load=$(or $(LOAD),0) -disk=$(or $(DISK),0) test $(TESTFLAGS) $(PKGS)
+
 .PHONY: test-long
 test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
 	cd bench && go test ./...

@@ -6,7 +6,8 @@
 //	runtests long    what "test" leaves out: tests that call testtier.Long
 //	runtests all     test and long in one run
 //
-// Arguments after the tier are go test's: flags first, then packages.
+// Arguments after the tier are go test's: flags first, then packages. With -runs=N in front of it the tier is run so often, with
+// -load=N beside so many busy threads, and with -disk=N the N-th run beside a file that is written and synced all the time.
 //
 // It runs go test and adds two reports: which tests of a tier were skipped for which reason, over
 // all packages; and which packages are running while nothing is printed.
@@ -21,7 +22,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: runtests quick|test|long|all [flags of go test] packages"
+const usage = "usage: runtests [-runs=N] [-load=N] [-disk=N] quick|test|long|all [flags of go test] packages"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -31,6 +32,10 @@ func main() {
 }
 
 func run(args []string) error {
+	s, args, err := parseSeries(args)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, usage)
+	}
 	if len(args) == 0 {
 		return errors.New(usage)
 	}
@@ -56,7 +61,10 @@ func run(args []string) error {
 	if len(goTest.packages) == 0 {
 		return fmt.Errorf("no package of %v has tests of the tier %q", patterns, args[0])
 	}
-	return goTest.run(flags, os.Stdout)
+	if s.runs > 1 {
+		flags = append(flags, "-count=1") // else go test prints what it remembers
+	}
+	return s.repeat(os.Stdout, func() error { return goTest.run(flags, os.Stdout) })
 }
 
 // invocation is one go test.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,5 +108,29 @@ func TestTiers(t *testing.T) {
 	}
 	if _, err := command("slow", nil); err == nil {
 		t.Error("a tier that there is not")
+	}
+}
+
+// A series ends with the first run that fails, and its load with it.
+func TestSeries(t *testing.T) {
+	for _, bad := range []string{"-runs=0", "-load=-1", "-disk=2", "-what=1"} {
+		if _, _, err := parseSeries([]string{bad, "test"}); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+	s, rest, err := parseSeries([]string{"-runs=3", "-load=2", "-disk=1", "test", "-count=1"})
+	if err != nil || s != (series{3, 2, 1}) || !slices.Equal(rest, []string{"test", "-count=1"}) {
+		t.Fatalf("%+v, %v, %v", s, rest, err)
+	}
+	var said strings.Builder
+	runs, failed := 0, errors.New("failed")
+	err = s.repeat(&said, func() error {
+		if runs++; runs == 2 {
+			return failed
+		}
+		return nil
+	})
+	if err != failed || runs != 2 || !strings.Contains(said.String(), "run 2 of 3, beside 2 busy threads: ") {
+		t.Errorf("%d runs, %v\n%s", runs, err, &said)
 	}
 }
