@@ -147,7 +147,7 @@ func TestRunTakesAStaleWriteForALoss(t *testing.T) {
 	})
 }
 
-// The store falls silent, and the leader's function is the first to notice, with an error of its own. What became of the term is
+// The store falls silent, and the leader's function is the first to notice, with an error that it makes itself. What became of the term is
 // not known, and the candidate goes on.
 func TestRunGoesOnAfterAnUnknownEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -157,6 +157,6 @@ func (t *ticket) dropDeleted() bool {
 	}
 	// Else the list that is read now takes its place; and if ctx ends before its answer, another Wait
 	// must not go on with the rest: of those ahead that has only who decides (relevantAhead), and with one
-	// more taken off it would say that nobody is there.
+	// more taken off it would be empty.
 	return held
 }
