@@ -202,6 +202,39 @@ func (c *crashScenario) consistent(step int, mayBeEvicted bool) {
 	}
 }
 
+// A process is killed between the two steps of a departure, the mark and the unlinking, and the next operation on that name is a
+// release. What it unlinks has carried the pointer to another name's queue: an entry of that one was lost, and two could hold.
+func TestReleaseAfterHalfALeave(t *testing.T) {
+	names := colliding(2)
+	c := &crashScenario{t: t, s: openTestSession(t, storeDir(t)), name: names[0]}
+	other := c.enter(names[1], "other", driver.Whole)
+	held := c.enter(c.name, "held", driver.Whole)
+	dead := c.enter(c.name, "dead", driver.Whole)
+	behind := c.enter(names[1], "behind other", driver.Whole)
+	q := dead.file
+	if err := q.lock(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	r, here, err := dead.present()
+	if err == nil && here {
+		err = q.mark(dead.slot, &r)
+	}
+	if err == nil {
+		err = q.flush()
+	}
+	q.unlock()
+	if err != nil || !here {
+		t.Fatal(here, err)
+	}
+	leave(t, held)
+	if got := listIDs(t, c.s, names[1]); !slices.Equal(got, []string{"other", "behind other"}) {
+		t.Fatalf("the other queue has %v", got)
+	}
+	leave(t, other)
+	proceeds(t, behind)
+	leave(t, behind)
+}
+
 func leave(t *testing.T, e *ticket) {
 	t.Helper()
 	if err := e.Leave(patient(t)); err != nil {

@@ -188,6 +188,9 @@ func (q *queueFile) removeDead(tail uint32, gone deadSessions) error {
 // if given, is called with them ahead of the removal.
 func (q *queueFile) removeEntry(slot uint32, r record, k key, before func([]wakeTarget)) ([]wakeTarget, error) {
 	tail, _, err := q.find(k)
+	if err == nil {
+		r, err = q.record(slot) // find may have changed its links, where it has taken away what had left
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -117,24 +117,24 @@ func (p *notifier) run(conn syscall.RawConn) {
 
 // handle looks at one descriptor. It may have been closed, and even its number used
 // again, since the event was taken; the other object then gets a hint it did not need.
+// What is read is ours: the number cannot be used again before removeSession has had the mutex.
 func (p *notifier) handle(fd int) {
 	p.mu.Lock()
-	s := p.sessions[fd]
+	defer p.mu.Unlock()
 	if o := p.byFD[fd]; o != nil {
 		p.dropLocked(o)
 	}
 	if c := p.changes; c != nil && c.fd == fd {
 		c.read(p.buf[:])
 	}
-	p.mu.Unlock()
-	if s != nil {
-		p.readSignals(s, fd)
+	if s := p.sessions[fd]; s != nil {
+		p.readSignalsLocked(s, fd)
 	}
 }
 
-// readSignals reads all signals from a session's pipe. A sender that finds the pipe full goes
+// readSignalsLocked reads all signals from a session's pipe, which does not block. A sender that finds the pipe full goes
 // away; so if it may have been full, all tickets of the session are woken.
-func (p *notifier) readSignals(s *session, fd int) {
+func (p *notifier) readSignalsLocked(s *session, fd int) {
 	for {
 		n, err := unix.Read(fd, p.buf[:])
 		if err == unix.EINTR {
@@ -213,7 +213,7 @@ func (p *notifier) control(op, fd int, events uint32) error {
 }
 
 // tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
-// or has as many signals to read as fit (see readSignals), or we have no descriptor to spare: then
+// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor to spare: then
 // the ticket's own slow check has to do, unless our death comes first, of which it is told.
 func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {

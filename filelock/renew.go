@@ -92,13 +92,14 @@ func (s *session) tend() {
 	s.review()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.upkeepRunning.Store(false) // before the look: what is held later finds it so, in holds
 	for _, t := range s.tickets {
 		if t.held.Load() && !s.closed {
+			s.upkeepRunning.Store(true)
 			s.timer.Reset(holderUpkeepEvery)
 			return
 		}
 	}
-	s.upkeepRunning.Store(false)
 }
 
 // reviewBound is how long a review may wait for critical sections of others, in all. What it

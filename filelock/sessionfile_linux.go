@@ -37,7 +37,7 @@ func (a access) newSessionFile(dir int, id sessionID) (fd int, err error) {
 	}
 	fd, err = a.openPipe(dir, fresh, unix.O_RDWR)
 	if err == nil {
-		// A kernel that cannot shrink it leaves it larger: harmless, see notifier.readSignals.
+		// A kernel that cannot shrink it leaves it larger: harmless, see notifier.readSignalsLocked.
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, signalPipeSize)
 		if a.kind != oneUser {
 			err = unix.Fchmod(fd, a.sessionMode()) // under every umask
