@@ -43,8 +43,9 @@ const exportPrefix = "hasp1."
 //
 // The error wraps ErrUnsupported where entries end with the connection or the session that
 // made them, ErrLost or ErrNotHeld if the lease has ended, ErrDeadlock if the lock was taken
-// several times with [Reentrant], and ErrUnknown while a Downgrade has not been answered: call
-// that again first.
+// several times with [Reentrant], and ErrUnknown while a Downgrade has not been answered (call
+// that again first), or while the lock passes from one server of hasp serve to another (call
+// Export again). After an ErrUnknown the lease is held as before.
 func (l *Lease) Export() (string, error) {
 	if l == nil {
 		return "", fmt.Errorf("hasp: export of a nil lease: %w", ErrNotHeld)
@@ -78,12 +79,17 @@ func (l *Lease) export() (string, error) {
 		// The text says how many units there are, and an import of another size finds nothing.
 		return "", fmt.Errorf("%w: a downgrade has not been answered; call Downgrade again first, or release", ErrUnknown)
 	}
+	id, err := e.exportedIDLocked()
+	if err != nil {
+		e.mu.Unlock()
+		return "", err
+	}
 	// The end of the trust comes before there is a text: the importer cannot be earlier.
 	l.endLocked(errExported)
 	e.newest = nil
 	e.state, e.err = released, errExported
 	e.stopLimitLocked()
-	x := exported{Name: e.name, ID: e.id, Token: e.token, Units: int64(e.units), Capacity: int64(e.capacity)}
+	x := exported{Name: e.name, ID: id, Token: e.token, Units: int64(e.units), Capacity: int64(e.capacity)}
 	e.mu.Unlock()
 
 	if e.handOver != nil {
@@ -103,6 +109,20 @@ func (l *Lease) export() (string, error) {
 		return "", err // strings and numbers cannot fail
 	}
 	return exportPrefix + base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// exportedIDLocked is the id by which an importer finds the entry. It comes last before the lease ends:
+// the driver keeps the entry under this id from then on.
+func (e *entry) exportedIDLocked() (string, error) {
+	x, ok := e.ticket.(driver.Exporter)
+	if !ok {
+		return e.id, nil
+	}
+	id, err := x.ExportedID()
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return id, nil
 }
 
 var (

@@ -263,6 +263,14 @@ type Adopter interface {
 	Adopt(ctx context.Context, id string, seq uint64) (Verdict, error)
 }
 
+// Exporter is an Adopter whose held entry may have another ID in the store than its Request.
+type Exporter interface {
+	// ExportedID returns the ID by which the Adopt of any client of the store finds the held entry, and keeps the
+	// entry from getting another one from now on. It is an error if the ID is not known at the moment: call again.
+	// It does no I/O and calls nothing back; the core calls it with a mutex locked.
+	ExportedID() (string, error)
+}
+
 // Watcher is a Backend that can follow a name without asking again and again.
 type Watcher interface {
 	// Watch calls changed once as soon as the watch stands, then after every change of

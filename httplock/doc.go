@@ -17,8 +17,8 @@
 //
 // A server that has ended or was started anew has forgotten its sessions. What is held is then adopted by the
 // server that answers, if the store can hand a lock on (driver.Adopter); otherwise it is lost (hasp.ErrLost), before
-// the store may grant it to others. What waits queues again. A release that meets such a server may have an
-// unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
+// the store may grant it to others. What waits queues again. What is exported stays where it is, for what is left of
+// its time. A release that meets such a server may have an unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
 //
 // A session has one request open for its losses, and each lock that is waited for has one, each on a
 // separate connection.

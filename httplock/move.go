@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -56,6 +57,12 @@ func (s *session) startMoving(ctx context.Context) error {
 
 func (s *session) stopMoving() { <-s.moving }
 
+// bounded is for one request of a move. While a session moves, its keep-alives wait: one request that is led to a
+// dead host must leave them the time for more attempts on fresh connections, before the locks are lost.
+func (s *session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(patience, s.options.TTL/6))
+}
+
 // move moves what there is out of the session from. It reports whether the session lives on elsewhere, which
 // it does not where it has no locks or the store cannot hand one on. After an error it can be called again,
 // and goes on where it was.
@@ -78,14 +85,16 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 			return false, err
 		}
 		s.b.client.CloseIdleConnections() // to a proxy that would lead to the same server again
-		a, err := s.b.openSession(ctx, s.options.TTL)
+		octx, cancel := s.bounded(ctx)
+		defer cancel()
+		a, err := s.b.openSession(octx, s.options.TTL)
 		switch {
 		case errors.Is(err, errOtherStore):
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("the session could not be moved to another server: %w", err)
 		case !slices.Equal(a.Can, s.can):
-			_ = s.b.closeSession(ctx, a.Session) // else it expires
+			_ = s.b.closeSession(octx, a.Session) // else it expires
 			return false, nil
 		}
 		s.next, s.nextLast = a.Session, 0
@@ -125,7 +134,9 @@ func (s *session) moveAway(ctx context.Context, from string) bool {
 	if moved, err := s.move(ctx, from); err != nil || !moved {
 		return false
 	}
-	_ = s.b.closeSession(ctx, from) // else it expires
+	if !s.leftExports(from) {
+		_ = s.b.closeSession(ctx, from) // else it expires
+	}
 	return true
 }
 
@@ -171,7 +182,8 @@ func (s *session) has() bool {
 	return len(s.tickets) > 0
 }
 
-func (t *ticket) held() bool { return t.holds && t.lost == nil }
+// held reports that a lock is held, and not exported: it moves with its session.
+func (t *ticket) held() bool { return t.holds && !t.exported && t.lost == nil }
 
 // remaining are the held locks that are not adopted yet, each with a number in the next session.
 func (s *session) remaining() (all []*ticket) {
@@ -190,16 +202,23 @@ func (s *session) remaining() (all []*ticket) {
 	return all
 }
 
-// adoptAll has the next session adopt all that remain.
+// adoptAll has the next session adopt all that remain, and begins no more after an error: with many locks, each
+// would wait for a dead host in its turn.
 func (s *session) adoptAll(ctx context.Context) error {
 	remaining := s.remaining()
 	errs := make([]error, len(remaining))
 	slots := make(chan struct{}, atOnce)
+	var failed atomic.Bool
 	var all sync.WaitGroup
 	for i, t := range remaining {
 		slots <- struct{}{}
+		if failed.Load() {
+			break
+		}
 		all.Go(func() {
-			errs[i] = s.adopt(ctx, t)
+			if errs[i] = s.adopt(ctx, t); errs[i] != nil {
+				failed.Store(true)
+			}
 			<-slots
 		})
 	}
@@ -218,6 +237,8 @@ func (s *session) adopt(ctx context.Context, t *ticket) error {
 	to := t.to
 	s.mu.Unlock()
 	in.Entry, in.Value, in.NoWait = "", nil, false
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	var a httpapi.Lock
 	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
 	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
@@ -273,6 +294,10 @@ func (s *session) switchOver() (orphaned []*ticket, switched bool) {
 			t.number = t.at.number
 			t.unnameLocked()
 			t.nameLocked(t.at.entry)
+		case t.exported:
+			t.orphanLocked()
+			s.exports = from
+			continue
 		case t.confirmed || t.uncertain:
 			t.at.session, t.at.number = from, t.number
 			t.orphanLocked()
@@ -305,7 +330,9 @@ func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 			}
 			for _, name := range names {
 				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: at.session, FromLock: at.number}
-				_ = s.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
+				ectx, cancel := s.bounded(ctx)
+				_ = s.b.call(ectx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
+				cancel()
 			}
 			if tell {
 				s.options.Gone(t.r.ID, errPlaceLost)

@@ -36,7 +36,8 @@ type session struct {
 	last    uint64             // number of the newest ticket that was sent
 	tickets map[uint64]*ticket // by number: those that were sent, and not left
 	polling bool
-	ended   bool // closed, and the server has confirmed it
+	ended   bool   // closed, and the server has confirmed it
+	exports string // the newest session that was left with exported locks in it
 }
 
 var errClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)

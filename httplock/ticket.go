@@ -23,6 +23,7 @@ type ticket struct {
 	uncertain bool   // a request was not answered
 	left      bool   // Leave was called
 	released  bool   // and confirmed
+	exported  bool   // ExportedID was called: it stays where it is
 	lost      error
 	orphaned  bool   // it was lost with its server: the entry may be there until its time is over
 	holds     bool   // by the server's newest answer

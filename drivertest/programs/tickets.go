@@ -9,7 +9,7 @@ import (
 
 // Ticket returns a ticket that has the driver's optional methods, and no others.
 func (s *connSession) Ticket(r driver.Request) driver.Ticket {
-	t := &connTicket{s.Session.Ticket(r), s.c}
+	t := &connTicket{s.Session.Ticket(r), s.c, r.ID}
 	s.c.mu.Lock()
 	s.c.prefix = r.ID[:strings.LastIndex(r.ID, "-")+1]
 	s.c.mu.Unlock()
@@ -66,7 +66,8 @@ func (s *connSession) Ticket(r driver.Request) driver.Ticket {
 
 type connTicket struct {
 	driver.Ticket
-	c *conn
+	c  *conn
+	id string
 }
 
 func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
@@ -110,4 +111,12 @@ func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	return through(ctx, a.t.c, false, func(ctx context.Context) (driver.Verdict, error) {
 		return a.t.Ticket.(driver.Adopter).Adopt(ctx, id, seq)
 	})
+}
+
+// ExportedID is the request's where the driver does not say another.
+func (a adopter) ExportedID() (string, error) {
+	if x, ok := a.t.Ticket.(driver.Exporter); ok {
+		return x.ExportedID()
+	}
+	return a.t.id, nil
 }

@@ -123,6 +123,10 @@ func (t adoptsLater) Adopt(ctx context.Context, id string, seq uint64) (driver.V
 	return t.Ticket.(driver.Adopter).Adopt(ctx, id, seq)
 }
 
+func (t adoptsLater) Publish(ctx context.Context, value []byte) error {
+	return t.Ticket.(driver.Publisher).Publish(ctx, value)
+}
+
 // A lock is released while its session moves: the server that it leaves has done it when the other one looks for the
 // lock. The release was done, and the lock not lost before.
 func TestReleaseWhileItMoves(t *testing.T) {
