@@ -16,6 +16,10 @@ import (
 type dialect struct {
 	take, give, extend, peek, adopt *redisconn.Script
 
+	// companion begins the third key of a lock. Each dialect has its own: one name may be locked by one
+	// dialect after the other, and such a key outlasts the lock.
+	companion string
+
 	// me is the value or the field by which an entry is the holder.
 	me func(t *oneKeyTicket) string
 
@@ -48,6 +52,8 @@ var (
 		extend: setnx.Extend,
 		peek:   setnx.Peek,
 		adopt:  setnx.Adopt,
+
+		companion: setnx.WaitersPrefix,
 		// Others write a random text; ours also names the owner.
 		me:       func(t *oneKeyTicket) string { return t.request.ID + " " + ownerText(t.request) },
 		takeArgs: func(t *oneKeyTicket) []string { return []string{t.member(), t.since} },
@@ -60,6 +66,8 @@ var (
 		extend: redisconn.NewGrantScript(quarantine.Mark, setnx.Renewal, lua("redisson/extend")),
 		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
 		adopt:  redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
+
+		companion: setnx.DescriptionPrefix,
 		// Redisson's own form: the client's UUID and a thread's number.
 		me:         func(t *oneKeyTicket) string { return t.session.uuid + ":" + t.number },
 		takeArgs:   holderArgs,

@@ -37,8 +37,8 @@ func (a *oneKey) Close() error {
 	return nil
 }
 
-// keys are those of the lock, its counter and its waiters. The lock's key is the name itself, as
-// in the other libraries.
+// keys are those of the lock, its counter, and its waiters or the description of its holder. The
+// lock's key is the name itself, as in the other libraries.
 func (a *oneKey) keys(name string) ([]string, error) {
 	key := a.opts.Prefix + name
 	braced, ok := setnx.Tag(key)
@@ -48,7 +48,7 @@ func (a *oneKey) keys(name string) ([]string, error) {
 	case !ok && a.conn.Topology() == redisconn.Cluster:
 		return nil, fmt.Errorf("%w: with '}' in the name its keys cannot share a slot of the cluster", driver.ErrUnsupported)
 	}
-	return []string{key, a.opts.FencePrefix + braced, setnx.WaitersPrefix + braced}, nil
+	return []string{key, a.opts.FencePrefix + braced, a.dialect.companion + braced}, nil
 }
 
 // Quarantine asks the server of the name.

@@ -5,11 +5,17 @@
 -- already. 0: there is no such entry, or its Seq, units or capacity differ from what the caller
 -- expects. A second request with the same old id finds no entry. The expiry is a whole TTL from
 -- now, as for a new entry: the new owner counts from before it asked.
+--
+-- A repeated request writes, too, although it changes nothing: the client asks with WAIT whether the
+-- replicas have the entry, and in Redis 8 that waits for the writes of its own connection alone.
 if not load() then return 0 end
 local new = id
 if find() then
   local _, s, expiry = parse(mine)
-  return s == ARGV[3] and expiry > now and holds() and 1 or 0
+  if s ~= ARGV[3] or expiry <= now or not holds() then return 0 end
+  extendKey(ARGV[5])
+  save(true)
+  return 1
 end
 id = ARGV[2]
 if not find() or not holds() then return 0 end

@@ -5,8 +5,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -115,5 +117,37 @@ func TestHandOnFence(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// With wait=1 an import counts when the replica has it, also if it is asked for again on another
+// connection, and the entry is ours already: in Redis 8 WAIT answers at once on a connection that
+// has written nothing.
+func TestHandOnUnconfirmed(t *testing.T) {
+	t.Parallel()
+	master, replica := newReplica(t), newReplica(t)
+	follow(t, replica, master)
+	const endless = time.Hour // nothing is renewed
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			storeURL := master.URL() + "?strategy=" + strategy
+			r := testkit.Request(strategy)
+			v, err := session(t, testkit.Open(t, storeURL), endless).Ticket(r).Enqueue(t.Context())
+			must(t, err)
+			mine := session(t, testkit.Open(t, storeURL+"&wait=1"), endless).Ticket(testkit.Request(strategy)).(driver.Adopter)
+			linked(t, replica)
+			must(t, replica.Pause())
+			for i := range 3 {
+				if got, err := mine.Adopt(t.Context(), r.ID, v.Token); err == nil {
+					t.Errorf("request %d: %+v, and the replica has not confirmed it", i, got)
+				}
+				do(t, master, "CLIENT", "KILL", "TYPE", "normal")
+			}
+			must(t, replica.Resume())
+			testkit.Eventually(t, "the import", func() bool {
+				got, err := mine.Adopt(t.Context(), r.ID, v.Token)
+				return err == nil && got.Held && got.Token == v.Token
+			})
+		})
 	}
 }

@@ -1,9 +1,11 @@
 package redislock_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
@@ -17,7 +19,7 @@ import (
 func TestErrorNamesTheOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	const java = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
+	const java = javaHolder
 	rlock := []string{"HSET", java, "1"}
 	for _, c := range []struct {
 		strategy string
@@ -94,5 +96,67 @@ func TestDoctorFindsOtherFormats(t *testing.T) {
 			testkit.WantFinding(t, findings(t, storeURL), "dialects", driver.Warn, "a lock of Redisson")
 		}
 		must(t, held.Release(t.Context()))
+	}
+}
+
+// javaHolder is a holder as Redisson writes it.
+const javaHolder = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
+
+// A name may be locked by one strategy after the other: what the first one has left beside the lock
+// neither makes a release look like a loss, nor keeps a client from waiting. (Waiters and the
+// description of a holder had one key.)
+func TestStrategiesInTurn(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	for what, strategies := range map[string][2]string{
+		"setnx after redisson": {"redisson", "setnx"},
+		"redisson after setnx": {"setnx", "redisson"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			next := server.URL() + "?strategy=" + strategies[1]
+			leave := func(name string) { dies(t, server, server.URL()+"?strategy="+strategies[0], name) }
+			c := client(t, next)
+			leave(what)
+			if err := testkit.Lock(t, c, what).Release(t.Context()); err != nil {
+				t.Errorf("release: %v", err)
+			}
+			leave(what + ", waiting")
+			l := testkit.Lock(t, c, what+", waiting")
+			waits := session(t, testkit.Open(t, next), time.Hour).Ticket(testkit.Request(l.Name()))
+			if v, err := waits.Enqueue(t.Context()); err != nil || v.Held {
+				t.Fatalf("beside a holder: %+v, %v", v, err)
+			}
+			must(t, l.Release(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), slack)
+			defer cancel()
+			if v, err := waits.Wait(ctx); err != nil || !v.Held {
+				t.Errorf("woken: %+v, %v", v, err)
+			}
+			must(t, waits.Leave(t.Context()))
+		})
+	}
+}
+
+// dies takes a lock, has another client wait for it, and renews nothing.
+func dies(t *testing.T, server *backends.Redis, storeURL, name string) {
+	t.Helper()
+	held(t, storeURL, name, T)
+	v, err := session(t, testkit.Open(t, storeURL), T).Ticket(testkit.Request(name)).Enqueue(t.Context())
+	if err != nil {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	testkit.Eventually(t, "the end of the key", func() bool { return do(t, server, "EXISTS", name) == "0" })
+}
+
+// A lock of Redisson keeps a client waiting that finds waiters of setnx beside it, which have died.
+func TestRedissonBesideOldWaiters(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	do(t, server, "ZADD", "hasp:lock:w:{x}", "1700000000000000", "session 01JABC")
+	do(t, server, "HSET", "x", javaHolder, "1")
+	c := client(t, server.URL()+"?strategy=redisson")
+	if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("%v, want busy", err)
 	}
 }

@@ -137,7 +137,7 @@ func TestCompanionsOutlastTTL(t *testing.T) {
 			s, ticket := held(t, storeURL, "a", long)
 			keys := []string{"hasp:lock:t:{a}"}
 			if strategy == "redisson" {
-				keys = append(keys, "hasp:lock:w:{a}")
+				keys = append(keys, "hasp:lock:d:{a}")
 			}
 			for _, key := range keys {
 				if got := left(t, server, key); got < long {

@@ -64,11 +64,28 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 
 	c, err := dialAfter(ctx, pause, addr, nd, tc)
 
+	t, err := d.register(ctx, &cancel, addr, c, err)
+	if err != nil {
+		if c != nil {
+			_ = c.Close()
+		}
+		return nil, err
+	}
+	return t, nil
+}
+
+// register ends a dial. A connection that was made just when close ran is in neither of the lists that
+// close went through: of a dial that close has ended none may remain, since a request on it would wait
+// for a silent server although its context has ended.
+func (d *dialer) register(ctx context.Context, cancel *context.CancelFunc, addr string, c net.Conn, err error) (*conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.dialing, &cancel)
+	delete(d.dialing, cancel)
 	if err != nil {
 		d.failedLocked(addr)
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	t := &conn{Conn: c, dialer: d, addr: addr, since: time.Now()}

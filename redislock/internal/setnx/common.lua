@@ -1,5 +1,5 @@
--- KEYS: the lock, its counter, its waiters (setnx) or its holders (redisson), and in scripts that
--- grant the mark of the quarantine, unless that is off.
+-- KEYS: the lock, its counter, its waiters (setnx) or the description of its holder (redisson), and in
+-- scripts that grant the mark of the quarantine, unless that is off.
 local lock, counter, waiters = KEYS[1], KEYS[2], KEYS[3]
 
 local asked -- the server's time, once it was asked for

@@ -50,10 +50,11 @@ var (
 // The names of the keys beside a lock. Names of locks with this prefix are refused, so that no lock
 // has the key of a companion.
 const (
-	CompanionPrefix = "hasp:lock:"
-	WaitersPrefix   = CompanionPrefix + "w:"
-	ChannelPrefix   = CompanionPrefix + "s:"
-	IdentityKey     = CompanionPrefix + "identity"
+	CompanionPrefix   = "hasp:lock:"
+	WaitersPrefix     = CompanionPrefix + "w:"
+	DescriptionPrefix = CompanionPrefix + "d:"
+	ChannelPrefix     = CompanionPrefix + "s:"
+	IdentityKey       = CompanionPrefix + "identity"
 )
 
 // Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions share its
