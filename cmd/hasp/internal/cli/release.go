@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -179,7 +180,8 @@ func listening(q hasp.Queue) string {
 
 // drain waits for the whole of a lock of any kind.
 func drain(ctx context.Context, c *hasp.Client, q hasp.Queue, reason string) (*hasp.Lease, error) {
-	opts := []hasp.LockOption{hasp.AskHolder(reason), hasp.Note("release: " + reason[:min(len(reason), 100)])}
+	note := strings.ToValidUTF8(reason[:min(len(reason), 100)], "") // no half of a character
+	opts := []hasp.LockOption{hasp.AskHolder(reason), hasp.Note("release: " + note)}
 	if n := append(q.Holders, q.Waiters...)[0].Capacity; n != driver.Whole {
 		return c.Semaphore(q.Name, n, opts...).Acquire(ctx, n)
 	}
