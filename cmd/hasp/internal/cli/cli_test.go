@@ -184,7 +184,10 @@ func TestCommandEnvByStore(t *testing.T) {
 		getenv:  func(string) string { return "" },
 		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "MYSQL_PWD=m"} },
 	}
-	for scheme, gone := range map[string]string{"redis": "REDISCLI_AUTH=r", "postgres": "PGPASSWORD=p", "mysql": "MYSQL_PWD=m"} {
+	for scheme, gone := range map[string]string{
+		"redis": "REDISCLI_AUTH=r", "valkey": "REDISCLI_AUTH=r", "postgres": "PGPASSWORD=p", "postgresql": "PGPASSWORD=p",
+		"mysql": "MYSQL_PWD=m", "mariadb": "MYSQL_PWD=m",
+	} {
 		env := a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true)
 		if slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://h") || len(env) < 6 {
 			t.Errorf("with %s: %q", scheme, env)
@@ -192,6 +195,16 @@ func TestCommandEnvByStore(t *testing.T) {
 		env = a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true)
 		if !slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://ana:s3cret@h") {
 			t.Errorf("with %s and --pass-credentials: %q", scheme, env)
+		}
+	}
+}
+
+// Each scheme is in the table of secrets. packaging's TestTags has optionalSchemes be all that a build with
+// every driver registers.
+func TestEachSchemeSaysItsSecrets(t *testing.T) {
+	for _, scheme := range optionalSchemes {
+		if _, known := storeSecrets[scheme]; !known {
+			t.Errorf("storeSecrets has no line for %s://", scheme)
 		}
 	}
 }

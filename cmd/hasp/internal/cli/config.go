@@ -169,13 +169,14 @@ func (a *app) parseConfig(c *configFile, text []byte) error {
 }
 
 // hasPassword reports whether a value may be one that others must not read. A text that is no URL is
-// taken for one with a password if it could be.
+// taken for one with a password if it could be. A URL of hasp serve has its token where others have
+// a user's name.
 func hasPassword(value string) bool {
 	u, err := url.Parse(value)
 	if err != nil {
 		return strings.Contains(value, "@")
 	}
-	if _, given := u.User.Password(); given {
+	if _, given := u.User.Password(); given || strings.HasPrefix(u.Scheme, "hasp+") && u.User.Username() != "" {
 		return true
 	}
 	for key := range u.Query() {

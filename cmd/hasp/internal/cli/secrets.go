@@ -8,15 +8,23 @@ import (
 // storeSecrets are the variables from which the driver of a scheme (or its client library)
 // takes its credentials. They are taken from the command's environment only if that store
 // is in use: a dump that runs under a file lock needs its PGPASSWORD.
+//
+// Each scheme of hasp's drivers has a line, also those that are other words for the same driver.
 var storeSecrets = map[string][]string{
-	"redis":     {"REDISCLI_AUTH"},
-	"rediss":    {"REDISCLI_AUTH"},
-	"redlock":   {"REDISCLI_AUTH"},
-	"redlocks":  {"REDISCLI_AUTH"},
-	"postgres":  {"PGPASSWORD"},
-	"mysql":     {"MYSQL_PWD"},
-	"etcd":      {"ETCDCTL_USER", "ETCDCTL_PASSWORD"},
-	"zookeeper": {"ZOOKEEPER_AUTH"},
+	"redis":      {"REDISCLI_AUTH"},
+	"rediss":     {"REDISCLI_AUTH"},
+	"valkey":     {"REDISCLI_AUTH"},
+	"valkeys":    {"REDISCLI_AUTH"},
+	"redlock":    {"REDISCLI_AUTH"},
+	"redlocks":   {"REDISCLI_AUTH"},
+	"postgres":   {"PGPASSWORD"},
+	"postgresql": {"PGPASSWORD"},
+	"mysql":      {"MYSQL_PWD"},
+	"mariadb":    {"MYSQL_PWD"},
+	"etcd":       {"ETCDCTL_USER", "ETCDCTL_PASSWORD"},
+	"zookeeper":  {"ZOOKEEPER_AUTH"},
+	"hasp+http":  nil, // in the URL only
+	"hasp+https": nil,
 }
 
 func secretParameter(key string) bool {
