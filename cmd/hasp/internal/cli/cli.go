@@ -57,7 +57,7 @@ func (a *app) run(args []string) int {
 	defer a.farewell()
 	root := a.root()
 	root.SetArgs(args)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if err == nil && a.help.failed != nil {
 		err = notPrinted(a.help.failed)
 	}
@@ -65,7 +65,7 @@ func (a *app) run(args []string) int {
 		return exitOK
 	}
 	code := a.explain(err)
-	if exporting(args) && a.keeper == nil && code != exitOK {
+	if exporting(cmd, args) && a.keeper == nil && code != exitOK {
 		noLock(a.stdout, code)
 	}
 	return code

@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -117,9 +119,24 @@ func living(sockets string) []string {
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// exporting recognises hold --export on a command line, also on one that is refused.
-func exporting(args []string) bool {
-	return len(args) > 0 && args[0] == "hold" && slices.Contains(args, "--export") && !slices.Contains(args, "--help") && !slices.Contains(args, "-h")
+// exporting recognises hold --export on a command line that has failed: a script that evaluates what is printed
+// must not run on. In doubt it is recognised. Where the command line is refused, the verb may be mistyped, or another
+// one than was meant: an unknown flag takes the next word for its value. But nothing behind "--" counts then: there
+// is the command of another verb, whose output is not to be touched.
+func exporting(cmd *cobra.Command, args []string) bool {
+	if cmd.Name() != "hold" {
+		if i := slices.Index(args, "--"); i >= 0 {
+			args = args[:i]
+		}
+		if cmd.HasParent() && !slices.Contains(args, "hold") {
+			return false
+		}
+	}
+	return slices.ContainsFunc(args, func(arg string) bool {
+		name, value, given := strings.Cut(arg, "=")
+		on, err := strconv.ParseBool(value)
+		return name == "--export" && (!given || on || err != nil)
+	})
 }
 
 // noLock is the text for the calling shell when there is no lock. With eval "$(hasp ...)" a shell does
