@@ -12,9 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// pidfdOpen is a variable for tests: an old kernel has none.
+var pidfdOpen = unix.PidfdOpen
+
 // bindTo finds a process by its number. The process cannot be mistaken for another one from then on.
 func bindTo(pid int) (*bond, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
+	fd, err := pidfdOpen(pid, 0)
 	switch {
 	case err == nil:
 		return &bond{pid, os.NewFile(uintptr(fd), "pidfd")}, nil

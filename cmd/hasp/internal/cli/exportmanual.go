@@ -12,6 +12,10 @@ const exportManual = `OVER SEVERAL STEPS OF A SCRIPT
   If there is no lock, the text ends a script with hasp's exit code, also one
   without set -e; an interactive shell only gets the code as its status. To decide
   yourself: text=$(hasp hold --export NAME) || ...; eval "$text".
+  Called by a program that waits for it (timeout, sudo, a script), or in a script
+  without a #! line, hasp cannot see which shell is meant. The text then gives the
+  lock back and ends the script with 78. Name the shell: --pid $$, and with it
+  --on-lost stop if it is to get TERM on a loss.
   The text sets HASP_NAME, HASP_TOKEN, HASP_HOLDER, HASP_DEADLINE and HASP_HELD as
   for a command of hasp run (with -l HASP_NAME_1 and so on), and HASP_HOLD, the holder's socket. It has no
   password and no HASP_STORE.

@@ -73,8 +73,8 @@ type kept struct {
 }
 
 // shellText is the text that the calling shell evaluates. There is no HASP_STORE in it: the shell has its own,
-// with credentials that do not belong into a text.
-func (a *app) shellText(k kept) (string, error) {
+// with credentials that do not belong into a text. With a shell it is for that process alone.
+func (a *app) shellText(k kept, shell int) (string, error) {
 	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
 	held := heldAbove(a.getenv)
 	for _, l := range k.all() {
@@ -87,6 +87,9 @@ func (a *app) shellText(k kept) (string, error) {
 	own[heldVariable] = string(text)
 	own[holdVariable] = strings.Join(append([]string{k.Socket}, living(a.getenv(holdVariable))...), ":")
 	var b strings.Builder
+	if shell != 0 {
+		fmt.Fprintf(&b, "if [ \"$$\" = %d ]; then\n", shell)
+	}
 	for _, name := range sortedKeys(own) {
 		if own[name] == "" {
 			fmt.Fprintf(&b, "unset %s\n", name)
@@ -94,7 +97,28 @@ func (a *app) shellText(k kept) (string, error) {
 		}
 		fmt.Fprintf(&b, "%s=%s\nexport %[1]s\n", name, shellQuote(own[name]))
 	}
+	if shell != 0 {
+		b.WriteString("else\n")
+		otherShell(&b, k, shell)
+		b.WriteString("fi\n")
+	}
 	return b.String(), nil
+}
+
+// otherShell is the text for a shell that is not the process which the lock is bound to. bindToCaller has taken that for the
+// shell, and there are two cases in which it is not. A wrapper that waits for hasp (timeout, a script) has
+// executed something, as a shell has, and the lock ends with it, a moment later. And a script without "#!" is run
+// by bash in a fork, which looks like a subshell: the lock would outlast the script, up to the end of that bash. The shell
+// itself knows better: its $$ is the main shell also in a subshell.
+//
+// So the lock is given back, where it is still held, and the script ends as without a lock. The holder is asked by its
+// socket: its process number may be another process's when a text is evaluated late.
+func otherShell(w io.Writer, k kept, bound int) {
+	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
+		"name the shell: hasp hold --export --pid $$", clean(k.Name), bound)
+	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :\nprintf '%%s\\n' %s >&2\n",
+		holdVariable, shellQuote(k.Socket), shellQuote(os.Args[0]), shellQuote(text)) // into memory
+	noLock(w, exitConfig)
 }
 
 // all are the locks, however they were named.

@@ -16,11 +16,13 @@ import (
 )
 
 // keepVerb, as the first argument, makes a process of this binary a background holder. Behind it
-// stand the number of the process that it is bound to, or 0, and the arguments of hasp hold.
+// stand the number of the process that it is bound to, or 0, whether a pidfd of that is handed on, and
+// the arguments of hasp hold.
 const keepVerb = "__keep"
 
 // The descriptors that a background holder inherits beside the standard files. Pipes: words to the
-// holder, and its answer; and the pidfd of the process that it is bound to, if there is one.
+// holder, and its answer; and the pidfd of the process that it is bound to, if there is one. Else
+// the shell's own descriptor may have that number.
 const (
 	wordsFD = 3 + iota
 	answerFD
@@ -71,7 +73,11 @@ func (a *app) holdExported(x *exportFlags) error {
 		}
 		return keeperFailed(c.ProcessState.ExitCode(), err)
 	}
-	text, err := a.shellText(k)
+	shell := 0 // with --pid the text may be for any shell
+	if !x.given {
+		shell = b.pid
+	}
+	text, err := a.shellText(k, shell)
 	if err == nil {
 		if err = c.say(wordKeep); err == nil {
 			err = a.print("%s", text)
@@ -140,7 +146,8 @@ func (a *app) startKeeper(b *bond) (*keeperProcess, error) {
 			files = append(files, b.file)
 		}
 	}
-	c := exec.Command(self, append([]string{keepVerb, strconv.Itoa(pid)}, a.args...)...)
+	pidfd := strconv.FormatBool(b != nil && b.file != nil)
+	c := exec.Command(self, append([]string{keepVerb, strconv.Itoa(pid), pidfd}, a.args...)...)
 	c.Args[0] = os.Args[0]
 	c.Stderr, c.ExtraFiles = os.Stderr, files
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -41,11 +41,12 @@ type keeper struct {
 
 // takeKeeping recognises the arguments of a background holder, and returns those of hasp hold.
 func takeKeeping(args []string) (rest []string, k *keeper) {
-	if len(args) < 2 || args[0] != keepVerb {
+	if len(args) < 3 || args[0] != keepVerb {
 		return args, nil
 	}
 	pid, err := strconv.Atoi(args[1])
-	if err != nil {
+	pidfd, perr := strconv.ParseBool(args[2])
+	if err != nil || perr != nil {
 		return args, nil
 	}
 	k = &keeper{answer: os.NewFile(answerFD, "answer"), asked: make(chan *request), requests: asks()}
@@ -59,11 +60,11 @@ func takeKeeping(args []string) (rest []string, k *keeper) {
 	k.words = words
 	if pid != 0 {
 		k.bond = &bond{pid: pid}
-		if _, err := unix.FcntlInt(bondFD, unix.F_GETFD, 0); err == nil {
+		if pidfd {
 			k.bond.file = os.NewFile(bondFD, "pidfd")
 		}
 	}
-	return args[2:], k
+	return args[3:], k
 }
 
 // keep acquires the locks and holds them.

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		"neglect":  neglect,
 		"headless": headless,
 		"asroot":   asroot,
+		"oldhasp":  oldKernel,
 	})
 }
 
