@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -51,7 +52,7 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 
 // recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way: see recorder.
 func (a advisory) recordAgain(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
-	if err == nil && g.held && c.noted == r.Name {
+	if err == nil && g.held && slices.Contains(c.noted, r.Name) {
 		err = a.note(ctx, b, c, c.pid, r, g)
 	}
 	return g, err

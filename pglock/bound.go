@@ -128,7 +128,7 @@ func (b *bound) link(ctx context.Context) (*pgxLink, error) {
 // keep takes a connection back that holds nothing.
 func (b *bound) keep(c *pgxLink) {
 	b.mu.Lock()
-	if !b.closed && len(b.idle) < b.opts.Connections && !c.broken() {
+	if !b.closed && len(b.idle) < b.opts.Connections && len(c.noted) < mostNoted && !c.broken() {
 		b.idle = append(b.idle, c)
 		b.mu.Unlock()
 		return

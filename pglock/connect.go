@@ -188,8 +188,8 @@ type pgxLink struct {
 	pid  uint32 // of the server's process
 
 	// Of an advisory lock's connection; only its present user reads and writes them.
-	base, most int64  // the tokens that it may use (hasp_token)
-	noted      string // the name that it was last recorded to hold, or soon will be
+	base, most int64    // the tokens that it may use (hasp_token)
+	noted      []string // the names that it has been recorded to hold, or soon will be: see recorder
 
 	// taken is called when hasp_obtain says that it waits: while its statement is under way,
 	// by the goroutine that reads the answer.

@@ -19,6 +19,9 @@ func Idle(b driver.Backend) int {
 	return len(s.idle)
 }
 
+// MostNoted is for how many names a connection is recorded before it is given up.
+const MostNoted = mostNoted
+
 // Latest is the version of the tables.
 var Latest = len(migrations)
 

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -25,8 +26,9 @@ func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r d
 // recorder returns what records the holder once it has held for longHeld; nil where that is not done. It goes over the
 // pool: on the lock's connection a renewal would wait behind it. So it may arrive when the lock has been given on. The
 // record of a later holder has a greater token, and stays; one that has no record is on another connection, or on
-// the same: there the next holder finds noted, which is set before this is sent, and makes its record before it
-// is told that it holds.
+// the same: there the next holder of the name finds it in noted, where it is before this is sent, and makes its record before it
+// is told that it holds. The record stays after the release, so noted has every name since the connection was made, and
+// a connection with many of them is not kept (bound.keep).
 func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	s := t.session
 	k, advises := s.bound.kind.(advisory)
@@ -34,7 +36,9 @@ func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 		return nil
 	}
 	return func() {
-		c.noted = t.request.Name
+		if !slices.Contains(c.noted, t.request.Name) {
+			c.noted = append(c.noted, t.request.Name)
+		}
 		go func() {
 			ctx, cancel := context.WithTimeout(s.done, s.granted())
 			defer cancel()
@@ -42,6 +46,9 @@ func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 		}()
 	}
 }
+
+// mostNoted is how many names a connection has in noted before it is given up: each lock looks for its name among them.
+const mostNoted = 100
 
 // noteMost is how long a reader waits for the record of a holder. Other programs make none.
 const noteMost = time.Second

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/pglock"
 )
 
 func privateAdvisory(t *testing.T) (server *backends.Postgres, store string) {
@@ -116,8 +117,8 @@ func TestTokensOverDrop(t *testing.T) {
 	testkit.TokensRise(t, last, "a", client(t, store), old, client(t, store))
 }
 
-// A lock that is held for a moment leaves no record; and the record of a holder that arrives when the lock has
-// been given on takes no later one's place, nor is it taken for one's on the same connection.
+// The record of a holder that arrives when the lock has been given on takes no later one's place, nor is it taken for
+// one's on the same connection, also if that was recorded for another name meanwhile.
 func TestRecordedHolders(t *testing.T) {
 	t.Parallel()
 	server, store := privateAdvisory(t)
@@ -128,10 +129,11 @@ func TestRecordedHolders(t *testing.T) {
 			t.Errorf("listed %+v, and %s holds with %d", q, l.ID(), l.Token())
 		}
 	}
-	first := testkit.Lock(t, c, "a")
+	first := recordedLock(t, server, c, "a")
 	check(first)
 	testkit.Release(t, first)
 	for range 3 {
+		testkit.Release(t, recordedLock(t, server, c, "b"))
 		again := testkit.Lock(t, c, "a")
 		if q := ask[string](t, server.URL(), "SELECT id FROM hasp_holders WHERE name = 'a'"); q != again.ID() {
 			t.Errorf("on the same connection %s holds, and %s is recorded", again.ID(), q)
@@ -140,6 +142,30 @@ func TestRecordedHolders(t *testing.T) {
 		sqlkit.Postgres(t, server.URL(), fmt.Sprintf("SELECT hasp_note('a', (SELECT key FROM hasp_holders WHERE name = 'a'), %d, 'late', '', 0, %d)", first.Token(), pid))
 		check(again)
 		testkit.Release(t, again)
+	}
+}
+
+// recordedLock returns when the holder is recorded.
+func recordedLock(t *testing.T, server *backends.Postgres, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	l := testkit.Lock(t, c, name)
+	testkit.Eventually(t, "the record of a holder", func() bool {
+		return ask[int](t, server.URL(), "SELECT count(*)::int FROM hasp_holders WHERE id = $1", l.ID()) == 1
+	})
+	return l
+}
+
+// A connection that was recorded for many names is not kept for the next lock; one fewer, and it is.
+func TestRecordedForManyNames(t *testing.T) {
+	t.Parallel()
+	server, store := privateAdvisory(t)
+	b := testkit.Open(t, store)
+	c := testkit.ClientOn(t, b, hasp.WithTTL(calm))
+	for i := 1; i <= pglock.MostNoted; i++ {
+		testkit.Release(t, recordedLock(t, server, c, fmt.Sprint(i)))
+		if want := min(1, pglock.MostNoted-i); pglock.Idle(b) != want {
+			t.Fatalf("after %d names %d idle connections, want %d", i, pglock.Idle(b), want)
+		}
 	}
 }
 
