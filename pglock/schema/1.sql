@@ -70,6 +70,7 @@ CREATE TABLE IF NOT EXISTS hasp_entries (
   since     bigint NOT NULL, -- by the owner's clock, for people
   value     bytea NOT NULL,
   published bigint NOT NULL DEFAULT 0,
+  closing   boolean NOT NULL DEFAULT false, -- its session is ending, and may not notify its end: see queue_holder
   PRIMARY KEY (name, seq),
   UNIQUE (session, id)
 );
@@ -255,10 +256,20 @@ END $$;
 -- queue_holder moves the row holder of a name to the entries, or removes it if it is dead. The
 -- caller has the row's lock. It stays in its place: there are no other entries, and each that comes
 -- has a higher seq.
+--
+-- Its session may be ending at this moment (finish), which notifies those that wait behind the entries that it finds. So
+-- we lock the session's row until our commit: finish waits for that, and finds the entry. KEY SHARE lets
+-- renewals pass. If finish has the row, it may have looked for entries already; we do not wait for it,
+-- since it may wait for our name. Then the entry is closing: nobody is told of its end, and those
+-- that wait behind it ask soon. A session that has expired needs no lock: who waits behind it asks.
 CREATE OR REPLACE FUNCTION hasp_queue_holder(p_name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_locked boolean;
 BEGIN
-  INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
-    SELECT n.name, n.h_seq, n.h_session, n.h_id, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value
+  PERFORM FROM hasp_sessions s WHERE s.id = (SELECT n.h_session FROM hasp_names n WHERE n.name = p_name) AND s.expires > hasp_now() FOR KEY SHARE SKIP LOCKED;
+  v_locked := FOUND;
+  INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value, closing)
+    SELECT n.name, n.h_seq, n.h_session, n.h_id, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value, NOT v_locked
       FROM hasp_names n WHERE n.name = p_name AND n.h_id <> '' AND n.h_until > hasp_now();
   UPDATE hasp_names n SET queued = true, h_id = '', h_session = '', h_owner = '', h_value = '' WHERE n.name = p_name AND n.h_id <> '';
 END $$;
@@ -332,7 +343,7 @@ END $$;
 -- A dead session's row may be locked: by its renewal, or by a walk in another queue. We do not wait
 -- for it while we have our name's lock, so that two walks do not wait for each other; the session
 -- counts as alive, and as expiring now, so that a client asks again soon; o_unsure says that this
--- happened.
+-- happened. An entry that is closing counts as expiring now, too.
 CREATE OR REPLACE FUNCTION hasp_walk(p_name text, p_seq bigint, p_units bigint, p_id text,
   OUT o_capacity bigint, OUT o_units bigint, OUT o_denied bigint, OUT o_soon bigint, OUT o_holder text, OUT o_unsure boolean) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -343,7 +354,7 @@ BEGIN
   o_units := 0;
   o_unsure := false;
   FOR r IN
-    SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, s.expires, s.channel
+    SELECT e.seq, e.id, e.session, e.units, e.capacity, e.owner, e.closing, s.expires, s.channel
       FROM hasp_entries e LEFT JOIN hasp_sessions s ON s.id = e.session
       WHERE e.name = p_name ORDER BY e.seq
   LOOP
@@ -371,7 +382,7 @@ BEGIN
       EXIT;
     END IF;
     o_units := o_units + r.units;
-    o_soon := least(o_soon, r.expires);
+    o_soon := least(o_soon, CASE WHEN r.closing THEN v_now ELSE r.expires END);
     o_holder := coalesce(o_holder, r.owner);
     IF o_units + v_freed > o_capacity AND r.id <> p_id AND r.channel <> '' THEN
       PERFORM pg_notify(r.channel, r.session || ' ' || r.id || ' ' || r.seq);
@@ -630,7 +641,7 @@ BEGIN
     RETURN 'dead';
   END IF;
   SELECT w.o_denied INTO v_denied FROM hasp_walk(p_name, 0::bigint, 0::bigint, ''::text) w; -- removes it if it is dead
-  UPDATE hasp_entries e SET id = p_id, session = p_session, owner = p_owner, since = p_since, published = 0
+  UPDATE hasp_entries e SET id = p_id, session = p_session, owner = p_owner, since = p_since, published = 0, closing = false
     WHERE e.name = p_name AND e.seq = p_seq AND e.id = p_old AND e.units = p_units AND e.capacity = p_capacity
       AND (v_denied IS NULL OR e.seq < v_denied);
   IF NOT FOUND THEN
@@ -644,11 +655,14 @@ END $$;
 
 -- finish ends a session: all its entries leave, then its row is deleted. Names are locked in their
 -- order, so that two sessions that end at the same time do not wait for each other. Row holders are
--- dead without it, and nobody waits for them.
+-- dead without it. Nobody waits for them: a client that begins to wait has moved them to the entries
+-- (queue_holder). The lock of the session's row comes first, as in a renewal: what was moved before it is
+-- found here, and what is moved later is closing.
 CREATE OR REPLACE FUNCTION hasp_finish(p_session text, p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   r record;
 BEGIN
+  PERFORM FROM hasp_sessions s WHERE s.id = p_session FOR UPDATE;
   FOR r IN SELECT e.name, e.id FROM hasp_entries e WHERE e.session = p_session ORDER BY e.name LOOP
     PERFORM hasp_leave(r.name, p_session, r.id, p_durable);
   END LOOP;
@@ -665,7 +679,7 @@ BEGIN
   INSERT INTO hasp_names AS n (name, seq, watched) VALUES (p_name, hasp_now(), hasp_now() + p_period)
     ON CONFLICT (name) DO UPDATE SET watched = greatest(n.watched, excluded.watched);
   PERFORM hasp_lock(p_name); -- its end would not be notified in the row
-  SELECT min(s.expires) INTO v_soon FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
+  SELECT min(CASE WHEN e.closing THEN hasp_now() ELSE s.expires END) INTO v_soon FROM hasp_entries e JOIN hasp_sessions s ON s.id = e.session
     WHERE e.name = p_name AND s.expires > hasp_now();
   RETURN coalesce(greatest(v_soon - hasp_now(), 1), 0);
 END $$;
