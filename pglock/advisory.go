@@ -50,9 +50,10 @@ func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Reque
 	return a.recordAgain(ctx, b, c, r, g, err)
 }
 
-// recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way: see recorder.
+// recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way, or may have been
+// made by another client: see recorder.
 func (a advisory) recordAgain(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
-	if err == nil && g.held && slices.Contains(c.noted, r.Name) {
+	if err == nil && g.held && (b.pooled() || slices.Contains(c.noted, r.Name)) {
 		err = a.note(ctx, b, c, c.pid, r, g)
 	}
 	return g, err

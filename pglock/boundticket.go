@@ -180,12 +180,13 @@ func (t *boundTicket) forget(pid uint32) {
 }
 
 // ensureReleased makes sure that a connection we gave up holds nothing: a network that swallowed the
-// answer may have swallowed the end of the connection, too.
+// answer may have swallowed the end of the connection, too. A holder without a name is another client's if a pooler may have
+// given that the same process: behind one ours has a name, or with fence=off none has.
 func (t *boundTicket) ensureReleased(ctx context.Context, pid uint32) error {
 	b := t.session.bound
 	ours := "" // the entry as it is listed: a number that was used again is another's
 	err := b.eachHolder(ctx, t.request.Name, func(e driver.Entry, p int64) {
-		if uint32(p) == pid && (e.ID == t.request.ID || e.ID == e.Session) {
+		if uint32(p) == pid && (e.ID == t.request.ID || e.ID == e.Session && !b.pooled()) {
 			ours = e.ID
 		}
 	})

@@ -22,6 +22,9 @@ func Idle(b driver.Backend) int {
 // MostNoted is for how many names a connection is recorded before it is given up.
 const MostNoted = mostNoted
 
+// GiveUp has a ticket be one whose release was not answered, on a connection to this process of the server.
+func GiveUp(t driver.Ticket, pid int) { t.(*boundTicket).forget(uint32(pid)) }
+
 // Latest is the version of the tables.
 var Latest = len(migrations)
 

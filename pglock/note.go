@@ -23,16 +23,21 @@ func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r d
 	return err
 }
 
+// pooled reports whether a process of the server, whose number is in the record of a holder, may have served another client, or
+// serve one later: behind a pooler in session mode it outlives our connection.
+func (b *bound) pooled() bool { return b.dialer.seen.pooler == sessionPooler }
+
 // recorder returns what records the holder once it has held for longHeld; nil where that is not done. It goes over the
 // pool: on the lock's connection a renewal would wait behind it. So it may arrive when the lock has been given on. The
 // record of a later holder has a greater token, and stays; one that has no record is on another connection, or on
 // the same: there the next holder of the name finds it in noted, where it is before this is sent, and makes its record before it
 // is told that it holds. The record stays after the release, so noted has every name since the connection was made, and
-// a connection with many of them is not kept (bound.keep).
+// a connection with many of them is not kept (bound.keep). Behind a pooler that does not suffice: the record may be another client's, of
+// a connection to the same process, and so each holder makes its record before it is told.
 func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	s := t.session
 	k, advises := s.bound.kind.(advisory)
-	if !advises || s.bound.opts.NoFence {
+	if !advises || s.bound.opts.NoFence || s.bound.pooled() {
 		return nil
 	}
 	return func() {

@@ -2,15 +2,21 @@ package pglock_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/pglock"
 )
 
 // Behind a pooler, a client that gives up amid a statement cancels nothing: PgBouncer can die of
@@ -67,4 +73,80 @@ func holds(t *testing.T, serverURL, name string, do func()) {
 		t.Fatal(err)
 	}
 	do()
+}
+
+// A pooler in session mode gives a process of the server, whose number is in the record of a holder, to another client. If
+// that locks the same name on it, the record is this client's from the beginning.
+func TestRecordsBehindPooler(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	store := sqlkit.With(backends.StartPgBouncer(t, server, "session").URL(), "strategy=advisory")
+	holder := func(name string) int {
+		return ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", name)
+	}
+	first, second := client(t, store), client(t, store)
+	testkit.Release(t, testkit.Lock(t, second, "b")) // has the connections that it needs beside those of its locks
+	l := recordedLock(t, server, first, "a")
+	pid := holder("a")
+	testkit.Release(t, l)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the process is the pooler's again", func() bool {
+		return ask[string](t, server.URL(), "SELECT query FROM pg_stat_activity WHERE pid = $1 AND state = 'idle'", pid) == "DISCARD ALL"
+	})
+	for i := 0; ; i++ { // each takes another process, until one has that
+		name := fmt.Sprint("b", i)
+		if l := recordedLock(t, server, second, name); holder(name) == pid {
+			testkit.Release(t, l) // and is kept for the next
+			break
+		}
+	}
+	l = testkit.Lock(t, second, "a")
+	if id := ask[string](t, server.URL(), "SELECT id FROM hasp_holders WHERE name = 'a'"); id != l.ID() {
+		t.Errorf("%s holds, and %s is recorded", l.ID(), id)
+	}
+	if now := holder("a"); now != pid {
+		t.Errorf("process %d, and before it was %d: this test has seen nothing", now, pid)
+	}
+	testkit.Release(t, l)
+}
+
+// A client whose release was not answered makes sure that its connection holds nothing. Behind a pooler the process may be
+// another client's by then, and must not be ended; without one it is its own, and is: the control.
+func TestReleaseBehindPoolerEndsNoOther(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	pooler := backends.StartPgBouncer(t, server, "session")
+	for _, x := range []struct {
+		serverURL, params string
+		ends              bool
+	}{
+		{pooler.URL(), "strategy=advisory", false},
+		{pooler.URL(), "strategy=advisory&fence=off", false},
+		{pooler.URL(), "strategy=row&fence=off", false},
+		{server.URL(), "strategy=advisory&fence=off", true},
+		{server.URL(), "strategy=row&fence=off", true},
+	} {
+		b := testkit.Open(t, sqlkit.With(x.serverURL, x.params))
+		t.Cleanup(func() { b.Close() })
+		s := testkit.Session(t, b, calm, nil)
+		given, other := s.Ticket(testkit.Request("a")), s.Ticket(testkit.Request("a"))
+		testkit.Held(t, other)
+		list, err := b.List(t.Context(), "a", 0)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		pid, err := strconv.Atoi(strings.TrimPrefix(list[0].Session, "pid-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pglock.GiveUp(given, pid)
+		if err := given.Leave(testkit.Context(t)); errors.Is(err, driver.ErrGone) == x.ends {
+			t.Errorf("%s at %s: %v", x.params, x.serverURL, err)
+		}
+		if err := other.Leave(testkit.Context(t)); (err != nil) != x.ends {
+			t.Errorf("%s at %s: the release of the other: %v", x.params, x.serverURL, err)
+		}
+	}
 }
