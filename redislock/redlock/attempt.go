@@ -43,13 +43,12 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 			s.mu.Unlock()
 			return driver.Verdict{}, false, errSessionClosed
 		case c.granted < s.store.quorum:
-			// A waiter that may have seen us on a majority waits for our release.
-			t.abandonLocked(t.count(asked, mine, maybe) >= s.store.quorum)
 			v, established, err := t.verdictLocked(c, time.Since(began))
-			s.mu.Unlock()
 			if ctx.Err() != nil {
-				return driver.Verdict{}, false, ctx.Err()
+				v, established, err = driver.Verdict{}, false, ctx.Err()
 			}
+			t.failLocked(err)
+			s.mu.Unlock()
 			return v, established, s.describeForeign(ctx, c, t.keys, err)
 		case renewals == s.renewals:
 			t.held, t.everHeld, t.collisions, t.renewed = true, true, 0, sent
@@ -167,6 +166,7 @@ func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me strin
 		key.absentRetries = maxAbsentRetries
 		s.addPendingLocked(b.node, key)
 	case r.Err != nil && redisconn.Answered(r.Err) == "":
+		t.noteLostAnswerLocked(b.node, me, r)
 		s.addPendingLocked(b.node, key)
 	default:
 		t.noteReleasedLocked(b.node, me, r)
@@ -326,11 +326,12 @@ func (c *count) foreign() int {
 // tooFewAnswers is the error of an attempt that too few servers have answered.
 func (s *session) tooFewAnswers(c count) error {
 	all := len(s.store.nodes)
+	errs := make([]error, all)
 	for _, b := range c.errs {
-		if b.err != nil {
-			return fmt.Errorf("%d of %d servers have answered, and %d are needed (%w)",
-				c.granted+len(c.denied), all, s.store.quorum, s.store.nodes[b.node].named(b.err))
-		}
+		errs[b.node] = b.err
+	}
+	if why := s.store.reason(errs, all-s.store.quorum); why != nil {
+		return fmt.Errorf("%d of %d servers have answered, and %d are needed (%w)", c.granted+len(c.denied), all, s.store.quorum, why)
 	}
 	return fmt.Errorf("%d of %d servers have answered within %s, and %d are needed", c.granted+len(c.denied), all, s.nodeTimeout, s.store.quorum)
 }

@@ -67,7 +67,7 @@ func (id *identity) find(ctx context.Context) (string, error) {
 	}
 	if named.answered < len(b.nodes) {
 		return "", fmt.Errorf("%d of %d servers answer (%w): to be distinguished from others the set needs a name, which is made when all of them do, once",
-			named.answered, len(b.nodes), b.first(named.errs))
+			named.answered, len(b.nodes), b.reason(named.errs, 0))
 	}
 	set := nameOf(named.own)
 	if named, err = id.ask(ctx, "", set, "replace"); err != nil {

@@ -14,14 +14,18 @@ import (
 // Leave releases the key on all servers. A request for the key that is under way is released by
 // its goroutine when it has been answered.
 //
-// nil says that the key was on a majority as far as we know, and that a majority is free of it now.
+// nil says that the key was on a majority as far as we know, and that a majority is free of it now;
+// ErrForgotten that it is gone, and that lost answers would say whether we have removed it.
 // A key that a minority may still have is a pending release: it blocks no client, and is removed as
 // soon as its server can be reached.
+//
+// A server answers only one release of a key with yes. So a repeated Leave does not ask again where a
+// release is under way or pending: the second answer, that there is no key, could come first.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s := t.session
+	s, began := t.session, time.Now()
 	s.mu.Lock()
 	t.leftLocked()
 	key := t.pendingLocked(t.me, t.everHeld)
@@ -39,7 +43,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 			continue
 		case c == mine:
 			t.claims[i] = leaving
-		case c == free && !t.waiterAt[i], c == asked:
+		case c == free && !t.waiterAt[i], c == asked, c == leaving:
 			continue
 		}
 		at = append(at, i)
@@ -48,8 +52,9 @@ func (t *ticket) Leave(ctx context.Context) error {
 	if len(at) > 0 {
 		s.broadcast(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.noteReleased(i, key, r) })
 	}
+	t.awaitReleases(ctx, s.nodeTimeout-time.Since(began))
 	err := t.verdictOfLeave()
-	if err != nil && !errors.Is(err, driver.ErrGone) && ctx.Err() != nil {
+	if err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrForgotten) && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
@@ -61,6 +66,34 @@ func (t *ticket) leftLocked() {
 	t.left, t.held = true, false
 }
 
+// failLocked ends an attempt that has failed. If the first one is refused, the core takes the request
+// for one that has changed nothing, and calls no Leave: the ticket leaves by itself.
+func (t *ticket) failLocked(err error) {
+	// A waiter that may have seen us on a majority waits for our release.
+	wake := t.count(asked, mine, maybe) >= t.session.store.quorum
+	refused := errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrInvalid)
+	if refused && !t.entered {
+		t.dropLocked(wake)
+		return
+	}
+	t.entered = t.entered || err != nil || !t.request.NoWait
+	t.abandonLocked(wake)
+}
+
+// dropLocked takes the ticket out without a call of Leave. Its keys, and its places among the
+// waiters, are given back in the background.
+func (t *ticket) dropLocked(wake bool) {
+	s := t.session
+	t.leftLocked()
+	delete(s.tickets, t.request.ID)
+	for i, listed := range t.waiterAt {
+		if listed && t.claims[i] == free { // else with the key, or when the request is answered
+			s.addPendingLocked(i, t.pendingLocked("", false))
+		}
+	}
+	t.abandonLocked(wake)
+}
+
 // noteReleased notes a server's answer to the release of its key.
 func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 	s := t.session
@@ -70,6 +103,7 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 		t.waiterAt[i] = false
 		t.noteReleasedLocked(i, key.me, r)
 	} else if !redisconn.NotSent(r.Err) || t.claims[i] == leaving {
+		t.noteLostAnswerLocked(i, key.me, r)
 		s.addPendingLocked(i, key)
 	}
 }
@@ -77,8 +111,58 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {
 	if t.me == me && t.claims[i] == leaving {
 		t.claims[i] = free
-		if r.Value == int64(1) {
+		switch {
+		case r.Value == int64(1):
 			t.hadKey++
+		case t.answerLost>>i&1 != 0:
+			t.mayHaveHad++
+		}
+		t.signal.Notify()
+	}
+}
+
+// noteLostAnswerLocked notes that a release that is repeated may have removed the key.
+func (t *ticket) noteLostAnswerLocked(i int, me string, r redisconn.Reply) {
+	if t.me == me && t.claims[i] == leaving && !redisconn.NotSent(r.Err) {
+		t.answerLost |= 1 << i
+	}
+}
+
+// noteDroppedLocked notes that a release is not repeated any more, without an answer. The next Leave
+// asks again.
+func (t *ticket) noteDroppedLocked(i int, me string) {
+	if t.me == me && t.claims[i] == leaving {
+		t.claims[i] = mine
+	}
+}
+
+// unconfirmedLocked is how many servers have not confirmed the release yet.
+func (t *ticket) unconfirmedLocked() int { return t.count(asked, leaving, mine) }
+
+// awaitReleases waits for the releases that are under way or pending, until the outcome is known.
+func (t *ticket) awaitReleases(ctx context.Context, most time.Duration) {
+	s := t.session
+	var over <-chan time.Time
+	for {
+		s.mu.Lock()
+		open := t.everHeld && !t.gone && !t.leaveAnswered && t.unconfirmedLocked() >= s.store.quorum
+		s.mu.Unlock()
+		if !open {
+			return
+		}
+		if over == nil { // mostly the majority has confirmed it, and no timer is needed
+			timer := time.NewTimer(most)
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-t.signal.C(): // which wakes no waiter any more
+		case <-over:
+			return
+		case <-s.done.Done():
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -89,7 +173,7 @@ func (t *ticket) verdictOfLeave() error {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open, quorum, all := t.count(asked, leaving), s.store.quorum, len(s.store.nodes)
+	open, quorum, all := t.unconfirmedLocked(), s.store.quorum, len(s.store.nodes)
 	switch {
 	case !t.everHeld || t.gone || t.leaveAnswered:
 		return driver.ErrGone
@@ -97,10 +181,13 @@ func (t *ticket) verdictOfLeave() error {
 		return fmt.Errorf("%d of %d servers have not confirmed the release", open, all)
 	}
 	t.leaveAnswered = true
-	if int(t.hadKey)+open < quorum {
-		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
+	switch {
+	case int(t.hadKey)+open >= quorum:
+		return nil
+	case int(t.hadKey+t.mayHaveHad)+open >= quorum:
+		return fmt.Errorf("%w: %d of %d servers had it, and the answers of %d are lost", driver.ErrForgotten, t.hadKey, all, t.mayHaveHad)
 	}
-	return nil
+	return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
 }
 
 // broadcast makes one request to some servers, and returns as soon as a majority has answered

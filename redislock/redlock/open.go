@@ -197,15 +197,37 @@ func (b *store) enough(errs []error) error {
 	if good >= b.quorum {
 		return nil
 	}
-	return fmt.Errorf("%d of %d servers answer, and %d are needed (%w)", good, len(b.nodes), b.quorum, b.first(errs))
+	return fmt.Errorf("%d of %d servers answer, and %d are needed (%w)", good, len(b.nodes), b.quorum, b.reason(errs, len(b.nodes)-b.quorum))
 }
 
-// first names the first server that has an error.
-func (b *store) first(errs []error) error {
+// reason chooses among the servers' errors the one to tell, if all servers but spare are needed.
+//
+// A refusal is the store's only if no majority can be had without those that refuse. One server's
+// password may have been changed before the others', and its memory be full: a waiter must not
+// give up for it because another server is silent for a moment. Such a refusal is told as text.
+func (b *store) reason(errs []error, spare int) error {
+	var invalid, refused, other []error
 	for i, err := range errs {
-		if err != nil {
-			return b.nodes[i].named(err)
+		if err == nil {
+			continue
+		}
+		switch err = b.nodes[i].named(err); {
+		case errors.Is(err, driver.ErrInvalid):
+			invalid = append(invalid, err)
+		case errors.Is(err, driver.ErrRefused):
+			refused = append(refused, err)
+		default:
+			other = append(other, err)
 		}
 	}
-	return nil
+	all := slices.Concat(invalid, refused, other)
+	switch n := len(invalid) + len(refused); {
+	case len(all) == 0:
+		return nil
+	case len(invalid) > spare, n == 0:
+		return all[0]
+	case n > spare: // some may change their mind
+		return refused[0]
+	}
+	return errors.New(all[0].Error())
 }

@@ -13,8 +13,8 @@ import (
 // pendingRelease is a key that may be at a server and must not stay: of a failed attempt, or of a
 // lock whose release the server has not confirmed.
 type pendingRelease struct {
-	keys   []string
-	me     string
+	ticket *ticket
+	me     string // "": there is no key, only a waiter to remove
 	waiter string // the waiter to remove there; may be empty
 	wake   bool   // wake one that does
 	since  time.Time
@@ -31,6 +31,7 @@ const maxAbsentRetries = 4
 // for all, so that a server that is down costs a few requests and not one for each key.
 type pendingReleases struct {
 	list      []pendingRelease
+	keys      int // how many releases, also under way, are of keys, for which Close waits longer
 	releasing bool
 	open      int // requests about keys that are under way, each of which may add a pending release yet
 }
@@ -39,10 +40,20 @@ type pendingReleases struct {
 func (s *session) addPendingLocked(i int, d pendingRelease) {
 	o := &s.pending[i]
 	o.list = append(o.list, d)
+	o.keys += keysOf(d)
 	if !o.releasing {
 		o.releasing = true
 		go s.releasePending(i)
 	}
+}
+
+func keysOf(list ...pendingRelease) (n int) {
+	for _, d := range list {
+		if d.me != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // The pause between attempts at a server that does not answer.
@@ -62,9 +73,11 @@ func (s *session) releasePending(i int) {
 		for _, d := range o.list {
 			if time.Since(d.since) < s.opts.TTL {
 				due = append(due, d)
+			} else {
+				d.ticket.noteDroppedLocked(i, d.me)
 			}
 		}
-		o.list = nil
+		o.list, o.keys = nil, keysOf(due...)
 		if len(due) == 0 || s.done.Err() != nil {
 			o.releasing = false
 			s.mu.Unlock()
@@ -76,7 +89,9 @@ func (s *session) releasePending(i int) {
 		left := s.releaseBatch(i, due)
 		s.mu.Lock()
 		o.list = append(left, o.list...)
+		o.keys = keysOf(o.list...)
 		s.mu.Unlock()
+		s.signalSettled()
 		if len(left) == 0 {
 			pause = firstPause
 			continue
@@ -100,15 +115,23 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	for j, d := range due {
 		calls[j] = d.call()
 	}
+	replies := s.store.nodes[i].evalAll(ctx, setnx.Give, calls)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var left []pendingRelease
-	for j, r := range s.store.nodes[i].evalAll(ctx, setnx.Give, calls) {
+	for j, r := range replies {
 		d := due[j]
 		switch {
+		case d.me == "" && redisconn.NotSent(r.Err):
+			// As in Leave: a place at a server that is down is not worth another request.
 		case r.Err != nil && redisconn.Answered(r.Err) == "":
+			d.ticket.noteLostAnswerLocked(i, d.me, r)
 			left = append(left, d)
 		case r.Value != int64(1) && d.absentRetries > 0:
 			d.absentRetries--
 			left = append(left, d)
+		default:
+			d.ticket.noteReleasedLocked(i, d.me, r)
 		}
 	}
 	return left
@@ -117,7 +140,7 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 // pendingLocked makes the release of the attempt with the value me. A ticket that has left waits no
 // more.
 func (t *ticket) pendingLocked(me string, wake bool) pendingRelease {
-	d := pendingRelease{keys: t.keys, me: me, wake: wake, since: time.Now()}
+	d := pendingRelease{ticket: t, me: me, wake: wake, since: time.Now()}
 	if t.left {
 		d.waiter = t.member()
 	}
@@ -132,7 +155,7 @@ func (d pendingRelease) call() redisconn.Call {
 	if d.wake {
 		most = "8" // in a row whose sessions do not listen
 	}
-	return redisconn.Call{Keys: d.keys, Args: []string{d.me, d.waiter, setnx.ChannelPrefix, most}}
+	return redisconn.Call{Keys: d.ticket.keys, Args: []string{d.me, d.waiter, setnx.ChannelPrefix, most}}
 }
 
 // endedRequests decreases open, when all results of the requests are noted.
@@ -151,7 +174,7 @@ func (s *session) signalSettled() {
 }
 
 // waitSettled waits until nothing is pending, or after nodeTimeout until only a minority has pending
-// releases.
+// releases of keys.
 func (s *session) waitSettled(ctx context.Context) error {
 	timer := time.NewTimer(s.nodeTimeout)
 	defer timer.Stop()
@@ -159,7 +182,7 @@ func (s *session) waitSettled(ctx context.Context) error {
 		busy := 0
 		s.mu.Lock()
 		for i := range s.pending {
-			if o := &s.pending[i]; o.releasing || o.open > 0 {
+			if o := &s.pending[i]; o.open > 0 || o.releasing && (!waited || o.keys > 0) {
 				busy++
 			}
 		}

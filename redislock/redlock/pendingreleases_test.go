@@ -18,7 +18,12 @@ func opened(t *testing.T, nodes []*backends.Redis) *session {
 	for _, n := range nodes {
 		addrs = append(addrs, n.Addr)
 	}
-	b, err := openURL(t.Context(), &url.URL{Scheme: "redlock", Host: strings.Join(addrs, ",")})
+	return openedAt(t, addrs, "")
+}
+
+func openedAt(t *testing.T, addrs []string, params string) *session {
+	t.Helper()
+	b, err := openURL(t.Context(), &url.URL{Scheme: "redlock", Host: strings.Join(addrs, ","), RawQuery: params})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +84,7 @@ func TestReleaseIsRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.mu.Lock()
-		s.addPendingLocked(0, pendingRelease{keys: keys, me: "id 0.1 ", since: time.Now(), absentRetries: retries})
+		s.addPendingLocked(0, pendingRelease{ticket: &ticket{session: s, keys: keys}, me: "id 0.1 ", since: time.Now(), absentRetries: retries})
 		s.mu.Unlock()
 		return func() string {
 			out, err := nodes[0].Do("EXISTS", name)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -41,7 +42,7 @@ func quarantineOf(left []time.Duration, spare int) time.Duration {
 	if len(left) <= spare {
 		return 0
 	}
-	slices.SortFunc(left, func(a, b time.Duration) int { return int(b - a) })
+	slices.SortFunc(left, func(a, b time.Duration) int { return cmp.Compare(b, a) })
 	return left[spare]
 }
 

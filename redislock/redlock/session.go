@@ -111,10 +111,8 @@ func (s *session) Close(ctx context.Context) error {
 		s.closed = true
 		s.close()
 		for _, t := range s.tickets {
-			t.abandonLocked(true)
-			t.leftLocked()
+			t.dropLocked(true)
 		}
-		clear(s.tickets)
 	}
 	s.mu.Unlock()
 	if err := s.waitSettled(ctx); err != nil {

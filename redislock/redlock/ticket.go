@@ -29,14 +29,17 @@ type ticket struct {
 	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
 	waiterAt      []bool    // each server that may have us among its waiters
 	held          bool
-	everHeld      bool  // it has been held
-	left          bool  // a late Enqueue must not take anything
-	gone          bool  // it was held, and is no more on a majority
-	leaveAnswered bool  // Leave has had an answer
-	tried         bool  // it has had one attempt, and is no newcomer any more
-	attemptOver   bool  // the last attempt has failed: late answers are not for it
-	hadKey        int32 // servers that had the key when they were asked to remove it, after Leave
-	collisions    int32 // attempts in a row that met other attempts
+	everHeld      bool   // it has been held
+	left          bool   // a late Enqueue must not take anything
+	gone          bool   // it was held, and is no more on a majority
+	leaveAnswered bool   // Leave has had an answer
+	entered       bool   // it waits, or an answer is unknown, for all that the core has been told: Leave will be called
+	tried         bool   // it has had one attempt, and is no newcomer any more
+	attemptOver   bool   // the last attempt has failed: late answers are not for it
+	hadKey        int32  // servers that had the key when they were asked to remove it, after Leave
+	mayHaveHad    int32  // servers that do not have it, but may have removed it by a request whose answer is lost
+	answerLost    uint64 // one bit for each server: the answer to such a request is lost
+	collisions    int32  // attempts in a row that met other attempts
 	announced     announcements
 }
 

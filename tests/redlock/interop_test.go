@@ -217,24 +217,28 @@ func TestCosts(t *testing.T) {
 		})
 		return n
 	}
-	before, begun := settled(), time.Now()
 	const turns = 30
-	for range turns {
-		testkit.Release(t, testkit.Lock(t, c, "a"))
-	}
-	// At most: a server that has not yet received the last release refuses, and is then not
-	// asked to give anything back. And the renewals that there were meanwhile.
-	after := settled()
-	if n := after - before; n > 10*turns+5*(1+int(3*time.Since(begun)/ttl)) || n < 6*turns {
-		t.Errorf("%d requests for %d locks and releases on five servers", n, turns)
+	// A busy machine delays answers beyond the time-out for a server, and an attempt is made again: the
+	// least of several rounds counts.
+	for round, n, most := 1, 1, 0; n > most && !t.Failed(); round++ {
+		before, begun := settled(), time.Now()
+		for range turns {
+			testkit.Release(t, testkit.Lock(t, c, "a"))
+		}
+		// At most: a server that has not yet received the last release refuses, and is then not
+		// asked to give anything back. And the renewals that there were meanwhile.
+		n = settled() - before
+		most = 10*turns + 5*(1+int(3*time.Since(begun)/ttl))
+		if n < 6*turns || n > most && round == 10 {
+			t.Errorf("%d requests for %d locks and releases on five servers, in round %d", n, turns, round)
+		}
 	}
 	for i := range 200 {
 		testkit.Lock(t, c, "n"+strconv.Itoa(i))
 	}
-	before, begun = settled(), time.Now()
+	before, begun := settled(), time.Now()
 	time.Sleep(ttl)
-	after = settled()
-	if n := after - before; n < 5*2 || n > 5*(2+int(3*time.Since(begun)/ttl)) {
+	if n := settled() - before; n < 5*2 || n > 5*(2+int(3*time.Since(begun)/ttl)) {
 		t.Errorf("%d requests in %s for 200 locks on five servers", n, time.Since(begun))
 	}
 }
