@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -136,6 +138,39 @@ func (a *monitoredConn) Close() error {
 		closed()
 	}
 	return err
+}
+
+// SyscallConn gives the client library the socket: before it uses a connection that was idle, it looks whether it has ended.
+// Without the socket it does not look, and after a restart of the server a request would fail for each idle connection.
+func (a *monitoredConn) SyscallConn() (syscall.RawConn, error) {
+	c, ok := a.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	raw, err := c.SyscallConn()
+	return socket{raw, a}, err
+}
+
+// socket keeps the reader away while the library looks. What the reader has read belongs to no answer: nothing was asked.
+type socket struct {
+	syscall.RawConn
+	conn *monitoredConn
+}
+
+var errUnasked = errors.New("the server has sent what was not asked for")
+
+func (s socket) Read(look func(fd uintptr) (done bool)) error {
+	defer s.conn.use()()
+	s.conn.mu.Lock()
+	read, err := len(s.conn.data), s.conn.err
+	s.conn.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case read > 0:
+		return errUnasked
+	}
+	return s.RawConn.Read(look)
 }
 
 // watch has fn called when the connection ends; nil ends that. It reports false if it is

@@ -1,11 +1,14 @@
 package mysqllock
 
 import (
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // connected is both ends of a connection, ours monitored.
@@ -91,5 +94,48 @@ func TestMonitorOff(t *testing.T) {
 	got, err := io.ReadAll(ours)
 	if string(got) != "later" || err != nil {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// The library's look at an idle connection keeps the reader away and disturbs nothing. What was not asked for, and the end,
+// are told, also where the reader has read them.
+func TestMonitorLook(t *testing.T) {
+	t.Parallel()
+	ours, theirs := connected(t)
+	ours.watch(func() {})
+	raw, err := ours.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading := func() bool {
+		ours.mu.Lock()
+		defer ours.mu.Unlock()
+		return ours.reader != nil
+	}
+	look := func() error { return raw.Read(func(uintptr) bool { return true }) }
+	testkit.Eventually(t, "the reader reads", reading)
+	beside, looked := false, false
+	err = raw.Read(func(uintptr) bool {
+		beside, looked = reading(), true
+		return true
+	})
+	if err != nil || beside || !looked {
+		t.Errorf("a look: %v, made %t, beside the reader %t", err, looked, beside)
+	}
+	if _, err := theirs.Write([]byte("unasked")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "a look that tells what was sent", func() bool {
+		time.Sleep(2 * readAfter) // after which the reader reads
+		return errors.Is(look(), errUnasked)
+	})
+	theirs.Close()
+	testkit.Eventually(t, "the reader's end", func() bool {
+		ours.mu.Lock()
+		defer ours.mu.Unlock()
+		return ours.err != nil
+	})
+	if err := look(); !errors.Is(err, io.EOF) {
+		t.Errorf("a look after the end: %v", err)
 	}
 }
