@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import hasplock
 import hasplock.aio
@@ -204,6 +205,62 @@ class WithServer(unittest.TestCase):
         answers = [child.stdout.readline() for _ in range(2)]
         self.assertIn("stopped, False\n", answers)
 
+    def outage(self, client, *lost):
+        """Lose an answer or a request for each of lost, (method, whether it reaches the server), in their order."""
+        request, lost = client._http.request, list(lost)
+
+        def loses(method, *args, **more):
+            if not lost or lost[0][0] != method:
+                return request(method, *args, **more)
+            _, arrives = lost.pop(0)
+            if arrives:
+                request(method, *args, **more)
+            raise hasplock.Unavailable("the network is away")
+
+        return mock.patch.object(client._http, "request", side_effect=loses)
+
+    def test_place_that_is_given_up_in_an_outage(self):
+        c, other = self.client(), self.client()
+        with other.lock(self.name), self.outage(c, ("PUT", True), ("DELETE", False), ("DELETE", False)):
+            with self.assertRaises(hasplock.Unavailable):
+                c.lock(self.name, timeout=0).acquire()
+            until("the place to be left", lambda: len(self.queue(other)) == 1)
+
+    def test_lock_that_is_granted_in_an_outage(self):
+        c, other = self.client(), self.client()
+        with self.outage(c, ("PUT", True), ("DELETE", False), ("DELETE", False)):
+            with self.assertRaises(hasplock.Unavailable):
+                c.try_lock(self.name)
+            other.lock(self.name, timeout=PATIENCE).acquire().release()
+
+    def program(self, text):
+        """Run a program of Python to its end. It may hang for ever: then it fails."""
+        subprocess.run([sys.executable, "-W", "error", "-c", text, self.server.url, self.name], timeout=PATIENCE, check=True)
+
+    def test_observe_ends_with_the_client(self):
+        c, watches = self.client(), threading.Event()
+        stream = c._http.stream
+        with mock.patch.object(c._http, "stream", side_effect=lambda *args: (watches.set(), stream(*args))):
+            values = []
+            observer = threading.Thread(target=lambda: values.extend(c.observe(self.name)), daemon=True)
+            observer.start()
+            self.assertTrue(watches.wait(PATIENCE))
+            c.close()
+            observer.join(PATIENCE)
+        self.assertFalse(observer.is_alive())
+        self.assertEqual(values, [None])
+
+    def test_asyncio_observe_ends(self):
+        self.program(OBSERVES % "task.cancel(); await asyncio.wait([task]); await c.close()")
+        self.program(OBSERVES % "await c.close()")
+
+    def test_asyncio_more_tasks_than_threads(self):
+        self.program(MANY)
+
+    def test_asyncio_cancelled_before_it_has_a_thread(self):
+        with self.client().lock(self.name):
+            self.program(QUEUED)
+
     def test_asyncio(self):
         asyncio.run(self.many())
         asyncio.run(self.loss_cancels())
@@ -259,6 +316,58 @@ while True:
     last = now
     time.sleep(0.001)
 print("ended", flush=True)
+"""
+
+# Observes until it is told to end, while its request stands.
+OBSERVES = """
+import asyncio, sys, hasplock.aio
+async def main():
+    c, watches, loop = hasplock.aio.Client(sys.argv[1]), asyncio.Event(), asyncio.get_running_loop()
+    stream = c._sync._http.stream
+    def watch(*args):
+        loop.call_soon_threadsafe(watches.set)
+        stream(*args)
+    c._sync._http.stream = watch
+    async def observe():
+        async for value in c.observe(sys.argv[2]):
+            assert value is None, value
+    task = asyncio.ensure_future(observe())
+    await watches.wait()
+    %s
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+asyncio.run(main())
+"""
+
+MANY = """
+import asyncio, sys, hasplock.aio
+async def main():
+    async with hasplock.aio.Client(sys.argv[1], threads=1) as c:
+        lock = c.lock(sys.argv[2])
+        async def work():
+            async with lock:
+                await asyncio.sleep(0)
+        await asyncio.gather(*(work() for _ in range(3)))
+asyncio.run(main())
+"""
+
+# Two acquisitions of a held lock have one thread: the second one is cancelled before the first.
+QUEUED = """
+import asyncio, sys, hasplock.aio
+async def main():
+    async with hasplock.aio.Client(sys.argv[1], threads=1) as c:
+        tasks = [asyncio.ensure_future(c.lock(sys.argv[2]).acquire()) for _ in range(2)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in reversed(tasks):
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                pass
+asyncio.run(main())
 """
 
 

@@ -1,12 +1,14 @@
 """What the client believes, against a server and a clock that the test makes."""
 
+import asyncio
 import threading
 import unittest
 from unittest import mock
 
 import hasplock
+import hasplock.aio
 from hasplock._client import Lease, _Session
-from hasplock._errors import SessionGone, Unavailable
+from hasplock._errors import Refused, SessionGone, Unavailable
 
 
 class Clock:
@@ -194,6 +196,166 @@ class Timing(unittest.TestCase):
         with mock.patch.object(self.server, "request", side_effect=restarts), mock.patch.object(self.client, "_pause"):
             lease.release()
         self.assertEqual(self.server.asked[-2:], [("POST", "/v1/locks/1/adopt"), ("DELETE", "/v1/locks/1")])
+
+    def failing(self, failures):
+        """The first requests of each method fail so, after the server has noted them."""
+        request = self.server.request
+
+        def fails(method, path, *args, **more):
+            answer = request(method, path, *args, **more)
+            if failures.get(method):
+                raise failures[method].pop(0)
+            return answer
+
+        return mock.patch.object(self.server, "request", side_effect=fails)
+
+    def deletes(self, number):
+        return self.server.asked.count(("DELETE", "/v1/locks/%d" % number))
+
+    def test_place_is_given_up_until_that_is_confirmed(self):
+        for error in (Unavailable("no answer"), Refused("a proxy answers 403")):
+            with self.subTest(error), self.failing({"PUT": [error], "DELETE": [Unavailable("no answer"), Refused("a proxy answers 403")]}):
+                with self.assertRaises(type(error)):
+                    self.client.try_lock("a")
+                session = self.client._session
+                number = session.last
+                self.assertEqual(self.deletes(number), 1)
+                self.assertFalse(self.client._clean_once(session))
+                self.assertEqual(self.deletes(number), 2)
+                self.assertTrue(self.client._clean_once(session))
+                self.assertEqual(self.deletes(number), 3)
+                self.assertTrue(self.client._clean_once(session))
+                self.assertEqual(self.deletes(number), 3)
+
+    def test_what_is_left_is_cleaned_while_the_session_lives(self):
+        self.client.lock("a").acquire().release()
+        session = self.client._session
+        cleaner = threading.Thread(target=self.client._clean, args=(session,), daemon=True)
+        cleaner.start()
+        cleaned = threading.Event()
+        left = self.client._left
+        with mock.patch.object(self.client, "_left", side_effect=lambda *args: left(*args) and not cleaned.set()):
+            self.client._leave_later(session, 7)
+            self.assertTrue(cleaned.wait(60))
+        self.assertEqual(self.deletes(7), 1)
+        self.clock.time = session.deadline
+        self.expired(session)
+        cleaner.join(60)
+        self.assertFalse(cleaner.is_alive())
+
+    def test_release_that_is_not_confirmed(self):
+        for error in (Refused("a proxy answers 403"), KeyboardInterrupt()):
+            with self.subTest(error), self.failing({"DELETE": [error, Refused("a proxy answers 403")]}):
+                lease = self.client.lock("a").acquire()
+                with self.assertRaises(type(error)):
+                    lease.release()
+                self.assertFalse(lease.held())
+                self.assertIn(lease._number, lease._session.leaving)
+                with self.assertRaises(Refused):
+                    lease.release()  # it does not say that it has succeeded
+                lease.release()
+                self.assertEqual(self.deletes(lease._number), 3)
+                self.assertEqual(lease._session.leaving, set())
+                lease.release()  # again: nothing happens
+                self.assertEqual(self.deletes(lease._number), 3)
+
+    def test_release_that_is_not_confirmed_while_the_session_moves(self):
+        lease = self.client.lock("a").acquire()
+        old = lease._session
+        request = self.server.request
+
+        def moves_meanwhile(method, path, body=None, session="", **more):
+            if method == "DELETE":
+                self.client._recover(old)  # another thread
+                raise Refused("a proxy answers 403")
+            return request(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=moves_meanwhile), self.assertRaises(Refused):
+            lease.release()
+        new = self.client._session
+        self.assertIsNot(new, old)
+        self.assertEqual((new.leases, new.leaving), ({}, {1}))
+
+    def test_what_is_adopted_and_lost_all_the_same_is_left(self):
+        for answer in ({"state": "held", "token": 99, "entry": "new"}, Refused("a proxy answers 403")):
+            with self.subTest(answer):
+                lease = self.client.lock("a").acquire()
+                request = self.server.request
+
+                def adopts(method, path, *args, **more):
+                    if not path.endswith("/adopt"):
+                        return request(method, path, *args, **more)
+                    if isinstance(answer, Exception):
+                        raise answer
+                    return answer
+
+                with mock.patch.object(self.server, "request", side_effect=adopts):
+                    self.client._recover(lease._session)
+                self.assertTrue(lease.lost.is_set())
+                self.assertEqual(self.client._session.leaving, {1})
+                self.assertTrue(self.client._clean_once(self.client._session))
+                self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/locks/1"))
+
+    def test_lock_without_a_token_is_adopted(self):
+        request = self.server.request
+
+        def without(*args, **more):
+            answer = request(*args, **more)
+            if answer:
+                answer.pop("token", None)
+            return answer
+
+        with mock.patch.object(self.server, "request", side_effect=without):
+            lease = self.client.lock("a").acquire()
+            self.client._recover(lease._session)
+        self.assertTrue(lease.held())
+
+    def test_asyncio_acquisition_that_is_cancelled_twice(self):
+        begun, granted, released = threading.Event(), threading.Event(), threading.Event()
+        lease = mock.Mock(release=released.set)
+
+        def acquire(*_):
+            begun.set()
+            granted.wait()
+            return lease
+
+        async def cancelled():
+            client = hasplock.aio.Client()
+            with mock.patch.object(client._sync, "_acquire", acquire):
+                task = asyncio.ensure_future(client.lock("a").acquire())
+                await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+                for _ in range(2):
+                    task.cancel()
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                granted.set()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                await asyncio.get_running_loop().run_in_executor(None, released.wait, 60)
+            await client.close()
+
+        asyncio.run(cancelled())
+        self.assertTrue(released.is_set())
+
+    def test_asyncio_release_of_a_task_that_is_cancelled(self):
+        busy, released = threading.Event(), threading.Event()
+
+        async def cancelled():
+            client = hasplock.aio.Client(threads=1)
+            other = client._run(busy.wait)  # so that the release has to wait for a thread
+            task = asyncio.ensure_future(client.release(mock.Mock(release=released.set)))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            busy.set()
+            await other
+            await asyncio.get_running_loop().run_in_executor(None, released.wait, 60)
+            await client.close()
+
+        asyncio.run(cancelled())
+        self.assertTrue(released.is_set())
 
     def test_bad_input(self):
         for url in ("127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x"):

@@ -51,6 +51,10 @@ class Session {
   /** To another server: its keep-alives say nothing about what that one has adopted. */
   moving = false;
   readonly leases = new Map<number, Lease>();
+  /** Numbers whose release is not confirmed. */
+  readonly leaving = new Set<number>();
+  /** They are being released. */
+  cleaning = false;
   constructor(readonly id: string, readonly valid: number, sent: number) {
     this.deadline = sent + valid * trust;
   }
@@ -65,7 +69,8 @@ export class Lease {
   readonly token: number;
   /** Why it was lost; "" while it is not. */
   reason = "";
-  /** @internal */ over = false;
+  /** @internal Not held any more: a release has begun. */ over = false;
+  /** @internal The release is confirmed, or found the lock lost. */ done = false;
   /** @internal */ entry: string;
   #values = 0;
   readonly #lost = new AbortController();
@@ -103,7 +108,10 @@ export class Lease {
     await this.client.of(this, "PUT", "/value", { value: Buffer.from(value).toString("base64"), number: ++this.#values });
   }
 
-  /** Gives the lock back. LockLost if it was lost before; Unavailable if the store has not confirmed it. */
+  /**
+   * Gives the lock back. LockLost if it was lost before. Any other error says that it is not confirmed. The client
+   * repeats the release then, for as long as its session lives; a second call of release asks again.
+   */
   async release(): Promise<void> {
     await this.client.releaseLease(this);
   }
@@ -307,7 +315,7 @@ export class Client {
         }
       }
     } catch (e) {
-      if (!(e instanceof Refused)) await this.#leave(session, number);
+      await this.#leave(session, number); // also after Refused: it may be a proxy's, and the place be there from a request before
       throw e;
     }
   }
@@ -320,7 +328,36 @@ export class Client {
   }
 
   async #leave(session: Session, number: number): Promise<void> {
-    await this.http("DELETE", `/v1/locks/${number}`, { session: session.id }).catch(() => undefined); // its place goes with the session
+    if (!(await this.#left(session, number))) this.#leaveLater(session, number);
+  }
+
+  /** One attempt to give a place up; whether it is confirmed that the session has no such place. */
+  async #left(session: Session, number: number): Promise<boolean> {
+    try {
+      await this.http("DELETE", `/v1/locks/${number}`, { session: session.id });
+    } catch (e) {
+      if (!(e instanceof Gone)) return false; // also SessionGone: a server says so as well when it cannot reach the one that has the session
+    }
+    session.leaving.delete(number);
+    return true;
+  }
+
+  #leaveLater(session: Session, number: number): void {
+    session.leaving.add(number);
+    void this.#clean(session);
+  }
+
+  /** Repeats the releases that are not confirmed: a session that is kept alive keeps all places that it has. */
+  async #clean(session: Session): Promise<void> {
+    if (session.cleaning) return;
+    session.cleaning = true;
+    for (let pause = 100; session.leaving.size > 0; pause = Math.min(2 * pause, 2000)) {
+      await this.#pause(pause).catch(() => undefined);
+      const rest = [...session.leaving].sort(() => Math.random() - 0.5); // one that fails each time must not keep the others
+      for (const number of rest) if (!this.#current(session) || !(await this.#left(session, number))) break;
+      if (!this.#current(session)) break;
+    }
+    session.cleaning = false;
   }
 
   /** Removes our place of a session that has moved, so that the lock is not granted to it. */
@@ -381,13 +418,25 @@ export class Client {
 
   /** @internal */
   async releaseLease(lease: Lease): Promise<void> {
-    if (lease.over) return;
+    if (lease.done) return;
     if (!lease.signal.aborted) lease.over = true; // from here on nothing is told as lost
     try {
       await this.of(lease, "DELETE", "");
+      lease.done = true;
+    } catch (e) {
+      if (e instanceof LockLost) lease.done = true;
+      throw e;
     } finally {
-      this.#drop(lease);
       lease.over = true;
+      if (lease.done) {
+        this.#drop(lease);
+        lease.session.leaving.delete(lease.number);
+      } else {
+        await this.#exclusively(async () => { // a move that is under way would take the lease along
+          this.#drop(lease);
+          this.#leaveLater(lease.session, lease.number);
+        });
+      }
     }
   }
 
@@ -436,6 +485,7 @@ export class Client {
     void this.#keep(next);
     void this.#watch(next);
     void this.#listen(next);
+    void this.#clean(next); // what the move has left
   }
 
   #current(session: Session): boolean {
@@ -547,13 +597,14 @@ export class Client {
     const body = { ...wanted, from: lease.entry, seq: lease.token, from_session: old.id, from_lock: lease.number };
     const options: RequestOptions = { body, session: next.id };
     const lost = (reason: string) => {
+      next.leaving.add(number); // if it was adopted all the same, no lease has it
       old.leases.delete(lease.number);
       lease.end(reason);
     };
     for (;;) {
       try {
         const answer: Answer = await this.http("POST", `/v1/locks/${number}/adopt`, options);
-        if (answer.state !== "held" || answer.token !== lease.token) return lost("its server has ended, and no other one has adopted it");
+        if (answer.state !== "held" || (answer.token ?? 0) !== lease.token) return lost("its server has ended, and no other one has adopted it");
         lease.session = next;
         lease.number = number;
         lease.entry = answer.entry ?? "";

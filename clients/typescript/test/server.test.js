@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { Busy, Client, LockLost, Refused } from "../dist/index.js";
+import { Busy, Client, LockLost, Refused, Unavailable } from "../dist/index.js";
 
 const { HASP_BIN: bin, HASP_STORE: store } = process.env;
 const patience = 60_000;
@@ -170,6 +170,35 @@ test("a loss is told before the next grant", { skip }, async (t) => {
   await until("the loss", () => told);
   assert.ok(told < granted, `told ${told - granted} ms after the grant`);
   await assert.rejects(lease.release(), LockLost);
+});
+
+/** Loses an answer or a request for each of lost, [method, whether it reaches the server], in their order. */
+function outage(c, ...lost) {
+  const http = c.http;
+  c.http = async (method, ...args) => {
+    if (lost[0]?.[0] !== method) return http(method, ...args);
+    const [, arrives] = lost.shift();
+    if (arrives) await http(method, ...args);
+    throw new Unavailable("the network is away");
+  };
+}
+
+test("a place that is given up in an outage", { skip }, async (t) => {
+  const { name, client, queue } = await fixture(t);
+  const c = client(), other = client();
+  outage(c, ["PUT", true], ["DELETE", false], ["DELETE", false]);
+  await other.withLock(name, async () => {
+    await assert.rejects(c.lock(name, { timeout: 0 }).acquire(), Unavailable);
+    await until("the place to be left", async () => (await queue(other)).length === 1);
+  });
+});
+
+test("a lock that is granted in an outage", { skip }, async (t) => {
+  const { name, client } = await fixture(t);
+  const c = client();
+  outage(c, ["PUT", true], ["DELETE", false], ["DELETE", false]);
+  await assert.rejects(c.tryLock(name), Unavailable);
+  await client().withLock(name, () => undefined, { timeout: patience });
 });
 
 test("evicted", { skip }, async (t) => {

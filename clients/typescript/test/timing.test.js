@@ -1,9 +1,10 @@
 // What the client believes, against a server and a clock that the test makes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Client, LockLost } from "../dist/index.js";
 import { newClock } from "../dist/clock.js";
-import { SessionGone, Unavailable } from "../dist/errors.js";
+import { Refused, SessionGone, Unavailable } from "../dist/errors.js";
 
 /** A client whose server answers what the test says, at once: each request may take time before and after. */
 function fixture() {
@@ -24,6 +25,20 @@ function fixture() {
     return undefined;
   };
   return { f, client };
+}
+
+/** The first requests of each method fail so, after the server has noted them. */
+function failing(client, failures) {
+  const http = client.http;
+  client.http = async (method, path, o) => {
+    const answer = await http(method, path, o);
+    if (failures[method]?.length > 0) throw failures[method].shift();
+    return answer;
+  };
+}
+
+async function until(what, check) {
+  for (const end = Date.now() + 60_000; !check(); await sleep(1)) if (Date.now() > end) throw new Error("waited for nothing: " + what);
 }
 
 test("trust is counted from before the request", async (t) => {
@@ -176,6 +191,81 @@ test("a release outlasts a server that is away for a moment", async (t) => {
   await lease.release();
   assert.ok(f.asked.includes("POST /v1/locks/1/adopt"));
   assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
+});
+
+for (const error of [new Unavailable("no answer"), new Refused("a proxy answers 403")]) {
+  test(`a place is given up until that is confirmed: ${error}`, async (t) => {
+    const { f, client } = fixture();
+    t.after(() => client.close());
+    failing(client, { PUT: [error], DELETE: [new Unavailable("no answer"), new Refused("a proxy answers 403")] });
+    await assert.rejects(client.tryLock("a"), (e) => e === error);
+    const deletes = () => f.asked.filter((a) => a === "DELETE /v1/locks/1").length;
+    const { session } = await client.tryLock("a");
+    await until("the place to be left", () => session.leaving.size === 0);
+    assert.equal(deletes(), 3);
+  });
+}
+
+test("a release that is not confirmed", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  failing(client, { DELETE: [new Refused("a proxy answers 403"), new Refused("a proxy answers 403")] });
+  const lease = await client.lock("a").acquire();
+  await assert.rejects(lease.release(), Refused);
+  assert.equal(lease.held(), false);
+  assert.deepEqual([...lease.session.leaving], [1]);
+  await assert.rejects(lease.release(), Refused); // it does not say that it has succeeded
+  await lease.release();
+  assert.equal(lease.session.leaving.size, 0);
+  const asked = f.asked.length;
+  await lease.release(); // again: nothing happens
+  assert.equal(f.asked.length, asked);
+});
+
+test("a release that is not confirmed while the session moves", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  const old = lease.session, http = client.http;
+  client.http = async (method, path, o) => {
+    if (method !== "DELETE" || o.session !== old.id) return http(method, path, o);
+    void client.recover(old); // another request
+    throw new Refused("a proxy answers 403");
+  };
+  await assert.rejects(lease.release(), Refused);
+  assert.notEqual(lease.session, old);
+  assert.equal(lease.session.leases.size, 0);
+  await until("the place to be left", () => f.asked.at(-1) === "DELETE /v1/locks/1");
+});
+
+for (const [why, answer] of [["another token", { state: "held", token: 99, entry: "new" }], ["refused", new Refused("a proxy answers 403")]]) {
+  test(`what is adopted and lost all the same is left: ${why}`, async (t) => {
+    const { f, client } = fixture();
+    t.after(() => client.close());
+    const lease = await client.lock("a").acquire();
+    const http = client.http;
+    client.http = async (method, path, o) => {
+      if (!path.endsWith("/adopt")) return http(method, path, o);
+      if (answer instanceof Error) throw answer;
+      return answer;
+    };
+    await client.recover(lease.session);
+    assert.equal(lease.signal.aborted, true);
+    await until("the place to be left", () => f.asked.includes("DELETE /v1/locks/1"));
+  });
+}
+
+test("a lock without a token is adopted", async (t) => {
+  const { client } = fixture();
+  t.after(() => client.close());
+  const http = client.http;
+  client.http = async (...args) => {
+    const { token, ...answer } = (await http(...args)) ?? {};
+    return answer;
+  };
+  const lease = await client.lock("a").acquire();
+  await client.recover(lease.session);
+  assert.equal(lease.held(), true, lease.reason);
 });
 
 test("the clock counts a suspension, and never goes back", () => {

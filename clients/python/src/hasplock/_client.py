@@ -41,7 +41,8 @@ class Lease:
         self._request, self._entry = request, str(answer.get("entry", ""))
         self._values = 0
         self._mutex = threading.Lock()
-        self._over = False
+        self._over = False  # not held any more: a release has begun
+        self._done = False  # the release is confirmed, or found the lock lost
         self._told: list[Callable[[str], None]] = []
 
     def __repr__(self) -> str:
@@ -76,7 +77,11 @@ class Lease:
         self._client._of(self, "PUT", "/value", body)
 
     def release(self) -> None:
-        """Give the lock back. LockLost if it was lost before; Unavailable if the store has not confirmed it."""
+        """Give the lock back. LockLost if it was lost before.
+
+        Any other error says that it is not confirmed. The client repeats the release then, for as long as its
+        session lives; a second call of release asks again.
+        """
         self._client._release(self)
 
     def _end(self, reason: str) -> None:
@@ -98,6 +103,7 @@ class _Session:
         self.moving = False  # to another server: its keep-alives say nothing about what that one has adopted
         self.last = 0
         self.leases: dict[int, Lease] = {}
+        self.leaving: set[int] = set()  # numbers whose release is not confirmed
 
 
 class Lock:
@@ -180,11 +186,14 @@ class Client:
 
     def try_lock(self, name: str, *, note: str = "") -> Optional[Lease]:
         """The mutex if it is free at this moment, else None."""
-        return self._acquire({**self._wants(name, note, {}), "no_wait": True}, 0.0, Cancel())
+        return self._acquire(self._tries(name, note=note), 0.0, Cancel())
 
     def leader(self, name: str) -> Optional[bytes]:
         """What the holder of a lock has published, or None if there is no holder."""
-        answer = self._http.request("GET", "/v1/queue?limit=1&name=" + quote(name, safe=""))
+        return self._leader(name, None)
+
+    def _leader(self, name: str, cancel: Optional[Cancel]) -> Optional[bytes]:
+        answer = self._http.request("GET", "/v1/queue?limit=1&name=" + quote(name, safe=""), cancel=cancel)
         for entry in answer["entries"]:
             if not entry.get("waits"):
                 return base64.b64decode(entry.get("value", ""))
@@ -195,20 +204,30 @@ class Client:
 
         When the server cannot be reached later on, it goes on when it can.
         """
+        return self._observe(name, self._polls)
+
+    def _observe(self, name: str, cancel: Cancel) -> Iterator[Optional[bytes]]:
+        """observe, until cancel is called."""
         last: tuple[Any, ...] = ()
         while not self._closed:
             try:
-                now = self.leader(name)
+                now = self._leader(name, cancel)
                 if (now,) != last:
                     last = (now,)
                     yield now
                     continue
                 # The server says every five seconds that a watch stands.
-                self._http.stream("/v1/watch?name=" + quote(name, safe=""), lambda line: line != "changed" or self.leader(name) == now, 15.0)
+                path = "/v1/watch?name=" + quote(name, safe="")
+                self._http.stream(path, lambda line: line != "changed" or self._leader(name, cancel) == now, 15.0, cancel)
+            except Cancelled:
+                return
             except HaspError as e:
                 if not last or not isinstance(e, Unavailable) and e.type != "unsupported":
                     raise
-                self._pause(1.0)  # a store that cannot tell of changes is looked at
+                try:
+                    self._pause(1.0, cancel)  # a store that cannot tell of changes is looked at
+                except (Cancelled, Closed):
+                    return
 
     def close(self) -> None:
         """Release everything. What is still held counts as lost."""
@@ -234,6 +253,9 @@ class Client:
             more = {**more, "asks": ask}
         owner = "%s@%s pid %d" % (_user(), socket.gethostname(), os.getpid())
         return {"name": name, "note": note or self._note or "%s (%s)" % (os.path.basename(sys.argv[0] or "python"), owner), **more}
+
+    def _tries(self, name: str, *, note: str = "") -> dict[str, Any]:
+        return {**self._wants(name, note, {}), "no_wait": True}
 
     # Acquisition.
 
@@ -277,7 +299,9 @@ class Client:
                 elif end is not None and self._clock() >= end:
                     self._leave(session, number)
                     raise Busy("the lock %r is held by others, and %g seconds are over" % (request["name"], timeout or 0))
-        except (Cancelled, KeyboardInterrupt, SystemExit, Unavailable):
+        except (Busy, Closed):
+            raise
+        except BaseException:  # also Refused: it may be a proxy's, and the place be there from a request before
             self._leave(session, number)
             raise
 
@@ -291,10 +315,30 @@ class Client:
         return None
 
     def _leave(self, session: _Session, number: int) -> None:
+        """Give a place up. _clean repeats it if it is not confirmed."""
+        confirmed = False
+        try:
+            confirmed = self._left(session, number)
+        finally:
+            if not confirmed:
+                self._leave_later(session, number)
+
+    def _left(self, session: _Session, number: int) -> bool:
+        """One attempt to give a place up; whether it is confirmed that the session has no such place."""
         try:
             self._http.request("DELETE", "/v1/locks/%d" % number, session=session.id)
-        except HaspError:
-            pass  # its place goes with the session
+        except Gone:
+            pass
+        except HaspError:  # also SessionGone: a server says so as well when it cannot reach the one that has the session
+            return False
+        with self._mutex:
+            session.leaving.discard(number)
+        return True
+
+    def _leave_later(self, session: _Session, number: int) -> None:
+        with self._changed:
+            session.leaving.add(number)
+            self._changed.notify_all()
 
     def _abandon(self, session: _Session, name: str, old: _Session, number: int) -> None:
         """Remove our place of a session that has moved, so that the lock is not granted to it."""
@@ -349,16 +393,31 @@ class Client:
 
     def _release(self, lease: Lease) -> None:
         with lease._mutex:
-            if lease._over:
+            if lease._done:
                 return
-            if not lease.lost.is_set():
-                lease._over = True  # from here on nothing is told as lost
         try:
-            self._of(lease, "DELETE", "")
-        finally:
-            self._drop(lease)
             with lease._mutex:
-                lease._over = True
+                if not lease.lost.is_set():
+                    lease._over = True  # from here on nothing is told as lost
+            self._of(lease, "DELETE", "")
+            lease._done = True
+        except LockLost:
+            lease._done = True
+            raise
+        finally:
+            self._end_release(lease)
+
+    def _end_release(self, lease: Lease) -> None:
+        if lease._done:
+            self._drop(lease)
+            with self._mutex:
+                lease._session.leaving.discard(lease._number)
+        else:
+            with self._moving:  # a move that is under way would take the lease along
+                self._drop(lease)
+                self._leave_later(lease._session, lease._number)
+        with lease._mutex:
+            lease._over = True
 
     def _drop(self, lease: Lease) -> None:
         with self._mutex:
@@ -403,7 +462,7 @@ class Client:
             pass  # the store frees it when its time is over
 
     def _start(self, session: _Session) -> None:
-        for work in (self._keep, self._watch, self._listen):
+        for work in (self._keep, self._watch, self._listen, self._clean):
             threading.Thread(target=work, args=(session,), name="hasplock", daemon=True).start()
 
     def _current(self, session: _Session) -> bool:
@@ -455,9 +514,30 @@ class Client:
                 ended = list(session.leases.values())
                 session.leases.clear()
                 self._session = None  # the next acquisition begins another
+                self._changed.notify_all()
             for lease in ended:
                 lease._end("its time was over: the server, or its store, was not reached")
             return
+
+    def _clean(self, session: _Session) -> None:
+        """Repeat the releases that are not confirmed: a session that is kept alive keeps all places that it has."""
+        pause = 0.1
+        while True:
+            with self._changed:
+                while self._current(session) and not session.leaving:
+                    self._changed.wait()
+                if self._current(session):
+                    self._changed.wait(pause)  # an attempt has just failed
+                if not self._current(session):
+                    return
+            pause = 0.1 if self._clean_once(session) else min(2 * pause, 2.0)
+
+    def _clean_once(self, session: _Session) -> bool:
+        """One attempt for each until one fails; whether all are confirmed."""
+        with self._mutex:
+            numbers = list(session.leaving)
+        random.shuffle(numbers)  # one that fails each time must not keep the others
+        return all(self._left(session, number) for number in numbers if self._current(session))
 
     def _listen(self, session: _Session) -> None:
         """Hear of losses as soon as the store tells them."""
@@ -537,9 +617,11 @@ class Client:
                     continue
                 answer = {}
             except HaspError as e:  # gone, or the store cannot hand a lock on
+                self._leave_later(new, number)  # or a proxy has refused to repeat what was done
                 lease._end("its server has ended: %s" % e)
                 return
             if answer.get("state") != "held" or int(answer.get("token", 0)) != lease.token:
+                self._leave_later(new, number)  # if it was adopted, no lease has it
                 lease._end("its server has ended, and no other one has adopted it")
                 return
             with self._mutex:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import ssl
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 from urllib.parse import urlsplit
 
 from ._errors import HaspError, Refused, Unavailable, from_problem
@@ -22,28 +23,38 @@ class Cancelled(Exception):
 
 
 class Cancel:
-    """Ends a request of another thread by closing its connection."""
+    """Ends requests of other threads by shutting their connections down."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._connection: Optional[http.client.HTTPConnection] = None
+        self._used: list[socket.socket] = []
         self.set = False
 
     def __call__(self) -> None:
         with self._mutex:
             self.set = True
-            connection = self._connection
-        if connection is not None and connection.sock is not None:
+            used = list(self._used)
+        for each in used:
             try:
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS takes away what the other thread uses
             except OSError:
                 pass  # it has just ended
 
-    def use(self, connection: Optional[http.client.HTTPConnection]) -> None:
+    @contextlib.contextmanager
+    def over(self, connection: http.client.HTTPConnection) -> Iterator[None]:
+        """Make a request that can be cancelled over a connection, which has its socket before that."""
+        if connection.sock is None:
+            connection.connect()
+        used = connection.sock  # http.client may let go of it before the answer is read
         with self._mutex:
-            if self.set and connection is not None:
+            if self.set:
                 raise Cancelled
-            self._connection = connection
+            self._used.append(used)
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._used.remove(used)
 
 
 class Transport:
@@ -109,11 +120,10 @@ class Transport:
             else:
                 connection.timeout = limit
             try:
-                if cancel is not None:
-                    cancel.use(connection)
-                connection.request(method, path, body=None if body is None else json.dumps(body), headers=self._headers(session))
-                response = connection.getresponse()
-                data = response.read(LARGEST)
+                with contextlib.nullcontext() if cancel is None else cancel.over(connection):
+                    connection.request(method, path, body=None if body is None else json.dumps(body), headers=self._headers(session))
+                    response = connection.getresponse()
+                    data = response.read(LARGEST)
                 break
             except Cancelled:
                 connection.close()
@@ -128,9 +138,6 @@ class Transport:
             except BaseException:  # Ctrl-C: what comes over the connection next is the answer to this request
                 connection.close()
                 raise
-            finally:
-                if cancel is not None and not cancel.set:
-                    cancel.use(None)
         if response.will_close:
             connection.close()
         else:
@@ -153,19 +160,22 @@ class Transport:
             raise error
         raise from_problem(status, value)
 
-    def stream(self, path: str, line: Callable[[str], bool], silence: float) -> None:
-        """Read lines until line returns False, the server ends them, or it is silent for so long."""
+    def stream(self, path: str, line: Callable[[str], bool], silence: float, cancel: Cancel) -> None:
+        """Read lines until line returns False, the server ends them, it is silent for so long, or it is cancelled."""
         connection = self._connect(silence)
         try:
-            connection.request("GET", path, headers=self._headers(""))
-            response = connection.getresponse()
-            if response.status != 200:
-                self._answer(response.status, response.getheader("Content-Type") or "", response.read(LARGEST))
-            while True:
-                text = response.readline(1000)
-                if not text or not line(text.decode("utf-8", "replace").strip()):
-                    return
+            with cancel.over(connection):
+                connection.request("GET", path, headers=self._headers(""))
+                response = connection.getresponse()
+                if response.status != 200:
+                    self._answer(response.status, response.getheader("Content-Type") or "", response.read(LARGEST))
+                while True:
+                    text = response.readline(1000)
+                    if not text or not line(text.decode("utf-8", "replace").strip()):
+                        return
         except (OSError, http.client.HTTPException) as e:
+            if cancel.set:
+                raise Cancelled from None
             raise Unavailable("%s: %s" % (self, e or type(e).__name__)) from None
         finally:
             connection.close()

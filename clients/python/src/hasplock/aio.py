@@ -16,7 +16,7 @@ from typing import Any, AsyncIterator, Optional
 
 from . import _client
 from ._errors import LockLost, Unavailable
-from ._http import Cancel, Cancelled
+from ._http import Cancel
 
 __all__ = ["Client", "Lock"]
 
@@ -30,21 +30,9 @@ class Lock:
 
     async def acquire(self, timeout: Optional[float] = None) -> _client.Lease:
         """Wait for the lock. Cancelling gives the place in the queue up."""
-        cancel = Cancel()
         wait = self._lock._timeout if timeout is None else timeout
-        acquiring = self._client._run(self._client._sync._acquire, self._lock._request, wait, cancel)
-        try:
-            lease = await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            cancel()
-            try:
-                late = await acquiring  # the thread ends at once; it may have been granted the lock just before
-                if late is not None:
-                    await self._client._run(late.release)
-            except (Cancelled, Exception):
-                pass
-            raise
-        assert isinstance(lease, _client.Lease)
+        lease = await self._client._acquire(self._client._waits, self._lock._request, wait)
+        assert lease is not None
         return lease
 
     async def __aenter__(self) -> _client.Lease:
@@ -60,7 +48,7 @@ class Lock:
             del self._held[task]
         lost = block.end()
         try:
-            await self._client._run(lease.release)
+            await self._client.release(lease)
         except LockLost:
             if kind is None or lost and kind is asyncio.CancelledError:
                 raise
@@ -98,14 +86,31 @@ class _Block:
 
 
 class Client:
-    """hasplock.Client for asyncio: each wait takes a thread, of threads at most at once."""
+    """hasplock.Client for asyncio: each wait for a lock, and each observer, takes a thread, of threads at most at once."""
 
     def __init__(self, url: str = "http://127.0.0.1:7070", *, threads: int = 64, **options: Any) -> None:
         self._sync = _client.Client(url, **options)
-        self._threads = concurrent.futures.ThreadPoolExecutor(threads, "hasplock")
+        self._waits = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-wait")
+        # For what ends by itself. Waits take no thread from it: a release is what they wait for.
+        self._short = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-short")
+        self._observers: set[Cancel] = set()
 
     def _run(self, call: Any, *args: Any) -> "asyncio.Future[Any]":
-        return asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+        return asyncio.get_running_loop().run_in_executor(self._short, call, *args)
+
+    async def _acquire(self, threads: concurrent.futures.Executor, request: dict[str, Any], wait: Optional[float]) -> Optional[_client.Lease]:
+        """Acquire in a thread. What is granted to a task that is cancelled is given back."""
+        cancel = Cancel()
+        work = threads.submit(self._sync._acquire, request, wait, cancel)
+        try:
+            lease = await _to_its_end(asyncio.wrap_future(work))
+            assert lease is None or isinstance(lease, _client.Lease)
+            return lease
+        except asyncio.CancelledError:
+            cancel()
+            if not work.cancel() and not self._sync._closed:  # it has begun; closing gives everything back
+                await _to_its_end(self._run(_give_back, work))
+            raise
 
     async def __aenter__(self) -> "Client":
         return self
@@ -131,13 +136,11 @@ class Client:
 
     async def try_lock(self, name: str, **options: Any) -> Optional[_client.Lease]:
         """As Client.try_lock; release it with await client.release(lease)."""
-        lease = await self._run(lambda: self._sync.try_lock(name, **options))
-        assert lease is None or isinstance(lease, _client.Lease)
-        return lease
+        return await self._acquire(self._short, self._sync._tries(name, **options), 0.0)
 
     async def release(self, lease: _client.Lease) -> None:
-        """Release without blocking the loop."""
-        await self._run(lease.release)
+        """Release without blocking the loop. A task that is cancelled meanwhile does not stop the release."""
+        await _to_its_end(self._run(lease.release))
 
     async def leader(self, name: str) -> Optional[bytes]:
         """As Client.leader."""
@@ -147,11 +150,39 @@ class Client:
 
     async def observe(self, name: str) -> AsyncIterator[Optional[bytes]]:
         """As Client.observe."""
-        values = self._sync.observe(name)
-        while True:
-            yield await self._run(next, values)
+        cancel, end = Cancel(), object()
+        values = self._sync._observe(name, cancel)
+        self._observers.add(cancel)
+        try:
+            while not self._sync._closed:
+                value: Any = await asyncio.get_running_loop().run_in_executor(self._waits, next, values, end)
+                if value is end:
+                    return
+                yield value
+        finally:
+            cancel()  # a task that is cancelled leaves its thread in a request
+            self._observers.discard(cancel)
 
     async def close(self) -> None:
         """As Client.close."""
+        for cancel in self._observers:
+            cancel()
         await self._run(self._sync.close)
-        self._threads.shutdown(wait=False)
+        self._waits.shutdown(wait=False)
+        self._short.shutdown(wait=False)
+
+
+async def _to_its_end(work: "asyncio.Future[Any]") -> Any:
+    """Wait for work, which goes on if the task is cancelled. Then nobody asks for its error."""
+    work.add_done_callback(lambda _: work.cancelled() or work.exception())
+    return await asyncio.shield(work)
+
+
+def _give_back(work: "concurrent.futures.Future[Optional[_client.Lease]]") -> None:
+    """Release what an acquisition that was cancelled may have been granted just before. That ends soon."""
+    try:
+        lease = work.result()
+        if lease is not None:
+            lease.release()
+    except Exception:
+        pass  # there is nothing to give back, or the client goes on giving it back
