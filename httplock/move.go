@@ -58,9 +58,11 @@ func (s *session) startMoving(ctx context.Context) error {
 func (s *session) stopMoving() { <-s.moving }
 
 // bounded is for one request of a move. While a session moves, its keep-alives wait: one request that is led to a
-// dead host must leave them the time for more attempts on fresh connections, before the locks are lost.
+// dead host must leave them the time for more attempts on fresh connections, before the locks are lost. A short TTL gets less
+// of them: a new connection and the store take their time, too.
 func (s *session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, min(patience, s.options.TTL/6))
+	ttl := s.options.TTL
+	return context.WithTimeout(ctx, min(patience, max(ttl/6, min(2*time.Second, ttl/3))))
 }
 
 // move moves what there is out of the session from. It reports whether the session lives on elsewhere, which
@@ -101,6 +103,7 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 	}
 	for {
 		if err := s.adoptAll(ctx); err != nil {
+			s.b.client.CloseIdleConnections() // to a host that may be dead
 			return false, err
 		}
 		if orphaned, switched := s.switchOver(); switched {
@@ -313,9 +316,11 @@ func (s *session) switchOver() (orphaned []*ticket, switched bool) {
 }
 
 // abandon removes the entries of orphaned tickets from the store, as well as it can: else they stay in the queue,
-// and may be granted the lock, until their session's time is over. Then it tells the core, which queues again.
+// and may be granted the lock, until their session's time is over. Then it tells the core, which queues again. After a request
+// without an answer it makes no more: with many, each would wait for a dead host, and the next move for them.
 func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 	slots := make(chan struct{}, atOnce)
+	var failed atomic.Bool
 	var all sync.WaitGroup
 	for _, t := range orphaned {
 		slots <- struct{}{}
@@ -329,10 +334,13 @@ func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 				names = []string{"", t.r.ID} // the one of the server, or ours
 			}
 			for _, name := range names {
+				if failed.Load() {
+					break
+				}
 				in := httpapi.EvictEntry{Name: t.r.Name, Entry: name, FromSession: at.session, FromLock: at.number}
-				ectx, cancel := s.bounded(ctx)
-				_ = s.b.call(ectx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
-				cancel()
+				if err := s.evict(ctx, in); err != nil && !errors.As(err, new(*httpapi.Problem)) && !errors.Is(err, driver.ErrGone) {
+					failed.Store(true)
+				}
 			}
 			if tell {
 				s.options.Gone(t.r.ID, errPlaceLost)
@@ -340,6 +348,12 @@ func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 		})
 	}
 	all.Wait()
+}
+
+func (s *session) evict(ctx context.Context, in httpapi.EvictEntry) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	return s.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: in}, nil)
 }
 
 // orphanLocked gives up an entry in a session that this one has left.

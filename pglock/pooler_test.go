@@ -93,9 +93,12 @@ func TestRecordsBehindPooler(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the process is the pooler's again", func() bool {
-		return ask[string](t, server.URL(), "SELECT query FROM pg_stat_activity WHERE pid = $1 AND state = 'idle'", pid) == "DISCARD ALL"
+		return ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_stat_activity WHERE pid = $1 AND state = 'idle' AND query = 'DISCARD ALL'", pid) == 1
 	})
 	for i := 0; ; i++ { // each takes another process, until one has that
+		if i > 15 {
+			t.Fatalf("no lock was given process %d", pid)
+		}
 		name := fmt.Sprint("b", i)
 		if l := recordedLock(t, server, second, name); holder(name) == pid {
 			testkit.Release(t, l) // and is kept for the next

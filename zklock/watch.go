@@ -87,6 +87,8 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 		}); err != nil || !created {
 			return remove, err
 		}
+		// It was made between the two requests, and no event will tell of that: who relies on this watch must look, too.
+		c.watches.takeBack(watchKey{node, contents})
 	}
 	// Listed under the watch, so that the first is that of the state being watched.
 	queued, err := b.entries(ctx, c, node)

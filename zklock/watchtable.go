@@ -174,6 +174,14 @@ func (w *watchTable) failed(key watchKey, a *watchRequest) {
 	}
 }
 
+// takeBack takes back a watch that will not tell what those who rely on it wait for.
+func (w *watchTable) takeBack(key watchKey) {
+	w.mu.Lock()
+	a := w.armed[key]
+	w.mu.Unlock()
+	w.failed(key, a)
+}
+
 func (w *watchTable) remove(path string, l *listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

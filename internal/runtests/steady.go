@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,19 +58,14 @@ func (s series) repeat(w io.Writer, once func() error) error {
 
 // beside does it beside the load, which has ended when it returns.
 func (s series) beside(run int, do func() error) error {
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var load sync.WaitGroup
 	defer load.Wait()
-	defer close(stop)
+	defer stop.Store(true)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + s.load)) // each loop has a thread
 	for range s.load {
 		load.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		})
 	}
@@ -83,20 +79,15 @@ func (s series) beside(run int, do func() error) error {
 	defer os.Remove(f.Name())
 	load.Go(func() {
 		defer f.Close()
-		write(f, stop)
+		write(f, &stop)
 	})
 	return do()
 }
 
 // write writes 2 GB and syncs them, again and again. What fails (a disk that is full) ends it.
-func write(f *os.File, stop <-chan struct{}) {
+func write(f *os.File, stop *atomic.Bool) {
 	const chunks = 2000
-	for chunk, n := make([]byte, 1<<20), 0; ; n++ {
-		select {
-		case <-stop:
-			return
-		default:
-		}
+	for chunk, n := make([]byte, 1<<20), 0; !stop.Load(); n++ {
 		at := int64(n%chunks) * int64(len(chunk))
 		if _, err := f.WriteAt(chunk, at); err != nil {
 			return

@@ -72,7 +72,8 @@ type kept struct {
 	Exit     int        `json:"exit"` // of the hasp that asks
 }
 
-// shellText is the text that the calling shell evaluates. There is no HASP_STORE in it: the shell has its own,
+// shellText is the text that the calling shell evaluates. Each statement ends with a semicolon: without quotes around it a text
+// loses its lines. There is no HASP_STORE in it: the shell has its own,
 // with credentials that do not belong into a text. With a shell it is for that process alone.
 func (a *app) shellText(k kept, shell int) (string, error) {
 	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
@@ -92,15 +93,15 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 	}
 	for _, name := range sortedKeys(own) {
 		if own[name] == "" {
-			fmt.Fprintf(&b, "unset %s\n", name)
+			fmt.Fprintf(&b, "unset %s;\n", name)
 			continue
 		}
-		fmt.Fprintf(&b, "%s=%s\nexport %[1]s\n", name, shellQuote(own[name]))
+		fmt.Fprintf(&b, "%s=%s;\nexport %[1]s;\n", name, shellQuote(own[name]))
 	}
 	if shell != 0 {
 		b.WriteString("else\n")
 		otherShell(&b, k, shell)
-		b.WriteString("fi\n")
+		b.WriteString("fi;\n")
 	}
 	return b.String(), nil
 }
@@ -116,7 +117,7 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 func otherShell(w io.Writer, k kept, bound int) {
 	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
 		"name the shell: hasp hold --export --pid $$", clean(k.Name), bound)
-	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :\nprintf '%%s\\n' %s >&2\n",
+	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :;\nprintf '%%s\\n' %s >&2;\n",
 		holdVariable, shellQuote(k.Socket), shellQuote(os.Args[0]), shellQuote(text)) // into memory
 	noLock(w, exitConfig)
 }
@@ -167,7 +168,7 @@ func exporting(cmd *cobra.Command, args []string) bool {
 // not see the exit code, and a script without set -e would run on without its lock: so the text
 // ends a script with that code. A person's shell must stay, and only gets the code as a status.
 func noLock(w io.Writer, code int) {
-	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac\n", code) // the exit code says it, too
+	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac;\n", code) // the exit code says it, too
 }
 
 // stateOf describes the locks while they are held, or were lost.

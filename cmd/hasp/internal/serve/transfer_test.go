@@ -63,6 +63,7 @@ func TestExportWhatTheServerHasNamed(t *testing.T) {
 func TestMoveAfterExport(t *testing.T) {
 	for what, move := range map[string]func(t *testing.T, p *pair, c *hasp.Client){
 		"the server has gone": func(t *testing.T, p *pair, c *hasp.Client) {
+			p.front.lead(p.addrs[1])
 			testkit.Lock(t, c, "other") // moves the session
 		},
 		"the server is about to end": func(t *testing.T, p *pair, c *hasp.Client) {
@@ -73,6 +74,7 @@ func TestMoveAfterExport(t *testing.T) {
 				return "", nil
 			})
 			old := p.entries(t, "b")[0].Session
+			p.front.lead(p.addrs[1])
 			ctx, cancel := context.WithCancel(t.Context())
 			t.Cleanup(cancel)
 			go p.first.Drain(ctx)
@@ -85,7 +87,6 @@ func TestMoveAfterExport(t *testing.T) {
 			c := testkit.ClientOn(t, p.b)
 			l, stays := testkit.Lock(t, c, "a"), testkit.Lock(t, c, "b")
 			text := exported(t, l)
-			p.front.lead(p.addrs[1])
 			move(t, p, c)
 			p.wantImported(t, text, l)
 			if !stays.Held() {
