@@ -145,7 +145,7 @@ func testExpiredSession(e *env) {
 			if id != "" && id != old.ID {
 				e.Errorf("told that %s is gone, and not %s", id, old.ID)
 			}
-		default:
+		case <-time.After(e.limit(100 * time.Millisecond)): // another goroutine of the driver may be about to tell
 			e.Errorf("renewed what had expired: %v, and nothing was told", err)
 		}
 	}

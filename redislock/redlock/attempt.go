@@ -79,7 +79,7 @@ func (t *ticket) askLocked(me string) *votes {
 		t.waiterAt[i] = t.waiterAt[i] || !t.request.NoWait
 		s.pending[i].open++
 		v.asked++
-		call := t.takeCall(me, t.member(), t.sinceLocked(i), yield)
+		call := t.takeCallLocked(me, t.member(), t.sinceLocked(i), yield)
 		f.do(func(ctx context.Context) {
 			b := readBallot(i, n.eval(ctx, setnx.Take, call))
 			back := t.answered(me, b)
@@ -93,12 +93,12 @@ func (t *ticket) askLocked(me string) *votes {
 	return v
 }
 
-// takeCall asks for the key, or for a place among its waiters. A server orders them by its clock,
+// takeCallLocked asks for the key, or for a place among its waiters. A server orders them by its clock,
 // and gets back the moment that it has answered before: by the clients' clocks, a client with a
 // slow clock would be first each time, and all others would wait for ever.
-func (t *ticket) takeCall(me, waiter, since, yield string) redisconn.Call {
+func (t *ticket) takeCallLocked(me, waiter, since, yield string) redisconn.Call {
 	return redisconn.Call{Keys: append(t.keys[:len(t.keys):len(t.keys)], t.session.store.mark()...), Args: []string{
-		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.version, t.value), yield,
+		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.publishedLocked()), yield,
 	}}
 }
 

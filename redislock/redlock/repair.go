@@ -30,7 +30,7 @@ func (t *ticket) repairLocked(missing []int, repairs [][]repair) {
 		if t.claims[i] == free && !t.session.store.nodes[i].silent(t.session.nodeTimeout) {
 			t.claims[i] = asked
 			t.session.pending[i].open++
-			repairs[i] = append(repairs[i], repair{t, t.me, t.takeCall(t.me, "", "", "")})
+			repairs[i] = append(repairs[i], repair{t, t.me, t.takeCallLocked(t.me, "", "", "")})
 		}
 	}
 }

@@ -61,7 +61,7 @@ var errSessionClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
 // Ticket prepares an entry.
 func (s *session) Ticket(r driver.Request) driver.Ticket {
 	return &ticket{
-		session: s, request: r, value: r.Value, version: 1,
+		session: s, request: r,
 		claims: make([]claim, len(s.store.nodes)), waiterAt: make([]bool, len(s.store.nodes)),
 	}
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,11 +20,10 @@ type ticket struct {
 	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
-	keys          []string  // set by the first Enqueue
-	attempt       uint64    // numbers the attempts; see value.go
-	me            string    // of the last attempt, whose keys claims are about
-	value         []byte    // published
-	version       uint64    // of value
+	keys          []string // set by the first Enqueue
+	attempt       uint64   // numbers the attempts; see value.go
+	me            string   // of the last attempt, whose keys claims are about
+	published     *published
 	claims        []claim   // the key with the value me at each server
 	since         []string  // since when it waits, by each server's clock; nil: at none
 	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
@@ -162,11 +162,9 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: it is not held", driver.ErrGone)
 	}
-	t.version++
-	t.value = append([]byte(nil), value...)
-	call := redisconn.Call{Keys: t.keys, Args: []string{
-		t.me, strconv.FormatUint(t.version, 10), rest(t.request, t.version, t.value),
-	}}
+	p := &published{t.publishedLocked().version + 1, slices.Clone(value)}
+	t.published = p
+	call := redisconn.Call{Keys: t.keys, Args: []string{t.me, strconv.FormatUint(p.version, 10), rest(t.request, *p)}}
 	var at []int
 	for i, c := range t.claims {
 		if c != free {

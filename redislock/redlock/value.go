@@ -22,9 +22,23 @@ func me(r driver.Request, attempt uint64) string {
 	return r.ID + " " + strconv.FormatInt(r.Since.UnixMicro(), 10) + "." + strconv.FormatUint(attempt, 36) + " "
 }
 
+// published is a value and its version.
+type published struct {
+	version uint64
+	value   []byte
+}
+
+// publishedLocked is the newest, at first that of the request.
+func (t *ticket) publishedLocked() published {
+	if t.published == nil {
+		return published{1, t.request.Value}
+	}
+	return *t.published
+}
+
 // rest is the part behind it.
-func rest(r driver.Request, version uint64, value []byte) string {
-	return strconv.FormatUint(version, 10) + ":" + base64.RawStdEncoding.EncodeToString(value) + " " + r.Owner
+func rest(r driver.Request, p published) string {
+	return strconv.FormatUint(p.version, 10) + ":" + base64.RawStdEncoding.EncodeToString(p.value) + " " + r.Owner
 }
 
 var ownValue = sync.OnceValue(func() *regexp.Regexp {

@@ -85,6 +85,13 @@ func check(t *testing.T, h history.History, strategy string) {
 		linear.Require(t, h, linear.Options{Fencing: true})
 		return
 	}
+	for i := range h {
+		// How long it certainly held is not known: an answer that was sent before the connection was killed may be read when another
+		// has had the lock.
+		if o := &h[i]; o.Release != history.Released {
+			o.Asked, o.LastHeld = true, 0
+		}
+	}
 	for _, v := range history.Tokens(h) {
 		t.Error(v)
 	}
