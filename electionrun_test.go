@@ -128,28 +128,18 @@ func TestRunLeadsAgainAfterALoss(t *testing.T) {
 
 // A fence may refuse a write before the store has told of the loss. The release finds out.
 func TestRunTakesAStaleWriteForALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c, _ := pair(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		terms := 0
-		done := running(ctx, c, func(ctx context.Context, term *hasp.Term) error {
-			if terms++; terms == 2 {
-				cancel()
-				return nil
-			}
-			b.plan("leave", plan{loseAnswer: driver.ErrGone, times: 1})
-			return errors.New("stale")
-		})
-		wantErr(t, <-done, context.Canceled)
-		if terms != 2 {
-			t.Errorf("%d terms", terms)
-		}
-	})
+	goesOnAfter(t, errors.New("stale"), plan{loseAnswer: driver.ErrGone, times: 1})
 }
 
-// The store falls silent, and the leader's function is the first to notice, with an error that it makes itself. What became of the term is
-// not known, and the candidate goes on.
+// The store falls silent, and the leader's function is the first to notice, with an error that it makes itself. What became of
+// the term is not known, and the candidate goes on.
 func TestRunGoesOnAfterAnUnknownEnd(t *testing.T) {
+	goesOnAfter(t, errNetwork, plan{err: errNetwork, times: 100})
+}
+
+// goesOnAfter demands a second term after one that ended with the function's error, and whose release went by the plan.
+func goesOnAfter(t *testing.T, failure error, leave plan) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -159,8 +149,8 @@ func TestRunGoesOnAfterAnUnknownEnd(t *testing.T) {
 				cancel()
 				return nil
 			}
-			b.plan("leave", plan{err: errNetwork, times: 100})
-			return errNetwork
+			b.plan("leave", leave)
+			return failure
 		})
 		wantErr(t, <-done, context.Canceled)
 		if terms != 2 {

@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // count is how many tickets the session knows, each of which would be memory for ever if no call came for it.
@@ -61,7 +62,7 @@ func TestRefusedRequestsAreForgotten(t *testing.T) {
 }
 
 // setnxWaiters is the key of a name's waiters.
-func setnxWaiters(name string) string { return "hasp:lock:w:{" + name + "}" }
+func setnxWaiters(name string) string { return setnx.WaitersPrefix + "{" + name + "}" }
 
 // refusedAtFirst asks as the core does: an answer that is unknown because a busy machine is late is followed by Leave.
 func refusedAtFirst(t *testing.T, s *session, name string, want error) {
