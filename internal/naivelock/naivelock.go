@@ -16,9 +16,14 @@ import (
 	"time"
 )
 
-// Create makes the table if there is none.
+// Create makes the table if there is none. Of two that do so at once one may fail in PostgreSQL; then
+// the table is there, and the second attempt sees it.
 func Create(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS by_hand (name VARCHAR(100) PRIMARY KEY, owner VARCHAR(100) NOT NULL, expires BIGINT NOT NULL)")
+	const stmt = "CREATE TABLE IF NOT EXISTS by_hand (name VARCHAR(100) PRIMARY KEY, owner VARCHAR(100) NOT NULL, expires BIGINT NOT NULL)"
+	_, err := db.ExecContext(ctx, stmt)
+	if err != nil {
+		_, err = db.ExecContext(ctx, stmt)
+	}
 	return err
 }
 
