@@ -49,10 +49,13 @@ func TestCrashes(t *testing.T) {
 		linear.Require(t, h, linear.Options{Fencing: true})
 	})
 	t.Run("control of advisory", func(t *testing.T) {
-		h := crashed(t, 2, advisory, ahead+"; ALTER TABLE hasp_ceiling SET UNLOGGED", 6*time.Second, time.Second)
-		if len(history.Check(h, history.Options{Fencing: true})) == 0 {
-			t.Error("a server that forgets where its tokens end was not caught")
+		for range 10 { // a busy machine may have no token drawn after a crash
+			h := crashed(t, 2, advisory, ahead+"; ALTER TABLE hasp_ceiling SET UNLOGGED", 6*time.Second, time.Second)
+			if len(history.Check(h, history.Options{Fencing: true})) > 0 {
+				return
+			}
 		}
+		t.Error("a server that forgets where its tokens end was not caught")
 	})
 	t.Run("control", func(t *testing.T) {
 		// Its holders outlast the restart of a server on a busy machine, and do not renew meanwhile: a
