@@ -46,11 +46,8 @@ func terminated(t *testing.T, server *backends.Postgres, strategy string) time.D
 	storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
 	held := testkit.Lock(t, client(t, storeURL), "a")
 	next := queued(t, storeURL, "a")
-	var holder hasp.Entry
-	for _, e := range testkit.Entries(t, client(t, storeURL), "a") {
-		holder = e
-	}
-	if holder.ID != held.ID() || holder.Token != held.Token() {
+	q := listed(t, client(t, storeURL), held)
+	if holder := q[len(q)-1]; holder.ID != held.ID() || holder.Token != held.Token() {
 		t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
 	}
 	began := time.Now()

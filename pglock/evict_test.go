@@ -24,6 +24,9 @@ func TestEvictionMeetsNobodyElse(t *testing.T) {
 		late, slow := behindLate(t, storeURL, "pg_terminate_backend")
 		operator := testkit.Open(t, slow)
 		t.Cleanup(func() { operator.Close() })
+		if params == "strategy=advisory" {
+			listed(t, client(t, storeURL), held)
+		}
 		list, err := operator.List(t.Context(), "a", 0)
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)

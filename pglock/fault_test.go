@@ -66,7 +66,7 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	direct := sqlkit.PostgresStore(t)
 	net, cutOff := testkit.Behind(t, direct)
-	l := testkit.Lock(t, client(t, cutOff, hasp.WithTTL(T)), "partition")
+	l := testkit.Lock(t, client(t, cutOff), "partition")
 	next := queued(t, direct, "partition")
 	naive := byHand(t, sqlPool(t, net.Addr()), "partition")
 	net.Partition()
@@ -269,6 +269,12 @@ func TestDiskFull(t *testing.T) {
 	storeURL := sqlkit.With(server.URL(), "schema=full_disk")
 	c := client(t, storeURL, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "kept")
+	// One that finds it taken moves it to the entries: a renewal that had to do so would need a page there.
+	other := client(t, storeURL)
+	if _, err := other.Mutex("kept").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
+		t.Fatalf("a try beside the holder: %v", err)
+	}
+	session := ask[string](t, server.URL(), "SELECT session FROM full_disk.hasp_entries WHERE name = 'kept'")
 	sqlkit.Postgres(t, server.URL(), "CREATE TABLE filler (text text)")
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
@@ -280,16 +286,21 @@ func TestDiskFull(t *testing.T) {
 			_, err = conn.Exec(t.Context(), "INSERT INTO filler SELECT repeat(md5(i::text), 60) FROM generate_series(1, $1) i", rows)
 		}
 	}
-	// New names fill the pages that the tables still have, and then there is no other.
+	full := time.Now()
+	// New names fill the pages that the tables still have, and then there is no other. They are another client's,
+	// whose renewals have to move them.
 	refused := error(nil)
 	for i := 0; i < 3000 && refused == nil; i++ {
 		ctx, cancel := context.WithTimeout(t.Context(), slack)
-		_, refused = c.Mutex("new/" + time.Duration(i).String()).Lock(ctx)
+		_, refused = other.Mutex("new/" + time.Duration(i).String()).Lock(ctx)
 		cancel()
 	}
 	if !errors.Is(refused, driver.ErrRefused) {
 		t.Errorf("with the disk full: %v", refused)
 	}
+	testkit.Eventually(t, "a renewal on the full disk", func() bool {
+		return ask[int64](t, server.URL(), "SELECT expires FROM full_disk.hasp_sessions WHERE id = $1", session) > full.Add(calm).UnixMicro()
+	})
 	lasts(t, l, calm/2)
 	testkit.Release(t, l)
 }

@@ -257,7 +257,7 @@ func TestRowHolderNoDeadlock(t *testing.T) {
 	var wg sync.WaitGroup
 	for range clients {
 		b := testkit.Open(t, server.URL())
-		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+		s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ends, Gone: func(string, error) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,9 +2,11 @@ package pglock_test
 
 import (
 	"database/sql"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,20 @@ func lasts(t testing.TB, l *hasp.Lease, ttl time.Duration) {
 		t.Errorf("lost: %v", l.Err())
 	case <-time.After(ttl + ttl/4):
 	}
+}
+
+// listed returns the entries of a lease's name. The holder of an advisory lock is shown without a name until it is recorded,
+// which a busy machine does late.
+func listed(t testing.TB, c *hasp.Client, l *hasp.Lease) (q []hasp.Entry) {
+	t.Helper()
+	testkit.Until(t, "the record of the holder", func() error {
+		q = testkit.Entries(t, c, l.Name())
+		if slices.ContainsFunc(q, func(e hasp.Entry) bool { return e.ID == l.ID() }) {
+			return nil
+		}
+		return fmt.Errorf("listed %+v, and %s holds", q, l.ID())
+	})
+	return q
 }
 
 // sqlPool is a superuser's pool at the shared server, or at a proxy before it.

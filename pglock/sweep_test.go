@@ -85,6 +85,9 @@ func TestSweepOfBound(t *testing.T) {
 		noted := func(name string) *hasp.Lease { // its holder is recorded
 			l := testkit.Lock(t, c, prefix+name)
 			testkit.Entries(t, c, prefix+name)
+			if strategy == "advisory" {
+				listed(t, c, l)
+			}
 			return l
 		}
 		testkit.Release(t, noted("idle"))
