@@ -153,7 +153,7 @@ func TestCloseNoDeadlock(t *testing.T) {
 	for range 6 {
 		wg.Go(func() {
 			for range 60 {
-				s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+				s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ends, Gone: func(string, error) {}})
 				if err != nil {
 					t.Error(err)
 					return

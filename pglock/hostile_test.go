@@ -140,17 +140,7 @@ func everything(t *testing.T, b driver.Backend) {
 		fatal(term.Resign(ctx))
 	}
 	l = testkit.Lock(t, c, "d")
-	// An advisory lock is listed by its connection until it is recorded, and then that is there no more.
-	testkit.Until(t, "the eviction", func() error {
-		for _, e := range testkit.Entries(t, c, "d") {
-			err := c.Evict(ctx, "d", e.ID, "why")
-			if errors.Is(err, hasp.ErrNotHeld) {
-				return err
-			}
-			fatal(err)
-		}
-		return nil
-	})
+	fatal(evictAll(t, c, "d"))
 	testkit.Lost(t, l, hasp.ReasonDenied, hasp.ReasonSessionGone)
 	_, err := c.LastEviction(ctx, "d")
 	fatal(err)
@@ -163,6 +153,21 @@ func everything(t *testing.T, b driver.Backend) {
 		fatal(err)
 	}
 	fatal(pglock.Sweep(ctx, b))
+}
+
+// evictAll evicts who holds a name. An advisory lock is listed by its connection until it is recorded, and then that
+// is there no more.
+func evictAll(t *testing.T, c *hasp.Client, name string) (err error) {
+	t.Helper()
+	testkit.Until(t, "the eviction", func() error {
+		for _, e := range testkit.Entries(t, c, name) {
+			if err = c.Evict(testkit.Context(t), name, e.ID, "why"); errors.Is(err, hasp.ErrNotHeld) {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // Everything of ours at the server has a search_path, or is bound when it is created. The

@@ -22,7 +22,7 @@ func TestLatePublish(t *testing.T) {
 	late, slow := behindLate(t, storeURL, "the first value")
 	b := testkit.Open(t, sqlkit.With(slow, "application_name=late"))
 	t.Cleanup(func() { b.Close() })
-	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
+	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ends, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

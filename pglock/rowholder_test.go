@@ -65,7 +65,7 @@ func place(t testing.TB, serverURL, name string) string {
 func TestRowHolder(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	s, gone := opened(t, server.URL(), calm)
+	s, gone := opened(t, server.URL(), ends)
 	expect := func(name, want string) {
 		t.Helper()
 		if got := place(t, server.URL(), name); got != want {
@@ -113,7 +113,7 @@ func TestRowHolder(t *testing.T) {
 func TestRowHolderRemoved(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	s, gone := opened(t, server.URL(), calm)
+	s, gone := opened(t, server.URL(), ends)
 	kept, deleted, evicted := mutex("kept"), mutex("deleted"), mutex("evicted")
 	for _, r := range []driver.Request{kept, deleted, evicted} {
 		enqueue(t, s.Ticket(r))
@@ -140,7 +140,7 @@ func TestRowHolderRemoved(t *testing.T) {
 func TestRenewalBesideRequest(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	s, _ := opened(t, server.URL(), calm)
+	s, _ := opened(t, server.URL(), ends)
 	for _, name := range []string{"beside", "control"} {
 		warm := s.Ticket(mutex(name))
 		enqueue(t, warm)

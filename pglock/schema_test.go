@@ -90,7 +90,7 @@ func TestMigrate(t *testing.T) {
 // creates them again.
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
-	c := client(t, sqlkit.PostgresStore(t, "prefix=dropped_"), hasp.WithTTL(5*T)) // a renewal that is late must not be the first to tell
+	c := client(t, sqlkit.PostgresStore(t, "prefix=dropped_"), hasp.WithTTL(calm)) // a renewal that is late must not be the first to tell
 	l := testkit.Lock(t, c, "a")
 	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), "DROP TABLE locks.dropped_names, locks.dropped_sessions, locks.dropped_entries, locks.dropped_schema")
 	testkit.Lost(t, l, hasp.ReasonSessionGone)
@@ -120,9 +120,12 @@ func TestOrphan(t *testing.T) {
 	t.Parallel()
 	c := client(t, sqlkit.PostgresStore(t, "prefix=orphan_"))
 	known := testkit.Lock(t, c, "known")
+	found(t, client(t, sqlkit.PostgresStore(t, "prefix=orphan_")), "known")
 	serverURL := backends.SharedPostgres(t).URL()
-	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.orphan_entries SELECT 'orphan', 1, session, 'late', units, capacity, owner, since, value
-		FROM locks.orphan_entries WHERE name = 'known'`)
+	if n := ask[int](t, serverURL, `WITH late AS (INSERT INTO locks.orphan_entries SELECT 'orphan', 1, session, 'late', units, capacity, owner, since, value
+		FROM locks.orphan_entries WHERE name = 'known' RETURNING 1) SELECT count(*)::int FROM late`); n != 1 {
+		t.Fatalf("%d orphans were made", n)
+	}
 	testkit.Eventually(t, "the orphan removed", func() bool {
 		return ask[int](t, serverURL, "SELECT count(*) FROM locks.orphan_entries WHERE name = 'orphan'") == 0
 	})

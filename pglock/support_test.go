@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -62,6 +63,14 @@ func listed(t testing.TB, c *hasp.Client, l *hasp.Lease) (q []hasp.Entry) {
 		return fmt.Errorf("listed %+v, and %s holds", q, l.ID())
 	})
 	return q
+}
+
+// found has a client find a lock taken, which moves the row holder to the entries.
+func found(t testing.TB, c *hasp.Client, name string) {
+	t.Helper()
+	if _, err := c.Mutex(name).TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
+		t.Fatalf("a try beside the holder of %s: %v", name, err)
+	}
 }
 
 // sqlPool is a superuser's pool at the shared server, or at a proxy before it.

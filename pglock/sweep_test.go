@@ -131,12 +131,16 @@ func TestSweepOfBound(t *testing.T) {
 func TestSweepIsCheap(t *testing.T) {
 	t.Parallel()
 	storeURL := sqlkit.PostgresStore(t, "prefix=cheap_")
-	c := client(t, storeURL)
+	c := client(t, storeURL, hasp.WithTTL(ages)) // a renewal would remove the copies
 	held := testkit.Lock(t, c, "a")
+	found(t, client(t, storeURL), "a")
 	serverURL := backends.SharedPostgres(t).URL()
 	sqlkit.Postgres(t, serverURL, `INSERT INTO locks.cheap_names SELECT 'n' || i, 0 FROM generate_series(1, 20000) i;
 		INSERT INTO locks.cheap_entries SELECT 'n' || i, 1, session, 'copy-' || i, units, capacity, owner, since, value FROM locks.cheap_entries, generate_series(1, 5000) i;
 		ANALYZE locks.cheap_names; ANALYZE locks.cheap_entries`)
+	if n := ask[int](t, serverURL, "SELECT count(*)::int FROM locks.cheap_entries"); n != 5001 {
+		t.Fatalf("there are %d entries", n)
+	}
 	sqlkit.Postgres(t, serverURL, "UPDATE locks.cheap_schema SET swept = 0")
 	conn, err := pgx.Connect(t.Context(), serverURL)
 	if err != nil {
