@@ -48,9 +48,9 @@ func heard(t *testing.T, ticket driver.Ticket) {
 	}
 }
 
-// heldAfterRelease lets a waiter be slow between its reading, that it was not granted the lock, and
-// its waiting for the bell; the holder leaves, and rings, within that time. It returns how long the
-// call then lasted.
+// heldAfterRelease stops a waiter between its reading, that it was not granted the lock, and its waiting for
+// the bell: at a gate, which opens when the holder has left, and has rung. It returns how long the
+// call lasted.
 func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, limit time.Duration) time.Duration {
 	t.Helper()
 	const passage = "        SET v_got = GET_LOCK("
@@ -60,6 +60,12 @@ func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, 
 	first := enqueue(t, holder, "bell", true)
 	enqueue(t, waiter, "bell", false)
 	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	gate, err := db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	sqlkit.Exec(t, gate, "DO GET_LOCK('t:gate', 0)")
 	session := fmt.Sprintf("(SELECT session FROM %sentries WHERE granted IS NULL)", prefix)
 	took := make(chan time.Duration, 1)
 	go func() {
@@ -72,12 +78,13 @@ func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, 
 		}
 		took <- time.Since(began)
 	}()
-	testkit.Eventually(t, "the two calls are slow", func() bool {
-		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'") == 2
+	testkit.Eventually(t, "the two calls are at the gate", func() bool {
+		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND info LIKE '%t:gate%'") == 2
 	})
 	if err := first.Leave(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
+	sqlkit.Exec(t, gate, "DO RELEASE_LOCK('t:gate')")
 	return <-took
 }
 
@@ -88,7 +95,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	sqlkit.MariaDBStore(t, m)
-	const long = "        DO SLEEP(2);\n        SET v_left = p_limit - v_elapsed;\n"
+	const long = "        DO GET_LOCK('t:gate', 60);\n        DO RELEASE_LOCK('t:gate');\n        SET v_left = p_limit - v_elapsed;\n"
 	if took := heldAfterRelease(t, m, "keeps_", long, 4*slack); took >= 4*slack {
 		t.Errorf("the call lasted for %s, to its end", took)
 	}

@@ -31,7 +31,7 @@ func TestConnectionsAreGivenBackWhereCloseFails(t *testing.T) {
 	}
 	t.Cleanup(func() { c.Close() })
 	for i := range 2 {
-		l := testkit.Lock(t, c, fmt.Sprint("read-only-", i))
+		l := testkit.LockDespiteErrors(t, c, fmt.Sprint("read-only-", i)) // its TTL is short, and a renewal may have come too late
 		sqlkit.Exec(t, admin, "SET GLOBAL read_only = 1")
 		testkit.Lost(t, l, hasp.ReasonExpired, hasp.ReasonSessionGone)
 		testkit.Eventually(t, "no connection is used", func() bool { return db.Stats().InUse == 0 })

@@ -40,8 +40,8 @@ func TestCosts(t *testing.T) {
 }
 
 // counter counts the statements that pass a network. Signs of life are none: the server executes
-// nothing for a ping. A sweep comes once a minute from a client that renews, and a new block of tokens once
-// in ten seconds; they are not part of the costs of a request.
+// nothing for a ping. A sweep comes once a minute from a client that renews, a new block of tokens once
+// in ten seconds, and the record of a holder after 20 ms; they are not part of the costs of a request.
 type counter struct {
 	*faultnet.Proxy
 	db    *sql.DB
@@ -67,7 +67,7 @@ func counted(t testing.TB, m *backends.MariaDB) (*counter, string) {
 }
 
 func (c *counter) note(text string) {
-	if strings.Contains(text, "sweep_") || strings.Contains(text, "raise_") {
+	if strings.Contains(text, "sweep_") || strings.Contains(text, "raise_") || strings.Contains(text, "_note_1") {
 		return
 	}
 	c.mu.Lock()
@@ -255,11 +255,19 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	if got := count.Stats().Live; got > 11 {
 		t.Errorf("%d connections with %d waiters of one client", got, n)
 	}
-	began := time.Now()
-	got, texts := count.spent(t, func() { time.Sleep(3 * time.Second) })
-	// At first another call polls, for a second, until the one that waits at the bell is aware of all.
-	if most := 3 + int64(time.Since(began)/listenMost); got > most {
-		t.Errorf("%d statements in %s in which nothing happened, want %d at most: %s", got, time.Since(began), most, texts)
+	// At first another call polls, for a second each, until the one that waits at the bell is aware of all: after five
+	// seconds at most, so a later window has none.
+	for try := 1; ; try++ {
+		began := time.Now()
+		got, texts := count.spent(t, func() { time.Sleep(3 * time.Second) })
+		most := 3 + int64(time.Since(began)/listenMost)
+		if got <= most {
+			break
+		}
+		if try == 3 {
+			t.Errorf("%d statements in %s in which nothing happened, want %d at most: %s", got, time.Since(began), most, texts)
+			break
+		}
 	}
 	cancel()
 	wg.Wait()
@@ -270,21 +278,30 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 func TestConnectionsOfOne(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
-	count, base := counted(t, m)
 	holder := client(t, sqlkit.MariaDBStore(t, m))
-	c := client(t, base, hasp.WithTTL(time.Hour))
 	db := sqlkit.MariaDBAdmin(t, m)
-	for range 3 {
-		testkit.Release(t, testkit.Lock(t, c, "one"))
-		held := testkit.Lock(t, holder, "one")
-		next := testkit.Locking(t, c, "one")
-		testkit.Eventually(t, "it waits at the bell", func() bool {
-			return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
-		})
-		testkit.Release(t, held)
-		testkit.Release(t, <-next)
+	connections := func() int {
+		count, base := counted(t, m)
+		c := client(t, base, hasp.WithTTL(time.Hour))
+		for range 3 {
+			testkit.Release(t, testkit.Lock(t, c, "one"))
+			held := testkit.Lock(t, holder, "one")
+			next := testkit.Locking(t, c, "one")
+			testkit.Eventually(t, "it waits at the bell", func() bool {
+				return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
+			})
+			testkit.Release(t, held)
+			testkit.Release(t, <-next)
+		}
+		return count.Stats().Live
 	}
-	if got := count.Stats().Live; got != 2 {
+	// A busy machine may keep the goroutine that listens from giving its connection back until the client asks again, which
+	// then dials a third one: one client of three may not need it.
+	got := connections()
+	for try := 1; got != 2 && try < 3; try++ {
+		got = connections()
+	}
+	if got != 2 {
 		t.Errorf("%d connections, want 2", got)
 	}
 }

@@ -54,9 +54,26 @@ func TestKillIsNoticed(t *testing.T) {
 		if err != nil || len(q.Holders) != 1 {
 			t.Fatalf("inspected: %+v, %v", q, err)
 		}
-		id := number(t, db, fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s'", name))
-		sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", id))
+		sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", noted(t, db, l)))
 		return l
+	}
+	// told reports whether the control was told before its session was renewed, which is no sooner than four seconds after it
+	// began. A try that took longer says nothing.
+	told := func(strategy string) (told, tested bool) {
+		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		c := testkit.ClientOn(t, b, hasp.WithTTL(time.Hour))
+		l := kill(c, "deaf-"+strategy)
+		time.Sleep(200 * time.Millisecond)
+		told = !l.Held()
+		tested = !told || time.Since(began) < 3*time.Second
+		if err := l.Release(ctx(t)); err == nil {
+			t.Errorf("%s: released a lock that had been lost", strategy)
+		}
+		return told, tested
 	}
 	for _, strategy := range []string{"getlock", "row"} {
 		l := kill(client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(time.Hour)), "kill-"+strategy)
@@ -65,23 +82,15 @@ func TestKillIsNoticed(t *testing.T) {
 		case <-time.After(slack):
 			t.Errorf("%s: the holder was never told", strategy)
 		}
-		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
-		if err != nil {
-			t.Fatal(err)
+		early, tested := told(strategy)
+		for range 2 {
+			if !tested {
+				early, tested = told(strategy)
+			}
 		}
-		c, err := hasp.New(b, hasp.WithTTL(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l = kill(c, "deaf-"+strategy)
-		time.Sleep(200 * time.Millisecond)
-		if !l.Held() {
+		if early {
 			t.Errorf("%s: told without a reader on the connection: this test cannot fail", strategy)
 		}
-		if err := l.Release(ctx(t)); err == nil {
-			t.Errorf("%s: released a lock that had been lost", strategy)
-		}
-		c.Close()
 	}
 }
 
@@ -96,10 +105,10 @@ func TestLostConnectionsAreGivenBack(t *testing.T) {
 		for i := range 3 {
 			name := fmt.Sprintf("killed-%s-%d", strategy, i)
 			l := testkit.Lock(t, c, name)
-			if q, err := c.Inspect(ctx(t), name); err != nil || len(q.Holders) != 1 { // waits until it is recorded
+			if q, err := c.Inspect(ctx(t), name); err != nil || len(q.Holders) != 1 {
 				t.Fatalf("inspected: %+v, %v", q, err)
 			}
-			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", number(t, db, fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s'", name))))
+			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", noted(t, db, l)))
 			testkit.Lost(t, l, hasp.ReasonDenied)
 		}
 		testkit.Release(t, testkit.Lock(t, c, "after-"+strategy))
@@ -146,12 +155,10 @@ func TestAnswerLost(t *testing.T) {
 	if q, err := direct.Inspect(ctx(t), "lost-enter"); err != nil || len(q.Holders)+len(q.Waiters) != 1 || q.Holders[0].ID != l.ID() {
 		t.Errorf("after a lost answer: %+v, %v; want one holder, ours", q, err)
 	}
-	lose("renew_1")
-	held := testkit.Lock(t, client(t, u, hasp.WithTTL(lasting)), "lost-renew")
-	time.Sleep(lasting + T)
-	if !held.Held() {
-		t.Errorf("lost with one answer: %v", held.Err())
-	}
+	outlasts(t, func(ttl time.Duration) *hasp.Lease {
+		lose("renew_1")
+		return testkit.Lock(t, client(t, u, hasp.WithTTL(ttl)), fmt.Sprint("lost-renew-", ttl))
+	})
 	lose("SET state = 0")
 	testkit.Release(t, l)
 	testkit.Release(t, testkit.Lock(t, direct, "lost-enter"))
@@ -259,7 +266,7 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
 	c, other := client(t, u, hasp.WithTTL(T)), client(t, sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)))
-	l := testkit.Lock(t, c, "cut-off")
+	l := testkit.LockDespiteErrors(t, c, "cut-off") // its TTL is short, and a renewal may have come too late
 	next := testkit.Locking(t, other, "cut-off")
 	naive := byHand(t, sqlkit.MariaDBAt(t, p.Addr(), "locks"), "cut-off")
 	p.Partition()
@@ -282,7 +289,7 @@ func TestPartition(t *testing.T) {
 		t.Errorf("inspected: %+v, %v", q, err)
 	}
 	testkit.Release(t, got)
-	testkit.Release(t, testkit.Lock(t, c, "cut-off"))
+	testkit.Release(t, testkit.LockDespiteErrors(t, c, "cut-off"))
 }
 
 // The tables are dropped under a holder: it is told at its next renewal, and the next
@@ -323,27 +330,34 @@ func TestTableDropped(t *testing.T) {
 // max_connections is reached: who comes new is refused and told why, and who holds goes on.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
-	base := sqlkit.MariaDBStore(t, m)
-	c := client(t, base, hasp.WithTTL(lasting))
-	l := testkit.Lock(t, c, "held")
-	hog := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
-	hog.SetMaxIdleConns(100)
-	for range 30 {
-		conn, err := hog.Conn(context.Background())
-		if err != nil {
-			break
-		}
-		t.Cleanup(func() { conn.Close() })
-	}
-	_, err := hasp.Open(ctx(t), base)
-	if err == nil || !strings.Contains(err.Error(), "max_connections") {
-		t.Errorf("opened where no connection is left: %v", err)
-	}
-	time.Sleep(lasting + T)
-	if !l.Held() {
-		t.Errorf("lost: %v", l.Err())
-	}
+	var l *hasp.Lease
+	outlasts(t, func(ttl time.Duration) *hasp.Lease {
+		m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"max_connections=20"}})
+		base := sqlkit.MariaDBStore(t, m)
+		l = testkit.Lock(t, client(t, base, hasp.WithTTL(ttl)), "held")
+		hog := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+		hog.SetMaxIdleConns(100)
+		// The server may still count a connection that the client has closed, and free it after the hog was refused.
+		testkit.Until(t, "all connections are taken", func() error {
+			for range 30 {
+				conn, err := hog.Conn(context.Background())
+				if err != nil {
+					break
+				}
+				t.Cleanup(func() { conn.Close() })
+			}
+			c, err := hasp.Open(ctx(t), base)
+			if err == nil {
+				c.Close()
+				return errors.New("opened where no connection is left")
+			}
+			if !strings.Contains(err.Error(), "max_connections") {
+				t.Errorf("opened where no connection is left: %v", err)
+			}
+			return nil
+		})
+		return l
+	})
 	testkit.Release(t, l)
 }
 
@@ -353,37 +367,37 @@ func TestPoolExhausted(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base := sqlkit.MariaDBStore(t, m)
-	db := sqlkit.MariaDBAt(t, m.Addr, "locks")
-	db.SetMaxOpenConns(3)
-	b, err := mysqllock.New(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := hasp.New(b, hasp.WithTTL(lasting))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	l := testkit.Lock(t, c, "exhausted")
-	naive := byHand(t, db, "exhausted")
-	var hogs []interface{ Close() error }
-	for range 2 {
-		conn, err := db.Conn(ctx(t))
+	var l *hasp.Lease
+	var hogs []*sql.Conn
+	outlasts(t, func(ttl time.Duration) *hasp.Lease {
+		db := sqlkit.MariaDBAt(t, m.Addr, "locks")
+		db.SetMaxOpenConns(3)
+		b, err := mysqllock.New(db, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		hogs = append(hogs, conn)
-	}
-	short, cancel := context.WithTimeout(ctx(t), T/4)
-	defer cancel()
-	if _, err := c.Mutex("other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("locked with no connection left: %v: this has tested nothing", err)
-	}
-	if byHand(t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "exhausted"); !naive.Held() {
-		t.Error("the control knew of its loss: this has tested nothing")
-	}
-	time.Sleep(lasting) // after which only a renewal can have kept it
-	if _, err := client(t, base).Mutex("exhausted").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
+		c, name := testkit.ClientOn(t, b, hasp.WithTTL(ttl)), fmt.Sprint("exhausted-", ttl)
+		l, hogs = testkit.Lock(t, c, name), nil
+		naive := byHand(t, db, name)
+		for range 2 {
+			conn, err := db.Conn(ctx(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			hogs = append(hogs, conn)
+		}
+		short, cancel := context.WithTimeout(ctx(t), T/4)
+		defer cancel()
+		if _, err := c.Mutex("other").Lock(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("locked with no connection left: %v: this has tested nothing", err)
+		}
+		if byHand(t, sqlkit.MariaDBAt(t, m.Addr, "locks"), name); !naive.Held() {
+			t.Error("the control knew of its loss: this has tested nothing")
+		}
+		return l
+	}) // now only a renewal can have kept it
+	if _, err := client(t, base).Mutex(l.Name()).TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("held %t (%v), and another's try: %v", l.Held(), l.Err(), err)
 	}
 	for _, h := range hogs {
@@ -396,16 +410,25 @@ func TestPoolExhausted(t *testing.T) {
 // a connection with a lock and with the server's settings.
 func TestLowWaitTimeout(t *testing.T) {
 	t.Parallel()
-	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"wait_timeout=1"}})
+	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := sqlkit.MariaDBStore(t, m)
+	// To make the tables takes many statements on one connection, and a busy machine may pause for a second between two of
+	// them. Those that follow are tried again.
+	testkit.Drawn(t, client(t, base), "warm-up")
+	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "SET GLOBAL wait_timeout = 1")
 	held := map[string]*hasp.Lease{}
 	for _, strategy := range []string{"table", "getlock", "row"} {
-		held[strategy] = testkit.Lock(t, client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
+		held[strategy] = testkit.LockDespiteErrors(t, client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
 	}
 	sqlkit.NaiveGetLock(ctx(t), t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "silent")
 	time.Sleep(calm / 2)
 	for strategy, l := range held {
-		if _, err := client(t, sqlkit.With(base, "strategy="+strategy)).Mutex("silent").TryLock(ctx(t)); !l.Held() || !errors.Is(err, hasp.ErrBusy) {
+		other := client(t, sqlkit.With(base, "strategy="+strategy)).Mutex("silent")
+		_, err := other.TryLock(ctx(t))
+		for try := 1; try < 3 && err != nil && !errors.Is(err, hasp.ErrBusy); try++ {
+			_, err = other.TryLock(ctx(t))
+		}
+		if !l.Held() || !errors.Is(err, hasp.ErrBusy) {
 			t.Errorf("%s: held %t (%v), and another's try: %v", strategy, l.Held(), l.Err(), err)
 		}
 		testkit.Release(t, l)

@@ -52,7 +52,7 @@ func TestHostileRole(t *testing.T) {
 	testkit.Release(t, l)
 	b := testkit.Open(t, base)
 	defer b.Close()
-	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: T, Gone: func(string, error) {}})
+	s, _, err := b.Open(ctx(t), driver.SessionOptions{TTL: calm, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

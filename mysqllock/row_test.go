@@ -17,10 +17,17 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	sqlkit.MariaDBStore(t, m)
 	const passage = "  INSERT INTO slow_bound (name, seq, id, connection, since, owner)\n"
-	broken(t, m, "slow_", passage, "  IF p_id = 'slow' THEN DO SLEEP(3); END IF;\n"+passage)
+	broken(t, m, "slow_", passage, "  IF p_id = 'slow' THEN DO GET_LOCK('t:gate', 60); DO RELEASE_LOCK('t:gate'); END IF;\n"+passage)
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=slow_", "strategy=row")
 	first, second := queuer(t, base), queuer(t, base)
 	db := sqlkit.MariaDBAdmin(t, m)
+
+	gate, err := db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	sqlkit.Exec(t, gate, "DO GET_LOCK('t:gate', 0)")
 
 	type answer struct {
 		driver.Verdict
@@ -32,7 +39,7 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 		answered <- answer{v, err}
 	}()
 	testkit.Eventually(t, "the token is being drawn", func() bool {
-		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'") == 1
+		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND info LIKE '%t:gate%'") == 1
 	})
 	holder := number(t, db, "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
 	sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", holder))
@@ -42,6 +49,7 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 		next, err = second.Ticket(request("a", "next")).Enqueue(ctx(t))
 		return err == nil && next.Held
 	})
+	sqlkit.Exec(t, gate, "DO RELEASE_LOCK('t:gate')")
 	if a := <-answered; a.Held {
 		t.Errorf("it holds with token %d beside the next one with %d", a.Token, next.Token)
 	}

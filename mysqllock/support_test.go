@@ -3,6 +3,8 @@ package mysqllock_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -59,6 +61,33 @@ func ctx(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*slack)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// noted is the server's number of the connection that has a lock of the strategies getlock and row. It is recorded a
+// moment after the grant, on a busy machine later than Inspect waits for it.
+func noted(t testing.TB, db *sql.DB, l *hasp.Lease) (connection int64) {
+	t.Helper()
+	text := fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s' AND id = '%s'", l.Name(), l.ID())
+	testkit.Until(t, "the record of "+l.Name(), func() error { return db.QueryRow(text).Scan(&connection) })
+	return connection
+}
+
+// outlasts demands that a lease outlasts its TTL. One that a busy machine has not renewed in time says nothing: then
+// it is tried again with twice the TTL, three times in all.
+func outlasts(t testing.TB, hold func(ttl time.Duration) *hasp.Lease) {
+	t.Helper()
+	for try, ttl := 1, lasting; ; try, ttl = try+1, 2*ttl {
+		l := hold(ttl)
+		time.Sleep(ttl + T)
+		if l.Held() {
+			return
+		}
+		var lost *hasp.LostError
+		if try == 3 || !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonExpired {
+			t.Errorf("lost, try %d: %v", try, l.Err())
+			return
+		}
+	}
 }
 
 // through leads a URL over another address.
