@@ -176,7 +176,7 @@ func testPublishAnswerLost(e *env) {
 		e.Errorf("lost with one answer: %v", term.Err())
 	}
 	e.leads(c, name, term, "second")
-	if err := term.Publish(e.ctx(), []byte("second")); err != nil {
+	if err := e.once(term.Publish(e.ctx(), []byte("second"))); err != nil {
 		e.Errorf("publish again: %v", err)
 	}
 	e.leads(c, name, term, "second")

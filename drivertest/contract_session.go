@@ -17,7 +17,7 @@ func testSessionClose(e *env) {
 	next, v := e.enter(other, e.whole(name))
 	waiting, _ := e.enter(dying, e.whole(name))
 	began := time.Now()
-	if err := dying.Close(e.ctx()); err != nil {
+	if err := e.once(dying.Close(e.ctx())); err != nil {
 		e.Fatalf("close: %v", err)
 	}
 	e.holds(next, v)
@@ -57,10 +57,10 @@ func testWaiterOfClosedSession(e *env) {
 	}()
 	e.settle()
 	began := time.Now()
-	if err := s.Close(e.ctx()); err != nil {
+	if err := e.once(s.Close(e.ctx())); err != nil {
 		e.Fatalf("close: %v", err)
 	}
-	err := <-ended
+	err := e.once(<-ended)
 	if took := time.Since(began); took > e.limit(time.Second) {
 		e.Errorf("told only after %s", took)
 	}
@@ -164,6 +164,7 @@ func (e *env) outlast(s driver.Session, t driver.Ticket, v driver.Verdict) {
 		defer close(renewing)
 		for ctx.Err() == nil {
 			if _, err := s.KeepAlive(ctx); err != nil && ctx.Err() == nil {
+				e.starveIfUnknown(err)
 				e.Errorf("keepalive: %v", err)
 			}
 			select {
@@ -183,7 +184,7 @@ func testPublish(e *env) {
 	r := e.whole(name)
 	r.Value = []byte("first")
 	t, _ := e.enter(s, r)
-	if err := t.(driver.Publisher).Publish(e.ctx(), []byte("second")); err != nil {
+	if err := e.once(t.(driver.Publisher).Publish(e.ctx(), []byte("second"))); err != nil {
 		e.Errorf("publish: %v", err)
 	}
 	if got := e.list(b, name); len(got) != 1 || string(got[0].Value) != "second" {
@@ -229,7 +230,7 @@ func testWatch(e *env) {
 	t, _ := e.enter(s, e.whole(name))
 	tells("an entry came")
 	if p, ok := t.(driver.Publisher); ok && e.traits.Values {
-		if err := p.Publish(e.ctx(), []byte("value")); err != nil {
+		if err := e.once(p.Publish(e.ctx(), []byte("value"))); err != nil {
 			e.Errorf("publish: %v", err)
 		}
 		tells("a value changed")

@@ -20,7 +20,7 @@ var electionTests = needing(needsValues, []test{
 func testTerms(e *env) {
 	name, ctx := e.name(), e.ctx()
 	a, b, onlooker := e.client(), e.client(), e.client()
-	_, err := onlooker.Election(name).Leader(ctx)
+	_, err := e.leader(onlooker, name)
 	e.wantErr("leader of an unused name", err, hasp.ErrNoLeader)
 
 	first, err := a.Election(name).Campaign(ctx, []byte("a at first"))
@@ -28,7 +28,7 @@ func testTerms(e *env) {
 		e.Fatalf("campaign: %v", err)
 	}
 	e.leads(onlooker, name, first, "a at first")
-	if err := first.Publish(ctx, []byte("a again")); err != nil {
+	if err := e.once(first.Publish(ctx, []byte("a again"))); err != nil {
 		e.Errorf("publish: %v", err)
 	}
 	e.leads(onlooker, name, first, "a again")
@@ -50,7 +50,7 @@ func testTerms(e *env) {
 	if err := (*second).Resign(ctx); err != nil {
 		e.Errorf("resign: %v", err)
 	}
-	_, err = onlooker.Election(name).Leader(ctx)
+	_, err = e.leader(onlooker, name)
 	e.wantErr("leader after the last resigned", err, hasp.ErrNoLeader)
 }
 
@@ -68,10 +68,16 @@ func (e *env) candidate(c *client, name, value string) (**hasp.Term, *attempt) {
 	})
 }
 
+// leader asks who leads.
+func (e *env) leader(onlooker *client, name string) (hasp.Leader, error) {
+	l, err := onlooker.Election(name).Leader(e.ctx())
+	return l, e.once(err)
+}
+
 // leads requires that this term is seen to lead with this value.
 func (e *env) leads(onlooker *client, name string, t *hasp.Term, value string) {
 	e.Helper()
-	l, err := onlooker.Election(name).Leader(e.ctx())
+	l, err := e.leader(onlooker, name)
 	if err != nil || l.ID != t.ID() || l.Token != t.Token() || string(l.Value) != value {
 		e.Errorf("leader %+v with value %q, %v; want %s with token %d and value %q", l, l.Value, err, t.ID(), t.Token(), value)
 	}
@@ -92,7 +98,7 @@ func testValues(e *env) {
 		}
 		e.leads(c, name, term, string(v))
 		for _, v := range values {
-			if err := term.Publish(e.ctx(), v); err != nil {
+			if err := e.once(term.Publish(e.ctx(), v)); err != nil {
 				e.Errorf("publish %d bytes: %v", len(v), err)
 			}
 			e.leads(c, name, term, string(v))
@@ -119,6 +125,7 @@ func (e *env) observe(c *client, name string) *observation {
 		for l, err := range c.Election(name).Observe(ctx) {
 			if err != nil {
 				if ctx.Err() == nil {
+					e.starveIfUnknown(err)
 					e.Errorf("observe: %v", err)
 				}
 				continue
@@ -160,7 +167,7 @@ func testObserve(e *env) {
 	}
 	o.until(first.ID(), "1")
 	for _, v := range []string{"2", "3", "4", "last"} {
-		if err := first.Publish(ctx, []byte(v)); err != nil {
+		if err := e.once(first.Publish(ctx, []byte(v))); err != nil {
 			e.Fatalf("publish: %v", err)
 		}
 	}

@@ -54,7 +54,7 @@ func testDowngrade(e *env) {
 	token := l.Token()
 	reader := other.queue(other.RWMutex(name).RLock)
 	for range 2 { // the second is harmless
-		if err := l.Downgrade(e.ctx()); err != nil {
+		if err := e.once(l.Downgrade(e.ctx())); err != nil {
 			e.Fatalf("downgrade: %v", err)
 		}
 	}
@@ -76,7 +76,7 @@ func testDowngradeBehind(e *env) {
 	name, c, other, third := e.name(), e.client(), e.client(), e.client()
 	l := e.must(c.RWMutex(name).Lock(e.ctx()))
 	writer := other.queue(other.RWMutex(name).Lock)
-	if err := l.Downgrade(e.ctx()); err != nil {
+	if err := e.once(l.Downgrade(e.ctx())); err != nil {
 		e.Fatalf("downgrade: %v", err)
 	}
 	writer.blocked("a reader holds")
@@ -98,7 +98,7 @@ func testDowngradeTold(e *env) {
 	}
 	e.settle()
 	began := time.Now()
-	if err := t.(driver.Downgrader).Downgrade(e.ctx(), 1); err != nil {
+	if err := e.once(t.(driver.Downgrader).Downgrade(e.ctx(), 1)); err != nil {
 		e.Fatalf("downgrade: %v", err)
 	}
 	e.holds(reader, v)
@@ -119,7 +119,7 @@ func testDowngradeKeeps(e *env) {
 	e.holds(t, v)
 	shrink := func(units int64) {
 		e.Helper()
-		if err := t.(driver.Downgrader).Downgrade(e.ctx(), units); err != nil {
+		if err := e.once(t.(driver.Downgrader).Downgrade(e.ctx(), units)); err != nil {
 			e.Fatalf("downgrade to %d: %v", units, err)
 		}
 	}
@@ -127,7 +127,7 @@ func testDowngradeKeeps(e *env) {
 		e.Helper()
 		if p, ok := t.(driver.Publisher); ok && e.traits.Values {
 			r.Value = []byte(value)
-			if err := p.Publish(e.ctx(), r.Value); err != nil {
+			if err := e.once(p.Publish(e.ctx(), r.Value)); err != nil {
 				e.Fatalf("publish %q: %v", value, err)
 			}
 		}

@@ -56,20 +56,21 @@ type order struct {
 
 // report is a line that a child writes to the suite.
 type report struct {
-	Event string    // ready, waiting, requeued, acquired, failed, released, exported, answer, done
-	Text  string    `json:",omitempty"` // of the export, or the store's identity
-	ID    string    `json:",omitempty"`
-	Token uint64    `json:",omitempty"`
-	Error string    `json:",omitempty"`
-	Lost  bool      `json:",omitempty"` // Error wraps ErrLost
-	Ended bool      `json:",omitempty"` // its session has ended under it, without an outcome
-	Held  bool      `json:",omitempty"`
-	Last  time.Time `json:",omitzero"` // just before the last call of Held that said yes
+	Event   string    // ready, waiting, requeued, acquired, failed, released, exported, answer, done
+	Text    string    `json:",omitempty"` // of the export, or the store's identity
+	ID      string    `json:",omitempty"`
+	Token   uint64    `json:",omitempty"`
+	Error   string    `json:",omitempty"`
+	Lost    bool      `json:",omitempty"` // Error wraps ErrLost
+	Ended   bool      `json:",omitempty"` // its session has ended under it, without an outcome
+	Unknown bool      `json:",omitempty"` // Error wraps ErrUnknown
+	Held    bool      `json:",omitempty"`
+	Last    time.Time `json:",omitzero"` // just before the last call of Held that said yes
 }
 
 // with adds an error.
 func (r report) with(err error) report {
-	r.Error, r.Lost, r.Ended = err.Error(), errors.Is(err, hasp.ErrLost), sessionEnded(err)
+	r.Error, r.Lost, r.Ended, r.Unknown = err.Error(), errors.Is(err, hasp.ErrLost), sessionEnded(err), errors.Is(err, hasp.ErrUnknown)
 	return r
 }
 
@@ -90,9 +91,7 @@ func child(s string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	w := &worker{out: json.NewEncoder(out)}
-	var err error
-	w.client, err = hasp.Open(context.Background(), set.URL, hasp.WithTTL(set.TTL), hasp.WithObserver(w))
-	if err != nil {
+	if err := w.open(set); err != nil {
 		return err
 	}
 	w.tell(report{Event: "ready"})
@@ -104,6 +103,20 @@ func child(s string, in io.Reader, out io.Writer) error {
 			return err
 		}
 		w.obey(o)
+	}
+}
+
+// open opens until it succeeds, or fails by something else than time: a store on a busy machine may
+// not answer as soon as its driver demands. No driver gives up in less than a second unless it says
+// that a deadline has passed.
+func (w *worker) open(set setting) (err error) {
+	for end := time.Now().Add(30 * time.Second); ; {
+		began := time.Now()
+		w.client, err = hasp.Open(context.Background(), set.URL, hasp.WithTTL(set.TTL), hasp.WithObserver(w))
+		late := errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second
+		if err == nil || !late || time.Now().After(end) {
+			return err
+		}
 	}
 }
 
@@ -208,6 +221,9 @@ func (w *worker) once(o order) error {
 		return err
 	}
 	if err := bump(o.File, l.Token()); err != nil {
+		if !l.Held() { // it was lost in a pause since the grant, and the next has been here
+			err = errors.Join(err, l.Err())
+		}
 		return err
 	}
 	return l.Release(context.Background())

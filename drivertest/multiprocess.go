@@ -95,6 +95,9 @@ func testProcessCounter(e *env) {
 	}
 	for _, p := range ps {
 		if r := p.hears("done"); r.Error != "" {
+			if !r.Lost { // a child's TTL is calm: such a loss counts
+				p.starved(r)
+			}
 			e.Errorf("increment: %s", r.Error)
 		}
 	}
@@ -125,15 +128,28 @@ func (p *process) releases() {
 	p.env.Helper()
 	p.do(order{Do: "release"})
 	if r := p.hears("released"); r.Error != "" {
+		p.starved(r)
 		p.env.Errorf("release: %s", r.Error)
 	}
+}
+
+// behind has a client wait for what the child holds. The child's TTL is short: it may have expired
+// before the client asks, and then the child says so.
+func (p *process) behind(c *client, lock acquire) (a *attempt) {
+	p.env.Helper()
+	defer func() {
+		if a == nil { // it did not wait, and Fatal ends this goroutine
+			p.asked()
+		}
+	}()
+	return c.queue(lock)
 }
 
 // L1: a holder dies without releasing.
 func testKillHolder(e *env) {
 	b, name, c := e.backend(), e.name(), e.client()
 	p, was := e.holding(name)
-	next := c.queue(c.Mutex(name).Lock)
+	next := p.behind(c, c.Mutex(name).Lock)
 	began := time.Now()
 	p.kill()
 	l := next.soon("the holder was killed", began)
@@ -163,7 +179,7 @@ func testKillWaiter(e *env) {
 func testStopHolder(e *env) {
 	name, c := e.name(), e.client()
 	p, was := e.holding(name)
-	next := c.queue(c.Mutex(name).Lock)
+	next := p.behind(c, c.Mutex(name).Lock)
 	began := time.Now()
 	p.stop()
 	l := next.soon("the holder was stopped", began)
@@ -233,6 +249,7 @@ func testStopWaiter(e *env) {
 		e.violated("token %d after %d", r.Token, l.Token())
 	}
 	if entries := e.list(b, name); len(entries) != 1 || entries[0].ID != r.ID {
+		p.asked()
 		e.Errorf("the process believes in %s, and the store has %v", r.ID, ids(entries))
 	}
 	p.releases()

@@ -117,11 +117,19 @@ func (p *process) quiet(event, why string) {
 	}
 }
 
-// starved records it if a child reports that its session has expired under it.
+// starved records it if a child reports that its session has expired under it, or that the answer
+// to its release was lost where the store may have forgotten the entry.
 func (p *process) starved(r report) {
-	if (r.Lost || r.Ended) && p.env.trial != nil {
+	if (r.Lost || r.Ended || r.Unknown && p.env.traits.Forgets) && p.env.trial != nil {
 		p.env.trial.starve()
 	}
+}
+
+// asked asks whether the child still holds, and records it if it has lost what it held.
+func (p *process) asked() {
+	p.env.Helper()
+	p.do(order{Do: "held"})
+	p.starved(report{Lost: !p.hears("answer").Held})
 }
 
 func (p *process) signal(s os.Signal) {

@@ -144,7 +144,7 @@ func testAdopt(e *env) {
 	v = e.holds(old, v)
 	if p, ok := old.(driver.Publisher); ok && e.traits.Values {
 		r.Value = []byte("stays")
-		if err := p.Publish(e.ctx(), r.Value); err != nil {
+		if err := e.once(p.Publish(e.ctx(), r.Value)); err != nil {
 			e.Fatalf("publish: %v", err)
 		}
 	}
@@ -152,6 +152,7 @@ func testAdopt(e *env) {
 	t := other.Ticket(mine)
 	for range 2 {
 		got, err := t.(driver.Adopter).Adopt(e.ctx(), r.ID, v.Token)
+		e.starveIfUnknown(err)
 		if err != nil || !got.Held || got.Token != v.Token {
 			e.Fatalf("adopt: %+v, %v", got, err)
 		}
@@ -214,7 +215,7 @@ func testAdoptRefused(e *env) {
 	if got := ids(e.list(b, name)); !slices.Equal(got, queue) {
 		e.Errorf("listed: %v, want %v", got, queue)
 	}
-	if err := s.Close(e.ctx()); err != nil {
+	if err := e.once(s.Close(e.ctx())); err != nil {
 		e.Fatalf("close: %v", err)
 	}
 	e.wantErr("adopt from a session that is closed", adopting(e.ctx(), other.Ticket(e.whole(name)), r.ID, v.Token), driver.ErrGone)

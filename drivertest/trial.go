@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -123,9 +124,15 @@ func (r *trial) starve() {
 // and a busy machine is late for a driver that waits for 200 ms, as Redlock's does for a server.
 func (e *env) starveIfUnknown(err error) {
 	said := func(known error) bool { return errors.Is(err, known) }
-	if err != nil && e.trial != nil && !slices.ContainsFunc(definite, said) {
+	if err != nil && e.trial != nil && !slices.ContainsFunc(definite, said) && !slices.ContainsFunc(definiteOfCore, said) {
 		e.trial.starve()
 	}
+}
+
+// once passes on the error of a request that neither the core nor the test repeats.
+func (e *env) once(err error) error {
+	e.starveIfUnknown(err)
+	return err
 }
 
 // definite are the errors that say what was done.
@@ -133,6 +140,9 @@ var definite = []error{
 	driver.ErrGone, driver.ErrForgotten, driver.ErrMismatch, driver.ErrUnsupported,
 	driver.ErrRefused, driver.ErrInvalid, driver.ErrReadOnly, driver.ErrClosed,
 }
+
+// definiteOfCore are those that the core adds.
+var definiteOfCore = []error{hasp.ErrLost, hasp.ErrNotHeld, hasp.ErrNoLeader}
 
 func (r *trial) say(fails bool, text string) {
 	text = caller() + strings.TrimSpace(text)

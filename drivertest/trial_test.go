@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,12 +44,20 @@ func TestTrials(t *testing.T) {
 			(&env{TB: r, trial: r}).starveIfUnknown(fmt.Errorf("full: %w", driver.ErrRefused))
 			r.Fatal("trial_test.go: wrong")
 		}, 1, true},
-		{"a child's session ended once", func(r *trial, n int) {
+		{"request to the core without an answer once", func(r *trial, n int) {
 			if n == 1 {
-				p := &process{env: &env{TB: r, trial: r}, heard: make(chan report, 1)}
-				p.heard <- report{Event: "done"}.with(fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
-				p.quiet("done", "it was to count for ever")
+				r.Error((&env{TB: r, trial: r}).once(fmt.Errorf("publish: %w", context.DeadlineExceeded)))
 			}
+		}, 2, false},
+		{"request that the core has answered", func(r *trial, _ int) {
+			r.Error("trial_test.go: ", (&env{TB: r, trial: r}).once(fmt.Errorf("publish: %w", hasp.ErrNotHeld)))
+		}, 1, true},
+		{"a child's release had no answer once", func(r *trial, n int) { r.childSays(n == 1, true, hasp.ErrUnknown) }, 2, false},
+		{"a child's release had no answer of a store that keeps all", func(r *trial, _ int) {
+			r.childSays(true, false, hasp.ErrUnknown)
+		}, 1, true},
+		{"a child's session ended once", func(r *trial, n int) {
+			r.childSays(n == 1, false, fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
 		}, 2, false},
 		{"starved and right", func(r *trial, _ int) { r.starve() }, 1, false},
 		{"starved always", func(r *trial, _ int) { r.starve(); r.Fatal("wrong") }, trials, true},
@@ -70,6 +79,15 @@ func TestTrials(t *testing.T) {
 				t.Errorf("it does not say where: %q", words)
 			}
 		})
+	}
+}
+
+// childSays is a child that was to go on, and reports an error.
+func (r *trial) childSays(fails, forgets bool, err error) {
+	if fails {
+		p := &process{env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: forgets}}, heard: make(chan report, 1)}
+		p.heard <- report{Event: "done"}.with(err)
+		p.quiet("done", "trial_test.go: it was to count for ever")
 	}
 }
 
