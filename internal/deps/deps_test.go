@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"./zklock/zkfence":       {"./fencing", "./internal/retry", "./driver", "github.com/go-zookeeper/zk"},
 	"./internal/retry":       {"./fencing"},
 	"./internal/takennames":  {},
-	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest"}, // tests only: a real lock that is lost at will
+	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest", "./internal/testkit"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that

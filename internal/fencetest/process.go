@@ -16,6 +16,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 const childEnv = "HASP_GUARDTEST_CHILD"
@@ -62,11 +63,13 @@ func Main(m *testing.M, open Opener) {
 // holds the lock: it stands for a holder that has just checked, at any later order.
 func (k task) run(open Opener) error {
 	ctx := context.Background()
-	r, err := open(ctx, k.Target)
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r, err := testkit.Again(soon, func() (Resource, error) { return open(ctx, k.Target) })
 	if err != nil {
 		return err
 	}
-	c, err := hasp.Open(ctx, k.Store, hasp.WithTTL(k.TTL))
+	c, err := testkit.Again(soon, func() (*hasp.Client, error) { return hasp.Open(ctx, k.Store, hasp.WithTTL(k.TTL)) })
 	if err != nil {
 		return err
 	}

@@ -16,17 +16,17 @@ func Open(t testing.TB, storeURL string) driver.Backend {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	b, err := again(ctx, func() (driver.Backend, error) { return driver.Open(ctx, storeURL) })
+	b, err := Again(ctx, func() (driver.Backend, error) { return driver.Open(ctx, storeURL) })
 	if err != nil {
 		t.Fatalf("open %s: %v", storeURL, err)
 	}
 	return b
 }
 
-// again opens until it succeeds, or fails by something else than time: a store on a busy machine
+// Again opens until it succeeds, or fails by something else than time: a store on a busy machine
 // may not answer as soon as its driver demands. No driver gives up in less than a second unless it
 // says that a deadline has passed.
-func again[T any](ctx context.Context, open func() (T, error)) (T, error) {
+func Again[T any](ctx context.Context, open func() (T, error)) (T, error) {
 	for {
 		began := time.Now()
 		opened, err := open()
@@ -42,7 +42,7 @@ func Client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	c, err := again(ctx, func() (*hasp.Client, error) { return hasp.Open(ctx, storeURL, opts...) })
+	c, err := Again(ctx, func() (*hasp.Client, error) { return hasp.Open(ctx, storeURL, opts...) })
 	return closed(t, c, err)
 }
 
