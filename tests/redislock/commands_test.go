@@ -1,12 +1,14 @@
 package redislock_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -92,7 +94,8 @@ func TestConnections(t *testing.T) {
 	for i := range 32 {
 		wg.Go(func() {
 			for range 20 {
-				if err := testkit.Lock(t, holds, fmt.Sprint("n", i)).Release(t.Context()); err != nil {
+				// A pause may lose an answer, and then the outcome is rightly unknown.
+				if err := testkit.Lock(t, holds, fmt.Sprint("n", i)).Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 					t.Error(err)
 				}
 			}
