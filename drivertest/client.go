@@ -78,7 +78,8 @@ func (e *env) clientOn(b driver.Backend, p *interceptor, ttl time.Duration) *cli
 // Observe records an event, and whether a lease has expired that the test had not disturbed, or
 // the answer to its release was lost without the test's doing: a connection that has been silent
 // for seconds is given up by a machine that is busy for seconds. If the store may have forgotten
-// an entry, or the session ends before the answer, the release is then rightly in doubt.
+// an entry, or the session ends before the answer, the release is then rightly in doubt. So is an
+// acquisition by a client that the test has never disturbed: the store has not answered for a TTL.
 func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +91,10 @@ func (c *client) Observe(ev hasp.Event) {
 	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
 	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
 	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && (c.env.traits.Forgets || sessionEnded(ev.Err))
+	unanswered := ev.Kind == hasp.EventFailed && errors.Is(ev.Err, hasp.ErrUnknown) && touched == 0
 	switch is := (grant{ev.Name, ev.Token}); {
+	case unanswered && c.env.trial != nil:
+		c.env.trial.starve()
 	case ev.Kind == hasp.EventAcquired:
 		c.granted[is] = touched
 	case expired, doubted:

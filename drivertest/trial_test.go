@@ -91,6 +91,32 @@ func (r *trial) childSays(fails, forgets bool, err error) {
 	}
 }
 
+// An acquisition that the store does not answer for a TTL begins a trial again, unless the test has had a hand in it; one
+// that is refused does not.
+func TestUnansweredAcquisitionStarves(t *testing.T) {
+	for _, c := range []struct {
+		err     error
+		touched bool
+		starved bool
+	}{
+		{err: fmt.Errorf("campaign: %w: session ended: %w", hasp.ErrUnknown, driver.ErrGone), starved: true},
+		{err: fmt.Errorf("lock: %w", hasp.ErrUnknown), starved: true},
+		{err: fmt.Errorf("lock: %w", hasp.ErrUnknown), touched: true},
+		{err: fmt.Errorf("lock: %w", driver.ErrRefused)},
+		{err: fmt.Errorf("lock: %w", driver.ErrGone)},
+	} {
+		r := newTrial(t)
+		a := &client{env: &env{TB: r, trial: r}, interceptor: &interceptor{}, more: make(chan struct{}), granted: map[grant]int64{}}
+		if c.touched {
+			a.interceptor.disturbances.Add(1)
+		}
+		a.Observe(hasp.Event{Kind: hasp.EventFailed, Name: "a", Err: c.err})
+		if r.starved != c.starved {
+			t.Errorf("%+v: starved %t", c, r.starved)
+		}
+	}
+}
+
 // A release whose answer was lost begins a trial again where the store may have forgotten the entry, or if the session has
 // ended under it, unless the test has had a hand in it.
 func TestDoubtedReleaseStarves(t *testing.T) {
