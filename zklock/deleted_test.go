@@ -109,11 +109,8 @@ func TestGarbageChildren(t *testing.T) {
 	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	testkit.Release(t, s.lock(t, name))
 	a := admin(t, z)
-	parent, _ := s.b.opts.path(name)
 	for _, g := range []string{"garbage", "lock-0000000000", "_c_-lock-0000000000", "locks", "leases", "\u00e9", "0000000000"} {
-		if _, err := a.Create(parent+"/"+g, []byte("{"), 0, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		s.put(t, a, name, g, []byte("{"), 0)
 	}
 	held := s.lock(t, name)
 	if es := s.entries(t, name); len(es) != 1 || es[0].ID != held.ID() {

@@ -94,7 +94,7 @@ func TestElectionExample(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	var out strings.Builder
-	if err := takeTurns(t.Context(), &out, "zookeeper://"+z.Addr+"/example-"+strings.ToLower(t.Name())); err != nil {
+	if err := takeTurns(t.Context(), &out, "zookeeper://"+z.Addr+"/example-"+strings.ToLower(t.Name())+"?connect_timeout=20s"); err != nil {
 		t.Fatal(err)
 	}
 	want := "turn 1: ana leads\nturn 2: bo leads\nturn 3: cy leads\nturn 4: ana leads\nturn 5: bo leads\nturn 6: cy leads\n"

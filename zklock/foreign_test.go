@@ -39,11 +39,9 @@ func TestOtherDialectRefused(t *testing.T) {
 		t.Run(string(c.dialect)+" "+c.node, func(t *testing.T) {
 			root := "/" + strings.ToLower(strings.NewReplacer("/", "-", "#", "-").Replace(uniqueName(t)))
 			s := newSite(t, calm, &Options{Root: root, Dialect: c.dialect}, z)
+			a := admin(t, z)
 			testkit.Release(t, s.lock(t, "a"))
-			node, err := admin(t, z).Create(root+"/a/"+c.node, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-			if err != nil {
-				t.Fatal(err)
-			}
+			node := s.put(t, a, "a", c.node, nil, zk.FlagEphemeralSequential)
 			_, try := s.Mutex("a").TryLock(t.Context())
 			switch {
 			case c.writer != "":
@@ -58,7 +56,7 @@ func TestOtherDialectRefused(t *testing.T) {
 			case !c.busy && try != nil:
 				t.Errorf("beside a node that is no entry: %v", try)
 			}
-			if names, _, _ := admin(t, z).Children(root + "/a"); c.writer != "" && len(names) != 1 {
+			if names, _, _ := a.Children(root + "/a"); c.writer != "" && len(names) != 1 {
 				t.Errorf("what was refused has left an entry: %q", names)
 			}
 			fs, err := s.b.Diagnose(t.Context())

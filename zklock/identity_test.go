@@ -16,10 +16,11 @@ import (
 
 func identityOf(t testing.TB, o *Options, hosts ...string) (string, error) {
 	t.Helper()
-	b, err := open(hosts, o)
-	if err != nil {
-		t.Fatal(err)
+	with := *o
+	if with.ConnectTimeout == 0 {
+		with.ConnectTimeout = 5 * defaultConnectTimeout // as patient does, for several servers as well
 	}
+	b := patient(t, &with, hosts...)
 	defer b.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

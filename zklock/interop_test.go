@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -127,16 +126,7 @@ func TestForeignNodes(t *testing.T) {
 			testkit.Release(t, s.lock(t, name))
 			a := admin(t, z)
 			put := func(prefix string) string {
-				for {
-					node, err := a.Create(parent+"/"+prefix, []byte("10.1.2.3"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-					if err == nil {
-						return node
-					}
-					if !errors.Is(err, zk.ErrNoNode) {
-						t.Fatal(err)
-					}
-					testkit.Release(t, s.lock(t, name)) // the server has removed the container, which was empty
-				}
+				return s.put(t, a, name, prefix, []byte("10.1.2.3"), zk.FlagEphemeralSequential)
 			}
 			try := func(what string, want bool, lock func() (*hasp.Lease, error), suffix string) {
 				t.Helper()

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -196,6 +197,24 @@ func openSession(t testing.TB, b *backend, ttl time.Duration) *session {
 		s.Close(ctx)
 	})
 	return s.(*session)
+}
+
+// put makes a node in a lock's own, as another program would.
+func (s *site) put(t testing.TB, a *zk.Conn, name, node string, data []byte, flags int32) (path string) {
+	t.Helper()
+	parent, _ := s.b.opts.path(name)
+	var err error
+	for range 3 {
+		if path, err = a.Create(parent+"/"+node, data, flags, zk.WorldACL(zk.PermAll)); err == nil {
+			return path
+		}
+		if !errors.Is(err, zk.ErrNoNode) {
+			break
+		}
+		testkit.Release(t, s.lock(t, name)) // the server has removed the container, which was empty
+	}
+	t.Fatal(err)
+	return ""
 }
 
 func uniqueName(t testing.TB) string {

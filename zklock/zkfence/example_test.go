@@ -27,7 +27,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-	c, err := hasp.Open(ctx, "zookeeper://"+exampleAddr)
+	c, err := hasp.Open(ctx, exampleStore)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,11 +55,15 @@ func Example() {
 	// first is stale: true
 }
 
-// exampleAddr is a server's address; TestExample puts its own there.
-var exampleAddr = "127.0.0.1:2181"
+// exampleAddr is a server's address, exampleStore its locks; TestExample puts its own there.
+var (
+	exampleAddr  = "127.0.0.1:2181"
+	exampleStore = "zookeeper://" + exampleAddr
+)
 
 // The example needs a server, so go test cannot run it by itself: this does.
 func TestExample(t *testing.T) {
 	exampleAddr = backends.SharedZooKeeper(t).Addr
+	exampleStore = "zookeeper://" + exampleAddr + "?connect_timeout=20s" // a busy machine greets late
 	testkit.Prints(t, "second: <nil>\nfirst is stale: true\n", Example)
 }

@@ -45,7 +45,8 @@ func connect(addr string) (*zk.Conn, error) {
 	if c, ok := conns.Load(addr); ok {
 		return c.(*zk.Conn), nil
 	}
-	c, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+	// No process is stopped, and no server silent, for so long that the connection would end.
+	c, _, err := zk.Connect([]string{addr}, 10*time.Minute, zk.WithLogger(quiet{}))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,8 @@ func (r *resource) Read(_ context.Context, name string) (string, error) {
 func TestRule(t *testing.T) { fencetest.Rule(t, open, target(backends.SharedZooKeeper(t).Addr)) }
 
 func TestPaused(t *testing.T) {
-	fencetest.Paused(t, open, "zookeeper://"+backends.SharedZooKeeper(t).Addr, target(backends.SharedZooKeeper(t).Addr))
+	addr := backends.SharedZooKeeper(t).Addr
+	fencetest.Paused(t, open, "zookeeper://"+addr+"?connect_timeout=20s", target(addr))
 }
 
 func TestLoad(t *testing.T) {
