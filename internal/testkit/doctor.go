@@ -3,6 +3,7 @@ package testkit
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -36,10 +37,16 @@ func WantFinding(t testing.TB, found map[string]driver.Finding, subject string, 
 	}
 }
 
-// Identity is a store's, of a length that is worth sending about.
+// Identity is a store's, of a length that is worth sending about. It asks again while the store does
+// not say yes or no: a cluster on a busy machine may be without a leader for a while.
 func Identity(t testing.TB, b driver.Backend) string {
 	t.Helper()
-	id, err := b.(driver.Identifier).Identity(Context(t))
+	ctx := Context(t)
+	id, err := b.(driver.Identifier).Identity(ctx)
+	for err != nil && !Definite(err) && ctx.Err() == nil {
+		time.Sleep(every)
+		id, err = b.(driver.Identifier).Identity(ctx)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,19 @@ func Session(t testing.TB, b driver.Backend, ttl time.Duration, gone func(id str
 	return s
 }
 
+// Definite reports whether a driver's error says how it is, and not only that it is unknown.
+func Definite(err error) bool {
+	for _, known := range []error{
+		driver.ErrGone, driver.ErrForgotten, driver.ErrMismatch, driver.ErrUnsupported,
+		driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
 // Held enters with a ticket that must hold at once. It asks again while the store does not answer:
 // a busy machine may take longer than the driver waits.
 func Held(t testing.TB, ticket driver.Ticket) driver.Verdict {

@@ -61,11 +61,14 @@ func TestSilentConnection(t *testing.T) {
 	}
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
-		x, _ := silent(t, func(addr string) *hasp.Client { return onClient(t, client(t, addr), hasp.WithTTL(faultTTL)) }, false)
-		x.within = 2 * faultTTL
-		if wrong := x.run(t); len(wrong) == 0 {
-			t.Error("a client without pings has found out: this test shows nothing")
+		for range 3 { // on a busy machine the lock may pass on before the silence begins
+			x, _ := silent(t, func(addr string) *hasp.Client { return onClient(t, client(t, addr), hasp.WithTTL(faultTTL)) }, false)
+			x.within = 2 * faultTTL
+			if wrong := x.run(t); len(wrong) > 0 {
+				return
+			}
 		}
+		t.Error("a client without pings has found out: this test shows nothing")
 	})
 }
 

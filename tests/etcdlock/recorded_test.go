@@ -105,6 +105,9 @@ func (x handOver) run(t testing.TB) (wrong []string) {
 		next <- g
 	}()
 	testkit.Eventually(t, "one waits", func() bool {
+		if len(next)+len(failed) > 0 {
+			return true // on a machine so busy that the holder has expired
+		}
 		q, err := x.holder.Inspect(ctx(t), x.name)
 		return err == nil && len(q.Waiters) == 1
 	})
