@@ -178,7 +178,10 @@ func TestKilledAtRandom(t *testing.T) {
 		all[i].kill()
 		all[i] = start()
 	}
-	time.Sleep(100 * time.Millisecond)
+	testkit.Eventually(t, "a grant after the last kill", func() bool {
+		grants := readJournal(t, file)
+		return len(grants) > 0 && grants[len(grants)-1].at.After(kills[len(kills)-1])
+	})
 	for _, c := range all {
 		c.kill()
 	}
@@ -189,7 +192,7 @@ func TestKilledAtRandom(t *testing.T) {
 		t.Errorf("counted %d, %v; %d grants, of which at most %d were killed", n, err, len(grants), len(kills)+len(all))
 	}
 	// A machine that does other things may take longer than the promised 100 ms; being
-	// stuck would take until the slow look of slowRetry.
+	// stuck would take until the slow look of slowRetry, which is hours away.
 	worst := time.Duration(0)
 	for _, kill := range kills {
 		next := patience
@@ -202,7 +205,7 @@ func TestKilledAtRandom(t *testing.T) {
 		worst = max(worst, next)
 	}
 	t.Logf("%d grants, %d kills, longest wait for a grant after a kill %s", len(grants), len(kills), worst)
-	if worst > 3*time.Second {
+	if worst > patience/2 {
 		t.Errorf("no grant for %s after a kill", worst)
 	}
 }
