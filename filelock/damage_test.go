@@ -161,7 +161,7 @@ func TestQueueFileOverwritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		_, err = c.old.Mutex("name").TryLock(ctx)
 		if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "is damaged") {
 			t.Fatalf("byte %d: %v", at, err)

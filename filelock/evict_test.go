@@ -73,9 +73,8 @@ func TestNotesOfLongNames(t *testing.T) {
 
 // A note is forgotten after a day, and its file is removed in passing, by a process that has the
 // store to itself or by a sweep; a younger one stays, also while no process uses the store,
-// and so does what is not ours.
+// and so does what is not ours. It is not parallel, for the reason that usable gives.
 func TestNotesAreForgotten(t *testing.T) {
-	t.Parallel()
 	for _, inUse := range []bool{false, true} {
 		dir := storeDir(t)
 		t.Run(map[bool]string{false: "alone", true: "in use"}[inUse], func(t *testing.T) {

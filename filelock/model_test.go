@@ -248,7 +248,7 @@ func (m *model) check() {
 
 func (m *model) granted(e *modelEntry) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
 		v, err := e.Wait(ctx)

@@ -305,6 +305,18 @@ func TestSessionFileRemovedWithLink(t *testing.T) {
 // Several find out at once that a file has gone back. The first of them to be through lets others
 // in, and the last must not take those for losers.
 func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
+	for range 10 {
+		if sparesNewcomers(t) {
+			return
+		}
+	}
+	t.Fatal("the client that knew the file has never seen that it has gone back")
+}
+
+// sparesNewcomers reports whether the one that knew the file has compared it before what it knew was
+// taken from it: on a busy machine it may be late.
+func sparesNewcomers(t *testing.T) (compared bool) {
+	t.Helper()
 	b := openBackend(t, storeDir(t))
 	lost := make(chan string, 10)
 	open := func() *session {
@@ -351,7 +363,12 @@ func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
 	for _, o := range others {
 		o.mu.Unlock()
 	}
-	if err := <-found; err == nil || !strings.Contains(err.Error(), "older copy") {
+	switch err := <-found; {
+	case err == nil:
+		q.unlock()
+		<-entered
+		return false
+	case !strings.Contains(err.Error(), "older copy"):
 		t.Fatalf("the client that knew the file: %v", err)
 	}
 	if err := <-entered; err != nil {
@@ -363,4 +380,5 @@ func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
 			t.Errorf("%s was told that it is gone", id)
 		}
 	}
+	return true
 }

@@ -182,7 +182,7 @@ func TestOpenIsBounded(t *testing.T) {
 	if err := flock(patient(t), fd, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err := New(ctx, dir, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("open: %v", err)
