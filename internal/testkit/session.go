@@ -43,17 +43,27 @@ func Definite(err error) bool {
 	return false
 }
 
-// Held enters with a ticket that must hold at once. It asks again while the store does not answer:
-// a busy machine may take longer than the driver waits.
-func Held(t testing.TB, ticket driver.Ticket) driver.Verdict {
+// Entered enters with a ticket. It asks again while the store does not answer: a busy machine may take
+// longer than the driver waits.
+func Entered(t testing.TB, ticket driver.Ticket) driver.Verdict {
 	t.Helper()
 	ctx := Context(t)
 	v, err := ticket.Enqueue(ctx)
 	for err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrGone) {
 		v, err = ticket.Enqueue(ctx)
 	}
-	if err != nil || !v.Held {
-		t.Fatalf("%+v, %v", v, err)
+	if err != nil {
+		t.Fatalf("enqueue: %v", err)
+	}
+	return v
+}
+
+// Held is Entered for a ticket that must hold at once.
+func Held(t testing.TB, ticket driver.Ticket) driver.Verdict {
+	t.Helper()
+	v := Entered(t, ticket)
+	if !v.Held {
+		t.Fatalf("%+v", v)
 	}
 	return v
 }

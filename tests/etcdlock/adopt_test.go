@@ -23,11 +23,7 @@ func adopt(t testing.TB, k driver.Ticket, id string, seq uint64, want error) {
 
 func held(t testing.TB, k driver.Ticket) (token uint64) {
 	t.Helper()
-	v, err := k.Enqueue(ctx(t))
-	if err != nil || !v.Held {
-		t.Fatalf("enqueue: %+v, %v", v, err)
-	}
-	return v.Token
+	return testkit.Held(t, k).Token
 }
 
 func deletes(r *pb.TxnRequest) bool {

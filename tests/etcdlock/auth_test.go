@@ -157,6 +157,11 @@ func TestAccessDenied(t *testing.T) {
 	} {
 		began := time.Now()
 		_, err := hasp.Open(ctx(t), url)
+		for range 3 { // a busy machine takes its time to compare passwords
+			if err != nil && strings.Contains(err.Error(), "deadline exceeded") {
+				_, err = hasp.Open(ctx(t), url)
+			}
+		}
 		if !errors.Is(err, want) {
 			t.Errorf("open: %v, want %v", err, want)
 		}
@@ -265,14 +270,22 @@ func TestTTL(t *testing.T) {
 		}
 	}
 	for _, ttl := range []time.Duration{2 * time.Second, 7 * time.Second} {
-		s, granted, err := b.Open(ctx(t), driver.SessionOptions{TTL: ttl})
-		if err != nil || granted != ttl {
-			t.Fatalf("asked for %s: %s, %v", ttl, granted, err)
+		var again time.Duration
+		err := driver.ErrGone
+		for range 5 { // a busy machine may let a session end before it is renewed
+			if !errors.Is(err, driver.ErrGone) {
+				break
+			}
+			s, granted, failed := b.Open(ctx(t), driver.SessionOptions{TTL: ttl})
+			if failed != nil || granted != ttl {
+				t.Fatalf("asked for %s: %s, %v", ttl, granted, failed)
+			}
+			again, err = s.KeepAlive(ctx(t))
+			s.Close(ctx(t))
 		}
-		if again, err := s.KeepAlive(ctx(t)); err != nil || again != ttl {
+		if err != nil || again != ttl {
 			t.Errorf("renewed for %s, %v", again, err)
 		}
-		s.Close(ctx(t))
 	}
 }
 

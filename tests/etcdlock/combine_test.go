@@ -194,29 +194,41 @@ func TestLateRequestOfSeveral(t *testing.T) {
 // A caller whose context ends before its request was sent leaves nothing to be undone.
 func TestCancelledBeforeItWasSent(t *testing.T) {
 	t.Parallel()
-	x := newBusy(t, "unsent", on(t, backends.SharedEtcd(t)))
+	for i := range 10 {
+		if cancelledUnsent(t, fmt.Sprint("unsent-", i)) {
+			return
+		}
+	}
+	t.Error("each was sent before it was cancelled: this test shows nothing")
+}
+
+// cancelledUnsent reports whether a request was cancelled before it was sent: on a busy machine it is
+// overdue by then, and is sent alone.
+func cancelledUnsent(t *testing.T, name string) bool {
+	t.Helper()
+	x := newBusy(t, name, on(t, backends.SharedEtcd(t)))
 	short, cancel := context.WithCancel(ctx(t))
-	k, done := x.s.Ticket(whole("unsent", "unsent")), make(chan error, 1)
+	k, done := x.s.Ticket(whole(name, name)), make(chan error, 1)
 	go func() {
 		_, err := k.Enqueue(short)
 		done <- err
 	}()
 	time.Sleep(20 * time.Millisecond)
 	cancel()
-	if err := testkit.Await(t, "the cancelled call", done); !errors.Is(err, context.Canceled) {
-		t.Errorf("enqueue: %v", err)
-	}
+	err := testkit.Await(t, "the cancelled call", done)
 	sent := x.sent.Load()
-	if err := k.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
-		t.Errorf("leave: %v", err)
-	}
+	leave := k.Leave(ctx(t))
 	x.goOn()
+	if sent == 0 && (!errors.Is(err, context.Canceled) || !errors.Is(leave, driver.ErrGone)) {
+		t.Errorf("enqueue: %v, leave: %v", err, leave)
+	}
 	if sent == 0 && (x.sent.Load() != 0 || x.p.moved.Load() != 0) {
 		t.Errorf("it was sent later (%d), or withdrawn (%d)", x.sent.Load(), x.p.moved.Load())
 	}
-	if there := entries(t, x.b, "unsent"); len(there) != 0 {
+	if there := entries(t, x.b, name); len(there) != 0 && (leave == nil || testkit.Definite(leave)) {
 		t.Errorf("in the store: %+v", there)
 	}
+	return sent == 0
 }
 
 // A request that the user may not make is refused, and no other that went with it. Older

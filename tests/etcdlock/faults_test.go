@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp"
@@ -186,7 +187,7 @@ func TestCompaction(t *testing.T) {
 	var queue []driver.Ticket
 	for i := range 60 {
 		k := s.Ticket(whole("compacted-3", fmt.Sprint("c", i)))
-		testkit.Must[driver.Verdict](t)(k.Enqueue(ctx(t)))
+		testkit.Entered(t, k)
 		queue = append(queue, k)
 	}
 	compact()
@@ -228,10 +229,12 @@ func TestNoSpace(t *testing.T) {
 	if there := entries(t, b, "space-0"); len(there) != 1 {
 		t.Fatalf("it has not entered: %+v", there)
 	}
-	for i := 0; ; i++ {
-		if _, err := raw.Put(ctx(t), fmt.Sprint("fill-", i), strings.Repeat("x", 100_000)); err != nil {
-			break // the alarm
-		}
+	var full error
+	for i := 0; i < 100 && !errors.Is(full, rpctypes.ErrNoSpace); i++ {
+		_, full = raw.Put(ctx(t), fmt.Sprint("fill-", i), strings.Repeat("x", 100_000))
+	}
+	if !errors.Is(full, rpctypes.ErrNoSpace) {
+		t.Fatalf("no alarm: %v", full)
 	}
 	// One that has entered before the disk was full, and does not know, can be left.
 	if err := unsure.Leave(ctx(t)); !errors.Is(err, driver.ErrRefused) {

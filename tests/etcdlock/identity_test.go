@@ -119,7 +119,7 @@ func TestListOfTheFirst(t *testing.T) {
 	s := testkit.Session(t, b, calm, nil)
 	const n = 300
 	for i := range n {
-		testkit.Must[driver.Verdict](t)(s.Ticket(whole("first", fmt.Sprint("f", i))).Enqueue(ctx(t)))
+		testkit.Entered(t, s.Ticket(whole("first", fmt.Sprint("f", i))))
 	}
 	cost := func(limit int) (list []driver.Entry, bytes float64) {
 		before := metrics(t, e.Addr)[sentBytes]

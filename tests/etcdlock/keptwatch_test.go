@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -20,8 +21,8 @@ import (
 // waitsFor has a ticket enter behind another one, and returns its turn.
 func waitsFor(t *testing.T, k driver.Ticket) <-chan error {
 	t.Helper()
-	if v, err := k.Enqueue(ctx(t)); err != nil || v.Held {
-		t.Fatalf("enqueue: %+v, %v", v, err)
+	if v := testkit.Entered(t, k); v.Held {
+		t.Fatalf("enqueue: %+v", v)
 	}
 	return turnOf(t, k)
 }
@@ -39,9 +40,17 @@ func turnOf(t *testing.T, k driver.Ticket) <-chan error {
 	return done
 }
 
+// left leaves, and asks again while the store does not answer.
 func left(t *testing.T, k driver.Ticket) {
 	t.Helper()
-	if err := k.Leave(ctx(t)); err != nil {
+	all := ctx(t)
+	err := k.Leave(all)
+	for err != nil && !testkit.Definite(err) && all.Err() == nil {
+		if err = k.Leave(all); errors.Is(err, driver.ErrGone) {
+			return // by the request before
+		}
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -122,9 +122,13 @@ func spoiled(t *testing.T, e *backends.Etcd) (*etcdlock.Backend, *interceptor) {
 	return b, p
 }
 
-func entries(t *testing.T, b driver.Backend, name string) []driver.Entry {
+func entries(t *testing.T, b driver.Backend, name string) (list []driver.Entry) {
 	t.Helper()
-	return testkit.Must[[]driver.Entry](t)(b.List(ctx(t), name, 0))
+	testkit.Until(t, "a list of "+name, func() (err error) {
+		list, err = b.List(ctx(t), name, 0)
+		return err
+	})
+	return list
 }
 
 // alive renews the session, on whose lease an orphan would live for ever.

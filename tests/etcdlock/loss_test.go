@@ -104,9 +104,9 @@ func TestEvictedWaiterIsNotGranted(t *testing.T) {
 		name := fmt.Sprint("loss-4-", i)
 		told := make(chan struct{}, 9)
 		holder := testkit.Session(t, b, calm, nil).Ticket(whole(name, "a"))
-		testkit.Must[driver.Verdict](t)(holder.Enqueue(ctx(t)))
+		testkit.Entered(t, holder)
 		waiter := testkit.Session(t, b, calm, func(string, error) { told <- struct{}{} }).Ticket(whole(name, "b"))
-		testkit.Must[driver.Verdict](t)(waiter.Enqueue(ctx(t)))
+		testkit.Entered(t, waiter)
 		answer := make(chan error, 1)
 		go func() {
 			v, err := waiter.Wait(ctx(t))

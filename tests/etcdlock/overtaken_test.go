@@ -69,12 +69,12 @@ func TestMessageOvertakesLook(t *testing.T) {
 				}()
 				return done
 			}
-			testkit.Must[driver.Verdict](t)(reader.Enqueue(ctx(t)))
+			testkit.Entered(t, reader)
 			// The watch begins later than the read that found the reader's place, so it reads again.
 			testkit.Must[*clientv3.PutResponse](t)(client(t, e.Addr).Put(ctx(t), "other", "x"))
 			got := waits(reader)
 			<-slow.made
-			testkit.Must[driver.Verdict](t)(sentinel.Enqueue(ctx(t)))
+			testkit.Entered(t, sentinel)
 			told := waits(sentinel)
 			time.Sleep(200 * time.Millisecond) // its watch is established most likely; else it reads, and is kept as well
 			if err := ahead(t, writer); err != nil {
