@@ -1,12 +1,14 @@
 package zklock
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -55,11 +57,19 @@ func TestShorterOnReconnection(t *testing.T) {
 	if held.Token() >= next.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
-	testkit.Release(t, next)
+	released(t, next)
 	s.net[0].Heal()
-	testkit.Release(t, s.lock(t, name)) // by a session that has had the shorter time-out from the start
+	released(t, s.lock(t, name)) // by a session that has had the shorter time-out from the start
 	if got := s.conn(t).timeout(); got != shorter {
 		t.Errorf("granted %s", got)
+	}
+}
+
+// released gives back a lease that a busy machine may have let end.
+func released(t *testing.T, l *hasp.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrLost) {
+		t.Errorf("release: %v", err)
 	}
 }
 
