@@ -142,13 +142,22 @@ func TestServerKilled(t *testing.T) {
 			redis := backends.StartRedis(t, backends.RedisOptions{})
 			s := haspserve.New(t, redis.URL())
 			rec := history.New()
-			held := make(chan struct{})
+			held, overlapped := make(chan struct{}), make(chan struct{})
 			through := recordedhold.Hold{
 				Client: testkit.Client(t, "hasp+http://"+front(s.Addr), hasp.WithTTL(faultTTL)),
-				Who:    "through the server", Name: "a", For: 3 * faultTTL, TTL: faultTTL,
+				Who:    "through the server", Name: "a", TTL: faultTTL,
 				Begin: func(recordedhold.Lease) { close(held) },
+				Work: func(l recordedhold.Lease, _ *history.Attempt) {
+					select {
+					case <-l.Lost():
+					case <-overlapped:
+					}
+				},
 			}
-			beside := recordedhold.Hold{Client: testkit.Client(t, redis.URL()), Who: "beside it", Name: "a", For: time.Second, TTL: faultTTL}
+			beside := recordedhold.Hold{
+				Client: testkit.Client(t, redis.URL()), Who: "beside it", Name: "a", For: time.Second, TTL: faultTTL,
+				End: func(recordedhold.Lease) { close(overlapped) },
+			}
 			var both sync.WaitGroup
 			both.Go(func() {
 				if err := through.Run(ctx(t), rec); err != nil {

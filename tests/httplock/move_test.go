@@ -28,7 +28,8 @@ func TestHeldLockMoves(t *testing.T) {
 			front.lead(second.Addr)
 			first.Kill()
 			other := testkit.LockDespiteErrors(t, c, name+"-other") // moves the session, unless a renewal has
-			if n := front.adopted.Load(); n != 1 || !l.Held() {
+			// More than once if the answer came late, and the request was repeated.
+			if n := front.adopted.Load(); n < 1 || !l.Held() {
 				t.Fatalf("%d locks were adopted; held: %t, %v", n, l.Held(), l.Err())
 			}
 			if _, err := beside.Mutex(name).TryLock(t.Context()); err == nil {
