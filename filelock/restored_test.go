@@ -313,6 +313,16 @@ func TestRestoredInPlaceSparesNewcomers(t *testing.T) {
 	t.Fatal("the client that knew the file has never seen that it has gone back")
 }
 
+// locks enters, and fails if it does not hold at once.
+func locks(t *testing.T, s *session, id string) error {
+	t.Helper()
+	v, err := s.Ticket(mutexRequest("name", id)).Enqueue(patient(t))
+	if err == nil && !v.Held {
+		err = errors.New("it waits")
+	}
+	return err
+}
+
 // sparesNewcomers reports whether the one that knew the file has compared it before what it knew was
 // taken from it: on a busy machine it may be late.
 func sparesNewcomers(t *testing.T) (compared bool) {
@@ -328,20 +338,13 @@ func sparesNewcomers(t *testing.T) (compared bool) {
 		t.Cleanup(func() { s.Close(context.Background()) })
 		return s.(*session)
 	}
-	locks := func(s *session, id string) error {
-		v, err := s.Ticket(mutexRequest("name", id)).Enqueue(patient(t))
-		if err == nil && !v.Held {
-			err = errors.New("it waits")
-		}
-		return err
-	}
 	holder, newcomer := open(), open()
 	q := holder.store.file(newKey("name"))
 	backup, err := os.ReadFile(q.name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := locks(holder, "old"); err != nil {
+	if err := locks(t, holder, "old"); err != nil {
 		t.Fatal(err)
 	}
 	var others []*session // one of which is looked through before the newcomer, by all chance
@@ -358,7 +361,7 @@ func sparesNewcomers(t *testing.T) (compared bool) {
 	go func() { found <- q.lock(patient(t)) }()
 	time.Sleep(100 * time.Millisecond)
 	q.last.Store(0) // by another who has found the same, and is through
-	go func() { entered <- locks(newcomer, "new") }()
+	go func() { entered <- locks(t, newcomer, "new") }()
 	time.Sleep(100 * time.Millisecond)
 	for _, o := range others {
 		o.mu.Unlock()
