@@ -50,8 +50,8 @@ func tortureLocal(t *testing.T, kind string) {
 		ttl = "2s" // its floor
 	}
 	missing := []string{"serverpause", "serverrestart", "serverforget"}
-	for n := 20; len(missing) > 0 && n < 600; n *= 3 { // a busy machine comes to fewer faults
-		v := torture(t, "file:///none", 0, "--local", kind, "--ttl", ttl, "--for", fmt.Sprint(n, "s"), "--seed", "3", "--processes", "4",
+	for lasts := 20 * time.Second; len(missing) > 0 && lasts < 10*time.Minute; lasts *= 3 { // a busy machine comes to fewer faults
+		v := torture(t, "file:///none", 0, lasts, "--local", kind, "--ttl", ttl, "--seed", "3", "--processes", "4",
 			"--faults", "hold,serverpause,serverrestart,serverforget")
 		missing = slices.DeleteFunc(missing, func(fault string) bool { return v.Faults[fault].Hits > 0 })
 		if v.Verdict != "held" || v.Acquisitions == 0 {
@@ -73,7 +73,7 @@ func TestTortureLocalForgets(t *testing.T) {
 	testtier.Long(t)
 	installed["redis"](t)
 	for seed := range 5 {
-		v := torture(t, "file:///none", 0, "--local", "redis?quarantine=off", "--faults", "hold,serverforget", "--ttl", "3s", "--for", "60s",
+		v := torture(t, "file:///none", 0, time.Minute, "--local", "redis?quarantine=off", "--faults", "hold,serverforget", "--ttl", "3s",
 			"--processes", "8", "--names", "8", "--interval", "500ms", "--seed", fmt.Sprint(seed))
 		if v.Overlaps.Broken > 0 {
 			t.Errorf("%+v", v)

@@ -13,11 +13,11 @@ import (
 // others.
 func TestWhoExpires(t *testing.T) {
 	for store, says := range map[string]bool{
-		backends.SharedRedis(t).URL():                     true,
-		backends.SharedPostgres(t).URL():                  true,
-		backends.SharedMariaDB(t).URL():                   true,
-		"etcd://" + backends.SharedEtcd(t).Addr:           false,
-		"zookeeper://" + backends.SharedZooKeeper(t).Addr: false,
+		backends.SharedRedis(t).URL():                                              true,
+		backends.SharedPostgres(t).URL():                                           true,
+		backends.SharedMariaDB(t).URL():                                            true,
+		"etcd://" + backends.SharedEtcd(t).Addr:                                    false,
+		"zookeeper://" + backends.SharedZooKeeper(t).Addr + "?connect_timeout=20s": false,
 	} {
 		code, out, errOut := hasp(t, store, "run", "--pass-credentials", "--ttl", "1h", "expiring", "--", "hasp", "who", "expiring")
 		if in := regexp.MustCompile(` in (59m\d+|1h0m0)s `).MatchString(out); code != 0 || in != says {
