@@ -83,7 +83,7 @@ func TestTortureRedis(t *testing.T) {
 		}
 		return
 	}
-	t.Skip("inconclusive: in each of five runs a worker stood still for a TTL")
+	t.Error("in each of five runs the control was violated, though processes were only killed")
 }
 
 func TestTortureNeedsAStoreAndConsent(t *testing.T) {
