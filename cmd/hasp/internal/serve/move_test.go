@@ -439,9 +439,13 @@ func TestRoundRobin(t *testing.T) {
 	for ctx.Err() == nil {
 		_, _ = p.s.KeepAlive(ctx)
 	}
-	if n := sessions.Load(); n == 0 || n > 10 {
+	if n := sessions.Load(); n > 10 {
 		t.Errorf("%d sessions in 2 seconds", n)
 	}
+	testkit.Eventually(t, "a session", func() bool { // a busy machine needs longer
+		_, _ = p.s.KeepAlive(t.Context())
+		return sessions.Load() > 0
+	})
 }
 
 // Losses are numbered in each session. One in the session that this one has moved to is told, although the old one had

@@ -53,6 +53,19 @@ func neighbours(t *testing.T, n int, o serve.Options) (all []neighbour) {
 	return all
 }
 
+// reach repeats a keep-alive until the session's server is found: on a busy machine it may not answer a search in time.
+func reach(t *testing.T, c *api) {
+	t.Helper()
+	testkit.Eventually(t, "the session's server", func() bool {
+		began := time.Now()
+		status := c.do("POST", "/v1/session/keepalive", nil, nil)
+		if status != http.StatusOK && time.Since(began) < serve.ProbeAnswer {
+			t.Fatalf("the keep-alive: %d, and not since the server was slow", status)
+		}
+		return status == http.StatusOK
+	})
+}
+
 // What is asked of another server about a session is answered by the one that has it, to the token's holder alone.
 func TestPassedOn(t *testing.T) {
 	known, token := tokensOf(t, [3]string{"one", "look,lock", "*"}, [3]string{"two", "look,lock", "*"})
@@ -60,6 +73,7 @@ func TestPassedOn(t *testing.T) {
 	here := &api{t: t, s: both[0].s, token: token["one"]}
 	id := here.open(time.Minute).Session
 	there := &api{t: t, s: both[1].s, token: token["one"], session: id}
+	reach(t, there)
 	if l := there.lock("1", "a"); l.State != httpapi.Held {
 		t.Fatalf("%+v", l)
 	}
@@ -157,6 +171,7 @@ func TestPeerEnds(t *testing.T) {
 	both := neighbours(t, 2, serve.Options{Store: store.Backend()})
 	here, there := &api{t: t, s: both[0].s}, &api{t: t, s: both[1].s}
 	there.session = here.open(time.Minute).Session
+	reach(t, there)
 	there.lock("1", "a")
 	both[0].end()
 	testkit.Eventually(t, "the session to be gone", func() bool { // a request may fail before, while the connection ends
@@ -200,6 +215,24 @@ func TestPeerIsSilent(t *testing.T) {
 // answered by the server.
 func TestSearchOutlastsItsClient(t *testing.T) {
 	t.Parallel()
+	for range 5 {
+		began := time.Now()
+		a := searchOutlastsItsClient(t)
+		switch took := time.Since(began); {
+		case a.Code == http.StatusOK:
+			return
+		case took < serve.ProbeAnswer:
+			t.Fatalf("%d: %s", a.Code, a.Body)
+		default:
+			t.Logf("%d after %s: the machine was busy for longer than a search lasts", a.Code, took)
+		}
+	}
+	t.Error("five searches were over before their server could answer")
+}
+
+// searchOutlastsItsClient returns the answer to the second.
+func searchOutlastsItsClient(t *testing.T) *httptest.ResponseRecorder {
+	t.Helper()
 	searched, found := make(chan struct{}, 10), make(chan struct{})
 	there := http.NewServeMux()
 	there.HandleFunc("GET /healthz", func(w http.ResponseWriter, q *http.Request) {
@@ -239,8 +272,7 @@ func TestSearchOutlastsItsClient(t *testing.T) {
 	second := ask(t.Context())
 	leave()
 	close(found)
-	if a := testkit.Await(t, "the answer", second); a.Code != http.StatusOK {
-		t.Errorf("%d: %s", a.Code, a.Body)
-	}
+	a := testkit.Await(t, "the answer", second)
 	testkit.Await(t, "the end of the first", first)
+	return a
 }
