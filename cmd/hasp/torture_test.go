@@ -15,7 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// verdict is what hasp torture prints.
+// verdict has the fields of the printed one that tests look at.
 type verdict struct {
 	Acquisitions int
 	Verdict      string
