@@ -190,13 +190,17 @@ func startRedisAs(role string, o RedisOptions) (*Redis, error) {
 // sayNew says that this process has no locks to remember, as an operator may: redislock would wait
 // for those that it may have forgotten before its start. A server that is started again says nothing.
 func (r *Redis) sayNew() error {
-	id, err := r.runID()
-	if err != nil {
-		return err
-	}
-	const script = "for db = 0, 15 do redis.call('SELECT', db) redis.call('SET', 'hasp:new', ARGV[1]) end"
-	if _, err = r.Do("EVAL", script, "0", id); err != nil && refusesWrites.MatchString(err.Error()) {
-		return nil // a replica, or a cluster's node that is not ready
+	var err error
+	for range 5 { // others may write so much to the disk that the answer takes longer than one request may
+		var id string
+		if id, err = r.runID(); err != nil {
+			continue
+		}
+		const script = "for db = 0, 15 do redis.call('SELECT', db) redis.call('SET', 'hasp:new', ARGV[1]) end"
+		_, err = r.Do("EVAL", script, "0", id)
+		if err == nil || refusesWrites.MatchString(err.Error()) { // by a replica, or a cluster's node that is not ready
+			return nil
+		}
 	}
 	return err
 }
