@@ -156,7 +156,7 @@ func session(t *testing.T, b driver.Backend, ttl time.Duration, gone func(string
 		t.Fatalf("granted %s, %v", granted, err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), slack)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
