@@ -27,13 +27,16 @@ func TestCancelledRenewal(t *testing.T) {
 			must(t, err)
 			defer s.Close(context.WithoutCancel(t.Context()))
 
-			// renewed makes a renewal without an answer, and then a Leave.
-			renewed := func(ctx context.Context, id string) error {
+			// renewed makes a renewal without an answer, and then a Leave. limit is called last: the
+			// renewal's time must not be over before it begins.
+			renewed := func(limit func() (context.Context, context.CancelFunc), id string) error {
 				held := s.Ticket(driver.Request{Name: "a", ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
 				if v, err := held.Enqueue(t.Context()); err != nil || !v.Held {
 					t.Fatalf("%+v, %v", v, err)
 				}
 				net.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+				ctx, cancel := limit()
+				defer cancel()
 				_, renewal := s.KeepAlive(ctx)
 				net.Set(faultnet.Down, faultnet.Rule{})
 				if err := held.Leave(t.Context()); err != nil && errors.Is(renewal, context.Canceled) {
@@ -42,17 +45,19 @@ func TestCancelledRenewal(t *testing.T) {
 				return renewal
 			}
 			before := net.Stats().Accepted
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(T/10, cancel)
-			if err := renewed(ctx, "cancelled"); !errors.Is(err, context.Canceled) {
+			cancelled := func() (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(T/10, cancel)
+				return ctx, cancel
+			}
+			if err := renewed(cancelled, "cancelled"); !errors.Is(err, context.Canceled) {
 				t.Errorf("renewal: %v", err)
 			}
 			if n := net.Stats().Accepted - before; n != 0 {
 				t.Errorf("%d connections were made anew", n)
 			}
-			ctx, cancel = context.WithTimeout(t.Context(), T/10)
-			defer cancel()
-			if err := renewed(ctx, "overdue"); !errors.Is(err, context.DeadlineExceeded) {
+			overdue := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), T/10) }
+			if err := renewed(overdue, "overdue"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("renewal: %v", err)
 			}
 			testkit.Eventually(t, "a renewal without an answer closes its connections", func() bool {

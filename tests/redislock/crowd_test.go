@@ -19,9 +19,7 @@ func fillQueue(t *testing.T, s driver.Session, name string, n int, units, capaci
 	for i := range n {
 		r := testkit.Request(name)
 		r.Units, r.Capacity, r.Value = units, capacity, []byte(fmt.Sprint("value ", i))
-		if _, err := s.Ticket(r).Enqueue(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		enter(t, s.Ticket(r))
 		ids = append(ids, r.ID)
 	}
 	return ids

@@ -207,7 +207,11 @@ func TestServerRestarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, o)
-			c := client(t, server.URL())
+			ttl := calm
+			if o.AppendOnly {
+				ttl = onDisk
+			}
+			c := client(t, server.URL(), hasp.WithTTL(ttl))
 			l := testkit.Lock(t, c, "a")
 			if err := server.Kill(); err != nil {
 				t.Fatal(err)
@@ -217,9 +221,7 @@ func TestServerRestarts(t *testing.T) {
 			}
 			if o.AppendOnly {
 				renewed(t, l)
-				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("release: %v", err)
-				}
+				releaseOnDisk(t, l)
 			} else {
 				testkit.Lost(t, l, hasp.ReasonDenied)
 			}

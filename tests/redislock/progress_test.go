@@ -35,9 +35,7 @@ func TestRenewalGoesOn(t *testing.T) {
 			must(t, err)
 			defer b.Close()
 			for i := range n {
-				if v, err := s.Ticket(testkit.Request(fmt.Sprint("n", i))).Enqueue(t.Context()); err != nil || !v.Held {
-					t.Fatalf("%+v, %v", v, err)
-				}
+				testkit.Held(t, s.Ticket(testkit.Request(fmt.Sprint("n", i))))
 			}
 			before := net.Stats().Up.Received
 			if granted, err := s.KeepAlive(t.Context()); err != nil || granted != ttl {

@@ -15,9 +15,7 @@ func permits(t *testing.T, s driver.Session, units, capacity int64) (driver.Tick
 	r := testkit.Request("a")
 	r.Units, r.Capacity = units, capacity
 	ticket := s.Ticket(r)
-	v, err := ticket.Enqueue(t.Context())
-	must(t, err)
-	return ticket, v
+	return ticket, enter(t, ticket)
 }
 
 // L1: a waiter behind very many holders examines some of them at a time, so that no script blocks
