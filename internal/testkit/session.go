@@ -47,21 +47,34 @@ func Definite(err error) bool {
 // longer than the driver waits.
 func Entered(t testing.TB, ticket driver.Ticket) driver.Verdict {
 	t.Helper()
+	v, _ := entered(t, ticket)
+	return v
+}
+
+// entered says as well whether it had to ask again.
+func entered(t testing.TB, ticket driver.Ticket) (v driver.Verdict, again bool) {
+	t.Helper()
 	ctx := Context(t)
 	v, err := ticket.Enqueue(ctx)
 	for err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrGone) {
+		again = true
 		v, err = ticket.Enqueue(ctx)
 	}
 	if err != nil {
 		t.Fatalf("enqueue: %v", err)
 	}
-	return v
+	return v, again
 }
 
-// Held is Entered for a ticket that must hold at once.
+// Held is Entered for a ticket that must hold at once. If it had to ask again, it may be refused a few times by what
+// its first request has left.
 func Held(t testing.TB, ticket driver.Ticket) driver.Verdict {
 	t.Helper()
-	v := Entered(t, ticket)
+	v, again := entered(t, ticket)
+	for i := 0; again && !v.Held && i < 10; i++ {
+		time.Sleep(every << i) // it is 5 s in all
+		v, _ = entered(t, ticket)
+	}
 	if !v.Held {
 		t.Fatalf("%+v", v)
 	}
