@@ -109,7 +109,8 @@ func TestSubscriptionsShare(t *testing.T) {
 	if err := <-ended; err == nil || err == context.Canceled {
 		t.Errorf("a broken connection has ended the subscription with %v", err)
 	}
-	if len(a1)+len(a2)+len(b)+len(again) > 0 {
+	// a1 may have "two": a busy machine may publish it before the end of that subscription is noticed.
+	if len(a1) > 1 || len(a2)+len(b)+len(again) > 0 {
 		t.Error("received more than was published")
 	}
 }
