@@ -47,13 +47,16 @@ func TestSlowClocks(t *testing.T) {
 	const enough = 90
 	ctx, cancel := context.WithTimeout(t.Context(), 6*slack)
 	defer cancel()
-	var wg sync.WaitGroup
-	for i := range turns {
+	var clients []*hasp.Client
+	for i := range turns { // all are open before the first begins: they must meet
 		var b driver.Backend = testkit.Open(t, urlOf(nodes)+"?node_timeout=2s")
 		if i < 2 {
 			b = behind{b, time.Hour}
 		}
-		c := testkit.ClientOn(t, b, hasp.WithTTL(slack))
+		clients = append(clients, testkit.ClientOn(t, b, hasp.WithTTL(slack)))
+	}
+	var wg sync.WaitGroup
+	for i, c := range clients {
 		wg.Go(func() {
 			for all.Load() < enough {
 				l, err := c.Mutex("a").Lock(ctx)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -212,71 +210,6 @@ func lateGrantOfBrokenConnection(t *testing.T, nodes []*backends.Redis, name, co
 		}
 	}
 	return true
-}
-
-// S4, S5: the answers to an attempt are held while a KeepAlive begins and ends, which knows
-// nothing of the attempt and grants a whole TTL. The attempt must not hold on keys that are
-// older than that: it extends them first. That the keys had aged is the control.
-func TestAttemptBesideRenewal(t *testing.T) {
-	t.Parallel()
-	n := behindProxies(t)
-	const ttl, aged = 40 * time.Second, time.Second // rueidis waits three for an answer
-	b := testkit.Open(t, n.URL()+"?node_timeout=10s")
-	s := session(t, b, ttl, noGone)
-	first := s.Ticket(testkit.Request("warm"))
-	testkit.Held(t, first)
-	testkit.Eventually(t, "all servers have been reached", everywhere(t, n.nodes, "warm"))
-	if err := first.Leave(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "all servers have answered", nowhere(t, n.nodes, "warm"))
-	hold := func(mode faultnet.Mode) {
-		for _, p := range n.proxies {
-			p.Set(faultnet.Down, faultnet.Rule{Mode: mode})
-		}
-	}
-	hold(faultnet.Hold)
-	r := testkit.Request("a")
-	ticket := s.Ticket(r)
-	done := make(chan error, 1)
-	go func() {
-		v, err := ticket.Enqueue(t.Context())
-		if err == nil && !v.Held {
-			err = errors.New("not held")
-		}
-		done <- err
-	}()
-	testkit.Eventually(t, "the keys are set", func() bool { return len(at(t, n.nodes, "a", r.ID)) == 5 })
-	oldest := func() time.Duration {
-		least := int64(math.MaxInt64)
-		for _, node := range n.nodes {
-			ms, _ := strconv.ParseInt(do(t, node, "PTTL", "a"), 10, 64)
-			least = min(least, ms)
-		}
-		return time.Duration(least) * time.Millisecond
-	}
-	testkit.Eventually(t, "the keys have aged", func() bool { return oldest() < ttl-aged })
-	began := time.Now()
-	if granted, err := s.KeepAlive(t.Context()); err != nil || granted != ttl {
-		t.Fatalf("%s, %v", granted, err)
-	}
-	hold(faultnet.Pass)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	extended := 0
-	for _, node := range n.nodes {
-		ms, _ := strconv.ParseInt(do(t, node, "PTTL", "a"), 10, 64)
-		if end := time.Now().Add(time.Duration(ms) * time.Millisecond); !end.Before(began.Add(ttl)) {
-			extended++
-		}
-	}
-	if extended < 3 {
-		t.Errorf("held on %d servers for the time that the KeepAlive granted, 3 are needed", extended)
-	}
-	if err := ticket.Leave(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // A network that takes 10 ms for each way makes attempts long against the time between
