@@ -29,14 +29,20 @@ func TestUncontendedCosts(t *testing.T) {
 		}
 	}
 	cycle() // loads the scripts
-	before, messages, dialed := server.Calls(t, "evalsha|eval"), server.Calls(t, "publish"), connections(t, server)
+	messages := server.Calls(t, "publish")
 	const n = 50
-	for range n {
-		cycle()
-	}
-	dialed = connections(t, server) - dialed - 1 // each repeats a request, or asks for a missed message
-	if got := server.Calls(t, "evalsha|eval") - before; got < 2*n || got > 2*n+dialed {
-		t.Errorf("%d script calls for %d locks and releases", got, n)
+	// Several rounds: a session renews its waiters once when it listens, and a busy machine does so late.
+	for round, more := 1, true; more; round++ {
+		before, dialed := server.Calls(t, "evalsha|eval"), connections(t, server)
+		for range n {
+			cycle()
+		}
+		dialed = connections(t, server) - dialed - 1 // each repeats a request, or asks for a missed message
+		got := server.Calls(t, "evalsha|eval") - before
+		more = got > 2*n+dialed && round < 3
+		if got < 2*n || got > 2*n+dialed && !more {
+			t.Errorf("%d script calls for %d locks and releases, in round %d", got, n, round)
+		}
 	}
 	if got := server.Calls(t, "publish") - messages; got != 0 {
 		t.Errorf("%d messages without a receiver", got)

@@ -150,10 +150,14 @@ func TestIdentityForgotten(t *testing.T) {
 			if got := ask(); got != want {
 				t.Errorf("it was %q, and is %q", want, got)
 			}
-			do(t, server, "FLUSHALL")
-			s2, second := knows()
-			if second == want {
-				t.Fatal("nothing was forgotten")
+			var s2 driver.Session
+			second := want
+			for round := 0; second == want; round++ { // the last renewal's request may arrive after the server forgot
+				if round == 5 {
+					t.Fatal("nothing was forgotten")
+				}
+				do(t, server, "FLUSHALL")
+				s2, second = knows()
 			}
 			smaller := min(want, second)
 			testkit.Eventually(t, "the smaller identity everywhere", func() bool {
