@@ -11,6 +11,38 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// An entry is in the queue, and the next look at the file fails: that is no refusal, after which the core would leave the
+// entry where it is.
+func TestErrorBehindEntry(t *testing.T) {
+	t.Parallel()
+	s := openTestSession(t, storeDir(t))
+	e := s.Ticket(mutexRequest("name", "entered")).(*ticket)
+	q := e.file
+	swap := func(fd int) (old int) {
+		q.mutex <- struct{}{}
+		defer func() { <-q.mutex }()
+		old, q.fd = q.fd, fd
+		return old
+	}
+	bad, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0) // which nothing can be done with
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(bad)
+	old := swap(bad)
+	if _, err := e.Enqueue(patient(t)); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("before there is an entry: %v", err)
+	}
+	swap(old)
+	proceeds(t, e)
+	swap(bad)
+	if _, err := e.Enqueue(patient(t)); err == nil || errors.Is(err, driver.ErrRefused) {
+		t.Errorf("when there is an entry: %v", err)
+	}
+	swap(old)
+	leave(t, e)
+}
+
 // A full disk refuses entries that need space, and neither the release of those there are
 // nor an eviction, of which no note is kept then.
 func TestDiskFull(t *testing.T) {

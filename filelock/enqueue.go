@@ -23,7 +23,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		v, deniers, err := t.attempt(ctx, gone)
 		found, v, err := t.checkDeniers(v, deniers, err)
 		if len(found) == 0 {
-			return v, refuse(err)
+			return v, t.told(err)
 		}
 		if gone == nil {
 			gone = deadSessions{}
@@ -32,6 +32,17 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 			gone[id] = true
 		}
 	}
+}
+
+// told is an error of Enqueue as the core is to understand it. A pass that fails when an earlier one has entered (the disk
+// is full, or cannot be read) leaves the entry in the queue: for the core that is unknown, so that it asks again, or takes
+// the entry back. Two errors are refusals in any case: nothing in a damaged file is an entry; and a waiter that has been
+// kept by a missing session file for long is told, though its entry stays, for the core is patient with one that waits.
+func (t *ticket) told(err error) error {
+	if t.seq != 0 && !isDamage(err) && !errors.As(err, new(*missingError)) {
+		return err
+	}
+	return refuse(err)
 }
 
 // checkDeniers finds out which of the deniers are dead, and watches the others if it is to wait.
