@@ -209,7 +209,8 @@ type Ticket interface {
 	Enqueue(ctx context.Context) (Verdict, error)
 
 	// Wait returns when the verdict may have changed since the last answer: early is
-	// allowed, missing a change is not. If the entry or its session has gone it
+	// allowed, missing a change is not. One that ends with its context has answered nothing,
+	// and may be repeated without an Enqueue between. If the entry or its session has gone it
 	// returns an error wrapping ErrGone.
 	Wait(ctx context.Context) (Verdict, error)
 

@@ -2,7 +2,6 @@ package programs
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,9 @@ type conn struct {
 	broken chan struct{} // non-nil while nothing passes, closed when calls pass again
 	dead   bool
 	deaf   bool
-	plans  []plan // for the calls to come, one each
-	prefix string // of all ids that this client makes
+	short  time.Duration // a wait of the driver ends after it, and is repeated; 0: when the core ends it
+	plans  []plan        // for the calls to come, one each
+	prefix string        // of all ids that this client makes
 
 	underWay sync.WaitGroup // requests that are late
 }
@@ -38,17 +38,6 @@ func (s *Store) connect(t testing.TB) *conn {
 	}
 	return c
 }
-
-// plan says how one call is disturbed.
-type plan struct {
-	fail, lose            bool
-	requestLate, lateness time.Duration
-}
-
-var (
-	errRequest = errors.New("programs: the request was not sent")
-	errAnswer  = errors.New("programs: the answer was lost")
-)
 
 func (c *conn) Traits() driver.Traits {
 	t := c.Backend.Traits()
@@ -109,7 +98,7 @@ func (c *conn) cut(forever bool) {
 // heal ends every fault that has an end.
 func (c *conn) heal() {
 	c.mu.Lock()
-	c.plans, c.deaf = nil, false
+	c.plans, c.deaf, c.short = nil, false, 0
 	c.mu.Unlock()
 	c.mend()
 }
@@ -150,6 +139,19 @@ func (c *conn) setDeaf(deaf bool) {
 	c.deaf = deaf
 }
 
+// shorten makes the waits that begin from now on short; 0: no longer.
+func (c *conn) shorten(to time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.short = to
+}
+
+func (c *conn) shortWaits() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.short
+}
+
 // entered reports whether an id is an ID of this client.
 func (c *conn) entered(id string) bool {
 	c.mu.Lock()
@@ -161,98 +163,6 @@ func (c *conn) isDead() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dead
-}
-
-// pass waits while nothing passes.
-func (c *conn) pass(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		broken := c.broken
-		c.mu.Unlock()
-		if broken == nil {
-			return ctx.Err()
-		}
-		select {
-		case <-broken:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (c *conn) next() (p plan) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.plans) > 0 {
-		p, c.plans = c.plans[0], c.plans[1:]
-	}
-	return p
-}
-
-// through makes one call. A late request reaches the store although its caller has given up by
-// then; only requests that may be repeated are late.
-func through[T any](ctx context.Context, c *conn, repeatable bool, call func(context.Context) (T, error)) (T, error) {
-	var nothing T
-	if err := c.pass(ctx); err != nil {
-		return nothing, err
-	}
-	p := c.next()
-	if p.fail {
-		return nothing, errRequest
-	}
-	answer, err := call, error(nil)
-	if p.requestLate > 0 && repeatable {
-		answer = late(c, call, p.requestLate)
-	}
-	v, err := answer(ctx)
-	if p.lose {
-		return nothing, errAnswer
-	}
-	if p.lateness > 0 {
-		pause(ctx, p.lateness)
-	}
-	if lost := c.pass(ctx); lost != nil {
-		return nothing, lost
-	}
-	return v, err
-}
-
-func late[T any](c *conn, call func(context.Context) (T, error), by time.Duration) func(context.Context) (T, error) {
-	type result struct {
-		v   T
-		err error
-	}
-	return func(ctx context.Context) (v T, err error) {
-		done := make(chan result, 1)
-		c.underWay.Go(func() {
-			time.Sleep(by)
-			ctx, cancel := detached(ctx)
-			defer cancel()
-			v, err := call(ctx)
-			done <- result{v, err}
-		})
-		select {
-		case r := <-done:
-			return r.v, r.err
-		case <-ctx.Done():
-			return v, ctx.Err()
-		}
-	}
-}
-
-// detached is a context for calls that are no longer waited for. It ends: the network of a killed
-// client never answers again.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // Close ends the network after the driver, whose last requests may pass.

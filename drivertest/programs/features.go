@@ -34,7 +34,7 @@ func (o Op) onLease() bool {
 }
 
 func (o Op) fault() bool {
-	return slices.Contains([]Op{LoseAnswers, FailRequests, LateAnswers, LateRequests, Silence, Deaf, Reset, Kill, Forget, Disturb}, o)
+	return slices.Contains([]Op{LoseAnswers, FailRequests, LateAnswers, LateRequests, Silence, Deaf, CutCalls, ShortWaits, Reset, Kill, Forget, Disturb}, o)
 }
 
 // kinds says where a feature can be used.
@@ -70,7 +70,7 @@ type abilities struct {
 func operations(s *suite) []Op {
 	t, can := s.traits, s.can
 	ops := []Op{Lock, Release, TryLock, Cancel, LockAll, Progress, Close,
-		LoseAnswers, FailRequests, LateAnswers, Silence, Deaf, Kill}
+		LoseAnswers, FailRequests, LateAnswers, Silence, Deaf, CutCalls, ShortWaits, Kill}
 	add := func(ok bool, more ...Op) {
 		if ok {
 			ops = append(ops, more...)

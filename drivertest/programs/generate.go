@@ -97,6 +97,14 @@ func (g *generator) span() time.Duration {
 	}).Draw(g.T, "")
 }
 
+// instant is a time about as long as a request takes.
+func (g *generator) instant() time.Duration {
+	if g.fake { // nothing takes time, but for what a step makes late
+		return g.base / 100
+	}
+	return rapid.SampledFrom([]time.Duration{100, 300, 1000, 3000, 10000}).Draw(g.T, "") * time.Microsecond
+}
+
 func (g *generator) step(p *Program) Step {
 	s := Step{
 		Do:     g.op(),
@@ -125,6 +133,9 @@ func (g *generator) step(p *Program) Step {
 	case s.Do.fault():
 		s.Units = int64(g.pick(1, 2, 3))
 		s.Time = g.span()
+		if s.Do == CutCalls || s.Do == ShortWaits {
+			s.Time = g.instant()
+		}
 	}
 	return s
 }

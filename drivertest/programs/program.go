@@ -91,6 +91,8 @@ const (
 	LateRequests Op = "LateRequests" // Time late, even those whose caller no longer waits
 	Silence      Op = "Silence"      // nothing goes through, for Time
 	Deaf         Op = "Deaf"         // the store's reports of gone entries and sessions are lost, for Time
+	CutCalls     Op = "CutCalls"     // the next calls are given Time, and no answer after it; Units of them
+	ShortWaits   Op = "ShortWaits"   // each wait ends after Time and is repeated, with no request between, for a TTL
 	Reset        Op = "Reset"        // the connections break, where there is a network to do that
 	Kill         Op = "Kill"         // nothing ever passes again, as when the machine burns
 	Forget       Op = "Forget"       // the store loses its entries, where the run can do that; Client does not learn of it for Time

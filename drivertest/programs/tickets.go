@@ -2,6 +2,7 @@ package programs
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
@@ -75,11 +76,23 @@ func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 }
 
 func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.Ticket.Wait(ctx)
+	v, err := t.wait(ctx)
 	if lost := t.c.pass(ctx); lost != nil { // the store's reports arrive late in the meantime
 		return driver.Verdict{}, lost
 	}
 	return v, err
+}
+
+// wait repeats a wait that was made short. The core asks anew by Enqueue after each wait that has ended, and so repairs
+// what a driver forgets then. A driver must not forget it.
+func (t *connTicket) wait(ctx context.Context) (driver.Verdict, error) {
+	for {
+		short := t.c.shortWaits()
+		v, err := cut(ctx, short, t.Ticket.Wait)
+		if short == 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return v, err
+		}
+	}
 }
 
 func (t *connTicket) Leave(ctx context.Context) error {

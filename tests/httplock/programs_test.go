@@ -17,8 +17,14 @@ import (
 // Random programs through two servers of one store. Now and then all clients come to the other server, or
 // theirs is killed and started anew: what they hold goes with them.
 func TestPrograms(t *testing.T) {
+	t.Run("Queue", func(t *testing.T) { runPrograms(t, "") })
+	t.Run("SetNX", func(t *testing.T) { runPrograms(t, "strategy=setnx") }) // no tokens: a lock that has moved is known by its entry alone
+}
+
+func runPrograms(t *testing.T, params string) {
 	redis := backends.SharedRedis(t)
-	servers := []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}
+	storeURL := redis.URL() + "?" + params
+	servers := []*haspserve.Server{haspserve.New(t, storeURL), haspserve.New(t, storeURL)}
 	front := &balancer{}
 	front.lead(servers[0].Addr)
 	proxy := httptest.NewServer(front)
@@ -32,7 +38,7 @@ func TestPrograms(t *testing.T) {
 	}
 	p := programs.Harness{
 		AtOnce: 16,
-		Other:  func(t testing.TB) driver.Backend { return testkit.Open(t, redis.URL()+"?prefix=other:") },
+		Other:  func(t testing.TB) driver.Backend { return testkit.Open(t, redis.URL()+"?prefix=other:&"+params) },
 		Proxied: func(t testing.TB) (driver.Backend, programs.Network) {
 			changing.RLock()
 			defer changing.RUnlock()
