@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/hasptest"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -104,6 +105,37 @@ func short(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// A client that is cut off does not hear from the store that its session has ended there: the next request tells it. So
+// a holder finds out by itself, also one that a pause has kept from looking until the TTL was over.
+func TestCutTellsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hasptest.New()
+		told := 0
+		s, ttl, err := store.Backend().Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Second, Gone: func(string, error) { told++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heal := store.Cut()
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		if told != 0 {
+			t.Errorf("told %d times by a store that is cut off", told)
+		}
+		heal()
+		if _, err := s.KeepAlive(t.Context()); !errors.Is(err, driver.ErrGone) {
+			t.Errorf("a renewal when the session has ended: %v", err)
+		}
+		if _, ttl, err = store.Backend().Open(t.Context(), driver.SessionOptions{TTL: 10 * time.Second, Gone: func(string, error) { told++ }}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("told %d times by a store that is not", told)
+		}
+	})
 }
 
 func TestRefuseAndDelay(t *testing.T) {
