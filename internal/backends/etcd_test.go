@@ -76,13 +76,16 @@ func TestWholeClusterRestarts(t *testing.T) {
 func TestEtcdTLSAndEtcdctl(t *testing.T) {
 	ctl := Etcdctl(t)
 	e := StartEtcd(t, EtcdOptions{TLS: true})
-	if err := e.put("key", "value"); err != nil {
+	if err := eventually(func() error { return e.put("key", "value") }); err != nil {
 		t.Fatal(err)
 	}
-	get := exec.Command(ctl, "--endpoints", e.URL(), "--cacert", e.CA, "get", "--print-value-only", "key")
-	get.Env = append(get.Environ(), "ETCDCTL_API=3")
-	out, err := get.CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != "value" {
+	var out []byte
+	if err := patiently(func() (err error) {
+		get := exec.Command(ctl, "--endpoints", e.URL(), "--cacert", e.CA, "get", "--print-value-only", "key")
+		get.Env = append(get.Environ(), "ETCDCTL_API=3")
+		out, err = get.CombinedOutput()
+		return err
+	}); err != nil || strings.TrimSpace(string(out)) != "value" {
 		t.Fatalf("etcdctl get: %q (%v), want value", out, err)
 	}
 	if err := (&Etcd{Addr: e.Addr}).put("key", "plain"); err == nil {
@@ -91,7 +94,8 @@ func TestEtcdTLSAndEtcdctl(t *testing.T) {
 }
 
 func TestSharedEtcdServes(t *testing.T) {
-	if err := SharedEtcd(t).put("key", "value"); err != nil {
+	e := SharedEtcd(t)
+	if err := eventually(func() error { return e.put("key", "value") }); err != nil {
 		t.Fatal(err)
 	}
 	c := SharedEtcdCluster(t)
@@ -99,7 +103,7 @@ func TestSharedEtcdServes(t *testing.T) {
 		t.Fatalf("the members are %v, want 3", c.Addrs())
 	}
 	for _, m := range c.Members {
-		if err := m.put("key", "value"); err != nil {
+		if err := eventually(func() error { return m.put("key", "value") }); err != nil {
 			t.Error(err)
 		}
 	}
