@@ -204,11 +204,14 @@ func TestSliceMakesCrumbs(t *testing.T) {
 		}
 	}
 	l.Set(Down, Rule{Slice: 1})
-	reads := 0
-	for range 10 {
-		reads += readsFor("0123456789")
+	reads, most := 0, 10*len("re:0123456789\n")
+	for round := 0; round < 5 && reads < most/2; round++ { // on a busy machine the reader may sleep through one
+		reads = 0
+		for range 10 {
+			reads += readsFor("0123456789")
+		}
 	}
-	if most := 10 * len("re:0123456789\n"); reads < most/2 || reads > most {
+	if reads < most/2 || reads > most {
 		t.Fatalf("sliced, %d bytes came in %d pieces", most, reads)
 	}
 	l.Set(Up, Rule{Slice: 3})
@@ -268,7 +271,10 @@ func TestHeldBytesPushBack(t *testing.T) {
 	p.Partition()
 	c := l.dial(t)
 	want := sha256.New()
-	c.fill(want)
+	// A busy machine may block a write, too, before the proxy has taken all that it holds.
+	for end := time.Now().Add(limit); p.Stats().Up.Waiting() < maxQueued && time.Now().Before(end); {
+		c.fill(want)
+	}
 	if held := p.Stats().Up.Waiting(); held < maxQueued || held > maxQueued+chunkSize {
 		t.Fatalf("the proxy holds %d bytes", held)
 	}
