@@ -72,14 +72,15 @@ func TestKilledWhileReplacing(t *testing.T) {
 	if err := os.WriteFile(path, version(1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Until enough of the killed have replaced the file before; they get more time each, since
-	// syncing takes what it takes.
+	// Until enough of the killed have replaced the file before; after one that has not they
+	// get more time, since syncing takes what it takes.
 	var last uint64
+	within := 20 * time.Millisecond
 	for kills, replaced := 0, 0; replaced < 15; kills++ {
 		if kills == 200 {
 			t.Fatalf("%d writers were killed, and only %d had replaced the file", kills, replaced)
 		}
-		killSoon(t, path, time.Duration(20+2*kills)*time.Millisecond)
+		killSoon(t, path, within)
 		token, whole := inspect(t, path)
 		if !whole {
 			t.Fatal("the file is torn")
@@ -88,6 +89,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 			t.Fatalf("the file went back from token %d to %d", last, token)
 		}
 		if token == last {
+			within = min(within+within/4, 2*time.Second)
 			continue // killed before its first was done
 		}
 		last = token
