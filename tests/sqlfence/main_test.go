@@ -69,7 +69,7 @@ func mariadb(t testing.TB) database {
 func sqlite(t testing.TB) database {
 	// Most programs with a write-ahead log use synchronous=normal.
 	file := filepath.Join(t.TempDir(), "test.db")
-	return database{sqlfence.SQLite, "sqlite", "file:" + file + "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)"}
+	return database{sqlfence.SQLite, "sqlite", "file:" + file + "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(60000)"}
 }
 
 // fresh is a name for a table that no other test has.
