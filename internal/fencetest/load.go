@@ -98,10 +98,7 @@ type load struct {
 
 func newLoad(t *testing.T, open Opener, target string) *load {
 	t.Helper()
-	r, err := open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := opened(t, open, target)
 	l := &load{t: t, resource: r, store: hasptest.New(), seen: map[int]bool{}}
 	if err := r.Overwrite(t.Context(), counter, "0"); err != nil {
 		t.Fatal(err)

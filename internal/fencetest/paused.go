@@ -30,10 +30,7 @@ func Paused(t *testing.T, open Opener, store, target string) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			k := task{Store: store, TTL: ttl, Name: "paused/" + rand.Text() + "/" + what, Target: target}
-			r, err := open(t.Context(), target)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := opened(t, open, target)
 			first := start(t, k)
 			early := first.hear()
 			first.must(write, "first")

@@ -74,7 +74,10 @@ func (k task) run(open Opener) error {
 		return err
 	}
 	defer c.Close()
-	lease, err := c.Mutex(k.Name).Lock(ctx)
+	lease, err := c.Mutex(k.Name).Lock(soon)
+	for err != nil && soon.Err() == nil { // the store may not answer in time on a busy machine
+		lease, err = c.Mutex(k.Name).Lock(soon)
+	}
 	if err != nil {
 		return err
 	}

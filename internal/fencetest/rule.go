@@ -11,19 +11,27 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // Rule tests what a single caller sees: which tokens pass, which are refused, and with which error.
 // The cells of the target must be empty.
 func Rule(t *testing.T, open Opener, target string) {
-	r, err := open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := opened(t, open, target)
 	t.Run("tokens", func(t *testing.T) { tokens(t, r) })
 	t.Run("first", func(t *testing.T) { first(t, r) })
 	t.Run("names", func(t *testing.T) { names(t, r) })
 	t.Run("input", func(t *testing.T) { input(t, r) })
+}
+
+// opened opens a target as often as a busy machine needs.
+func opened(t *testing.T, open Opener, target string) Resource {
+	t.Helper()
+	r, err := testkit.Again(testkit.Context(t), func() (Resource, error) { return open(t.Context(), target) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func tokens(t *testing.T, r Resource) {
