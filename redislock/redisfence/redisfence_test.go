@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/fencetest"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/redisfence"
@@ -26,7 +27,9 @@ func TestMain(m *testing.M) { fencetest.Main(m, open) }
 
 func connect(t testing.TB, addrs ...string) rueidis.Client {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: addrs, DisableCache: true})
+	c, err := testkit.Again(testkit.Context(t), func() (rueidis.Client, error) {
+		return rueidis.NewClient(rueidis.ClientOption{InitAddress: addrs, DisableCache: true})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
