@@ -27,7 +27,7 @@ const patience = time.Minute
 func TestDashboardShows(t *testing.T) {
 	metrics := promhasp.New(promhasp.Options{})
 	store := hasptest.New()
-	c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(3*time.Second), hasp.WithObserver(metrics))
+	c := testkit.ClientOn(t, store.Backend(), hasp.WithTTL(6*time.Second), hasp.WithObserver(metrics))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promhasp.Queues(c, time.Second, "deploy"))
 	target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
