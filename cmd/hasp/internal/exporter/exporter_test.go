@@ -40,7 +40,7 @@ func newFixture(t *testing.T, o exporter.Options) *fixture {
 		o.MaxNames = 100
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
+		o.Timeout = time.Minute
 	}
 	o.Tell = func(err error) { f.told = append(f.told, fmt.Sprint(err)) }
 	f.Exporter = exporter.New(o)
@@ -71,7 +71,7 @@ func (f *fixture) want(t *testing.T, when string, want map[string]string) {
 
 func TestScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, exporter.Options{})
+		f := newFixture(t, exporter.Options{Timeout: 5 * time.Second})
 		f.want(t, "empty", map[string]string{"hasp_exporter_success": "1", "hasp_exporter_names": "0", "hasp_evictions_total": "0"})
 
 		time.Sleep(time.Second)
