@@ -55,11 +55,11 @@ func through[T any](ctx context.Context, c *conn, repeatable bool, call func(con
 	if p.fail {
 		return nothing, errRequest
 	}
-	answer, err := call, error(nil)
+	answer := call
 	if p.requestLate > 0 && repeatable {
 		answer = late(c, call, p.requestLate)
 	}
-	v, err := cut(ctx, p.cut, answer)
+	v, err := bounded(ctx, p.cut, answer)
 	if p.lose {
 		return nothing, errAnswer
 	}
@@ -72,9 +72,9 @@ func through[T any](ctx context.Context, c *conn, repeatable bool, call func(con
 	return v, err
 }
 
-// cut makes a call whose context ends after a time, as that of a caller may at any moment: also in the middle of a
+// bounded makes a call whose context ends after a time, as that of a caller may at any moment: also in the middle of a
 // request, or between its answer and the next one that the driver needs.
-func cut[T any](ctx context.Context, after time.Duration, call func(context.Context) (T, error)) (T, error) {
+func bounded[T any](ctx context.Context, after time.Duration, call func(context.Context) (T, error)) (T, error) {
 	if after == 0 {
 		return call(ctx)
 	}

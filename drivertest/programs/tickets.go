@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -88,8 +89,10 @@ func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 func (t *connTicket) wait(ctx context.Context) (driver.Verdict, error) {
 	for {
 		short := t.c.shortWaits()
-		v, err := cut(ctx, short, t.Ticket.Wait)
-		if short == 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		began := time.Now()
+		v, err := bounded(ctx, short, t.Ticket.Wait)
+		// An end that comes sooner is the driver's, and the core's to deal with.
+		if short == 0 || time.Since(began) < short || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return v, err
 		}
 	}

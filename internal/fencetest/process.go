@@ -74,10 +74,7 @@ func (k task) run(open Opener) error {
 		return err
 	}
 	defer c.Close()
-	lease, err := c.Mutex(k.Name).Lock(soon)
-	for err != nil && soon.Err() == nil { // the store may not answer in time on a busy machine
-		lease, err = c.Mutex(k.Name).Lock(soon)
-	}
+	lease, err := testkit.Again(soon, func() (*hasp.Lease, error) { return c.Mutex(k.Name).Lock(soon) })
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func Open(t testing.TB, storeURL string) driver.Backend {
 	return b
 }
 
-// Again opens until it succeeds, or fails by something else than time: a store on a busy machine
+// Again opens, or locks, until it succeeds, or fails by something else than time: a store on a busy machine
 // may not answer as soon as its driver demands. No driver gives up in less than a second unless it
 // says that a deadline has passed.
 func Again[T any](ctx context.Context, open func() (T, error)) (T, error) {
