@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -33,7 +34,9 @@ type conn struct {
 	ended  chan struct{} // closed with the session; endErr is set before
 	failed chan struct{} // closed when each server was tried and there has been no connection
 
-	watches watchTable
+	watches  watchTable
+	lastZxid atomic.Int64   // of the answers, on all connections
+	creating sync.WaitGroup // the library's CreateContainer; none begins after the end
 
 	mu            sync.Mutex
 	endErr        error
@@ -42,7 +45,6 @@ type conn struct {
 	everConnected bool         // there has been one
 	unreachable   bool         // failed is closed
 	monitor       *connMonitor // the current TCP connection; nil before the first
-	resuming      *connMonitor // it has the session, and the library has still to set its watches again
 
 	continued time.Time // when the connection that is up was about to ask for the session
 
@@ -206,6 +208,9 @@ func (c *conn) shut() (confirmed bool) {
 	c.mu.Unlock()
 	if !up {
 		c.dial.cancel() // nothing is worth connecting for
+	} else if !c.settled(t) {
+		c.drop()
+		return false
 	}
 	client.Close()
 	if up {
@@ -233,9 +238,39 @@ func (c *conn) drop() {
 	c.dial.cancel()
 	c.breakConnection() // first: the library asks for a close where it can
 	c.mu.Lock()
-	client := c.zk
+	client, t := c.zk, c.monitor
 	c.mu.Unlock()
+	if t != nil {
+		c.settled(t)
+	}
 	client.Close()
+}
+
+// beginCreate is called before CreateContainer, and creating.Done after it. See settled.
+func (c *conn) beginCreate() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endErr == nil {
+		c.creating.Add(1)
+	}
+	return c.endErr
+}
+
+// settled waits until the library can be closed, after the end: until no container is being created, or t is broken. Of
+// all its calls CreateContainer alone looks at its answer when the library is closed meanwhile, and another goroutine may
+// write it at that moment: a data race. It reports whether the server has answered within the session's timeout.
+func (c *conn) settled(t *connMonitor) bool {
+	done := make(chan struct{})
+	go func() { c.creating.Wait(); close(done) }()
+	timer := time.NewTimer(c.timeout())
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.broken: // nothing reads an answer any more
+	case <-timer.C:
+	}
+	return false
 }
 
 // abandon ends a session in which there is nothing. It does not wait.

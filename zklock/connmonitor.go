@@ -2,35 +2,43 @@ package zklock
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// connMonitor is a connection to a server as the client library uses it. It reads along (and ahead)
-// and changes nothing, except that it leaves out needless pings. Four things that the library knows and does not report are in the headers of
-// the frames that pass here, and each would otherwise cost a round trip or a guess:
+// connMonitor is a connection to a server as the client library uses it. It reads along (and ahead),
+// leaves out needless pings, and keeps the last zxid in the library's place (below). Three things that the library knows and does
+// not report are in the headers of the frames that pass here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
 //   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
 //     token; the library drops it, and asking for it is a request more;
 //   - the moment at which a create has been handed to the network. A request made after
-//     it is behind the create in the server's queue, so getChildren can be pipelined behind it;
-//   - the moment, on a new connection, at which it sets its watches again (resumeWithin).
+//     it is behind the create in the server's queue, so getChildren can be pipelined behind it.
 //
-// The frames are those of ZooKeeper's protocol, which is the same in all versions since
-// 3.0. Nothing depends on how the library cuts them into writes and reads.
+// The frames are those of ZooKeeper's protocol, which is the same in all versions since 3.0.
+//
+// The last zxid of an answer tells a server two things on a new connection: how far it must be itself to continue the
+// session, and which events are new to us when watches are set again. For the second the library reads the number while
+// answers on the new connection already write it. That is a data race, which programs built with -race report, and it may
+// push the number beyond changes that we have not been told of. So no answer has a zxid when the library gets it, and the
+// requests get ours: the number as it was when their connection began.
 type connMonitor struct {
 	net.Conn
 	conn     *conn
 	in       *bufio.Reader // of Conn: the library reads twice for each answer, and so enters the kernel once for many
 	began    time.Time     // before the first request
 	answerBy time.Time     // the server's first answer must be here by then
+	seen     int64         // the last zxid of the connections before
 
-	down, up          frames
-	requests, answers int       // frames that have passed
+	left              int       // bytes of the present answer that the library has still to read
+	requests, answers int       // that have passed
 	lastSent          time.Time // of any of them; by the one goroutine that writes
 
 	closed chan struct{} // closed when the server has answered that the session is closed
@@ -51,9 +59,8 @@ type pendingCreate struct {
 
 func newConnMonitor(c net.Conn, owner *conn, answerBy time.Time) *connMonitor {
 	return &connMonitor{
-		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), answerBy: answerBy,
+		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), answerBy: answerBy, seen: owner.lastZxid.Load(),
 		closed: make(chan struct{}), broken: make(chan struct{}), pending: map[int32]*pendingCreate{}, closing: map[int32]bool{},
-		down: frames{keep: 24}, up: frames{keep: 8 << 10},
 	}
 }
 
@@ -68,15 +75,20 @@ const (
 	xidPing = -2
 )
 
+// errPieces would be of another version of the library: this one writes each request at once.
+var errPieces = errors.New("the client library did not write one whole request")
+
 func (m *connMonitor) Write(p []byte) (int, error) {
+	if len(p) < 12 || len(p)-4 != int(binary.BigEndian.Uint32(p)) {
+		return 0, errPieces
+	}
 	if m.needless(p) {
 		return len(p), nil
 	}
 	m.lastSent = time.Now()
 	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
 	// goroutine that waits for this may start while the kernel is at work.
-	m.up.feed(p, m.outgoing)
-	return m.Conn.Write(p)
+	return m.Conn.Write(m.outgoing(p))
 }
 
 // needless reports whether p is a ping that tells the server nothing: a request has left not long
@@ -88,38 +100,50 @@ func (m *connMonitor) Write(p []byte) (int, error) {
 // within the last third is not enough; within the last quarter it is, and leaves a twelfth. It does not
 // come to that while the session is renewed. A conn without renewals keeps all its pings.
 func (m *connMonitor) needless(p []byte) bool {
-	return m.conn.lost != nil && m.up.have == 0 && len(p) == 12 &&
+	return m.conn.lost != nil && len(p) == 12 &&
 		int32(binary.BigEndian.Uint32(p[4:])) == xidPing && binary.BigEndian.Uint32(p[8:]) == opPing &&
 		time.Since(m.lastSent) < m.conn.timeout()/4
 }
 
-// outgoing looks at a request: xid, type, and for a create the path.
-func (m *connMonitor) outgoing(body []byte) {
-	if m.requests++; m.requests == 1 || len(body) < 8 { // the first asks for a session
-		return
+// outgoing looks at a request, after its length: xid, type, and for a create the path. It returns what is to be sent.
+func (m *connMonitor) outgoing(p []byte) []byte {
+	if m.requests++; m.requests == 1 { // asks for a session: the protocol's version, the last zxid
+		return m.withSeen(p, 8)
 	}
-	xid := int32(binary.BigEndian.Uint32(body))
-	switch int32(binary.BigEndian.Uint32(body[4:])) {
+	xid := int32(binary.BigEndian.Uint32(p[4:]))
+	switch int32(binary.BigEndian.Uint32(p[8:])) {
 	case opClose:
 		m.mu.Lock()
 		m.closing[xid] = true
 		m.mu.Unlock()
-		return
 	case opSetWatches:
-		m.conn.resumed(m)
-		return
+		return m.withSeen(p, 12)
 	case opCreate, opCreateContainer:
-	default:
+		m.outgoingCreate(xid, p[12:])
+	}
+	return p
+}
+
+// withSeen is a copy of a request, which is the library's, with our zxid.
+func (m *connMonitor) withSeen(p []byte, at int) []byte {
+	if len(p) < at+8 {
+		return p
+	}
+	p = bytes.Clone(p)
+	binary.BigEndian.PutUint64(p[at:], uint64(m.seen))
+	return p
+}
+
+// outgoingCreate looks whether a create, from its path on, is one that somebody waits for.
+func (m *connMonitor) outgoingCreate(xid int32, b []byte) {
+	if len(b) < 4 {
 		return
 	}
-	if len(body) < 12 {
+	n := int(int32(binary.BigEndian.Uint32(b)))
+	if n < 0 || n > len(b)-4 {
 		return
 	}
-	n := int(binary.BigEndian.Uint32(body[8:]))
-	if n < 0 || n > len(body)-12 {
-		return
-	}
-	f := m.conn.pendingCreateOf(string(body[12 : 12+n]))
+	f := m.conn.pendingCreateOf(string(b[4 : 4+n]))
 	if f == nil {
 		return
 	}
@@ -129,28 +153,58 @@ func (m *connMonitor) outgoing(body []byte) {
 	f.once.Do(func() { close(f.sent) })
 }
 
-func (m *connMonitor) Read(p []byte) (int, error) {
-	n, err := m.in.Read(p)
-	// Before the library gets the bytes, so that a goroutine that it wakes finds what they say.
-	m.down.feed(p[:n], m.incoming)
+// Read gives the library at most what is left of one answer, whose head has been looked at.
+func (m *connMonitor) Read(p []byte) (n int, err error) {
+	if m.left == 0 {
+		err = m.next()
+	}
+	if err == nil {
+		n, err = m.in.Read(p[:min(len(p), m.left)])
+		if m.left -= n; m.left == 0 && n > 0 {
+			m.answers++
+		}
+	}
 	if err != nil {
 		m.failed.Do(func() { close(m.broken) })
 	}
 	return n, err
 }
 
-// incoming looks at an answer: xid and zxid. The first one brings the session timeout.
-func (m *connMonitor) incoming(body []byte) {
-	if m.answers++; m.answers == 1 {
-		if len(body) >= 8 {
-			m.conn.grant(m.began, time.Duration(binary.BigEndian.Uint32(body[4:]))*time.Millisecond)
-		}
+// next waits for an answer and looks at its head: before the library gets it, so that a goroutine that it wakes finds what
+// the head says.
+func (m *connMonitor) next() error {
+	need := 16 // the length, xid and zxid; no answer is shorter
+	if m.answers == 0 {
+		need = 12 // the length, the protocol's version, the session timeout
+	}
+	head, err := m.in.Peek(need)
+	if err != nil {
+		return err
+	}
+	length := int(int32(binary.BigEndian.Uint32(head)))
+	if length < need-4 {
+		return fmt.Errorf("an answer of %d bytes: this is not ZooKeeper's protocol", length)
+	}
+	m.left = 4 + length
+	if m.answers == 0 {
+		m.conn.grant(m.began, time.Duration(binary.BigEndian.Uint32(head[8:]))*time.Millisecond)
+	} else {
+		m.incoming(head)
+	}
+	return nil
+}
+
+// incoming looks at the head of an answer, and takes the zxid out of it. Events and answers to pings have a negative xid, and
+// their zxids are not those of answers.
+func (m *connMonitor) incoming(head []byte) {
+	xid, zxid := int32(binary.BigEndian.Uint32(head[4:])), int64(binary.BigEndian.Uint64(head[8:]))
+	if xid < 0 {
 		return
 	}
-	if len(body) < 12 {
-		return
+	binary.BigEndian.PutUint64(head[8:], 0)
+	if zxid > 0 {
+		m.conn.lastZxid.Store(zxid)
 	}
-	xid := int32(binary.BigEndian.Uint32(body))
 	m.mu.Lock()
 	f, over := m.pending[xid], m.closing[xid]
 	delete(m.pending, xid)
@@ -160,7 +214,7 @@ func (m *connMonitor) incoming(body []byte) {
 		close(m.closed)
 	}
 	if f != nil {
-		f.zxid.Store(int64(binary.BigEndian.Uint64(body[4:])))
+		f.zxid.Store(zxid)
 	}
 }
 
@@ -171,43 +225,4 @@ func (m *connMonitor) SetReadDeadline(at time.Time) error {
 		at = m.answerBy
 	}
 	return m.Conn.SetReadDeadline(at)
-}
-
-// frames cuts a stream into frames: four bytes of length, then as many bytes. Of a frame
-// that arrives in pieces it keeps the first bytes only.
-type frames struct {
-	keep int
-
-	length [4]byte
-	have   int // bytes of length that are here
-	left   int // bytes of the frame still to come
-	body   []byte
-}
-
-func (f *frames) feed(p []byte, frame func(body []byte)) {
-	for len(p) > 0 {
-		if f.have < len(f.length) {
-			n := copy(f.length[f.have:], p)
-			f.have += n
-			p = p[n:]
-			f.left = int(binary.BigEndian.Uint32(f.length[:]))
-			f.body = f.body[:0]
-			continue
-		}
-		n := min(f.left, len(p))
-		switch {
-		case n == f.left && len(f.body) == 0:
-			frame(p[:n]) // in one piece, as usual
-		default:
-			f.body = append(f.body, p[:min(n, f.keep-len(f.body))]...)
-			if n == f.left {
-				frame(f.body)
-			}
-		}
-		f.left -= n
-		p = p[n:]
-		if f.left == 0 {
-			f.have = 0
-		}
-	}
 }

@@ -27,20 +27,18 @@ func (c *conn) newState(state zk.State) {
 	case zk.StateHasSession:
 		c.dial.up()
 		c.mu.Lock()
-		again, t := c.everConnected, c.monitor
-		c.everConnected, c.continued, c.resuming = true, t.began, t
+		again := c.everConnected
+		c.everConnected, c.continued = true, c.monitor.began
 		c.mu.Unlock()
 		if again {
-			c.watches.reconnected() // what is woken waits for resumed
+			c.watches.reconnected() // what is woken waits for ready
 		}
-		if again && c.watches.mayRestore() {
-			time.AfterFunc(resumeWithin, func() { c.resumed(t) })
-		} else {
-			c.resumed(t)
-		}
+		c.mu.Lock()
+		c.up = true
+		close(c.ready)
+		c.mu.Unlock()
 	case zk.StateDisconnected:
 		c.mu.Lock()
-		c.resuming = nil
 		if c.up {
 			c.up = false
 			c.ready = make(chan struct{})
@@ -52,24 +50,6 @@ func (c *conn) newState(state zk.State) {
 			c.lost(err)
 		}
 		go c.shut()
-	}
-}
-
-// resumeWithin is how long requests wait on a new connection for the library to set its
-// watches again. It reads the last zxid it knows for that, which tells the server which events are
-// new to us, and does not ensure that it does so before it reads the first answers: these
-// would push the zxid beyond changes that we have not been told of. (It is a data race as well,
-// which programs built with -race report.) The monitor sees the request, practically at once. If
-// all watches have fired there is no such request, and nothing else shows that moment.
-const resumeWithin = 100 * time.Millisecond
-
-// resumed lets requests go to a connection that has the session.
-func (c *conn) resumed(t *connMonitor) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.resuming == t {
-		c.resuming, c.up = nil, true
-		close(c.ready)
 	}
 }
 

@@ -101,6 +101,10 @@ func createLockNode(c *conn, o *Options, path string) (err error) {
 	if o.Dialect == DialectKazoo {
 		_, err = c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
 	} else {
+		if err = c.beginCreate(); err != nil {
+			return err
+		}
+		defer c.creating.Done()
 		_, err = c.zk.CreateContainer(path, nil, zk.FlagContainer, o.acl())
 	}
 	return err

@@ -2,7 +2,9 @@ package zklock
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,74 +30,112 @@ func plant(t *testing.T, c *conn, n int) {
 	wg.Wait()
 }
 
-// requests has the types of all requests that come on new connections sent to the channel.
-func (s *site) requests() chan int32 {
-	all := make(chan int32, 10_000)
-	s.net[0].Lose(faultnet.Up, 1, func(chunk []byte) bool {
-		for rest := chunk; len(rest) >= 12; {
-			n := int(binary.BigEndian.Uint32(rest))
-			if n == 44 || n == 45 { // asks for the session
-				all <- 0
-			} else {
-				all <- int32(binary.BigEndian.Uint32(rest[8:]))
-			}
-			rest = rest[min(4+n, len(rest)):]
-		}
-		return false
-	})
-	return all
+// told has the zxids by which a client tells a server how many changes it knows: in its requests for a session, and
+// in those that set watches again.
+type told struct {
+	mu               sync.Mutex
+	session, watches []int64
 }
 
-// On a new connection no request is sent before the library has sent the watches that it sets
-// again. It says with them up to which change it knows everything, and would say too much by
-// what others have been answered meanwhile, which is also a data race.
-func TestWatchesAreSetAgainFirst(t *testing.T) {
+// tells notes what new connections tell, until the network is healed.
+func (s *site) tells() *told {
+	var w told
+	fresh, up := true, &frames{}
+	s.net[0].Lose(faultnet.Up, 1, func(chunk []byte) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		up.feed(chunk, func(body []byte) {
+			switch {
+			case fresh:
+				w.session = append(w.session, int64(binary.BigEndian.Uint64(body[4:])))
+			case binary.BigEndian.Uint32(body[4:]) == opSetWatches:
+				w.watches = append(w.watches, int64(binary.BigEndian.Uint64(body[8:])))
+			}
+			fresh = false
+		})
+		return false
+	})
+	return &w
+}
+
+// On a new connection the servers are told up to which change everything is known: what had been answered on the
+// connections before, and nothing of what others are answered until the watches are set again. Watches would otherwise
+// be set as of a later moment, and no client would be told of changes before it.
+func TestReconnectionTellsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
 	s, name := newSite(t, calm, nil, z), uniqueName(t)
 	held := s.lock(t, name)
 	c := s.conn(t)
-	plant(t, c, 20)
-	first := 0
-	for range 10 {
-		// Nothing is under way when the connection breaks, and much is wanted when there is
-		// another.
+	plant(t, c, 100) // four requests, one after the other
+	for round := range 10 {
+		testkit.Release(t, s.lock(t, fmt.Sprint(name, round)))
 		s.net[0].Refuse()
 		s.net[0].Cut()
-		testkit.Eventually(t, "the end of the connection", func() bool {
-			select {
-			case <-c.whenReady():
-				return false
-			default:
-				return true
-			}
-		})
-		asked := s.requests()
+		testkit.Eventually(t, "the end of the connection", func() bool { return !c.isConnected() })
+		known := c.lastZxid.Load()
+		w := s.tells()
 		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() { s.entries(t, name) })
+		for i := range 8 { // changes, while watches are set again
+			wg.Go(func() {
+				l, err := s.Mutex(fmt.Sprint(name, round, "-", i)).Lock(t.Context())
+				if err == nil {
+					err = l.Release(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		if err := s.net[0].Accept(); err != nil {
 			t.Fatal(err)
 		}
 		wg.Wait()
+		testkit.Eventually(t, "the watches to be set again", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.watches) >= 4
+		})
 		s.net[0].Heal() // disarms what looks at the requests
-		close(asked)
-		order := []int32{}
-		for op := range asked {
-			order = append(order, op)
+		w.mu.Lock()
+		if want := []int64{known}; !slices.Equal(slices.Compact(slices.Clone(w.session)), want) || !slices.Equal(slices.Compact(slices.Clone(w.watches)), want) {
+			t.Errorf("round %d: told %d with the session and %d with the watches; known was %d", round, w.session, w.watches, known)
 		}
-		if len(order) >= 2 && order[0] == 0 && order[1] == opSetWatches {
-			first++
-		} else {
-			t.Logf("the types of the requests on a new connection: %v", order)
+		w.mu.Unlock()
+		if now := c.lastZxid.Load(); now <= known {
+			t.Errorf("round %d: what was locked meanwhile has not changed the last zxid, %d", round, known)
 		}
-	}
-	// We wait for the library for a while and no longer, which a busy machine may not give it.
-	if first < 5 {
-		t.Errorf("the watches were set again first %d times of 10", first)
 	}
 	testkit.Release(t, held)
+}
+
+// A session can be closed while the node of a lock is being made, which the client library has a data race for: see settled.
+func TestCloseWhileANodeIsMade(t *testing.T) {
+	t.Parallel()
+	z := backends.SharedZooKeeper(t)
+	s := newSite(t, calm, nil, z)
+	testkit.Release(t, s.lock(t, uniqueName(t))) // the root is there
+	d := openSession(t, s.b, calm)
+	up := s.record(t, "any")
+	s.net[0].Set(faultnet.Down, faultnet.Rule{Delay: 200 * time.Millisecond})
+	parent, err := s.b.opts.path(uniqueName(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := make(chan error, 1)
+	go func() { made <- createLockNode(d.conn, s.b.opts, parent) }()
+	testkit.Eventually(t, "the create", func() bool {
+		return slices.ContainsFunc(up.work(), func(a asked) bool { return a.op == opCreateContainer })
+	})
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-made; err != nil {
+		t.Errorf("the create, which the server has answered before it closed the session: %v", err)
+	}
+	if err := createLockNode(d.conn, s.b.opts, parent); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("a create after the end: %v", err)
+	}
 }
 
 // A waiter that has reconnected is deleted by an administrator, and then its blocker leaves,

@@ -42,12 +42,27 @@ func (s *site) record(t testing.TB, name string) *recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, up := &recording{lock: node}, frames{keep: 8 << 10}
+	r, up := &recording{lock: node}, frames{}
 	s.net[0].Lose(faultnet.Up, 1, func(chunk []byte) bool {
 		up.feed(chunk, r.note)
 		return false
 	})
 	return r
+}
+
+// frames cuts a stream into frames: four bytes of length, then as many bytes.
+type frames struct{ rest []byte }
+
+func (f *frames) feed(chunk []byte, frame func(body []byte)) {
+	f.rest = append(f.rest, chunk...)
+	for len(f.rest) >= 4 {
+		n := 4 + int(binary.BigEndian.Uint32(f.rest))
+		if n > len(f.rest) {
+			break
+		}
+		frame(f.rest[4:n])
+		f.rest = f.rest[n:]
+	}
 }
 
 func (r *recording) note(body []byte) {

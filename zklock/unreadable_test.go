@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -76,6 +77,7 @@ func TestUnreadableRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t, calm, &Options{Root: root, Strategy: StrategyNode}, z)
+	requests := s.record(t, "a")
 	waiting := make(chan *hasp.Lease, 1)
 	go func() {
 		defer close(waiting)
@@ -84,9 +86,7 @@ func TestUnreadableRoot(t *testing.T) {
 		}
 	}()
 	testkit.Eventually(t, "an attempt to watch", func() bool {
-		s.b.mu.Lock()
-		defer s.b.mu.Unlock()
-		return len(s.b.conns) == 1 && s.b.conns[0].watches.mayRestore()
+		return slices.ContainsFunc(requests.work(), func(a asked) bool { return a.op == opList })
 	})
 	if err := a.Delete(root+"/a", -1); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 type watchTable struct {
 	mu         sync.Mutex
 	connection int                                // the number of the current one, from 1
-	everSet    bool                               // the library may have watches to set again
 	armed      map[watchKey]*watchRequest         // the request was made and the event has not come
 	listeners  map[string]map[*listener]watchKind // by path
 }
@@ -115,7 +114,7 @@ func (w *watchTable) listen(key watchKey, l *listener) *watchRequest {
 	// Before the request: an event that overtakes the answer must find it set, to clear it.
 	// A listener that relies on it meanwhile is woken if the request fails.
 	a := &watchRequest{}
-	w.armed[key], w.everSet = a, true
+	w.armed[key] = a
 	return a
 }
 
@@ -138,13 +137,6 @@ func (w *watchTable) confirmed(key watchKey) bool {
 	defer w.mu.Unlock()
 	a := w.armed[key]
 	return a != nil && a.on == w.connection
-}
-
-// mayRestore reports whether the library may have watches to set again after a reconnection.
-func (w *watchTable) mayRestore() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.everSet
 }
 
 // current is the number of the connection.
