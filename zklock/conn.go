@@ -206,27 +206,23 @@ func (c *conn) shut() (confirmed bool) {
 	c.mu.Lock()
 	client, t, up := c.zk, c.monitor, c.up
 	c.mu.Unlock()
-	if !up {
-		c.dial.cancel() // nothing is worth connecting for
-	} else if !c.settled(t) {
-		c.drop()
+	if !up || !c.settled(t) {
+		c.drop() // nothing is worth connecting for
 		return false
 	}
 	client.Close()
-	if up {
-		timer := time.NewTimer(c.timeout())
-		defer timer.Stop()
+	timer := time.NewTimer(c.timeout())
+	defer timer.Stop()
+	select {
+	case <-t.closed:
+		confirmed = true
+	case <-t.broken: // which follows the answer at once
 		select {
 		case <-t.closed:
 			confirmed = true
-		case <-t.broken: // which follows the answer at once
-			select {
-			case <-t.closed:
-				confirmed = true
-			default:
-			}
-		case <-timer.C:
+		default:
 		}
+	case <-timer.C:
 	}
 	c.dial.cancel()
 	c.breakConnection()
