@@ -18,8 +18,8 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	if old != nil && old.tell != nil {
-		old.tell(id, fmt.Errorf("%w: handed on to session %s", driver.ErrGone, s.id))
+	if old != nil {
+		old.of.opts.Gone(id, fmt.Errorf("%w: handed on to session %s", driver.ErrGone, s.id))
 	}
 	return driver.Verdict{Held: true, Token: seq}, nil
 }
@@ -51,11 +51,12 @@ func (t *ticket) adopt(id string, seq uint64) (*entry, error) {
 	if old.ID != id || old.Seq != seq || !old.held || old.Units != r.Units || old.Capacity != r.Capacity {
 		return nil, driver.ErrGone
 	}
-	t.entry = entry{Entry: old.Entry, held: true, tell: s.opts.Gone}
+	t.entry = entry{Entry: old.Entry, held: true, of: s}
 	t.entry.ID, t.entry.Owner, t.entry.Since, t.entry.Session = r.ID, r.Owner, r.Since, s.id
 	t.entry.Value = slices.Clone(old.Value)
 	t.entered = true
 	old.gone = true
+	delete(old.of.entries, old.ID)
 	q.entries[i] = &t.entry
 	s.entries[r.ID] = &t.entry
 	st.changed(r.Name)

@@ -92,7 +92,7 @@ type session struct {
 	opts    driver.SessionOptions
 	id      string
 	expiry  *time.Timer
-	entries map[string]*entry // by ID; guarded by store.mu
+	entries map[string]*entry // that are in queues, by ID; guarded by store.mu
 	once    sync.Once
 	ended   chan struct{}
 }
@@ -164,10 +164,7 @@ func (s *session) endLocked() {
 		delete(s.store.open, s)
 		close(s.ended)
 		for _, e := range s.entries {
-			if !e.gone {
-				s.store.remove(e)
-			}
+			s.store.remove(e)
 		}
-		clear(s.entries)
 	})
 }

@@ -55,15 +55,13 @@ type entry struct {
 	held   bool
 	gone   bool
 	notice chan struct{}
-	alert  func()                     // called when notice is closed
-	tell   func(id string, err error) // its session, about an eviction
+	alert  func() // called when notice is closed
+	of     *session
 }
 
 // evicted tells the owner of an entry that was removed.
 func (e *entry) evicted() {
-	if e.tell != nil {
-		e.tell(e.ID, fmt.Errorf("%w: evicted", driver.ErrGone))
-	}
+	e.of.opts.Gone(e.ID, fmt.Errorf("%w: evicted", driver.ErrGone))
 }
 
 func (e *entry) ring() {
@@ -100,7 +98,7 @@ func (q *queue) admit() {
 
 // enter appends an entry unless it may not be: another capacity (an error), or NoWait and
 // no room (false).
-func (s *Store) enter(e *entry, r driver.Request, session string) (bool, error) {
+func (s *Store) enter(e *entry, r driver.Request, of *session) (bool, error) {
 	q := s.queues[r.Name]
 	if q == nil {
 		q = &queue{capacity: r.Capacity}
@@ -114,7 +112,8 @@ func (s *Store) enter(e *entry, r driver.Request, session string) (bool, error) 
 	}
 	s.seq++
 	r.Value = slices.Clone(r.Value)
-	e.Entry = driver.Entry{Request: r, Seq: s.seq, Session: session}
+	e.Entry, e.of = driver.Entry{Request: r, Seq: s.seq, Session: of.id}, of
+	of.entries[r.ID] = e
 	q.entries = append(q.entries, e)
 	s.queues[r.Name] = q
 	if q.admit(); !e.held {
@@ -127,6 +126,7 @@ func (s *Store) enter(e *entry, r driver.Request, session string) (bool, error) 
 // remove takes an entry out and lets the next hold.
 func (s *Store) remove(e *entry) {
 	e.gone = true
+	delete(e.of.entries, e.ID)
 	if !e.held {
 		e.ring()
 	}

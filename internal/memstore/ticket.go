@@ -31,7 +31,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		if err := st.refusal(t.request.Name); err != nil {
 			return driver.Verdict{}, err
 		}
-		entered, err := st.enter(&t.entry, t.request, s.id)
+		entered, err := st.enter(&t.entry, t.request, s)
 		if err != nil {
 			return driver.Verdict{}, err
 		}
@@ -39,8 +39,6 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 			return driver.Verdict{Holder: st.queues[t.request.Name].entries[0].Owner}, nil
 		}
 		t.entered = true
-		t.entry.tell = s.opts.Gone
-		s.entries[t.entry.ID] = &t.entry
 	}
 	return t.verdict(), nil
 }
@@ -99,7 +97,6 @@ func (t *ticket) Leave(ctx context.Context) error {
 		return driver.ErrGone
 	}
 	st.remove(&t.entry)
-	delete(t.session.entries, t.entry.ID)
 	return nil
 }
 
