@@ -182,12 +182,13 @@ func TestCommandEnvByStore(t *testing.T) {
 	}
 	a := &app{
 		getenv:  func(string) string { return "" },
-		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "MYSQL_PWD=m"} },
+		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "PGSSLPASSWORD=k", "MYSQL_PWD=m"} },
 	}
-	for scheme, gone := range map[string]string{
-		"redis": "REDISCLI_AUTH=r", "valkey": "REDISCLI_AUTH=r", "postgres": "PGPASSWORD=p", "postgresql": "PGPASSWORD=p",
-		"mysql": "MYSQL_PWD=m", "mariadb": "MYSQL_PWD=m",
+	for _, is := range [][2]string{
+		{"redis", "REDISCLI_AUTH=r"}, {"valkey", "REDISCLI_AUTH=r"}, {"mysql", "MYSQL_PWD=m"}, {"mariadb", "MYSQL_PWD=m"},
+		{"postgres", "PGPASSWORD=p"}, {"postgresql", "PGPASSWORD=p"}, {"postgres", "PGSSLPASSWORD=k"}, {"postgresql", "PGSSLPASSWORD=k"},
 	} {
+		scheme, gone := is[0], is[1]
 		env := a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true)
 		if slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://h") || len(env) < 6 {
 			t.Errorf("with %s: %q", scheme, env)
