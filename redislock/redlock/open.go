@@ -160,7 +160,7 @@ func open(ctx context.Context, conns []redisconn.Conn, o *Options) (*store, erro
 }
 
 // meet connects to the servers and refuses those that cannot vote. A majority is enough:
-// it connects to the others when they can be reached. It does not examine a server that comes later.
+// it connects to the others when they can be reached, or let it in. It does not examine a server that comes later.
 // If that is one of the others under a second address, exclusion still holds, because each vote is
 // a key with one holder; only fewer failures are tolerated. The doctor reports it.
 func (b *store) meet(ctx context.Context) error {
@@ -172,7 +172,8 @@ func (b *store) meet(ctx context.Context) error {
 	wg.Wait()
 	seen := map[string]*node{}
 	for i, n := range b.nodes {
-		if errors.Is(errs[i], driver.ErrInvalid) {
+		// One whose credentials are about to be changed is not wrong, but as good as away.
+		if errors.Is(errs[i], driver.ErrInvalid) && !errors.Is(errs[i], driver.ErrRefused) {
 			return errs[i]
 		}
 		if other := seen[ids[i]]; other != nil && ids[i] != "" {

@@ -124,6 +124,20 @@ func TestOpenWithServersAway(t *testing.T) {
 	}
 }
 
+// A minority that refuses the credentials, since they are being changed at one server after the other, is a minority that is away;
+// a majority is an error that says so.
+func TestOpenWithOtherCredentials(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 2, backends.RedisOptions{Password: "secret"})
+	changed := backends.StartRedis(t, backends.RedisOptions{Password: "changed"})
+	addrs := nodes[0].Addr + "," + nodes[1].Addr + "," + changed.Addr
+	testkit.Release(t, testkit.Lock(t, client(t, "redlock://:secret@"+addrs), "a"))
+	_, err := hasp.Open(testkit.Context(t), "redlock://:changed@"+addrs)
+	if !errors.Is(err, hasp.ErrRefused) || !strings.Contains(err.Error(), "1 of 3 servers answer") || strings.Contains(err.Error(), "changed@") {
+		t.Errorf("with the credentials of one of three: %v", err)
+	}
+}
+
 // Options.NodeTimeout must be small against the TTL.
 func TestNodeTimeout(t *testing.T) {
 	t.Parallel()
