@@ -3,6 +3,7 @@
 package filelock
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -36,28 +37,13 @@ type notifier struct {
 	peers    map[sessionID]*peer
 	byFD     map[int]*peer
 	idle     []*peer // neither watched nor signalled lately, oldest first
+	reserve  int     // a descriptor to give away for a signal when the process has no other; -1 if it has been
 
 	changes *fileChanges // in queue files, for Watch; nil without watchers
 
 	events [64]unix.EpollEvent // for the goroutine
 	buf    [signalPipeSize]byte
 }
-
-// peer is another process's session that we watch or have signalled. Its descriptor is kept
-// for a while after: a session that is before or behind us in a queue often is again next time.
-// Its death, which epoll reports, closes it.
-type peer struct {
-	id      sessionID
-	fd      int
-	idle    bool
-	waiting map[*waiter]struct{}
-}
-
-// peerWatches are the peers that a waiter waits for.
-type peerWatches []*peer
-
-// maxIdle bounds the descriptors that are kept for later.
-const maxIdle = 32
 
 func newNotifier(s *store) (*notifier, error) {
 	efd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -69,8 +55,9 @@ func newNotifier(s *store) (*notifier, error) {
 	}
 	p := &notifier{
 		store: s, epoll: os.NewFile(uintptr(efd), "hasp epoll"), efd: efd, done: make(chan struct{}),
-		sessions: map[int]*session{}, peers: map[sessionID]*peer{}, byFD: map[int]*peer{},
+		sessions: map[int]*session{}, peers: map[sessionID]*peer{}, byFD: map[int]*peer{}, reserve: -1,
 	}
+	p.fillReserveLocked()
 	conn, err := p.epoll.SyscallConn()
 	if err != nil {
 		_ = p.epoll.Close()
@@ -86,6 +73,7 @@ func (p *notifier) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	closeFD(p.reserve)
 	for _, o := range p.peers {
 		closeFD(o.fd)
 	}
@@ -213,7 +201,8 @@ func (p *notifier) control(op, fd int, events uint32) error {
 }
 
 // tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
-// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor to spare: then
+// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor, and another part of the process
+// has taken the one that we have just given away: then
 // the ticket's own slow check has to do, unless our death comes first, of which it is told.
 func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
@@ -225,10 +214,14 @@ func (p *notifier) tell(who wakeTarget) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o, l, err := p.peerLocked(who.session)
+	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && p.giveAwayLocked() {
+		o, l, err = p.peerLocked(who.session)
+		defer p.fillReserveLocked()
+	}
 	if err != nil || l != alive {
 		return
 	}
-	if _, err := unix.Write(o.fd, b); err == unix.EPIPE {
+	if _, err := unix.Write(o.fd, b); err == unix.EPIPE || p.reserve < 0 && len(o.waiting) == 0 {
 		p.dropLocked(o)
 		return
 	}
@@ -290,58 +283,5 @@ func (p *notifier) leaveLocked(w *waiter, before, now []*peer) {
 			delete(o.waiting, w)
 			p.setIdleLocked(o)
 		}
-	}
-}
-
-// peerLocked returns a session of another process, a known one or one whose file it opens.
-func (p *notifier) peerLocked(id sessionID) (*peer, sessionState, error) {
-	if o := p.peers[id]; o != nil {
-		return o, alive, nil
-	}
-	if p.closed { // by a call that Close has overtaken; the descriptors may be others' by now
-		return nil, missing, errStoreClosed
-	}
-	fd, l, err := p.store.access.openSessionFile(p.store.sessionsDir, id)
-	if err != nil || l != alive {
-		return nil, l, err
-	}
-	if err := p.control(unix.EPOLL_CTL_ADD, fd, 0); err != nil { // EPOLLERR needs no asking
-		closeFD(fd)
-		return nil, missing, err
-	}
-	o := &peer{id: id, fd: fd, waiting: map[*waiter]struct{}{}}
-	p.peers[id], p.byFD[fd] = o, o
-	return o, alive, nil
-}
-
-// setIdleLocked puts a peer without waiters on the list of those to be closed some time.
-func (p *notifier) setIdleLocked(o *peer) {
-	if o.idle || len(o.waiting) > 0 || p.peers[o.id] != o {
-		return
-	}
-	o.idle = true
-	p.idle = append(p.idle, o)
-	for len(p.idle) > maxIdle {
-		oldest := p.idle[0]
-		p.idle = p.idle[1:]
-		oldest.idle = false
-		if len(oldest.waiting) == 0 {
-			p.dropLocked(oldest)
-		}
-	}
-}
-
-// dropLocked forgets a peer. It signals those that wait for it, since closing the
-// descriptor takes it out of the epoll, and with it what that would have reported.
-// A waiter that still needs it opens it again, and learns for sure whether it lives.
-func (p *notifier) dropLocked(o *peer) {
-	if p.peers[o.id] != o {
-		return
-	}
-	delete(p.peers, o.id)
-	delete(p.byFD, o.fd)
-	closeFD(o.fd)
-	for w := range o.waiting {
-		w.signal.Notify()
 	}
 }

@@ -1,0 +1,67 @@
+//go:build !hasp_poll
+
+package filelock
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// A process without a free descriptor still tells the next waiter that the lock is its own: it has one in reserve, and has it
+// again afterwards. Without one the waiter found out by itself, after half a minute and more.
+//
+// The test runs in a process for itself, which has no descriptors for anything else.
+func TestNoDescriptorLeft(t *testing.T) {
+	const inside = "HASP_FILELOCK_STARVED"
+	if os.Getenv(inside) == "" {
+		t.Parallel()
+		c := exec.CommandContext(patient(t), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+		c.Env = append(os.Environ(), inside+"=1")
+		if out, err := c.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	control, p := newPass(t), newPass(t)
+	without, next := control.remove(), p.remove()
+	starve(t)
+	n := control.holder.session.store.notifier
+	n.mu.Lock()
+	closeFD(n.reserve)
+	n.reserve = -1
+	n.mu.Unlock()
+	starve(t)
+	n.tell(without)
+	n.mu.Lock()
+	if len(n.peers) > 0 {
+		t.Error("the control has found a descriptor: this tests nothing")
+	}
+	n.mu.Unlock()
+	p.tell(next)
+	n = p.holder.session.store.notifier
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.reserve < 0 || len(n.peers) > 0 {
+		t.Errorf("after the signal the reserve is %d, and %d peers are open", n.reserve, len(n.peers))
+	}
+}
+
+// starve leaves the process no descriptor.
+func starve(t *testing.T) {
+	t.Helper()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 256, Max: 256}); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if _, err := syscall.Open("/", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err != nil {
+			if err != syscall.EMFILE {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatal("1000 descriptors and no end")
+}
