@@ -292,8 +292,9 @@ func TestDiskFull(t *testing.T) {
 	storeURL := sqlkit.With(server.URL(), "schema=full_disk")
 	c := client(t, storeURL, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "kept")
-	// In the entries, since a renewal that had to move it there would need a page.
-	other := client(t, storeURL)
+	// In the entries. The other one will be in its name's row, from where a renewal has no page to move it to.
+	other, late := client(t, storeURL), client(t, storeURL, hasp.WithTTL(calm))
+	testkit.Release(t, testkit.Lock(t, late, "in its row"))
 	found(t, other, "kept")
 	session := ask[string](t, server.URL(), "SELECT session FROM full_disk.hasp_entries WHERE name = 'kept'")
 	sqlkit.Postgres(t, server.URL(), "CREATE TABLE filler (text text)")
@@ -307,6 +308,11 @@ func TestDiskFull(t *testing.T) {
 			_, err = conn.Exec(t.Context(), "INSERT INTO filler SELECT repeat(md5(i::text), 60) FROM generate_series(1, $1) i", rows)
 		}
 	}
+	for err = nil; err == nil; { // the room that the entries' pages still have
+		_, err = conn.Exec(t.Context(), `INSERT INTO full_disk.hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
+			SELECT 'filler', coalesce(max(seq), 0) + 1, '', coalesce(max(seq), 0) + 1, 1, 1, '', 0, '' FROM full_disk.hasp_entries WHERE name = 'filler'`)
+	}
+	inRow := testkit.Lock(t, late, "in its row")
 	full := time.Now()
 	// New names fill the pages that the tables still have, and then there is no other. They are another client's,
 	// whose renewals have to move them.
@@ -322,6 +328,15 @@ func TestDiskFull(t *testing.T) {
 	testkit.Eventually(t, "a renewal on the full disk", func() bool {
 		return ask[int64](t, server.URL(), "SELECT expires FROM full_disk.hasp_sessions WHERE id = $1", session) > full.Add(calm).UnixMicro()
 	})
+	until := func() int64 {
+		return ask[int64](t, server.URL(), "SELECT coalesce(max(h_until), 0) FROM full_disk.hasp_names WHERE name = 'in its row' AND h_id <> ''")
+	}
+	testkit.Eventually(t, "the row holder's renewal on the full disk", func() bool { return until() > full.Add(calm).UnixMicro() })
 	lasts(t, l, calm/2)
+	lasts(t, inRow, 0)
 	testkit.Release(t, l)
+	sqlkit.Postgres(t, server.URL(), "DROP TABLE filler")
+	testkit.Eventually(t, "the row holder's move, with room on the disk", func() bool { return until() == 0 })
+	lasts(t, inRow, 0)
+	testkit.Release(t, inRow)
 }

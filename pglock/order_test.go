@@ -146,9 +146,9 @@ func TestNobodyNotifiesOnRenewal(t *testing.T) {
 	}
 	migrated(t, "noisy_")
 	sqlkit.Postgres(t, backends.SharedPostgres(t).URL(), `ALTER FUNCTION locks.noisy_renew RENAME TO noisy_renew_quietly;
-		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[], OUT o_alive boolean, OUT o_entries bigint, OUT o_places bigint) LANGUAGE plpgsql AS $$
+		CREATE FUNCTION locks.noisy_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[], OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint, OUT o_rows bigint, OUT o_row_seqs bigint) LANGUAGE plpgsql AS $$
 		BEGIN
-			SELECT * INTO o_alive, o_entries, o_places FROM locks.noisy_renew_quietly(p_session, p_ttl, p_names, p_ids);
+			SELECT * INTO o_alive, o_entries, o_seqs, o_rows, o_row_seqs FROM locks.noisy_renew_quietly(p_session, p_ttl, p_names, p_ids);
 			PERFORM pg_notify(s.channel, s.id || ' ') FROM locks.noisy_sessions s;
 		END $$`)
 	if renewals, _ := notifications(t, "noisy_"); renewals == 0 {

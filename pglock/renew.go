@@ -26,35 +26,31 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	// After Known: an entry that is confirmed in between is in rows, and not expected.
 	rows := s.rows()
 	var alive bool
-	var entries, seqs int64
+	var entries, seqs, inRows, rowSeqs int64
 	var where string
 	there := map[string]string{} // names of the entries, by ID
 	err = s.conn.ask(ctx, func(ctx context.Context, r runner) error {
 		n := s.table.naming
 		var err error
-		alive = true
+		alive, inRows, rowSeqs = true, 0, 0
 		for rest := rows; err == nil && alive; {
 			some := rest[:min(len(rest), mostSettled)]
 			rest = rest[len(some):]
 			names, ids := named(some)
+			var kept, keptSeqs int64 // of these; entries are all of the session's
 			err = one(ctx, r, n.sql(`SELECT r.*, $1::pg_catalog.text, hasp_where()
 				FROM hasp_renew(hasp_level($1::pg_catalog.text), $2::bigint, $3::pg_catalog.text::pg_catalog.text[], $4::pg_catalog.text::pg_catalog.text[]) r`),
-				[]any{s.id, s.Options.TTL.Microseconds(), names, ids}, &alive, &entries, &seqs, echo(s.id), &where)
+				[]any{s.id, s.Options.TTL.Microseconds(), names, ids}, &alive, &entries, &seqs, &kept, &keptSeqs, echo(s.id), &where)
+			inRows, rowSeqs = inRows+kept, rowSeqs^keptSeqs
 			if len(rest) == 0 {
 				break
 			}
 		}
-		if err != nil || !alive || known.Agrees(entries, uint64(seqs)) {
+		if err != nil || !alive || known.Agrees(entries+inRows, uint64(seqs^rowSeqs)) {
 			there = nil
 			return err
 		}
-		return r.each(ctx, n.sql("SELECT e.id, e.name FROM hasp_entries e WHERE e.session OPERATOR(pg_catalog.=) $1::pg_catalog.text"), []any{s.id}, anyNumber,
-			func(scan func(...any) error) error {
-				var id, name string
-				err := scan(&id, &name)
-				there[id] = name
-				return err
-			})
+		return s.listTo(ctx, r, rows, there)
 	})
 	switch {
 	case noSchema(err):
@@ -65,11 +61,27 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	case !alive:
 		return 0, s.Dead()
 	}
-	s.settled(rows)
+	if inRows == 0 { // else some are where they were, and the next renewal asks for all of them again
+		s.settled(rows)
+	}
 	if orphans := s.Renewed(known, where, there); len(orphans) > 0 {
 		go s.removeOrphans(orphans)
 	}
 	return s.Options.TTL, nil
+}
+
+// listTo lists the session's entries, and those of its row holders that a full disk has kept in their rows.
+func (s *session) listTo(ctx context.Context, r runner, rows []*ticket, there map[string]string) error {
+	names, _ := named(rows)
+	return r.each(ctx, s.table.naming.sql(`SELECT e.id, e.name FROM hasp_entries e WHERE e.session OPERATOR(pg_catalog.=) $1::pg_catalog.text
+		UNION ALL SELECT n.h_id, n.name FROM hasp_names n WHERE n.h_session OPERATOR(pg_catalog.=) $1::pg_catalog.text
+			AND n.name OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text::pg_catalog.text[])`), []any{s.id, names}, anyNumber,
+		func(scan func(...any) error) error {
+			var id, name string
+			err := scan(&id, &name)
+			there[id] = name
+			return err
+		})
 }
 
 // removeOrphans runs beside the renewals, which it must not delay. What it does not finish the next

@@ -288,14 +288,9 @@ BEGIN
 END $$;
 
 -- settle moves a session's row holders to the entries. One that is dead by its own time and was
--- not removed yet may be moved as well: no other has held since.
---
--- It waits for other statements' locks on the names, in the names' order; none that has the lock of
--- a name waits for another name that comes before it, or for a session. The lock comes first, by
--- the name alone: a holder that its statement has not committed yet would not be seen.
+-- not removed yet may be moved as well: no other has held since. The caller has the names' locks.
 CREATE OR REPLACE FUNCTION hasp_settle(p_session text, p_names text[], p_ids text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM FROM hasp_names n WHERE n.name = ANY (p_names) ORDER BY n.name FOR UPDATE;
   INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
     SELECT n.name, n.h_seq, n.h_session, n.h_id, n.h_units, n.h_capacity, n.h_owner, n.h_since, n.h_value
       FROM unnest(p_names, p_ids) k(name, id) JOIN hasp_names n ON n.name = k.name AND n.h_id = k.id AND n.h_session = p_session;
@@ -319,9 +314,16 @@ END $$;
 -- shorten a later one's.
 --
 -- p_names and p_ids are the row holders that the owner knows of. They have to be among the entries
--- when this commits: from then on the owner trusts them for longer than their own time.
+-- when this commits: from then on the owner trusts them for longer than their own time. A full disk may have no page
+-- for that. Then they stay row holders and get the time that the session gets, in their places; o_rows and o_row_seqs are
+-- their number and the xor of their seqs, and the owner passes them again the next time.
+--
+-- It waits for other statements' locks on the names, in the names' order; none that has the lock of
+-- a name waits for another name that comes before it, or for a session. The lock comes first, by
+-- the name alone: a holder that its statement has not committed yet would not be seen; and outside of the
+-- block, whose failure would give it up.
 CREATE OR REPLACE FUNCTION hasp_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[],
-  OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+  OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint, OUT o_rows bigint, OUT o_row_seqs bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'local', true);
@@ -329,8 +331,20 @@ BEGIN
   UPDATE hasp_sessions s SET expires = greatest(s.expires, hasp_now() + p_ttl)
     WHERE s.id = p_session AND s.expires > hasp_now();
   o_alive := FOUND;
+  o_rows := 0;
+  o_row_seqs := 0;
   IF p_names <> '{}' THEN
-    PERFORM hasp_settle(p_session, p_names, p_ids);
+    PERFORM FROM hasp_names n WHERE n.name = ANY (p_names) ORDER BY n.name FOR UPDATE;
+    BEGIN
+      PERFORM hasp_settle(p_session, p_names, p_ids);
+    EXCEPTION WHEN disk_full THEN
+      IF o_alive THEN
+        WITH kept AS (
+          UPDATE hasp_names n SET h_until = greatest(n.h_until, hasp_now() + p_ttl)
+            FROM unnest(p_names, p_ids) k(name, id) WHERE n.name = k.name AND n.h_id = k.id AND n.h_session = p_session RETURNING n.h_seq)
+        SELECT count(*), coalesce(bit_xor(kept.h_seq), 0) INTO o_rows, o_row_seqs FROM kept;
+      END IF;
+    END;
   END IF;
   SELECT count(*), coalesce(bit_xor(e.seq), 0) INTO o_entries, o_seqs FROM hasp_entries e WHERE e.session = p_session;
 END $$;
