@@ -146,11 +146,27 @@ func (t *ticket) withAbilities(can []string) driver.Ticket {
 			publisher
 			downgrader
 		}{t, p, d}
+	case downgrades && adopts:
+		return struct {
+			*ticket
+			downgrader
+			adopter
+		}{t, d, a}
 	case publishes:
 		return struct {
 			*ticket
 			publisher
 		}{t, p}
+	case downgrades:
+		return struct {
+			*ticket
+			downgrader
+		}{t, d}
+	case adopts:
+		return struct {
+			*ticket
+			adopter
+		}{t, a}
 	default:
 		return t
 	}
