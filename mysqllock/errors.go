@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
 // The server's error numbers that mean something to us.
@@ -79,8 +80,8 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil && number(err) == 0:
-		return ctx.Err() // what the closed connection said of it is no news
+	case pushqueue.Ended(ctx) != nil && number(err) == 0:
+		return pushqueue.Ended(ctx) // what the closed connection said of it is no news
 	case errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn):
 		return fmt.Errorf("the connection broke: %w", err)
 	}

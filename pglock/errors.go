@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
 // sqlState returns the SQLSTATE of the server's answer, or "" if the error is something
@@ -62,8 +63,8 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	state := sqlState(err)
-	if ctx.Err() != nil && (state == "" || state == queryCanceled) {
-		return ctx.Err() // what broke because of it is not the news
+	if ended := pushqueue.Ended(ctx); ended != nil && (state == "" || state == queryCanceled) {
+		return ended // what broke because of it is not the news
 	}
 	switch state {
 	case "28000", "28P01", "3D000":
