@@ -18,6 +18,7 @@ var contractTests = []test{
 	{name: "LateEnqueue", run: testLateEnqueue},
 	{name: "ChangeBeforeWait", run: testChangeBeforeWait},
 	{name: "WaitEndsWithContext", run: testWaitEndsWithContext},
+	{name: "WaitAgain", run: testWaitAgain},
 	{name: "EndedContext", run: testEndedContext},
 	{name: "ListFields", needs: needsFIFO, run: testListFields},
 	{name: "Mismatch", needs: needsCounting, run: testMismatch},
@@ -209,46 +210,6 @@ func testLateEnqueue(e *env) {
 		}
 		return len(e.list(b, name)) == 0
 	})
-}
-
-// L2: a change between the answer of Enqueue and the call of Wait is not missed.
-func testChangeBeforeWait(e *env) {
-	name := e.name()
-	s, other := e.session(e.backend(), nil), e.session(e.backend(), nil)
-	for range 10 {
-		held, v := e.enter(s, e.whole(name))
-		e.holds(held, v) // a store without an order may need a second look at a free lock
-		waiting, v := e.enter(other, e.whole(name))
-		e.leave(held)
-		e.holds(waiting, v)
-		e.leave(waiting)
-	}
-}
-
-// L3: Wait ends with its context, and the ticket still works afterwards.
-func testWaitEndsWithContext(e *env) {
-	name := e.name()
-	held, _ := e.enter(e.session(e.backend(), nil), e.whole(name))
-	waiting, v := e.enter(e.session(e.backend(), nil), e.whole(name))
-	for range 5 {
-		ctx, cancel := context.WithCancel(e.ctx())
-		ended := make(chan time.Time, 1)
-		time.AfterFunc(5*time.Millisecond, func() { ended <- time.Now(); cancel() })
-		var err error
-		for err == nil { // early returns are allowed
-			v, err = waiting.Wait(ctx)
-			if v.Held {
-				e.Fatal("granted while another holds")
-			}
-		}
-		if took := time.Since(<-ended); took > e.limit(100*time.Millisecond) {
-			e.Errorf("Wait returned %s after its context ended", took)
-		}
-		e.wantErr("Wait with an ended context", err, context.Canceled)
-	}
-	e.leave(held)
-	e.holds(waiting, driver.Verdict{})
-	e.leave(waiting)
 }
 
 // L3, L4: a method whose context has ended does nothing and returns the reason.

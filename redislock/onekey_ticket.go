@@ -239,7 +239,11 @@ func (t *oneKeyTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	if gone {
 		return driver.Verdict{}, driver.ErrGone
 	}
-	return t.Enqueue(ctx)
+	v, err := t.Enqueue(ctx)
+	if err != nil {
+		t.signal.Notify() // what it told has no answer yet: the next wait asks
+	}
+	return v, err
 }
 
 // Leave releases the key, and removes the waiter.

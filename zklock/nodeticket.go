@@ -127,11 +127,12 @@ func (t *nodeTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
 		t.mu.Lock()
 		err := t.overLocked()
+		tried := t.node != "" || t.creating != nil // by a wait that has ended since: the node may be our own
 		t.mu.Unlock()
-		if err != nil {
-			return driver.Verdict{}, err
+		if err == nil && !tried {
+			err = t.await(ctx)
 		}
-		if err := t.await(ctx); err != nil {
+		if err != nil {
 			return driver.Verdict{}, err
 		}
 		taken, err := t.attempt(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -117,6 +118,13 @@ var wakeControls = []Control{
 		Seen: []string{"Contract/WaitEndsWithContext"},
 	},
 	{
+		Name: "remembers at an Enqueue alone what it waits for",
+		Flaw: Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			return &onceChecked{waiter: waiter{fullTicket: g, b: b, r: r}}
+		}},
+		Seen: []string{"Contract/WaitAgain"},
+	},
+	{
 		Name: "watches deafly",
 		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
 			first := sync.OnceFunc(changed)
@@ -172,6 +180,24 @@ type waiter struct {
 }
 
 func (t *waiter) Wait(ctx context.Context) (driver.Verdict, error) { return t.wait(t, ctx) }
+
+// onceChecked looks at its entry in the first wait after each Enqueue; the others see only what changes while they last.
+type onceChecked struct {
+	waiter
+	waited atomic.Bool
+}
+
+func (t *onceChecked) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	t.waited.Store(false)
+	return t.fullTicket.Enqueue(ctx)
+}
+
+func (t *onceChecked) Wait(ctx context.Context) (driver.Verdict, error) {
+	if !t.waited.Swap(true) {
+		return t.fullTicket.Wait(ctx)
+	}
+	return t.ask(ctx, t.changes(ctx, 2))
+}
 
 // ask asks the store, unless something has failed before.
 func (t *waiter) ask(ctx context.Context, err error) (driver.Verdict, error) {

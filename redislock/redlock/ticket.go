@@ -146,7 +146,11 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
 	}
-	return t.Enqueue(ctx)
+	v, err := t.Enqueue(ctx)
+	if err != nil {
+		t.signal.Notify() // what it told has no answer yet: the next wait asks
+	}
+	return v, err
 }
 
 // Publish replaces the value on a majority. Each copy has a version, and a reader of a
