@@ -22,7 +22,7 @@ type conn struct {
 	broken chan struct{} // non-nil while nothing passes, closed when calls pass again
 	dead   bool
 	deaf   bool
-	short  time.Duration // a wait of the driver ends after it, and is repeated; 0: when the core ends it
+	short  time.Duration // the first wait of the driver ends after it, and is repeated; 0: when the core ends it
 	plans  []plan        // for the calls to come, one each
 	prefix string        // of all ids that this client makes
 

@@ -26,9 +26,6 @@ func (r *run) spoil(s Step, m *machine) {
 		m.conn.spoil(n, plan{requestLate: s.Time})
 	case CutCalls:
 		m.conn.spoil(n, plan{cut: max(s.Time, time.Microsecond)})
-	case ShortWaits:
-		m.conn.shorten(max(s.Time, time.Microsecond))
-		time.AfterFunc(r.base, func() { m.conn.shorten(0) })
 	case Silence:
 		m.conn.silence()
 		time.AfterFunc(s.Time, m.conn.mend)

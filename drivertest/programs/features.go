@@ -34,7 +34,7 @@ func (o Op) onLease() bool {
 }
 
 func (o Op) fault() bool {
-	return slices.Contains([]Op{LoseAnswers, FailRequests, LateAnswers, LateRequests, Silence, Deaf, CutCalls, ShortWaits, Reset, Kill, Forget, Disturb}, o)
+	return slices.Contains([]Op{LoseAnswers, FailRequests, LateAnswers, LateRequests, Silence, Deaf, CutCalls, Reset, Kill, Forget, Disturb}, o)
 }
 
 // kinds says where a feature can be used.
@@ -69,8 +69,8 @@ type abilities struct {
 // operations are those that a store has.
 func operations(s *suite) []Op {
 	t, can := s.traits, s.can
-	ops := []Op{Lock, Release, TryLock, Cancel, LockAll, Progress, Close,
-		LoseAnswers, FailRequests, LateAnswers, Silence, Deaf, CutCalls, ShortWaits, Kill}
+	ops := []Op{Lock, Release, TryLock, Cancel, LockAll, Progress, ShortWaits, Close,
+		LoseAnswers, FailRequests, LateAnswers, Silence, Deaf, CutCalls, Kill}
 	add := func(ok bool, more ...Op) {
 		if ok {
 			ops = append(ops, more...)

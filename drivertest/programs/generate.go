@@ -133,9 +133,11 @@ func (g *generator) step(p *Program) Step {
 	case s.Do.fault():
 		s.Units = int64(g.pick(1, 2, 3))
 		s.Time = g.span()
-		if s.Do == CutCalls || s.Do == ShortWaits {
+		if s.Do == CutCalls {
 			s.Time = g.instant()
 		}
+	case s.Do == ShortWaits:
+		s.Time = g.instant()
 	}
 	return s
 }

@@ -81,6 +81,10 @@ const (
 	Cancel    Op = "Cancel" // the context of the acquisition Lease
 	Evict     Op = "Evict"  // an operator does: entry Lease of Name
 	Close     Op = "Close"  // Client, if another one is left
+
+	// Each wait of Client that begins within a TTL ends after Time, and is repeated, with no request between, for twice as
+	// long, and so on. It is no fault: a driver stands it, and nothing that a program demands is different.
+	ShortWaits Op = "ShortWaits"
 )
 
 // The faults: of the connection of Client, and for Time where they last.
@@ -92,7 +96,6 @@ const (
 	Silence      Op = "Silence"      // nothing goes through, for Time
 	Deaf         Op = "Deaf"         // the store's reports of gone entries and sessions are lost, for Time
 	CutCalls     Op = "CutCalls"     // the next calls are given Time, and no answer after it; Units of them
-	ShortWaits   Op = "ShortWaits"   // each wait ends after Time and is repeated, with no request between, for a TTL
 	Reset        Op = "Reset"        // the connections break, where there is a network to do that
 	Kill         Op = "Kill"         // nothing ever passes again, as when the machine burns
 	Forget       Op = "Forget"       // the store loses its entries, where the run can do that; Client does not learn of it for Time

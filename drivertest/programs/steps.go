@@ -46,6 +46,10 @@ func (r *run) step(i int, s Step) {
 		r.abort(s)
 	case Evict:
 		r.evict(s)
+	case ShortWaits:
+		r.use(-1, "ShortWaits")
+		m.conn.shorten(max(s.Time, time.Microsecond))
+		time.AfterFunc(r.base, func() { m.conn.shorten(0) })
 	case Close:
 		r.close(m)
 	case HandOn:
