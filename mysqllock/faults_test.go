@@ -289,7 +289,10 @@ func TestPartition(t *testing.T) {
 		t.Errorf("inspected: %+v, %v", q, err)
 	}
 	testkit.Release(t, got)
-	testkit.Release(t, testkit.LockDespiteErrors(t, c, "cut-off"))
+	again := testkit.LockDespiteErrors(t, c, "cut-off")
+	if err := again.Release(ctx(t)); err != nil && !errors.Is(err, hasp.ErrLost) { // its TTL is short, and the machine may be busy
+		t.Error(err)
+	}
 }
 
 // The tables are dropped under a holder: it is told at its next renewal, and the next

@@ -56,7 +56,7 @@ func TestEtcdClusterServesWithoutOne(t *testing.T) {
 func TestWholeClusterRestarts(t *testing.T) {
 	testtier.Long(t)
 	c := StartEtcdCluster(t, EtcdOptions{})
-	if err := c.Members[0].put("key", "value"); err != nil {
+	if err := eventually(func() error { return c.Members[0].put("key", "value") }); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.KillAll(); err != nil {
@@ -68,7 +68,8 @@ func TestWholeClusterRestarts(t *testing.T) {
 	if err := c.RestartAll(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Members[2].get("key"); err != nil || got != "value" {
+	var got string
+	if err := eventually(func() (err error) { got, err = c.Members[2].get("key"); return err }); err != nil || got != "value" {
 		t.Fatalf("after the restart the key holds %q (%v)", got, err)
 	}
 }

@@ -114,9 +114,13 @@ func TestPgBouncer(t *testing.T) {
 			t.Fatal(err)
 		}
 		admin := strings.Replace(b.URL(), "/postgres?", "/pgbouncer?", 1)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		out, err := exec.CommandContext(ctx, "psql", "-XqAt", "-c", "SHOW CONFIG", admin).Output()
-		cancel()
+		var out []byte
+		err := patiently(func() (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			out, err = exec.CommandContext(ctx, "psql", "-XqAt", "-c", "SHOW CONFIG", admin).Output()
+			return err
+		})
 		if err != nil || !strings.Contains(string(out), "pool_mode|"+mode+"|") {
 			t.Errorf("pgbouncer's configuration (%v) does not say pool_mode %s:\n%s", err, mode, out)
 		}

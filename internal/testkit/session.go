@@ -58,6 +58,7 @@ func entered(t testing.TB, ticket driver.Ticket) (v driver.Verdict, again bool) 
 	v, err := ticket.Enqueue(ctx)
 	for err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrGone) {
 		again = true
+		time.Sleep(every)
 		v, err = ticket.Enqueue(ctx)
 	}
 	if err != nil {

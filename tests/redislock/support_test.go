@@ -52,22 +52,15 @@ func releaseOnDisk(t *testing.T, l *hasp.Lease) {
 	}
 }
 
-// enter asks for a place. It asks again if the answer takes longer than the driver waits: then the
-// machine is busy.
+// enter asks for a place, and asks again if the answer takes longer than the driver waits.
 func enter(t *testing.T, ticket driver.Ticket) driver.Verdict {
 	t.Helper()
-	for range 10 {
-		began := time.Now()
-		v, err := ticket.Enqueue(t.Context())
-		if err == nil {
-			return v
-		}
-		if time.Since(began) < time.Second {
-			t.Fatal(err)
-		}
+	ctx := testkit.Context(t)
+	v, err := testkit.Again(ctx, func() (driver.Verdict, error) { return ticket.Enqueue(ctx) })
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("ten requests without an answer")
-	panic("unreachable")
+	return v
 }
 
 func do(t *testing.T, server *backends.Redis, args ...string) string {
