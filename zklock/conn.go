@@ -206,7 +206,7 @@ func (c *conn) shut() (confirmed bool) {
 	c.mu.Lock()
 	client, t, up := c.zk, c.monitor, c.up
 	c.mu.Unlock()
-	if !up || !c.settled(t) {
+	if !up || !c.createsEnded(t) {
 		c.drop() // nothing is worth connecting for
 		return false
 	}
@@ -237,12 +237,12 @@ func (c *conn) drop() {
 	client, t := c.zk, c.monitor
 	c.mu.Unlock()
 	if t != nil {
-		c.settled(t)
+		c.createsEnded(t)
 	}
 	client.Close()
 }
 
-// beginCreate is called before CreateContainer, and creating.Done after it. See settled.
+// beginCreate is called before CreateContainer, and creating.Done after it. See createsEnded.
 func (c *conn) beginCreate() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,10 +252,10 @@ func (c *conn) beginCreate() error {
 	return c.endErr
 }
 
-// settled waits until the library can be closed, after the end: until no container is being created, or t is broken. Of
+// createsEnded waits until the library can be closed, after the end: until no container is being created, or t is broken. Of
 // all its calls CreateContainer alone looks at its answer when the library is closed meanwhile, and another goroutine may
 // write it at that moment: a data race. It reports whether the server has answered within the session's timeout.
-func (c *conn) settled(t *connMonitor) bool {
+func (c *conn) createsEnded(t *connMonitor) bool {
 	done := make(chan struct{})
 	go func() { c.creating.Wait(); close(done) }()
 	timer := time.NewTimer(c.timeout())

@@ -109,7 +109,7 @@ func TestReconnectionTellsWhatIsKnown(t *testing.T) {
 	testkit.Release(t, held)
 }
 
-// A session can be closed while the node of a lock is being made, which the client library has a data race for: see settled.
+// A session can be closed while the node of a lock is being made, which the client library has a data race for: see createsEnded.
 func TestCloseWhileANodeIsMade(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
