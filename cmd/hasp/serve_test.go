@@ -4,6 +4,8 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -14,7 +16,9 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/httpapi"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // startServer starts hasp serve, and returns its address with the scheme. It must end with 0 when it is
@@ -72,28 +76,60 @@ func script(t *testing.T) string {
 	return text
 }
 
-// The script of the documentation locks, in many processes at once: none overwrites another's number.
-func TestServeScript(t *testing.T) {
+// serveScript starts hasp serve on Redis, and puts the script of the page into a file. command is one that runs it, under a lock of its
+// own name.
+func serveScript(t *testing.T, args ...string) (server, name string, command func(args ...string) *exec.Cmd) {
+	t.Helper()
 	for _, need := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(need); err != nil {
 			t.Skip("no " + need)
 		}
 	}
-	server := startServer(t, backends.SharedRedis(t).URL())
+	server = startServer(t, backends.SharedRedis(t).URL(), args...)
 	dir := t.TempDir()
-	number, file := filepath.Join(dir, "number"), filepath.Join(dir, "locked.sh")
-	for name, text := range map[string]string{number: "0\n", file: script(t)} {
-		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	file := filepath.Join(dir, "locked.sh")
+	if err := os.WriteFile(file, []byte(script(t)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	name = "nightly/" + filepath.Base(filepath.Dir(dir))
+	return server, name, func(args ...string) *exec.Cmd {
+		c := exec.CommandContext(t.Context(), "sh", append([]string{file, name}, args...)...)
+		c.Env = append(os.Environ(), "HASP_SERVER="+server)
+		return c
+	}
+}
+
+// ask sends a request to hasp serve, and returns the answer's body.
+func ask(t *testing.T, method, url, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %s, %s, %v", method, url, resp.Status, b, err)
+	}
+	return string(b)
+}
+
+// The script of the documentation locks, in many processes at once: none overwrites another's number.
+func TestServeScript(t *testing.T) {
+	server, name, command := serveScript(t)
+	number := filepath.Join(t.TempDir(), "number")
+	if err := os.WriteFile(number, []byte("0\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	const n = 8
 	ended := make(chan error, n)
 	for range n {
 		go func() {
-			c := exec.CommandContext(t.Context(), "sh", file, "nightly/"+filepath.Base(dir), "sh", "-c", `i=$(cat "$0"); sleep 0.05; echo $((i + 1)) > "$0"; test -n "$HASP_TOKEN"`, number)
-			c.Env = append(os.Environ(), "HASP_SERVER="+server)
-			out, err := c.CombinedOutput()
+			out, err := command("sh", "-c", `i=$(cat "$0"); sleep 0.05; echo $((i + 1)) > "$0"; test -n "$HASP_TOKEN"`, number).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
@@ -106,12 +142,67 @@ func TestServeScript(t *testing.T) {
 	if b, err := os.ReadFile(number); err != nil || strings.TrimSpace(string(b)) != "8" {
 		t.Errorf("eight have added one, and the number is %q, %v", b, err)
 	}
-	resp, err := http.Get(server + "/v1/names?prefix=nightly/" + filepath.Base(dir))
+	if b := ask(t, "GET", server+"/v1/names?prefix="+name, ""); b != "{\"names\":[]}\n" {
+		t.Errorf("left: %s", b)
+	}
+}
+
+// A keep-alive that is answered well can tell of a loss. The script ends its command then, and does not let it work beside the next
+// holder until it ends by itself.
+func TestServeScriptIsEvicted(t *testing.T) {
+	testtier.Long(t) // a keep-alive each 15 seconds
+	server, name, command := serveScript(t)
+	c := command("sh", "-c", "echo holds; exec sleep 600")
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "{\"names\":[]}\n" {
-		t.Errorf("left: %s, %v", b, err)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "holds\n" {
+		t.Fatalf("the command says %q, %v", line, err)
+	}
+	var queue httpapi.Queue
+	if err := json.Unmarshal([]byte(ask(t, "GET", server+"/v1/queue?name="+name, "")), &queue); err != nil || len(queue.Entries) != 1 {
+		t.Fatalf("the queue: %+v, %v", queue, err)
+	}
+	evict, err := json.Marshal(httpapi.EvictEntry{Name: name, Entry: queue.Entries[0].ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, "POST", server+"/v1/evict", string(evict))
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	if err := testkit.Await(t, "the end of the script after its next keep-alive", ended); err == nil {
+		t.Error("the script has ended as if the command had done its work")
+	}
+}
+
+// A refusal that stays ends the script at once.
+func TestServeScriptIsRefused(t *testing.T) {
+	server, name, command := serveScript(t)
+	session := ask(t, "POST", server+"/v1/session", `{"ttl_ms":60000}`)
+	var opened httpapi.Session
+	if err := json.Unmarshal([]byte(session), &opened); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", server+"/v1/locks/1", strings.NewReader(`{"name":"`+name+`","kind":"semaphore","capacity":3,"units":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Hasp-Session", opened.Session)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("a semaphore of that name: %s", resp.Status)
+	}
+	out, err := command("true").CombinedOutput()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 69 {
+		t.Errorf("a mutex beside a semaphore: %v, want exit status 69: %s", err, out)
 	}
 }
