@@ -81,7 +81,7 @@ type Alive struct {
 	Error string `json:"error,omitempty"` // why there are Late ones
 }
 
-// Late is a lock whose own time goes on while others are renewed.
+// Late is a lock that a keep-alive did not renew while it renewed others: its time goes on from before.
 type Late struct {
 	Lock  uint64 `json:"lock"`
 	Valid int64  `json:"valid_ms"`
