@@ -244,7 +244,8 @@ func row(j *judged) string {
 		lost += fmt.Sprintf("; %d with the fence", v.Fenced)
 	}
 	what := j.What
-	if words := strings.Fields(j.Version); len(words) > 1 && strings.ContainsAny(words[len(words)-1], "0123456789") {
+	version, _, _ := strings.Cut(j.Version, ",") // behind a comma is the library below it
+	if words := strings.Fields(version); len(words) > 1 && strings.ContainsAny(words[len(words)-1], "0123456789") {
 		what += " (" + words[len(words)-1] + ")"
 	}
 	return fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %s | %d | %d | %s |\n", j.Store, what, v.Acquisitions, v.Hits,
