@@ -23,7 +23,7 @@ type Deadlock struct {
 	Certain bool `json:"certain"`
 }
 
-// Wait is one entry of a Deadlock, and who is in its way.
+// DeadlockEdge is one entry of a Deadlock, and who is in its way.
 type DeadlockEdge struct {
 	Name   string `json:"name"`
 	Waiter Entry  `json:"waiter"`

@@ -19,8 +19,8 @@ const (
 	EventReleased    EventKind = "released"     // Hold: how long it was held; Err, if it was lost or the outcome is unknown
 	EventLost        EventKind = "lost"         // Hold, and Err is the *LostError
 	EventRequeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
-	EventRenewed     EventKind = "renewed"      // of the session; Margin: trust left, Took
-	EventRenewFailed EventKind = "renew failed" // of the session; Margin, Took and Err
+	EventRenewed     EventKind = "renewed"      // of the session; Remaining: trust left; Took
+	EventRenewFailed EventKind = "renew failed" // of the session; Remaining, Took and Err
 	EventWarning     EventKind = "warning"      // of the client, once: Err says which of the store's settings breaks a promise
 )
 

@@ -31,8 +31,8 @@ type Option func(*config) error
 
 // WithTTL sets how long the store keeps the locks of a client it no longer hears from:
 // the longest time a crashed holder blocks others, and, less the safety margin, the longest
-// outage a holder survives. Stores may grant another (ZooKeeper bounds it, etcd counts
-// whole seconds); hasp counts with what was granted. Stores that are bound to the
+// outage a holder survives. Stores may grant another (ZooKeeper bounds it; etcd refuses
+// what is not whole seconds from 2 s on); hasp counts with what was granted. Stores that are bound to the
 // process (file) have no TTL and ignore it. Default: DefaultTTL.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {

@@ -226,7 +226,7 @@ func TestGrantTooShortForTheMargin(t *testing.T) {
 	})
 }
 
-// L2 and faults.md: a waiter whose session died with its place queues up again as soon as
+// L2: a waiter whose session died with its place queues up again as soon as
 // the store is back, and gets the lock.
 func TestWaiterOutlivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

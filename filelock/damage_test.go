@@ -19,7 +19,7 @@ import (
 )
 
 // What people and programs do to the files of a store in use. Each must lead to a clear
-// error and never to a second holder (faults.md).
+// error and never to a second holder (S1).
 
 // contenders are a holder and another client that were there before the damage.
 type contenders struct {

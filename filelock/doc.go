@@ -21,7 +21,7 @@
 // Files must not be removed while processes use the store. Removing single ones is found
 // out and refused; removing or renaming the whole directory is told to the holders within
 // seconds, and until then a process that makes a new store in its place can hold the same
-// locks. The tokens of the new store are greater, so that a guarded resource is safe.
+// locks. The tokens of the new store are greater, so that a fenced resource is safe.
 //
 // docs/backends/file.md describes the format and the reasons.
 package filelock

@@ -109,7 +109,7 @@ func (o *Options) withDefaults() (Options, error) {
 	case r.Strategy != StrategyTable && r.DurableRelease:
 		return r, fmt.Errorf("%w: durable_release is for strategy=table; with the others a release writes nothing", driver.ErrInvalid)
 	case r.Strategy == StrategyTable && r.NoFence:
-		return r, fmt.Errorf("%w: strategy=table has its tokens for nothing; fence=off is for advisory and row", driver.ErrInvalid)
+		return r, fmt.Errorf("%w: with strategy=table tokens cost nothing, and cannot be switched off; fence=off is for advisory and row", driver.ErrInvalid)
 	}
 	return r, checkKeyRule(r.Key)
 }

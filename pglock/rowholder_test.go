@@ -109,7 +109,7 @@ func TestRowHolder(t *testing.T) {
 	}
 }
 
-// L8: a row holder that was removed by hand, or by an operator, is missed at the next renewal.
+// S5: a row holder that was removed by hand, or by an operator, is missed at the next renewal.
 func TestRowHolderRemoved(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -176,7 +176,7 @@ func TestRenewalBesideRequest(t *testing.T) {
 	}
 }
 
-// L6: a request that the network delivers after its client has given up and left makes a row holder
+// L4: a request that the network delivers after its client has given up and left makes a row holder
 // that no client knows of, while its session lives. No client has to look for it: its own time ends, a
 // TTL later, and renewals of the session do not put that off. (The row is set back by a TTL, instead of
 // waiting for it: a session that lasts while others keep the machine busy has a long one.) Control:

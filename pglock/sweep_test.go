@@ -74,7 +74,7 @@ func TestSweep(t *testing.T) {
 	testkit.Release(t, held)
 }
 
-// L6: what advisory and row have noted of a name is forgotten as well, also while the connection
+// L4: what advisory and row have noted of a name is forgotten as well, also while the connection
 // that held it lies idle in a pool; what is held, and what is waited for, is not.
 func TestSweepOfBound(t *testing.T) {
 	t.Parallel()

@@ -26,18 +26,18 @@ type Options struct {
 	// Default: every name works; see driver.EncodeName.
 	PlainNames bool
 
-	// Strategy is Queue (the default) or Node.
+	// Strategy is StrategyQueue (the default) or StrategyNode.
 	Strategy Strategy
 
-	// Dialect is whose node names the queue uses. Default: Curator. One path must be used
+	// Dialect is whose node names the queue uses. Default: DialectCurator. One path must be used
 	// in one dialect by everybody.
 	Dialect Dialect
 
 	// User and Password are added to the connection as a digest identity.
 	User, Password string
 
-	// ACL is who may do what with the nodes that are made. Default: CreatorOnly with a
-	// User, else WorldOpen.
+	// ACL is who may do what with the nodes that are made. Default: ACLCreatorOnly with
+	// a User, else ACLWorldOpen.
 	ACL ACL
 
 	// TLS encrypts the connection. Its ServerName defaults to the host that is dialed.
@@ -52,9 +52,9 @@ type Options struct {
 type Strategy string
 
 const (
-	// Queue is a queue of ephemeral sequential nodes; each waiter watches the one in front.
+	// StrategyQueue is a queue of ephemeral sequential nodes; each waiter watches the one in front.
 	StrategyQueue Strategy = "queue"
-	// Node is a single ephemeral node that everybody tries to create and watches: no order,
+	// StrategyNode is a single ephemeral node that everybody tries to create and watches: no order,
 	// a herd at each release, mutexes and elections only. It is for sharing locks with
 	// programs that do the same.
 	StrategyNode Strategy = "node"
@@ -64,12 +64,12 @@ const (
 type Dialect string
 
 const (
-	// Curator is that of Java's Apache Curator: a mutex is its InterProcessMutex.
+	// DialectCurator is that of Java's Apache Curator: a mutex is its InterProcessMutex.
 	DialectCurator Dialect = "curator"
-	// CuratorRW is that of Curator's InterProcessReadWriteLock, for a mutex too: Curator's
+	// DialectCuratorRW is that of Curator's InterProcessReadWriteLock, for a mutex too: Curator's
 	// two locks do not see each other under one path, so it is one or the other.
 	DialectCuratorRW Dialect = "curator-rw"
-	// Kazoo is that of Python's kazoo: Lock, ReadLock and WriteLock.
+	// DialectKazoo is that of Python's kazoo: Lock, ReadLock and WriteLock.
 	DialectKazoo Dialect = "kazoo"
 )
 
@@ -77,11 +77,11 @@ const (
 type ACL string
 
 const (
-	// CreatorOnly lets only holders of this client's identity see and do anything.
+	// ACLCreatorOnly lets only holders of this client's identity see and do anything.
 	ACLCreatorOnly ACL = "creator"
 	// ACLCreatorReadable lets everybody see, and only holders of the identity do.
 	ACLCreatorReadable ACL = "read"
-	// WorldOpen lets everybody do everything.
+	// ACLWorldOpen lets everybody do everything.
 	ACLWorldOpen ACL = "open"
 )
 

@@ -30,7 +30,7 @@ const (
 	counter    = "counter"
 )
 
-// Load makes holders count in the cell: each reads it once and then writes one more at a time. The
+// Load tests S3: holders count in the cell. Each reads it once and then writes one more at a time. The
 // lock is real, and is taken away at random between two writes, as by a TTL that has ended; a
 // holder that has lost it continues to write, like a process that was paused. With the fence no
 // acknowledged write may be lost or come late. Without it the same steps must damage the count, or

@@ -14,7 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Rule tests what a single caller sees: which tokens pass, which are refused, and with which error.
+// Rule tests S3 as a single caller sees it: which tokens pass, which are refused, and with which error.
 // The cells of the target must be empty.
 func Rule(t *testing.T, open Opener, target string) {
 	r := opened(t, open, target)

@@ -102,7 +102,7 @@ func (b peerScenario) clear(c contender) {
 
 // Every scenario returns the bug it has seen, or "".
 var peerBugs = map[string]func(b peerScenario) string{
-	// S7: 13 of the Unlocks in faults.md said nil after the loss.
+	// S7: an Unlock says nil after the loss.
 	"UnlockAfterLoss": func(b peerScenario) string {
 		c := b.contender()
 		h := b.hold(c, b.name)

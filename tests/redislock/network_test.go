@@ -20,7 +20,7 @@ func behindProxy(t *testing.T, ttl time.Duration) (net *faultnet.Proxy, c, other
 	return net, client(t, "redis://"+net.Addr(), hasp.WithTTL(ttl)), client(t, server.URL())
 }
 
-// S8, faults.md: the answer of each kind of request is lost after the server has carried it out. A
+// S8: the answer of each kind of request is lost after the server has carried it out. A
 // lock is acquired once, a released lock is released, and no client waits for a lost entry.
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 
 const (
 	healthEvery   = 10 * time.Second
-	deadlockNames = 2000 // a search for deadlocks reads every queue: with more names it is left to hasp ls --deadlocks
+	deadlockNames = 2000 // a search for deadlocks reads every queue: with more names it is left to hasp deadlocks
 )
 
 // report tells a page of what may be wrong.
