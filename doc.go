@@ -20,7 +20,8 @@
 // the lock to the next, and the first holder still believes. hasp therefore
 //   - ends its own trust before the store may hand the lock on, by a separate
 //     timer: [Lease.Context] is cancelled, [Lease.Lost] is closed, [Lease.Held] is false;
-//   - gives every grant a fencing token ([Lease.Token]) that grows from grant to grant.
+//   - gives every grant of a store with Traits().Fencing a fencing token ([Lease.Token]), which
+//     grows from grant to grant.
 //
 // What is left is the moment between the last check and the effect of a write. Only the
 // resource itself can close it, by refusing a write whose token is smaller than one it
