@@ -60,20 +60,29 @@ func (s *session) checkLate() {
 }
 
 // expireLate ends one entry as the session's end would, and removes what is left of it in the
-// store when its time there is over (see untilOverLocked).
+// store when its time there is over (see untilOverLocked). A release under way, or an export, goes on: it removes
+// its entry itself, and is ended like others (checkLeaving).
 func (s *session) expireLate(e *entry) {
 	s.mu.Lock()
-	_, isLate := s.late[e]
-	delete(s.late, e)
-	delete(s.entries, e.id)
-	confirmed, err := s.sent.at, s.lastErr
-	margin := s.margin
+	l, isLate := s.late[e]
+	confirmed, err, margin := s.sent.at, s.lastErr, s.margin
 	s.mu.Unlock()
-	if !isLate {
-		return // somebody else was first
+	if !isLate || l.left(margin) > 0 {
+		return // somebody else was first, or it was renewed meanwhile
 	}
-	if e.lose(ReasonExpired, err, confirmed) == pending {
+	was := e.lose(ReasonExpired, err, confirmed)
+	s.mu.Lock()
+	delete(s.late, e) // after lose: a process that is stopped in between finds it late at its next look
+	if was == held || was == pending {
+		delete(s.entries, e.id)
+	}
+	s.mu.Unlock()
+	switch was {
+	case pending:
 		e.interrupt(fmt.Errorf("%w: it was not renewed in time", driver.ErrGone)) // queue up anew
+	case held:
+	default:
+		return
 	}
 	s.client.inBackground(func() {
 		if sleep(s.done, margin) {

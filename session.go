@@ -19,8 +19,6 @@ import (
 // removed for the granted time, counted from before the last successful keepalive, also
 // not one entered since. Only those that a renewal did not reach while it reached others have
 // their own deadline (late.go).
-//
-// Order of locks: Client.mu, then session.mu, then entry.mu.
 type session struct {
 	client *Client
 	drv    driver.Session
@@ -95,13 +93,19 @@ func (s *session) gone(id string, err error) {
 		return
 	}
 	s.mu.Lock()
-	e := s.entries[id]
-	delete(s.entries, id)
-	delete(s.late, e)
-	confirmed := s.sent.at
+	e, confirmed := s.entries[id], s.sent.at
 	s.mu.Unlock()
-	if e != nil && e.lose(ReasonDenied, err, confirmed) == pending {
-		e.interrupt(err) // a waiter; not a release under way, which asks the store itself
+	if e == nil {
+		return
+	}
+	was := e.lose(ReasonDenied, err, confirmed)
+	if was != released {
+		s.remove(e) // after lose: Held finds that the entry is late, or that it is lost
+	}
+	// A release under way asks the store itself. It stays in entries, where the end of the session and checkLeaving
+	// look for it: the store may not answer it any more.
+	if was == pending {
+		e.interrupt(err)
 	}
 }
 
