@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // Deadlock is a circle of entries of which each waits for the next: none of them will ever
@@ -65,14 +63,21 @@ func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock
 	}
 	// Names that were not read at the same moment can show a circle that never was. One
 	// whose entries are all still in each other's way is real: entries do not come back.
+	// What only the second reading shows was read once.
+	type wait struct{ waiter, on string }
+	seen := map[wait]bool{}
 	var again []string
 	for _, d := range found {
 		for _, w := range d.Waits {
+			seen[wait{w.Waiter.ID, w.On.ID}] = true
 			again = append(again, w.Name)
 		}
 	}
 	slices.Sort(again)
-	return c.circles(ctx, slices.Compact(again))
+	found, err = c.circles(ctx, slices.Compact(again))
+	return slices.DeleteFunc(found, func(d Deadlock) bool {
+		return slices.ContainsFunc(d.Waits, func(w DeadlockEdge) bool { return !seen[wait{w.Waiter.ID, w.On.ID}] })
+	}), err
 }
 
 func (c *Client) circles(ctx context.Context, names []string) ([]Deadlock, error) {
@@ -86,133 +91,6 @@ func (c *Client) circles(ctx context.Context, names []string) ([]Deadlock, error
 	}
 	g.connect()
 	return g.circles(), nil
-}
-
-// waitGraph has one node for each entry that waits.
-type waitGraph struct {
-	nodes  []*waitNode
-	byID   map[string]*waitNode   // the waiters
-	bySess map[string][]*waitNode // the waiters of a session
-	holds  map[string][]*waitNode // the waiters that say they hold an entry, by its id
-}
-
-type waitNode struct {
-	name     string
-	entry    Entry
-	blockers []Entry
-	edges    []waitEdge
-}
-
-type waitEdge struct {
-	to      *waitNode
-	on      Entry // the blocker behind it
-	certain bool
-}
-
-func (g *waitGraph) add(entries []driver.Entry, public func(driver.Entry) Entry) {
-	for i, e := range entries {
-		held, blockers := driver.Decide(entries[:i], e.Request)
-		if held {
-			continue
-		}
-		n := &waitNode{name: e.Name, entry: public(e)}
-		for _, b := range blockers {
-			n.blockers = append(n.blockers, public(b))
-		}
-		g.nodes = append(g.nodes, n)
-	}
-}
-
-// connect draws an edge from each waiter to the waiters that its blockers depend on: a
-// blocker that waits in front, itself; one that holds, those who wait while they hold it.
-func (g *waitGraph) connect() {
-	g.byID, g.bySess, g.holds = map[string]*waitNode{}, map[string][]*waitNode{}, map[string][]*waitNode{}
-	for _, n := range g.nodes {
-		g.byID[n.entry.ID] = n
-		for _, id := range n.entry.Holds {
-			g.holds[id] = append(g.holds[id], n)
-		}
-		if s := n.entry.Session; s != "" && len(n.entry.Holds) == 0 {
-			g.bySess[s] = append(g.bySess[s], n)
-		}
-	}
-	for _, n := range g.nodes {
-		for _, b := range n.blockers {
-			if w := g.byID[b.ID]; w != nil {
-				n.edges = append(n.edges, waitEdge{w, b, true})
-				continue
-			}
-			for _, w := range g.holds[b.ID] {
-				n.edges = append(n.edges, waitEdge{w, b, true})
-			}
-			if b.Session != n.entry.Session { // a process whose goroutines share a lock is no circle
-				for _, w := range g.bySess[b.Session] {
-					n.edges = append(n.edges, waitEdge{w, b, false})
-				}
-			}
-		}
-	}
-}
-
-// circles returns disjoint circles, the certain ones first: shortest first from each node.
-func (g *waitGraph) circles() []Deadlock {
-	var found []Deadlock
-	in := map[*waitNode]bool{}
-	for _, certain := range []bool{true, false} {
-		for _, n := range g.nodes {
-			if in[n] {
-				continue
-			}
-			path := n.circle(certain)
-			if path == nil || slices.ContainsFunc(path, func(e waitEdge) bool { return in[e.to] }) {
-				continue
-			}
-			d := Deadlock{Certain: true}
-			at := n
-			for _, e := range path {
-				d.Waits = append(d.Waits, DeadlockEdge{at.name, at.entry, e.on})
-				d.Certain = d.Certain && e.certain
-				at = e.to
-				in[at] = true
-			}
-			found = append(found, d)
-		}
-	}
-	return found
-}
-
-// circle is the shortest way from n back to itself, found breadth first; nil if none.
-func (n *waitNode) circle(certain bool) []waitEdge {
-	type step struct {
-		edge waitEdge
-		from *step
-	}
-	seen := map[*waitNode]bool{}
-	level := []*step{{edge: waitEdge{to: n}}}
-	for len(level) > 0 {
-		var next []*step
-		for _, s := range level {
-			for _, e := range s.edge.to.edges {
-				if certain && !e.certain || seen[e.to] {
-					continue
-				}
-				seen[e.to] = true
-				here := &step{e, s}
-				if e.to != n {
-					next = append(next, here)
-					continue
-				}
-				var path []waitEdge
-				for ; here.from != nil; here = here.from {
-					path = append(path, here.edge)
-				}
-				slices.Reverse(path)
-				return path
-			}
-		}
-		level = next
-	}
-	return nil
 }
 
 // Holding names entries (by [Lease.ID]) that are held for the sake of the caller that waits here,

@@ -3,12 +3,14 @@ package hasp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -159,4 +161,117 @@ func TestFailOnDeadlock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of several holders of a semaphore each is in the way of a waiter, and one that leaves is enough. So a circle through one of
+// them is a deadlock only if the others cannot leave either.
+func TestDeadlockOfSemaphores(t *testing.T) {
+	for _, everybodyWaits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			x, y, n := client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend())
+			permit := func(c *hasp.Client, ctx context.Context) (*hasp.Lease, error) {
+				return c.Semaphore("s", 2, hasp.FailOnDeadlock(time.Second)).Acquire(ctx, 1)
+			}
+			ofX, err := permit(x, ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ofY, err := permit(y, ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := lock(t, n, "m")
+			ended := make(chan error, 3)
+			waitFor := func(c *hasp.Client, l *hasp.Lease, take func(context.Context) (*hasp.Lease, error)) {
+				time.Sleep(time.Millisecond) // so that one is the youngest
+				go func() {
+					got, err := take(l.Context())
+					_ = l.Release(context.Background())
+					if err == nil {
+						err = got.Release(context.Background())
+					}
+					ended <- err
+				}()
+				synctest.Wait()
+			}
+			mutex := func(c *hasp.Client) func(context.Context) (*hasp.Lease, error) {
+				return func(ctx context.Context) (*hasp.Lease, error) {
+					return c.Mutex("m", hasp.FailOnDeadlock(time.Second)).Lock(ctx)
+				}
+			}
+			waitFor(n, m, func(ctx context.Context) (*hasp.Lease, error) { return permit(n, ctx) })
+			waitFor(x, ofX, mutex(x))
+			if everybodyWaits {
+				waitFor(y, ofY, mutex(y))
+				wantErr(t, <-ended, hasp.ErrDeadlock)
+			} else {
+				found, err := n.Deadlocks(t.Context())
+				for _, d := range found {
+					t.Errorf("a deadlock that is none, certain %t: %s", d.Certain, d)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute) // y works
+				if len(ended) != 0 {
+					t.Errorf("failed: %v", <-ended)
+				}
+				if err := ofY.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 2 {
+				if err := <-ended; err != nil {
+					t.Errorf("everybody waits: %t: %v", everybodyWaits, err)
+				}
+			}
+		})
+	}
+}
+
+// A circle counts that two readings have shown, and not another one of the same names.
+func TestDeadlockIsReadTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &changing{Backend: memlock.New().Backend()}
+		c := client(t, b)
+		if found, err := c.Deadlocks(t.Context()); err != nil || len(found) != 0 || b.reads != 4 {
+			t.Errorf("%v, %v, %d queues read", found, err, b.reads)
+		}
+		b.same = true
+		if found, err := c.Deadlocks(t.Context()); err != nil || len(found) != 1 {
+			t.Errorf("the control: %v, %v", found, err)
+		}
+	})
+}
+
+// changing has two queues with a circle, of other entries at each reading unless same is set.
+type changing struct {
+	driver.Backend
+	same  bool
+	reads int
+}
+
+func (b *changing) Names(_ context.Context, _ string, yield func(string) bool) error {
+	_ = yield("1") && yield("2")
+	return nil
+}
+
+func (b *changing) List(_ context.Context, name string, _ int) ([]driver.Entry, error) {
+	round := b.reads / 2
+	b.reads++
+	if b.same {
+		round = 0
+	}
+	id := func(what, of string) string { return fmt.Sprintf("%s-%s-%d", what, of, round) }
+	entry := func(id, owner string) driver.Entry {
+		return driver.Entry{Request: driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Owner: owner}}
+	}
+	other := map[string]string{"1": "2", "2": "1"}[name]
+	return []driver.Entry{
+		entry(id("holds", name), "{}"),
+		entry(id("waits", name), `{"holds":["`+id("holds", other)+`"]}`),
+	}, nil
 }
