@@ -160,6 +160,8 @@ func (b *localHandOver) passOn(c *Client, l *Lease) {
 		b.next()
 		return
 	}
+	// Its end is told too, and who counts leases takes one off.
+	c.event(Event{Kind: EventAcquired, Context: l.parent, Name: b.name, Token: l.Token()})
 	c.releaseUnwanted(l) // hands it on, or leaves the store
 }
 

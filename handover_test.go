@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
 )
 
 // Our own waiters first, in order, up to the bound; then the other machine.
@@ -149,8 +151,8 @@ func TestBatchLost(t *testing.T) {
 // Exclusion and no lost turn, with waiters that give up at every moment, a Try in between,
 // and holders that are expelled.
 func TestBatchUnderCancellation(t *testing.T) {
-	c := open()
-	defer c.Close()
+	var leases counter
+	c := client(t, memlock.New().Backend(), hasp.WithObserver(&leases))
 	m := c.Mutex("a", hasp.LocalHandOver(5, 10*time.Millisecond), hasp.MaxHold(time.Minute))
 	var wg sync.WaitGroup
 	inside, count := 0, 0 // guarded by the lock alone
@@ -195,5 +197,20 @@ func TestBatchUnderCancellation(t *testing.T) {
 	}
 	if err != nil || l.Release(context.Background()) != nil {
 		t.Fatal(err)
+	}
+	if begun, ended := leases.begun.Load(), leases.ended.Load(); begun != ended {
+		t.Errorf("%d leases were told, and the end of %d", begun, ended)
+	}
+}
+
+// counter counts the leases that begin, and those that end.
+type counter struct{ begun, ended atomic.Int64 }
+
+func (c *counter) Observe(e hasp.Event) {
+	switch e.Kind {
+	case hasp.EventAcquired:
+		c.begun.Add(1)
+	case hasp.EventReleased, hasp.EventLost:
+		c.ended.Add(1)
 	}
 }
