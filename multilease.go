@@ -18,6 +18,7 @@ type MultiLease struct {
 	mu   sync.Mutex
 	ctx  context.Context
 	lost chan struct{}
+	told sync.Once // closes lost
 }
 
 // giveBack releases what an attempt had, without keeping its caller waiting.
@@ -109,16 +110,19 @@ func (m *MultiLease) Lost() <-chan struct{} {
 	defer m.mu.Unlock()
 	if m.lost == nil {
 		m.lost = make(chan struct{})
-		var once sync.Once
 		for _, l := range m.leases {
-			context.AfterFunc(l.Context(), func() {
-				if errors.Is(l.Err(), ErrLost) {
-					once.Do(func() { close(m.lost) })
-				}
-			})
+			context.AfterFunc(l.Context(), m.tellLost)
 		}
 	}
+	m.tellLost() // after a pause the first look tells, before any timer or goroutine has run
 	return m.lost
+}
+
+// tellLost closes the channel of Lost if a lock is lost.
+func (m *MultiLease) tellLost() {
+	if errors.Is(m.Err(), ErrLost) {
+		m.told.Do(func() { close(m.lost) })
+	}
 }
 
 // Release gives all the locks back, at the same time. nil says that all were valid to the
