@@ -74,17 +74,23 @@ func (t *Term) serve(ctx context.Context, lead func(context.Context, *Term) erro
 	}()
 	switch {
 	case ctx.Err() != nil:
-		if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrLost) {
+		if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) || t.lostBy(err) {
 			c := t.entry.session.client
 			err = c.wrap("campaign for", t.Name(), contextError(ctx))
 		}
 		return false, err
-	case errors.Is(resigned, ErrLost), errors.Is(resigned, ErrUnknown), errors.Is(err, ErrLost):
+	case errors.Is(resigned, ErrLost), errors.Is(resigned, ErrUnknown), t.lostBy(err):
 		// What lead returned follows from the loss, which was told, or from what keeps the store from answering. The release
 		// may be the first to learn of it: a fence has refused a write, say, before the store has told of an eviction.
 		return true, nil
 	}
 	return err == nil, err
+}
+
+// lostBy reports an error that tells of the loss of this term, and not of another lock.
+func (t *Term) lostBy(err error) bool {
+	var l *LostError
+	return errors.As(err, &l) && l.Name == t.Name() && l.Token == t.Token()
 }
 
 // hopeless reports errors of a Lock or Campaign that the same call will meet again.

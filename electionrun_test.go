@@ -126,6 +126,24 @@ func TestRunLeadsAgainAfterALoss(t *testing.T) {
 	})
 }
 
+// An error that tells of the loss of another lock is one of the function's own, in a term that was not lost.
+func TestRunEndsWithALossElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, _ := pair(t)
+		done := running(t.Context(), c, func(ctx context.Context, _ *hasp.Term) error {
+			return c.Do(ctx, "batch", func(ctx context.Context) error {
+				evict(t, b, "batch")
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		})
+		var lost *hasp.LostError
+		if err := <-done; !errors.As(err, &lost) || lost.Name != "batch" {
+			t.Errorf("Run has ended with %v", err)
+		}
+	})
+}
+
 // A fence may refuse a write before the store has told of the loss. The release finds out.
 func TestRunTakesAStaleWriteForALoss(t *testing.T) {
 	goesOnAfter(t, errors.New("stale"), plan{loseAnswer: driver.ErrGone, times: 1})
