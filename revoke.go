@@ -28,14 +28,19 @@ func RevocableAtRenewal(f func(by Owner)) LockOption {
 
 // listen tells f who asks for the lock, for as long as the lease is held.
 func (c *Client) listen(l *Lease, r *Request) {
-	told := map[string]bool{} // by id
+	told := map[string]bool{} // by id, those that ask at this moment: an entry that has gone does not come back
 	tell := func(q Queue) {
+		asking := map[string]bool{}
 		for _, w := range q.Waiters {
-			if w.Owner.Asks != "" && !told[w.ID] && l.Held() {
-				told[w.ID] = true
+			if w.Owner.Asks == "" {
+				continue
+			}
+			if !told[w.ID] && l.Held() {
 				r.revoked(w.Owner)
 			}
+			asking[w.ID] = true
 		}
+		told = asking
 	}
 	ctx := l.Context()
 	if r.revokedUnwatched {

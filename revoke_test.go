@@ -10,6 +10,37 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
+// Who asks, gives up and asks again is told each time; a waiter is told once for as long as it waits.
+func TestRevocableByManyInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other, third := client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend())
+		asked := make(chan string, 9)
+		if _, err := c.Mutex("a", hasp.Revocable(func(by hasp.Owner) { asked <- by.Asks })).Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stays, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _, _ = other.Mutex("a", hasp.AskHolder("stays")).Lock(stays) }()
+		if why := <-asked; why != "stays" {
+			t.Errorf("asked by %q", why)
+		}
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { _, _ = third.Mutex("a", hasp.AskHolder("comes and goes")).Lock(ctx) }()
+			if why := <-asked; why != "comes and goes" {
+				t.Errorf("asked by %q", why)
+			}
+			cancel()
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		if len(asked) != 0 {
+			t.Errorf("asked again by %q", <-asked)
+		}
+	})
+}
+
 // Without a watch a request is heard when a renewal is due, once, and Inspect shows which holder
 // listens.
 func TestRevocableAtRenewal(t *testing.T) {
