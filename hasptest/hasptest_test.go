@@ -101,6 +101,39 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// The store hands the lock on when the holder's time is over, also while it is cut off; but a waiter cannot hear of it.
+func TestCutTellsNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hasptest.New()
+		testkit.Lock(t, newClient(t, store), "a")
+		time.Sleep(5 * time.Second)
+		other := newClient(t, store) // trusted for longer than the holder's time in the store
+		testkit.Lock(t, other, "b")
+		granted := make(chan time.Time, 1)
+		go func() {
+			if _, err := other.Mutex("a").Lock(t.Context()); err == nil {
+				granted <- time.Now()
+			}
+		}()
+		synctest.Wait()
+		heal := store.Cut()
+		for name, err := range other.Names(short(t), "") {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a name in the store: %q, %v", name, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if len(granted) != 0 {
+			t.Error("granted while nothing can be heard")
+		}
+		healed := time.Now()
+		heal()
+		if at := <-granted; at.Before(healed) {
+			t.Errorf("granted %s before the store is back", healed.Sub(at))
+		}
+	})
+}
+
 func short(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)

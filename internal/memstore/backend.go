@@ -49,6 +49,9 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 }
 
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if err := b.store.arrive(ctx); err != nil {
+		return err
+	}
 	b.store.mu.Lock()
 	names := b.store.names(prefix)
 	b.store.mu.Unlock()

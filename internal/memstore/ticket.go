@@ -61,6 +61,10 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	case <-ctx.Done():
 		return driver.Verdict{}, ctx.Err()
 	}
+	// A store that cannot be reached tells nothing either. The notice stays, for the next call.
+	if err := st.arrive(ctx); err != nil {
+		return driver.Verdict{}, err
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if t.entry.gone {
