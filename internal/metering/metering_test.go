@@ -1,6 +1,7 @@
 package metering_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -11,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/metering"
+	"github.com/hasplock/hasp/memlock"
 )
 
 // What an event comes to is one of the values its counter begins with.
@@ -66,4 +69,26 @@ func TestLosses(t *testing.T) {
 	if slices.Sort(declared); len(declared) == 0 || !slices.Equal(declared, losses) {
 		t.Errorf("errors.go declares %q, Losses has %q", declared, losses)
 	}
+}
+
+// foreign lists a queue of another library's, which does not say since when it waits.
+type foreign struct{ driver.Backend }
+
+func (foreign) List(_ context.Context, name string, _ int) ([]driver.Entry, error) {
+	entry := driver.Entry{Request: driver.Request{Name: name, Units: driver.Whole, Capacity: driver.Whole}}
+	return []driver.Entry{entry, entry}, nil
+}
+
+// A waiter that does not say when it began has not waited for centuries.
+func TestLengthsOfAnotherLibrary(t *testing.T) {
+	c, err := hasp.New(foreign{memlock.New().Backend()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	metering.Lengths(t.Context(), c, 0, []string{"a"}, func(_ string, l metering.Length, err error) {
+		if want := (metering.Length{Holders: 1, Waiters: 1}); err != nil || l != want {
+			t.Errorf("%+v, %v, want %+v", l, err, want)
+		}
+	})
 }

@@ -25,7 +25,7 @@ func Lengths(ctx context.Context, c *hasp.Client, timeout time.Duration, names [
 	for _, name := range names {
 		q, err := c.Inspect(ctx, name)
 		l := Length{Holders: len(q.Holders), Waiters: len(q.Waiters)}
-		if l.Waiters > 0 {
+		if l.Waiters > 0 && !q.Waiters[0].Since.IsZero() { // etcdctl lock, for example, does not say when it began
 			l.Oldest = max(0, time.Since(q.Waiters[0].Since)) // its clock may be ahead of ours
 		}
 		tell(name, l, err)
