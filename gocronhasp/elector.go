@@ -38,12 +38,17 @@ func NewElector(c *hasp.Client, name string, value []byte, opts ...hasp.LockOpti
 // store: a lead that is lost ends here before another machine can begin to lead. A job that runs
 // longer than that should have its own fencing token.
 func (e *Elector) IsLeader(context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.term == nil || !e.term.Held() {
+	if term := e.current(); term == nil || !term.Held() {
 		return ErrNotLeader
 	}
 	return nil
+}
+
+// current returns the term of this machine, perhaps over; nil before the first.
+func (e *Elector) current() *hasp.Term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.term
 }
 
 // Close gives the lead up, if this machine has it, and stops campaigning. It returns when
@@ -51,12 +56,11 @@ func (e *Elector) IsLeader(context.Context) error {
 func (e *Elector) Close(ctx context.Context) error {
 	e.stop()
 	<-e.done // comes: Campaign returns at once when its context ends
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.term == nil || !e.term.Held() {
+	term := e.current()
+	if term == nil || !term.Held() {
 		return nil
 	}
-	return e.term.Resign(ctx)
+	return term.Resign(ctx) // without e.mu: IsLeader says no meanwhile, and does not wait for the store
 }
 
 // campaignAgain is the pause after a campaign that failed: the store is unreachable, or refuses the

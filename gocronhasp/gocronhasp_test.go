@@ -163,6 +163,28 @@ func TestElector(t *testing.T) {
 }
 
 // A lead that is lost is campaigned for again.
+// While the lead is given up to a store that does not answer, this machine does not lead, and says so at once.
+func TestElectorClosesWithoutTheStore(t *testing.T) {
+	store := hasptest.New()
+	e := gocronhasp.NewElector(store.Client(t), "leader", nil)
+	testkit.Eventually(t, "this machine leads", func() bool { return e.IsLeader(t.Context()) == nil })
+	heal := store.Cut()
+	ctx, cancel := context.WithCancel(t.Context())
+	closed := make(chan error, 1)
+	go func() { closed <- e.Close(ctx) }()
+	testkit.Eventually(t, "this machine does not lead", func() bool { return errors.Is(e.IsLeader(t.Context()), gocronhasp.ErrNotLeader) })
+	select {
+	case err := <-closed:
+		t.Errorf("closed without the store: %v", err)
+	default:
+	}
+	cancel()
+	if err := testkit.Await(t, "the end of Close", closed); !errors.Is(err, hasp.ErrUnknown) {
+		t.Errorf("Close: %v", err)
+	}
+	heal()
+}
+
 func TestElectorAgain(t *testing.T) {
 	store := hasptest.New()
 	e := gocronhasp.NewElector(testkit.ClientOn(t, store.Backend()), "scheduler", nil)
