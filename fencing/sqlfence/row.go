@@ -92,6 +92,11 @@ func (r *Row) unwritten(ctx context.Context, db Queryer) error {
 	t := r.table
 	s := t.statement().add("SELECT ", t.fence.dialect.quote(r.column), " FROM ", t.from())
 	t.where(s, r.key)
+	if t.fence.dialect == MySQL {
+		// In a transaction a plain SELECT reads the rows as they were at its first, when the fence may have been lower than
+		// what the UPDATE has met. One that locks reads the newest.
+		s.add(" LOCK IN SHARE MODE")
+	}
 	var seen int64
 	err := db.QueryRowContext(ctx, s.String(), s.args...).Scan(&seen)
 	switch {

@@ -181,6 +181,42 @@ func TestRow(t *testing.T) {
 	})
 }
 
+// A transaction that has read the row before another holder's token came is told that its own is stale, and not that it may try
+// again: MySQL shows it the row as it was.
+func TestRowInATransactionThatHasRead(t *testing.T) {
+	each(t, func(t *testing.T, d database) {
+		if d.Dialect == sqlfence.SQLite {
+			t.Skip("a transaction that has read keeps the file from others")
+		}
+		db := d.connect(t)
+		g := newFence(t, d, db, sqlfence.Options{})
+		name := items(t, d, db)
+		table, err := g.Table(t.Context(), db, name, "id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, err := table.With(t.Context(), db, fencing.GrantOf("items", 7), "fence", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		var stock int
+		if err := tx.QueryRow("SELECT stock FROM " + name + " WHERE id = 1").Scan(&stock); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.With(t.Context(), db, fencing.GrantOf("items", 8), "fence", 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := row.Set(t.Context(), tx, sqlfence.Columns{"stock": 99}); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a token that another has overtaken: %v", err)
+		}
+	})
+}
+
 // Values that a column does not keep as they were written, a second time under one token: the
 // row is as it should be, and MySQL counts no change.
 func TestRowRounds(t *testing.T) {
