@@ -197,8 +197,8 @@ func (e *PartialRenewal) Error() string {
 // Unwrap returns the cause.
 func (e *PartialRenewal) Unwrap() error { return e.Err }
 
-// Ticket is the owner's handle of one entry. The core makes one call at a time on it,
-// except that Leave may overtake a call whose context has ended.
+// Ticket is the owner's handle of one entry. The core calls Enqueue, Wait and Adopt one at a time; Publish,
+// Downgrade and Leave may be called at once, and Leave also while another call has not returned.
 //
 // Enqueue is a method of the ticket, not of the session, so that there is something
 // to Leave by when the answer was lost.

@@ -173,6 +173,9 @@ func (m *Metrics) Observe(e hasp.Event) {
 		m.renewed(e)
 		return
 	}
+	if e.Kind == hasp.EventWarning {
+		return // of no lock
+	}
 	ctx, l, outcome := e.Context, m.lock(e), metering.Outcome(e)
 	switch e.Kind {
 	case hasp.EventAcquired:
