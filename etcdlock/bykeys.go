@@ -71,7 +71,8 @@ func (t *ticket) doubts() {
 	}
 }
 
-// toConfirm is the key to be looked for: ours if we hold, else that of the blocker.
+// toConfirm is the key to be looked for: ours if we hold, else that of the blocker. If that has left
+// since, and those ahead of it are being read, it is ours as well.
 func (t *ticket) toConfirm() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -120,7 +120,13 @@ func (s *session) confirmKeys(batch []*ticket) bool {
 		}
 		t.mu.Lock()
 		missing := !t.left && (kv == nil || kv.CreateRevision != t.rev)
-		t.view.rev = max(t.view.rev, resp.Header.Revision)
+		// A holder needs nothing but its key, and is as new as this read. A waiter is not: its key is
+		// looked for if none was ahead when it was asked for (toConfirm), and meanwhile the answer
+		// to an older read of the queue may have come. Were that view said to be as new as this
+		// read, it would pass over all that left in between, and nothing would tell of it again.
+		if t.held {
+			t.view.rev = max(t.view.rev, resp.Header.Revision)
+		}
 		t.mu.Unlock()
 		if missing {
 			t.keyLost()
