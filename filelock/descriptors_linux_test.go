@@ -26,6 +26,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 		return
 	}
 	control, p := newPass(t), newPass(t)
+	regains(t, newPass(t))
 	without, next := control.remove(), p.remove()
 	starve(t)
 	n := control.holder.session.store.notifier
@@ -40,12 +41,36 @@ func TestNoDescriptorLeft(t *testing.T) {
 		t.Error("the control has found a descriptor: this tests nothing")
 	}
 	n.mu.Unlock()
-	p.tell(next)
 	n = p.holder.session.store.notifier
+	n.mu.Lock()
+	taken := &peer{id: sessionID{1}, fd: -1} // closing it gives no descriptor, as if another part of the process were faster
+	n.peers[taken.id] = taken
+	n.setIdleLocked(taken)
+	n.mu.Unlock()
+	p.tell(next)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.reserve < 0 || len(n.peers) > 0 {
 		t.Errorf("after the signal the reserve is %d, and %d peers are open", n.reserve, len(n.peers))
+	}
+}
+
+// regains has a process that has no reserve, and has descriptors again, signal twice: from the first signal on it
+// has a reserve, and so it may keep the next peer.
+func regains(t *testing.T, p *pass) {
+	t.Helper()
+	n := p.holder.session.store.notifier
+	n.mu.Lock()
+	closeFD(n.reserve)
+	n.reserve = -1
+	n.mu.Unlock()
+	for i, peers := range []int{0, 1} {
+		n.notify(wakeTarget{session: p.waits.session.id, ticket: p.waits.number})
+		n.mu.Lock()
+		if n.reserve < 0 || len(n.peers) != peers {
+			t.Errorf("after signal %d with descriptors free the reserve is %d, and %d peers are open", i+1, n.reserve, len(n.peers))
+		}
+		n.mu.Unlock()
 	}
 }
 

@@ -201,9 +201,13 @@ func (p *notifier) control(op, fd int, events uint32) error {
 }
 
 // tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
-// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor, and another part of the process
-// has taken the one that we have just given away: then
+// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor, and other parts of the process
+// have taken each that we have just given away: then
 // the ticket's own slow check has to do, unless our death comes first, of which it is told.
+//
+// The reserve is filled after every signal, and not only after the one that has used it: there it fails if another
+// part of the process takes the descriptor first, and when the store was opened there may have been none. The next
+// shortage may come days later. While the reserve is full, this is no system call.
 func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
 		s.wake(who.ticket, who.holds)
@@ -213,10 +217,10 @@ func (p *notifier) tell(who wakeTarget) {
 	b := appendSignal(room[:0], who)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.fillReserveLocked()
 	o, l, err := p.peerLocked(who.session)
-	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && p.giveAwayLocked() {
+	for (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && p.giveAwayLocked() { // each is given away once
 		o, l, err = p.peerLocked(who.session)
-		defer p.fillReserveLocked()
 	}
 	if err != nil || l != alive {
 		return
