@@ -57,7 +57,7 @@ func (v *keyWatch) sweep() {
 	v.mu.Unlock()
 	for _, t := range due {
 		t.mu.Lock()
-		if !t.left && t.ownWatch == nil {
+		if !t.left && !t.gone && t.ownWatch == nil {
 			t.ownWatch = t.session.watch.add(&watch{key: t.key, to: t}, t.view.rev)
 		}
 		t.mu.Unlock()

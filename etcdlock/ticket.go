@@ -86,12 +86,21 @@ func (t *ticket) startHolding() {
 }
 
 // keyLost is called when another client has deleted our key.
+//
+// The watches end here, since the core makes no Leave of what it was told to be gone: that of a
+// held entry would stay as long as the session, and be told of every later use of the key. No
+// other begins: Wait and keyWatch look at gone under mu. A message that is under way finds a watch
+// that is not ours, or has us told again, which the core ignores. It may be Leave that has ended
+// them already; then there are none.
 func (t *ticket) keyLost() {
 	t.mu.Lock()
 	t.gone = true
-	left := t.left
+	left, off := t.left, t.unwatch(true)
 	t.signal.Notify()
 	t.mu.Unlock()
+	for _, w := range off {
+		t.session.watch.release(w)
+	}
 	t.freeKey(true)
 	if !left {
 		t.session.gone(t.request.ID, fmt.Errorf("%w: its key was deleted", driver.ErrGone))

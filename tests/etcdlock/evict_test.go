@@ -148,6 +148,40 @@ func lateEvict(l *late) {
 	}
 }
 
+// A held lock that was evicted leaves no watch behind, which the server would have to keep as long as the
+// client lives: the core makes no Leave of it. That of a lock that is still held stays, and keeps the
+// stream open.
+func TestEvictedIsNotWatched(t *testing.T) {
+	t.Parallel()
+	b, count := countsWatches(t, backends.SharedEtcd(t))
+	gone := make(chan string, 9)
+	s := testkit.Session(t, b, calm, func(id string, _ error) { gone <- id })
+	for _, name := range []string{"evict-5", "evict-5-stays"} {
+		held(t, s.Ticket(whole(name, name)))
+	}
+	testkit.Eventually(t, "both keys are watched", func() bool { return count.established.Load() == 2 })
+	evict := func(name string) {
+		t.Helper()
+		if err := b.Evict(ctx(t), name, name); err != nil {
+			t.Fatal(err)
+		}
+		if id := testkit.Await(t, "an evicted holder is told", gone); id != name {
+			t.Fatalf("told of %q", id)
+		}
+	}
+	evict("evict-5")
+	for range 3 {
+		alive(t, s)
+	}
+	testkit.Eventually(t, "its watch is ended, as one that is kept", func() bool { return count.ended.Load() == 1 })
+	// The next of the name has the same key, and what becomes of it is told of no other: messages
+	// come in order.
+	k := s.Ticket(whole("evict-5", "next"))
+	held(t, k)
+	left(t, k)
+	evict("evict-5-stays")
+}
+
 // A role that reaches no further than one name's entries and the epochs can evict, and no
 // note is kept; nor can it read one.
 func TestEvictWithoutPermissionForNotes(t *testing.T) {
