@@ -30,7 +30,9 @@ func (t *ticket) Leave(ctx context.Context) error {
 	case open:
 		err = t.withdraw(ctx)
 	case rev == 0:
-		return fmt.Errorf("%w: it never entered", driver.ErrGone)
+		// Nothing of ours is at the key, or on its way there: no request was made, or the Leave before
+		// this one has withdrawn it and could not tell (withdrawFull). So the key is free.
+		err = fmt.Errorf("%w: it never entered", driver.ErrGone)
 	default:
 		_, err = t.deleteKey(ctx)
 	}

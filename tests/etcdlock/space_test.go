@@ -250,3 +250,30 @@ func TestEvictionIsDoneWithoutSpace(t *testing.T) {
 	}
 	lastEviction(t, b, "full-1", "note")
 }
+
+// A withdrawal that was done and answered with "no space" is asked for again, and leaves nothing
+// behind: the next entry of the name has the same key.
+func TestWithdrawnWithoutSpaceFreesItsKey(t *testing.T) {
+	t.Parallel()
+	e := backends.SharedEtcd(t)
+	b, p := spoiled(t, e)
+	s := testkit.Session(t, b, calm, nil)
+	k := s.Ticket(whole("full-2", "full-2-a"))
+	p.set(puts("full-2-a"), nil) // it never arrives
+	if _, err := k.Enqueue(ctx(t)); !errors.Is(err, errIntercepted) {
+		t.Fatalf("enqueue: %v", err)
+	}
+	p.say = rpctypes.ErrGRPCNoSpace
+	p.set(nil, puts("~epoch/"))
+	if err := k.Leave(ctx(t)); !errors.Is(err, driver.ErrRefused) {
+		t.Fatalf("leave: %v", err)
+	}
+	p.set(nil, nil)
+	if err := k.Leave(ctx(t)); !errors.Is(err, driver.ErrGone) {
+		t.Fatalf("leave again: %v", err)
+	}
+	held(t, s.Ticket(whole("full-2", "full-2-b")))
+	if there := keys(t, client(t, e.Addr), "hasp/full-2/"); len(there) != 1 || !strings.HasSuffix(there[0], "-0") {
+		t.Errorf("the next entry is at %q, which is not the first key", there)
+	}
+}
