@@ -154,6 +154,25 @@ func TestDeadBeforeTelling(t *testing.T) {
 	}
 }
 
+// A Wait that ends with its context may have taken the signal. It may be repeated without an Enqueue, and
+// then finds what the signal was about.
+func TestWaitAgainAfterSignal(t *testing.T) {
+	p := newPass(t)
+	who := p.remove()
+	p.holder.session.store.notifier.notify(who) // as after a death, without the grant
+	testkit.Eventually(t, "the signal", func() bool { return len(p.waits.signal.C()) == 1 })
+	ended, end := context.WithCancel(patient(t))
+	end()
+	for range 64 { // each takes the signal, or sees first that its context has ended
+		if v, err := p.waits.Wait(ended); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	if v, err := p.waits.Wait(patient(t)); err != nil || !v.Held {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
 // Signals of both kinds, and those of older versions, which are of one kind, come out as they
 // went in.
 func TestSignals(t *testing.T) {
