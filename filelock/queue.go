@@ -31,7 +31,9 @@ type tailPointer struct {
 	slot   uint32
 }
 
-// find returns the newest entry of a name, or slot 0, after taking away what has left.
+// find returns the newest entry of a name, or slot 0, after taking away what has left. One that only
+// looks cannot write: it gets what has left and is still linked (a process died before it
+// unlinked that), and passes over it when it walks on.
 func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 	for next, steps := q.head.bucket(bucketOf(k.hash)), 0; next != 0; steps++ {
 		slot := next
@@ -52,7 +54,7 @@ func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 		if !same {
 			continue
 		}
-		if r.state == queued {
+		if r.state == queued || q.store.access.look {
 			return slot, r, nil
 		}
 		if err := q.mark(slot, &r); err != nil {
