@@ -4,10 +4,15 @@ package filelock
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // A process without a free descriptor still tells the next waiter that the lock is its own: it has one in reserve, and has it
@@ -71,6 +76,35 @@ func regains(t *testing.T, p *pass) {
 			t.Errorf("after signal %d with descriptors free the reserve is %d, and %d peers are open", i+1, n.reserve, len(n.peers))
 		}
 		n.mu.Unlock()
+	}
+}
+
+// A store whose directory is moved while it is being opened is not opened, and keeps no descriptor.
+func TestMovedWhileOpening(t *testing.T) {
+	t.Parallel()
+	dir := storeDir(t)
+	if err := openBackend(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	root, a, err := openRoot(dir, &Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := acquireSame(patient(t), root, dir, a); !errors.Is(err, driver.ErrGone) {
+		t.Errorf("opened a directory that was moved: %v", err)
+	}
+	closeFD(root)
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, dir) {
+			t.Errorf("%s is still open", to)
+		}
 	}
 }
 

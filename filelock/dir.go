@@ -30,17 +30,27 @@ func attach(ctx context.Context, path string, o *Options) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	queues, lives, err := acquireShared(ctx, root, path, a)
-	if err == nil {
-		// The directory may have been moved while we waited; a lock on it says nothing
-		// about the one that is there now.
-		err = sameDir(root, path)
-	}
+	queues, lives, err := acquireSame(ctx, root, path, a)
 	if err != nil {
 		_ = unix.Close(root)
 		return nil, err
 	}
 	return newStore(path, root, queues, lives, a.access)
+}
+
+// acquireSame is acquireShared for the directory that is still at path in the end: it may have been moved
+// while we waited, and a lock on it says nothing about the one that is there now.
+func acquireSame(ctx context.Context, root int, path string, a opened) (queues, lives int, err error) {
+	queues, lives, err = acquireShared(ctx, root, path, a)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := sameDir(root, path); err != nil {
+		_ = unix.Close(queues)
+		_ = unix.Close(lives)
+		return 0, 0, err
+	}
+	return queues, lives, nil
 }
 
 // opened is how a directory may be used.
