@@ -106,9 +106,11 @@ func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity
 
 // follow watches exactly these keys. The caller has mu.
 //
-// If we may come to hold without reading again, our own key is watched, too, and its watch
-// is set up first: were it deleted before the last blocker is (an operator revokes our lease,
-// say), the message comes first on the same stream.
+// If we may come to hold without reading again, our own key is watched, too, and its watch is
+// asked for first. Were our key deleted before the last blocker is (an operator revokes our lease,
+// say), that message mostly comes first, on the same stream. Not if the blocker's watch was a kept one,
+// which tells before ours is established, or if the server is behind with one of the two: then we
+// hold, and the deletion is found when ours is established (keyWatch.confirm), or told with the next message.
 func (t *ticket) follow(keys []string) {
 	st := t.session.watch
 	if t.view.complete && t.ownWatch == nil {
