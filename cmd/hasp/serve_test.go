@@ -76,8 +76,8 @@ func script(t *testing.T) string {
 	return text
 }
 
-// serveScript starts hasp serve on Redis, and puts the script of the page into a file. command is one that runs it, under a lock of its
-// own name.
+// serveScript starts hasp serve on Redis, and puts the script of the page into a file. command is one that runs it, under a lock that
+// no other test has.
 func serveScript(t *testing.T, args ...string) (server, name string, command func(args ...string) *exec.Cmd) {
 	t.Helper()
 	for _, need := range []string{"curl", "jq"} {
