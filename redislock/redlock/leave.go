@@ -191,8 +191,9 @@ func (t *ticket) verdictOfLeave() error {
 }
 
 // broadcast makes one request to some servers, and returns as soon as a majority has answered
-// yes, else after nodeTimeout: how many did, and how many may yet. each, if not nil, sees every
-// reply, late ones included, before it is counted.
+// yes, else after nodeTimeout: how many did, and how many may have the key all the same. A server that
+// refuses, with full memory or while it loads its file, says nothing about the key; one whose key is no
+// string does not have it. each, if not nil, sees every reply, late ones included, before it is counted.
 func (s *session) broadcast(ctx context.Context, script *redisconn.Script, call redisconn.Call, at []int, each func(int, redisconn.Reply)) (yes, open int) {
 	replies := make(chan redisconn.Reply, len(at)) // one slot for each: the reader may have gone
 	s.mu.Lock()
@@ -222,7 +223,7 @@ func (s *session) broadcast(ctx context.Context, script *redisconn.Script, call 
 			case r.Err == nil && r.Value == int64(1):
 				yes++
 				open--
-			case r.Err == nil || redisconn.Answered(r.Err) != "":
+			case r.Err == nil || redisconn.Answered(r.Err) == "WRONGTYPE":
 				open--
 			}
 		case <-timer.C:

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -177,7 +178,12 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	}
 	s.mu.Unlock()
 
-	done, open := s.broadcast(ctx, setnx.Publish, call, at, nil)
+	errs := make([]error, len(s.store.nodes)) // guarded by s.mu: replies may come after broadcast has returned
+	done, open := s.broadcast(ctx, setnx.Publish, call, at, func(i int, r redisconn.Reply) {
+		s.mu.Lock()
+		errs[i] = r.Err
+		s.mu.Unlock()
+	})
 	switch quorum := s.store.quorum; {
 	case done >= quorum:
 		return nil
@@ -186,5 +192,13 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	case done+open < quorum:
 		return fmt.Errorf("%w: %d of %d servers have it", driver.ErrGone, done, len(s.store.nodes))
 	}
-	return fmt.Errorf("%d of %d servers have the value, and %d are needed", done, len(s.store.nodes), s.store.quorum)
+	s.mu.Lock()
+	why := s.store.reason(errs, len(at)-s.store.quorum)
+	s.mu.Unlock()
+	if why == nil {
+		why = errNoAnswer
+	}
+	return fmt.Errorf("%d of %d servers have the value, and %d are needed (%w)", done, len(s.store.nodes), s.store.quorum, why)
 }
+
+var errNoAnswer = errors.New("the others have not answered in time")

@@ -1,10 +1,12 @@
 package redlock_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -35,4 +37,46 @@ func TestRefusalOfOneServer(t *testing.T) {
 	do(t, nodes[1], "ACL", "SETUSER", "default", "+evalsha", "+eval")
 	n.proxies[2].Heal()
 	testkit.Release(t, testkit.Granted(t, got))
+}
+
+// Servers that are full refuse a new value, and keep the lock: the term goes on, and ends with Resign.
+func TestPublishRefused(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
+	c, other := client(t, urlOf(nodes), hasp.WithTTL(time.Minute)), client(t, urlOf(nodes))
+	term, err := c.Election("a").Campaign(testkit.Context(t), []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the key on all servers", everywhere(t, nodes, "a"))
+	for _, n := range nodes[:2] {
+		do(t, n, "CONFIG", "SET", "maxmemory", "1")
+	}
+	testkit.Until(t, "a refusal", func() error { // a busy machine may be late
+		switch err := term.Publish(t.Context(), []byte("two")); {
+		case err == nil:
+			t.Fatal("published on full servers")
+		case errors.Is(err, hasp.ErrLost):
+			t.Fatal(err)
+		case !errors.Is(err, driver.ErrRefused):
+			return err
+		}
+		return nil
+	})
+	if !term.Held() {
+		t.Error(term.Err())
+	}
+	for _, n := range nodes[:2] {
+		do(t, n, "CONFIG", "SET", "maxmemory", "0")
+	}
+	if err := term.Resign(t.Context()); err != nil {
+		t.Error(err)
+	}
+	next, err := other.Election("a").Campaign(testkit.Context(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Resign(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
