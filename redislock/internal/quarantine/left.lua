@@ -5,5 +5,6 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local run, till, longest = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
 if not run then return 0 end
-if run ~= (RUN or string.match(marked('server'), 'run_id:(%x+)') or '0') then return tonumber(longest) end
+local known = RUN or string.match(marked('server'), 'run_id:(%x+)') or run -- see closedUntil
+if run ~= known then return tonumber(longest) end
 return math.max(0, till - now)
