@@ -82,7 +82,7 @@ func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 	}
 	s := &oneKeySession{
 		store: a, opts: o, keep: keep, counter: keep, id: strings.ToLower(crand.Text()[:16]), uuid: newUUID(),
-		tickets: map[string]*oneKeyTicket{}, names: map[string]*nameWaiters{},
+		tickets: map[string]*oneKeyTicket{}, names: map[string]*nameWaiters{}, leaving: map[*oneKeyTicket]bool{},
 	}
 	if a.opts.NoFence {
 		s.counter = "0"

@@ -30,7 +30,8 @@ type oneKeySession struct {
 	made    int                      // tickets, to number them
 	tickets map[string]*oneKeyTicket // those that may hold or wait, by ID
 	names   map[string]*nameWaiters
-	left    []*oneKeyTicket // those that Close still has to release
+	leaving map[*oneKeyTicket]bool // those whose Leave has no answer yet, under way or not
+	left    []*oneKeyTicket        // those that Close still has to release
 }
 
 // nameWaiters listens for the releases of one name as long as a ticket waits for it.
@@ -82,7 +83,13 @@ func (s *oneKeySession) Close(ctx context.Context) error {
 		for _, t := range s.tickets {
 			s.left = append(s.left, t)
 		}
+		// A Leave without an answer may never have been sent, and the core gives up the one that is under
+		// way when the session ends. A second request finds the key, or does nothing.
+		for t := range s.leaving {
+			s.left = append(s.left, t)
+		}
 		clear(s.tickets)
+		clear(s.leaving)
 		s.finish()
 	}
 	left := s.left
@@ -97,7 +104,7 @@ func (s *oneKeySession) Close(ctx context.Context) error {
 	var failed []*oneKeyTicket
 	var err error
 	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.give, calls) {
-		if r.Err != nil && redisconn.Answered(r.Err) == "" {
+		if !leaveDone(r.Err) {
 			failed, err = append(failed, left[i]), r.Err
 		}
 	}

@@ -246,7 +246,8 @@ func (t *oneKeyTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return v, err
 }
 
-// Leave releases the key, and removes the waiter.
+// Leave releases the key, and removes the waiter. One that has had no answer asks again: a waiter whose place
+// stays at the store is woken in place of one that waits.
 func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -254,14 +255,22 @@ func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	s := t.session
 	s.mu.Lock()
 	t.left = true
-	known := t.keys != nil && (t.sent || t.waiting)
+	known := t.keys != nil && (t.sent || t.waiting || s.leaving[t])
 	delete(s.tickets, t.request.ID)
+	if known && !s.closed { // Close has taken over the others
+		s.leaving[t] = true
+	}
 	s.unlistenLocked(t)
 	s.mu.Unlock()
 	if !known {
 		return driver.ErrGone
 	}
 	r := s.store.conn.Eval(ctx, s.store.dialect.give, t.giveCall(), 0)
+	if leaveDone(r.Err) {
+		s.mu.Lock()
+		delete(s.leaving, t)
+		s.mu.Unlock()
+	}
 	if redisconn.Answered(r.Err) == "WRONGTYPE" || r.Err == nil && r.Value != int64(1) {
 		return driver.ErrGone
 	}

@@ -78,7 +78,7 @@ func (s *session) Close(ctx context.Context) error {
 	var failed []redisconn.Call
 	var err error
 	for i, r := range s.queue.conn.EvalAll(ctx, leaveScript, left) {
-		if r.Err != nil && redisconn.Answered(r.Err) == "" {
+		if !leaveDone(r.Err) {
 			failed, err = append(failed, left[i]), r.Err
 		}
 	}

@@ -51,11 +51,14 @@ func (s *Session[E]) Prepare(r driver.Request) *Ticket[E] {
 }
 
 // End ends the session on this side, and every Wait with it. The first call returns the tickets
-// that may have an entry, except those that are leaving; further calls return none.
+// that may have an entry; further calls return none.
+//
+// Those that are leaving are among them: a Leave without an answer may never have been sent, and the core gives
+// up the one that is under way when the session ends. A second request to leave, by the ID, finds the entry or does nothing.
 func (s *Session[E]) End() (last []*Ticket[E]) {
 	s.Lock()
 	defer s.Unlock()
-	for t := range s.Tickets() {
+	for _, t := range s.tickets {
 		last = append(last, t)
 	}
 	s.closed = true
