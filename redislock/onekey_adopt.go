@@ -36,7 +36,9 @@ func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver
 	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, holderArgs(t)...)
 	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: o.withMark(s.store.conn, keys...), Args: args}, o.Replicas)
 	if reply.Err != nil {
-		return driver.Verdict{}, describeForeign(ctx, s.store.conn, keys[0], wrongType(r.Name, reply.Err))
+		err := wrongType(r.Name, reply.Err)
+		t.noteFailure(err) // after a refusal the core calls no Leave
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, keys[0], err)
 	}
 	if left, closed := reply.Value.([]any); closed && len(left) == 1 {
 		err := quarantine.Refusal(left[0])

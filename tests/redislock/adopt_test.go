@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,4 +151,85 @@ func TestHandOnUnconfirmed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An import by a server that was started again notes that, as any request does, and is refused for as long as the
+// server grants nothing.
+func TestHandOnAfterRestart(t *testing.T) {
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			storeURL := server.URL() + "?strategy=" + strategy
+			r := testkit.Request("a")
+			v := testkit.Held(t, session(t, testkit.Open(t, storeURL), time.Hour).Ticket(r))
+			do(t, server, "SAVE")
+			must(t, server.Kill())
+			must(t, server.Restart())
+			mine := session(t, testkit.Open(t, storeURL), 2*time.Hour).Ticket(testkit.Request("a")).(driver.Adopter)
+			testkit.Until(t, "a refusal", func() error {
+				_, err := mine.Adopt(t.Context(), r.ID, v.Token)
+				if errors.Is(err, driver.ErrRefused) {
+					return nil
+				}
+				return err
+			})
+			mark := map[string]string{"queue": "hasp:mark"}[strategy]
+			if mark == "" {
+				mark = "hasp:lock:mark"
+			}
+			run, _, _ := strings.Cut(do(t, server, "GET", mark), " ")
+			if !strings.Contains(do(t, server, "INFO", "server"), "run_id:"+run) {
+				t.Errorf("the mark is still of another process: %q", do(t, server, "GET", mark))
+			}
+		})
+	}
+}
+
+// Imports that the server has refused leave nothing to renew. With full memory a queue refuses none.
+func TestRefusedImportsAreForgotten(t *testing.T) {
+	for _, strategy := range []string{"setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			storeURL := server.URL() + "?strategy=" + strategy
+			exported := testkit.Request("a")
+			v := testkit.Held(t, session(t, testkit.Open(t, storeURL), time.Hour).Ticket(exported))
+			s := session(t, testkit.Open(t, storeURL), time.Hour)
+			do(t, server, "RPUSH", "list", "x")
+			do(t, server, "CONFIG", "SET", "maxmemory", "1")
+			for name, refusal := range map[string]error{"a": driver.ErrRefused, "list": driver.ErrMismatch} {
+				testkit.Until(t, "a refusal", func() error {
+					k := s.Ticket(testkit.Request(name))
+					_, err := k.(driver.Adopter).Adopt(t.Context(), exported.ID, v.Token)
+					if errors.Is(err, refusal) {
+						return nil
+					}
+					_ = k.Leave(testkit.Context(t)) // a busy machine: the answer is unknown
+					return err
+				})
+			}
+			before := evals(t, server)
+			if _, err := s.KeepAlive(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := evals(t, server) - before; n != 0 {
+				t.Errorf("a session without locks has made %d requests", n)
+			}
+		})
+	}
+}
+
+// evals is how many scripts the server has run.
+func evals(t *testing.T, server *backends.Redis) (n int) {
+	t.Helper()
+	for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
+		if command, after, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls="); command == "eval" || command == "evalsha" {
+			count, _, _ := strings.Cut(after, ",")
+			calls, err := strconv.Atoi(count)
+			must(t, err)
+			n += calls
+		}
+	}
+	return n
 }
