@@ -100,7 +100,34 @@ func (t *Ticket[E]) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if v, ok := t.pushed(); ok {
 		return v, nil
 	}
-	return t.apply(s.store.Enter(ctx, t, mode))
+	granted := t.takeGrant()
+	a, err := s.store.Enter(ctx, t, mode)
+	if err != nil {
+		t.returnGrant(granted)
+	}
+	return t.apply(a, err)
+}
+
+// takeGrant takes the grant that a request is about to ask for, where a grant needs that. One that is pushed from
+// here on is kept, and asked for by the next request: it may be newer than the answer. One that stayed although the
+// store answers "wait", because it has forgotten the grant, would be asked for again and again.
+func (t *Ticket[E]) takeGrant() (seq uint64) {
+	s := t.session
+	s.Lock()
+	defer s.Unlock()
+	if s.Confirm {
+		seq, t.granted = t.granted, 0
+	}
+	return seq
+}
+
+// returnGrant is for a request that has told nothing.
+func (t *Ticket[E]) returnGrant(seq uint64) {
+	t.session.Lock()
+	defer t.session.Unlock()
+	if t.granted == 0 {
+		t.granted = seq
+	}
 }
 
 // apply updates the ticket with an answer and makes the verdict.
@@ -135,7 +162,7 @@ func (t *Ticket[E]) apply(a Answer, err error) (driver.Verdict, error) {
 		return driver.Verdict{Holder: a.Holder, Quarantine: a.Quarantine}, nil
 	}
 	t.confirmed, t.uncertain, t.seq, t.poll = true, false, a.Seq, a.Poll
-	t.held = t.held || a.State == Held || t.granted == a.Seq
+	t.held = t.held || a.State == Held || t.granted == a.Seq && !s.Confirm // else Wait asks: see known
 	if !t.held && s.Waiting != nil {
 		s.Waiting()
 	}

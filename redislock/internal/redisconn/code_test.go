@@ -1,6 +1,13 @@
 package redisconn
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+)
 
 // The texts are what Redis 7.0 and 6.2 answer.
 func TestCode(t *testing.T) {
@@ -15,5 +22,16 @@ func TestCode(t *testing.T) {
 		if got := ServerError(text).Code(); got != want {
 			t.Errorf("%q: code %q, want %q", text, got, want)
 		}
+	}
+}
+
+// What the server answers to WAIT is no answer to the request before it, which was executed.
+func TestUnconfirmed(t *testing.T) {
+	err := Refusal(Unconfirmed(ServerError("NOPERM this user has no permissions to run the 'wait' command")))
+	if Answered(err) != "" || errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Error(err)
+	}
+	if err := Unconfirmed(context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -51,9 +51,19 @@ func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, 
 		ack.Err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, WaitBound)
 	}
 	if ack.Err != nil {
-		return Reply{Err: fmt.Errorf("replication is not confirmed: %w", ack.Err)}
+		return Reply{Err: Unconfirmed(ack.Err)}
 	}
 	return r
+}
+
+// Unconfirmed is the error of a request that the server has executed, and whose WAIT has failed. An answer to
+// WAIT (no right to it, say) is told as text: taken for the answer to the request it would say that nothing was
+// done, and the entry that the request has made would stay.
+func Unconfirmed(err error) error {
+	if Answered(err) != "" {
+		return fmt.Errorf("replication is not confirmed: %v", err)
+	}
+	return fmt.Errorf("replication is not confirmed: %w", err)
 }
 
 // WaitBound is how long a server waits for its replicas.
