@@ -88,7 +88,8 @@ func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) e
 	for i := range calls {
 		calls[i].Keys = s.store.opts.withMark(s.store.conn, calls[i].Keys...)
 	}
-	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.extend, calls) {
+	replies := evalUnmarked(ctx, s.store.conn, s.store.dialect.extend, calls, func(c *redisconn.Call) { c.Keys = c.Keys[:1] })
+	for i, r := range replies {
 		if r.Err == nil {
 			s.applyRenewal(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)
 		} else if failed == nil || redisconn.Answered(failed) != "" {

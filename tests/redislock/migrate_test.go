@@ -36,10 +36,20 @@ func move(t *testing.T, cluster *backends.RedisCluster, key string) *moving {
 // keys moves the present keys.
 func (m *moving) keys(t *testing.T) {
 	t.Helper()
+	m.some(t, func(string) bool { return true })
+}
+
+// some moves some of the present keys, and returns how many.
+func (m *moving) some(t *testing.T, which func(key string) bool) (n int) {
+	t.Helper()
 	host, port, _ := strings.Cut(m.to.Addr, ":")
 	for _, key := range strings.Fields(do(t, m.from, "CLUSTER", "GETKEYSINSLOT", m.slot, "100")) {
-		do(t, m.from, "MIGRATE", host, port, key, "0", "5000")
+		if which(key) {
+			do(t, m.from, "MIGRATE", host, port, key, "0", "5000")
+			n++
+		}
 	}
+	return n
 }
 
 // end gives the slot to its new master.
@@ -103,6 +113,42 @@ func TestSlotMoves(t *testing.T) {
 			renewed(t, kept)
 			must(t, kept.Release(t.Context()))
 			must(t, got.Release(t.Context()))
+		})
+	}
+}
+
+// While the marks of a slot are on one server and the locks on the other, held locks are renewed, in either order. It
+// takes as long as the slot is open.
+func TestSlotMovesMarksApart(t *testing.T) {
+	testtier.Long(t)
+	for _, first := range []string{"marks", "locks"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			cluster := backends.StartRedisCluster(t)
+			for _, n := range cluster.Nodes {
+				do(t, n, "CONFIG", "SET", "cluster-node-timeout", "120000")
+			}
+			var kept []*hasp.Lease
+			for strategy, name := range map[string]string{"queue": "a", "setnx": "s{a}", "redisson": "r{a}"} { // of one slot
+				c := client(t, "redis://"+strings.Join(cluster.Addrs(), ",")+"?strategy="+strategy)
+				kept = append(kept, testkit.Lock(t, c, name))
+			}
+			m := move(t, cluster, "a")
+			moves := func(key string) bool { return strings.Contains(key, "mark:{") == (first == "marks") }
+			if n := m.some(t, moves); n < 2 {
+				t.Fatalf("%d keys have moved", n)
+			}
+			for _, l := range kept {
+				before := l.Deadline()
+				testkit.Eventually(t, "renewals for a TTL", func() bool { return !l.Held() || l.Deadline().Sub(before) > calm })
+				if !l.Held() {
+					t.Errorf("%s: %v", l.Name(), l.Err())
+				}
+			}
+			m.end(t)
+			for _, l := range kept {
+				testkit.Release(t, l)
+			}
 		})
 	}
 }
