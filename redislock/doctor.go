@@ -68,7 +68,7 @@ func forgets(o Options) string {
 	if o.NoQuarantine {
 		return "a server that restarts has forgotten its locks; their holders learn it at the next renewal, and others may hold before"
 	}
-	return "a server that restarts has forgotten its locks; it then grants none for the longest TTL in use"
+	return "a server that restarts has forgotten its locks; it then grants none for a TTL, which must be the same for all clients"
 }
 
 func failover(o Options) driver.Finding {

@@ -41,7 +41,8 @@ type Options struct {
 	Replicas int
 
 	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a
-	// server grants nothing until the longest TTL in use there is over. With StrategySetNX and
+	// server grants nothing until the longest TTL in use there is over, of which an emptied server
+	// knows only that of the client that comes first: give all clients one TTL. With StrategySetNX and
 	// StrategyRedisson that binds hasp's clients only: other libraries do not wait.
 	NoQuarantine bool
 

@@ -65,7 +65,7 @@ func (b *store) forgets() string {
 	if b.opts.NoQuarantine {
 		return "a server that restarts has forgotten its votes, and a lock that depended on them can be had twice"
 	}
-	return "a server that restarts has forgotten its votes, and has none for the longest TTL in use; other libraries do not wait"
+	return "a server that restarts has forgotten its votes, and has none for a TTL, which must be the same for all clients; other libraries do not wait"
 }
 
 // majority says how many failures the servers still tolerate.

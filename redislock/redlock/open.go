@@ -34,7 +34,8 @@ type Options struct {
 	Prefix string
 
 	// NoQuarantine grants locks also at servers that may have forgotten earlier ones. Default: such a
-	// server has no vote until the longest TTL in use there is over.
+	// server has no vote until the longest TTL in use there is over, of which an emptied server
+	// knows only that of the client that comes first: give all clients one TTL.
 	NoQuarantine bool
 
 	// NodeTimeout is how long an attempt waits for servers that do not answer, when it
