@@ -27,6 +27,8 @@ class Server:
         self.there = self.back = 0.0
         self.fail = None
         self.tokens = 0
+        self.late = []  # what the next keep-alive does not renew
+        self.waits = []  # what is called while the next PUT waits, and is answered so
 
     def request(self, method, path, body=None, session="", **_):
         self.asked.append((method, path.split("?")[0]))
@@ -37,9 +39,12 @@ class Server:
         if path == "/v1/session":
             return {"session": "s%d" % len(self.asked), "valid_ms": 60000}
         if path == "/v1/session/keepalive":
-            return {"valid_ms": 60000}
+            return {"valid_ms": 60000, "late": self.late}
         if path.endswith("/adopt"):
             return {"state": "held", "token": body["seq"], "entry": "new"}
+        if method == "PUT" and self.waits:
+            self.waits.pop(0)()
+            return {"state": "waiting", "entry": "e"}
         if method == "PUT":
             self.tokens += 1
             return {"state": "held", "token": self.tokens, "entry": "e"}
@@ -110,6 +115,95 @@ class Timing(unittest.TestCase):
                 lease._end("test")
                 1 / 0
 
+    def watch(self, session, until):
+        """What the watching thread does until then; when it has looked, and which numbers were to be left by then."""
+        looks = []
+
+        class Enough(Exception):
+            pass
+
+        def wait(seconds):
+            looks.append((self.clock.time, set(session.leaving)))
+            if self.clock.time + seconds > until:
+                raise Enough
+            self.clock.time += seconds
+
+        with mock.patch.object(self.client._changed, "wait", wait), self.assertRaises(Enough):
+            self.client._watch(session)
+        return looks
+
+    def late_and_granted(self):
+        """A lease that the last keep-alive has renewed, and one that was late by then, has waited, and was granted afterwards."""
+        renewed = self.client.lock("a").acquire()
+
+        def keep():
+            self.clock.time += 20
+            self.server.late = [{"lock": 2, "valid_ms": 40000}]
+            self.assertLessEqual(self.client._keep_once(renewed._session), 1)  # it asks again soon
+
+        self.server.waits = [keep]
+        return renewed, self.client.lock("b").acquire()
+
+    def test_what_was_late_is_trusted_for_its_own_time(self):
+        renewed, late = self.late_and_granted()
+        # Not renewed at 1020, when the store kept it for 40 more, of which a tenth is not used.
+        self.clock.time = 1020 + 35.9
+        self.assertTrue(late.held())
+        self.assertLess(late.remaining(), 0.2)
+        self.clock.time = 1020 + 36
+        self.assertFalse(late.held())
+        self.assertTrue(renewed.held())
+
+    def test_what_was_late_is_lost_alone(self):
+        renewed, late = self.late_and_granted()
+        session = renewed._session
+        told = []
+        late.on_lost(lambda _: told.append(self.clock.time))
+        looks = self.watch(session, 1020 + 43)
+        self.assertEqual(told, [1020 + 36])
+        self.assertFalse(renewed.lost.is_set())
+        # Its place is given up when its time in the store is over, not before.
+        self.assertEqual(session.leaving, {2})
+        self.assertGreaterEqual(min(time for time, leaving in looks if leaving), 1020 + 40)
+        self.clock.time = session.deadline
+        self.expired(session)
+        self.assertTrue(renewed.lost.is_set())
+
+    def test_what_was_late_and_is_renewed(self):
+        renewed, late = self.late_and_granted()
+        self.clock.time += 1
+        self.server.late = []
+        self.client._keep_once(renewed._session)
+        self.clock.time = 1021 + 53.9
+        self.assertTrue(late.held())
+
+    def test_what_is_late_and_held(self):
+        renewed, late = self.client.lock("a").acquire(), self.client.lock("b").acquire()
+        self.server.late = [{"lock": 2, "valid_ms": 10000}]
+        self.client._keep_once(renewed._session)
+        self.assertTrue(late.held())
+        self.clock.time += 9
+        self.assertFalse(late.held())
+        self.assertTrue(renewed.held())
+
+    def test_what_is_late_and_lost_during_a_move(self):
+        renewed, late = self.late_and_granted()
+        old = renewed._session
+        request = self.server.request
+
+        def slow(method, path, body=None, session="", **more):
+            if path.endswith("/adopt") and body["name"] == "b":
+                self.clock.time = 1020 + 36
+                self.watch(old, self.clock.time)  # another thread tells the loss
+            return request(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=slow):
+            self.client._recover(old)
+        self.assertTrue(late.lost.is_set())
+        self.assertTrue(renewed.held())
+        # The new session does not keep what was told as lost.
+        self.assertEqual((list(self.client._session.leases), self.client._session.leaving), ([1], {2}))
+
     def test_session_moves(self):
         lease = self.client.lock("a").acquire()
         old = lease._session
@@ -146,19 +240,19 @@ class Timing(unittest.TestCase):
         self.assertIsNot(lease._session, old)
 
     def test_time_is_over_during_a_move(self):
-        lease = self.client.lock("a").acquire()
+        adopted, lease = self.client.lock("a").acquire(), self.client.lock("b").acquire()
         old = lease._session
         request = self.server.request
 
         def slow(method, path, body=None, session="", **more):
-            if path.endswith("/adopt"):
+            if path.endswith("/adopt") and body["name"] == "b":
                 self.clock.time = old.deadline
                 self.expired(old)  # another thread tells the loss
             return request(method, path, body, session, **more)
 
         with mock.patch.object(self.server, "request", side_effect=slow):
             self.client._recover(old)
-            self.assertTrue(lease.lost.is_set())
+            self.assertTrue(lease.lost.is_set() and adopted.lost.is_set())
             # Nothing may keep the lock alive: the session that has adopted it is closed, and is no client's.
             self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/session"))
             self.assertIsNone(self.client._session)

@@ -48,6 +48,12 @@ interface Answer {
 class Session {
   deadline: number;
   last = 0;
+  /** Numbers that the last keep-alive did not renew, and their own deadlines. */
+  late = new Map<number, number>();
+  /** Numbers of leases that ended alone, and when their places are given up. */
+  readonly rest = new Map<number, number>();
+  /** Aborted to look at the time before the next look is due. */
+  look = new AbortController();
   /** To another server: its keep-alives say nothing about what that one has adopted. */
   moving = false;
   readonly leases = new Map<number, Lease>();
@@ -89,12 +95,17 @@ export class Lease {
 
   /** Whether the lock is held for sure at this moment. */
   held(): boolean {
-    return !this.over && !this.signal.aborted && this.client.now() < this.session.deadline;
+    return !this.over && !this.signal.aborted && this.client.now() < this.deadline();
   }
 
   /** Milliseconds for which it is held for sure if no keep-alive succeeds from now on. */
   remaining(): number {
-    return this.held() ? this.session.deadline - this.client.now() : 0;
+    return this.held() ? this.deadline() - this.client.now() : 0;
+  }
+
+  /** @internal Until when it is held for sure. What the last keep-alive did not renew has its own time, and not the session's. */
+  deadline(): number {
+    return Math.min(this.session.deadline, this.session.late.get(this.number) ?? Infinity);
   }
 
   /** Throws LockLost unless the lock is held. */
@@ -504,37 +515,54 @@ export class Client {
   async keepOnce(session: Session): Promise<number> {
     const soon = Math.min(session.valid / 20, 1000);
     const sent = this.now();
-    let answer: { valid_ms: number; late?: { lock: number }[]; lost?: { lock: number; detail?: string }[] };
+    let answer: { valid_ms: number; late?: { lock: number; valid_ms: number }[]; lost?: { lock: number; detail?: string }[] };
     try {
       answer = await this.http("POST", "/v1/session/keepalive", { session: session.id, patience: Math.min(Math.max(session.deadline - sent, session.valid / 10), 15_000) });
     } catch (e) {
       if (!(e instanceof SessionGone)) return soon;
       return this.recover(session).then(() => 0, () => soon);
     }
-    // What the store has not renewed has its own time: until that is clear, all keep the old one.
-    const late = (answer.late ?? []).some((l) => session.leases.has(l.lock));
-    if (this.#current(session) && !session.moving && !late) session.deadline = Math.max(session.deadline, sent + answer.valid_ms * trust);
+    const late = new Map((answer.late ?? []).map((l) => [l.lock, sent + l.valid_ms * trust]));
+    if (this.#current(session) && !session.moving) {
+      // What the store has not renewed keeps its own time, also if it waits now and is granted later: a grant may extend
+      // nothing. One that is not late any more was renewed by this keep-alive.
+      session.late = late;
+      session.deadline = Math.max(session.deadline, sent + answer.valid_ms * trust);
+      if (late.size > 0) session.look.abort(); // the time of one may be over before the next look
+    }
     await this.#lose(session, answer.lost ?? []);
-    return late ? soon : session.valid / 3;
+    return late.size > 0 ? soon : session.valid / 3;
   }
 
   /** Ends the leases when their time is over, also while a request hangs. */
   async #watch(session: Session): Promise<void> {
-    for (;;) {
-      if (!this.#current(session)) return;
-      const left = session.deadline - this.now();
-      if (left <= 0) break;
-      await this.#pause(left).catch(() => undefined);
+    while (this.#current(session)) {
+      session.look = new AbortController();
+      const next = this.expire(session);
+      if (this.#current(session)) await this.#pause(next - this.now(), session.look.signal).catch(() => undefined);
     }
-    this.expire(session);
   }
 
-  /** @internal */
-  expire(session: Session): void {
-    if (!this.#current(session)) return;
-    this.#session = undefined; // the next acquisition begins another
-    for (const lease of session.leases.values()) lease.end("its time was over: the server, or its store, was not reached");
-    session.leases.clear();
+  /** @internal Ends what is over, and returns when there may be more. */
+  expire(session: Session): number {
+    if (!this.#current(session)) return Infinity;
+    const now = this.now();
+    for (const [number, time] of session.rest) {
+      if (now < time) continue;
+      session.rest.delete(number);
+      this.#leaveLater(session, number);
+    }
+    const over = now >= session.deadline;
+    if (over) this.#session = undefined; // the next acquisition begins another
+    for (const [number, lease] of session.leases) {
+      if (!over && (lease.session !== session || now < lease.deadline())) continue; // also if a move has taken it along
+      session.leases.delete(number);
+      // A later keep-alive may renew its entry for ever. But not before its time in the store is over may another have it:
+      // until then the program stops, as it does where the session ends.
+      if (!over) session.rest.set(number, now + session.valid * (1 - trust));
+      lease.end("its time was over: the server, or its store, was not reached");
+    }
+    return Math.min(session.deadline, ...session.rest.values(), ...[...session.late.values()].filter((time) => time > now));
   }
 
   /** Hears of losses as soon as the store tells them. */
@@ -605,13 +633,14 @@ export class Client {
       try {
         const answer: Answer = await this.http("POST", `/v1/locks/${number}/adopt`, options);
         if (answer.state !== "held" || (answer.token ?? 0) !== lease.token) return lost("its server has ended, and no other one has adopted it");
+        if (lease.signal.aborted) return lost(lease.reason); // its time was over meanwhile: nothing may keep it
         lease.session = next;
         lease.number = number;
         lease.entry = answer.entry ?? "";
         next.leases.set(number, lease);
         return;
       } catch (e) {
-        if (!(e instanceof Unavailable) || this.now() >= Math.min(old.deadline, next.deadline)) {
+        if (!(e instanceof Unavailable) || this.now() >= Math.min(lease.deadline(), next.deadline)) {
           return lost(`its server has ended: ${e instanceof HaspError ? e.message : String(e)}`);
         }
         await this.#pause(50).catch(() => undefined); // at the end of the client all are lost

@@ -8,7 +8,11 @@ import { Refused, SessionGone, Unavailable } from "../dist/errors.js";
 
 /** A client whose server answers what the test says, at once: each request may take time before and after. */
 function fixture() {
-  const f = { time: 1_000_000, there: 0, back: 0, fail: undefined, asked: [], forgotten: new Set(), tokens: 0 };
+  const f = {
+    time: 1_000_000, there: 0, back: 0, fail: undefined, asked: [], forgotten: new Set(), tokens: 0,
+    late: [], // what the next keep-alive does not renew
+    waits: [], // what is called while the next PUT waits, and is answered so
+  };
   const client = new Client({ ttl: 60_000 });
   client.now = () => f.time;
   client.http = async (method, path, o = {}) => {
@@ -19,8 +23,12 @@ function fixture() {
     if (f.forgotten.has(o.session)) throw new SessionGone("no such session");
     f.time += f.back;
     if (path === "/v1/session" && method === "POST") return { session: "s" + f.asked.length, valid_ms: 60_000 };
-    if (path === "/v1/session/keepalive") return { valid_ms: 60_000 };
+    if (path === "/v1/session/keepalive") return { valid_ms: 60_000, late: f.late };
     if (path.endsWith("/adopt")) return { state: "held", token: o.body.seq, entry: "new" };
+    if (method === "PUT" && f.waits.length > 0) {
+      await f.waits.shift()();
+      return { state: "waiting", entry: "e" };
+    }
     if (method === "PUT") return { state: "held", token: ++f.tokens, entry: "e" };
     return undefined;
   };
@@ -66,6 +74,83 @@ test("a keep-alive extends the trust, from before it was sent", async (t) => {
   f.back = 5_000;
   await client.keepOnce(session);
   assert.equal(session.deadline, 1_020_000 + 54_000);
+});
+
+/** A lease that the last keep-alive has renewed, and one that was late by then, has waited, and was granted afterwards. */
+async function lateAndGranted({ f, client }) {
+  const renewed = await client.lock("a").acquire();
+  f.waits = [async () => {
+    f.time += 20_000;
+    f.late = [{ lock: 2, valid_ms: 40_000 }];
+    assert.ok(await client.keepOnce(renewed.session) <= 1000); // it asks again soon
+  }];
+  return [renewed, await client.lock("b").acquire()];
+}
+
+test("what was late when it waited is trusted for its own time, and lost alone", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const [renewed, late] = await lateAndGranted({ f, client });
+  const { session } = renewed;
+  // Not renewed at 1,020 s, when the store kept it for 40 more, of which a tenth is not used.
+  assert.equal(client.expire(session), 1_056_000);
+  f.time = 1_055_999;
+  assert.equal(late.held(), true);
+  f.time = 1_056_000;
+  assert.equal(late.held(), false);
+  assert.equal(renewed.held(), true);
+  // Its place is given up when its time in the store is over, not before.
+  const next = client.expire(session);
+  assert.equal(late.signal.aborted, true);
+  assert.equal(renewed.signal.aborted, false);
+  assert.ok(next >= 1_060_000);
+  f.time = next - 1;
+  client.expire(session);
+  assert.deepEqual([...session.leaving], []);
+  f.time = next;
+  client.expire(session);
+  assert.deepEqual([...session.leaving], [2]);
+});
+
+test("what was late and is renewed", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const [renewed, late] = await lateAndGranted({ f, client });
+  f.time += 1000;
+  f.late = [];
+  await client.keepOnce(renewed.session);
+  f.time = 1_021_000 + 53_999;
+  assert.equal(late.held(), true);
+});
+
+test("what is late and held is trusted for its own time, and what was renewed for the session's", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const renewed = await client.lock("a").acquire(), late = await client.lock("b").acquire();
+  f.late = [{ lock: 2, valid_ms: 10_000 }];
+  await client.keepOnce(renewed.session);
+  assert.equal(late.held(), true);
+  f.time += 9_000;
+  assert.equal(late.held(), false);
+  assert.equal(renewed.held(), true);
+});
+
+test("what is late and lost during a move is not kept by the new session", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const [renewed, late] = await lateAndGranted({ f, client });
+  const old = renewed.session, http = client.http;
+  client.http = async (method, path, o) => {
+    if (path.endsWith("/adopt") && o.body.name === "b") {
+      f.time = 1_056_000;
+      client.expire(old);
+    }
+    return http(method, path, o);
+  };
+  await client.recover(old);
+  assert.equal(late.signal.aborted, true);
+  assert.equal(renewed.held(), true);
+  await until("the place to be left", () => f.asked.includes("DELETE /v1/locks/2"));
 });
 
 test("the loss is told at the deadline", async (t) => {

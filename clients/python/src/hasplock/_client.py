@@ -50,11 +50,11 @@ class Lease:
 
     def held(self) -> bool:
         """Whether the lock is held for sure at this moment."""
-        return not self._over and not self.lost.is_set() and self._client._clock() < self._session.deadline
+        return not self._over and not self.lost.is_set() and self._client._clock() < self._deadline()
 
     def remaining(self) -> float:
         """Seconds for which it is held for sure if no keep-alive succeeds from now on."""
-        return max(0.0, self._session.deadline - self._client._clock()) if self.held() else 0.0
+        return max(0.0, self._deadline() - self._client._clock()) if self.held() else 0.0
 
     def check(self) -> None:
         """Raise LockLost unless the lock is held."""
@@ -84,6 +84,12 @@ class Lease:
         """
         self._client._release(self)
 
+    def _deadline(self) -> float:
+        """Until when it is held for sure. What the last keep-alive did not renew has its own time, and not the session's."""
+        with self._client._mutex:  # session, number and times belong together: a move and a keep-alive change them in one step
+            session = self._session
+            return min(session.deadline, session.late.get(self._number, session.deadline))
+
     def _end(self, reason: str) -> None:
         with self._mutex:
             if self._over or self.lost.is_set():
@@ -100,6 +106,7 @@ class _Session:
         self.id = id
         self.valid = valid
         self.deadline = sent + valid * TRUST
+        self.late: dict[int, float] = {}  # numbers that the last keep-alive did not renew, and their own deadlines
         self.moving = False  # to another server: its keep-alives say nothing about what that one has adopted
         self.last = 0
         self.leases: dict[int, Lease] = {}
@@ -492,10 +499,12 @@ class Client:
             return 0.0
         except HaspError:
             return min(session.valid / 20, 1.0)
-        late = {int(x["lock"]) for x in answer.get("late") or []}
+        late = {int(x["lock"]): sent + float(x["valid_ms"]) / 1000 * TRUST for x in answer.get("late") or []}
         with self._mutex:
-            if self._current(session) and not session.moving and not any(n in session.leases for n in late):
-                # What the store has not renewed has its own time: until that is clear, all keep the old one.
+            if self._current(session) and not session.moving:
+                # What the store has not renewed keeps its own time, also if it waits now and is granted later: a grant
+                # may extend nothing. One that is not late any more was renewed by this keep-alive.
+                session.late = late
                 session.deadline = max(session.deadline, sent + float(answer["valid_ms"]) / 1000 * TRUST)
                 self._changed.notify_all()
         self._lose(session, answer.get("lost") or [])
@@ -503,21 +512,31 @@ class Client:
 
     def _watch(self, session: _Session) -> None:
         """End the leases when their time is over, also while a request hangs."""
+        rest: dict[int, float] = {}  # numbers of leases that ended alone, and when their places are given up
         while True:
             with self._changed:
                 if not self._current(session):
                     return
-                left = session.deadline - self._clock()
-                if left > 0:
-                    self._changed.wait(left)
+                now = self._clock()
+                for number in [n for n, time in rest.items() if time <= now]:
+                    del rest[number]
+                    self._leave_later(session, number)
+                over = now >= session.deadline
+                ended = {n: lease for n, lease in session.leases.items() if over or lease._session is session and now >= lease._deadline()}
+                for number in ended:
+                    del session.leases[number]
+                    # A later keep-alive may renew its entry for ever. But not before its time in the store is over may
+                    # another have it: until then the program stops, as it does where the session ends.
+                    rest[number] = now + session.valid * (1 - TRUST)
+                if over:
+                    self._session = None  # the next acquisition begins another
+                    self._changed.notify_all()
+                elif not ended:
+                    soonest = min([session.deadline, *rest.values(), *(time for time in session.late.values() if time > now)])
+                    self._changed.wait(soonest - now)
                     continue
-                ended = list(session.leases.values())
-                session.leases.clear()
-                self._session = None  # the next acquisition begins another
-                self._changed.notify_all()
-            for lease in ended:
+            for lease in ended.values():
                 lease._end("its time was over: the server, or its store, was not reached")
-            return
 
     def _clean(self, session: _Session) -> None:
         """Repeat the releases that are not confirmed: a session that is kept alive keeps all places that it has."""
@@ -612,7 +631,7 @@ class Client:
             try:
                 answer = self._http.request("POST", "/v1/locks/%d/adopt" % number, body, session=new.id)
             except Unavailable:
-                if self._clock() < min(old.deadline, new.deadline):
+                if self._clock() < min(lease._deadline(), new.deadline):
                     self._pause(0.05)
                     continue
                 answer = {}
@@ -625,8 +644,11 @@ class Client:
                 lease._end("its server has ended, and no other one has adopted it")
                 return
             with self._mutex:
-                lease._session, lease._number, lease._entry = new, number, str(answer["entry"])
-                new.leases[number] = lease
+                if old.leases.get(lease._number) is lease:
+                    lease._session, lease._number, lease._entry = new, number, str(answer["entry"])
+                    new.leases[number] = lease
+                    return
+            self._leave_later(new, number)  # its time was over meanwhile: it was told as lost, and nothing may keep it
             return
 
 
