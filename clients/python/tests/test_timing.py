@@ -8,7 +8,7 @@ from unittest import mock
 import hasplock
 import hasplock.aio
 from hasplock._client import Lease, _Session
-from hasplock._errors import Refused, SessionGone, Unavailable
+from hasplock._errors import Closed, Refused, SessionGone, Unavailable
 
 
 class Clock:
@@ -275,6 +275,63 @@ class Timing(unittest.TestCase):
             self.client._recover(old)
         self.assertEqual(set(believed), {1000 + 54})
         self.assertTrue(lease.lost.is_set())
+
+    def listens(self, session, answer, pauses=5):
+        """The pauses of the listening thread at a server that answers it so, and opens no sessions, until the client is closed."""
+        request, paused = self.server.request, []
+
+        def answers(method, path, *args, **more):
+            if not path.startswith("/v1/session"):
+                return request(method, path, *args, **more)
+            self.server.asked.append((method, path.split("?")[0]))
+            self.assertLess(len(self.server.asked), 100)
+            if method == "POST":
+                raise Unavailable("it is about to end")
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        def pause(seconds, *_):
+            paused.append(seconds)
+            if len(paused) == pauses:
+                raise Closed("the client is closed")
+
+        with mock.patch.object(self.server, "request", side_effect=answers), mock.patch.object(self.client, "_pause", pause):
+            self.client._listen(session)
+        return paused
+
+    def test_server_that_is_about_to_end_and_no_other_one(self):
+        lease = self.client.lock("a").acquire()
+        opened = self.server.asked.count(("POST", "/v1/session"))
+        self.assertEqual(self.listens(lease._session, {"version": 0, "lost": [], "draining": True}), [0.1, 0.2, 0.4, 0.8, 1.6])
+        self.assertEqual(self.server.asked.count(("POST", "/v1/session")), opened + 5)
+        self.assertTrue(lease.held())
+
+    def test_server_that_has_forgotten_the_session_and_no_other_one(self):
+        lease = self.client.lock("a").acquire()
+        self.assertEqual(self.listens(lease._session, SessionGone("no such session")), [0.1, 0.2, 0.4, 0.8, 1.6])
+
+    def test_server_that_does_not_wait(self):
+        lease = self.client.lock("a").acquire()
+        self.assertEqual(self.listens(lease._session, {"version": 0, "lost": []}), [1.0] * 5)
+
+    def test_keep_alive_that_a_move_has_kept_from_counting_is_repeated_soon(self):
+        lease = self.client.lock("a").acquire()
+        session, due = lease._session, []
+        request = self.server.request
+
+        def refuses(method, path, *args, **more):
+            if (method, path) == ("POST", "/v1/session"):
+                self.clock.time += 20
+                due.append(self.client._keep_once(session))  # another thread
+                raise Unavailable("it is about to end")
+            return request(method, path, *args, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=refuses), self.assertRaises(Unavailable):
+            self.client._recover(session)
+        self.assertEqual((due, session.deadline), ([1.0], 1000 + 54))
+        self.client._keep_once(session)
+        self.assertEqual(session.deadline, 1020 + 54)
 
     def test_release_outlasts_a_server_that_is_away_for_a_moment(self):
         lease = self.client.lock("a").acquire()

@@ -523,7 +523,8 @@ export class Client {
       return this.recover(session).then(() => 0, () => soon);
     }
     const late = new Map((answer.late ?? []).map((l) => [l.lock, sent + l.valid_ms * trust]));
-    if (this.#current(session) && !session.moving) {
+    const { moving } = session;
+    if (this.#current(session) && !moving) {
       // What the store has not renewed keeps its own time, also if it waits now and is granted later: a grant may extend
       // nothing. One that is not late any more was renewed by this keep-alive.
       session.late = late;
@@ -531,7 +532,8 @@ export class Client {
       if (late.size > 0) session.look.abort(); // the time of one may be over before the next look
     }
     await this.#lose(session, answer.lost ?? []);
-    return late.size > 0 ? soon : session.valid / 3;
+    // One that did not count is repeated: the move may fail, and then this server is the one that keeps the locks.
+    return late.size > 0 || moving ? soon : session.valid / 3;
   }
 
   /** Ends the leases when their time is over, also while a request hangs. */
@@ -565,23 +567,24 @@ export class Client {
     return Math.min(session.deadline, ...session.rest.values(), ...[...session.late.values()].filter((time) => time > now));
   }
 
-  /** Hears of losses as soon as the store tells them. */
+  /** Hears of losses as soon as the store tells them, and of a server that is about to end. */
   async #listen(session: Session): Promise<void> {
-    for (let seen = 0, pause = 100; this.#current(session); ) {
+    for (let seen = 0, pause = 100; this.#current(session); pause = Math.min(2 * pause, 2000)) {
       const began = this.now();
       try {
         const answer = await this.http("GET", `/v1/session/events?after=${seen}&wait_ms=${long}`, { session: session.id, wait: long, signal: this.#closing.signal });
         await this.#lose(session, answer.lost);
         seen = answer.version;
-        pause = 100;
-        if (answer.draining) await this.recover(session);
-        else if (answer.lost.length === 0 && this.now() - began < 1000) await this.#pause(1000); // a server that does not wait
+        if (answer.draining) await this.recover(session); // fails as long as there is no other server, and this one does not wait any more
+        else if (answer.lost.length > 0 || this.now() - began >= 1000) {
+          pause = 50;
+          continue;
+        } else pause = 1000; // a server that does not wait
       } catch (e) {
         if (e instanceof SessionGone) await this.recover(session).catch(() => undefined);
-        if (!this.#current(session)) return;
-        await this.#pause(pause).catch(() => undefined);
-        pause = Math.min(2 * pause, 2000);
       }
+      if (!this.#current(session)) return;
+      await this.#pause(pause).catch(() => undefined);
     }
   }
 

@@ -243,6 +243,70 @@ test("no keep-alive counts during a move", async (t) => {
   assert.equal(lease.signal.aborted, true);
 });
 
+test("a keep-alive that a move has kept from counting is repeated soon", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const { session } = await client.lock("a").acquire();
+  const http = client.http;
+  let due;
+  client.http = async (method, path, o) => {
+    if (path !== "/v1/session" || method !== "POST") return http(method, path, o);
+    f.time += 20_000;
+    due = await client.keepOnce(session);
+    throw new Unavailable("it is about to end");
+  };
+  await assert.rejects(client.recover(session), Unavailable);
+  assert.deepEqual([due, session.deadline], [1000, 1_054_000]);
+  await client.keepOnce(session);
+  assert.equal(session.deadline, 1_020_000 + 54_000);
+});
+
+/** Answers events so from when it is called on, and opens no session. opened: how often one was asked for. */
+function listens(client) {
+  const http = client.http, s = { opened: 0, events: undefined };
+  const asked = new Promise((resolve) => { s.answer = (events) => resolve(s.events = events); });
+  client.http = async (method, path, o) => {
+    if (path.startsWith("/v1/session/events")) {
+      await asked;
+      return s.events();
+    }
+    if (s.events && path === "/v1/session" && method === "POST") {
+      s.opened++;
+      throw new Unavailable("it is about to end");
+    }
+    return http(method, path, o);
+  };
+  return s;
+}
+
+/** The times in ms, by mocked timers, at which check changes. */
+async function changes(t, until, check) {
+  const at = [];
+  for (let ms = 0, last = check(); ms <= until; ms += 50) {
+    if (ms > 0) t.mock.timers.tick(50);
+    await new Promise(setImmediate);
+    if (check() !== last) at.push(ms);
+    last = check();
+  }
+  return at;
+}
+
+for (const [what, events] of [
+  ["is about to end", () => ({ version: 0, lost: [], draining: true })],
+  ["has forgotten the session", () => { throw new SessionGone("no such session"); }],
+]) {
+  test(`a server that ${what} is asked less and less often where there is no other one`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const { client } = fixture();
+    t.after(() => client.close());
+    const s = listens(client);
+    const lease = await client.lock("a").acquire();
+    s.answer(events);
+    assert.deepEqual(await changes(t, 6000, () => s.opened), [0, 100, 300, 700, 1500, 3100, 5100]);
+    assert.equal(lease.held(), true);
+  });
+}
+
 test("a lock that is granted during a move goes with it", async (t) => {
   const { f, client } = fixture();
   t.after(() => client.close());

@@ -487,28 +487,26 @@ class Client:
 
     def _keep_once(self, session: _Session) -> float:
         """One keep-alive; in how many seconds the next one is due."""
-        sent = self._clock()
+        sent, soon = self._clock(), min(session.valid / 20, 1.0)
         try:
             left = max(session.deadline - sent, session.valid / 10)
             answer = self._http.request("POST", "/v1/session/keepalive", session=session.id, timeout=min(left, 15.0))
         except SessionGone:
-            try:
-                self._recover(session)
-            except HaspError:
-                return min(session.valid / 20, 1.0)
-            return 0.0
+            return 0.0 if self._try_to_recover(session) else soon
         except HaspError:
-            return min(session.valid / 20, 1.0)
+            return soon
         late = {int(x["lock"]): sent + float(x["valid_ms"]) / 1000 * TRUST for x in answer.get("late") or []}
         with self._mutex:
-            if self._current(session) and not session.moving:
+            moving = session.moving
+            if self._current(session) and not moving:
                 # What the store has not renewed keeps its own time, also if it waits now and is granted later: a grant
                 # may extend nothing. One that is not late any more was renewed by this keep-alive.
                 session.late = late
                 session.deadline = max(session.deadline, sent + float(answer["valid_ms"]) / 1000 * TRUST)
                 self._changed.notify_all()
         self._lose(session, answer.get("lost") or [])
-        return session.valid / 3 if not late else min(session.valid / 20, 1.0)
+        # One that did not count is repeated: the move may fail, and then this server is the one that keeps the locks.
+        return soon if late or moving else session.valid / 3
 
     def _watch(self, session: _Session) -> None:
         """End the leases when their time is over, also while a request hangs."""
@@ -559,36 +557,32 @@ class Client:
         return all(self._left(session, number) for number in numbers if self._current(session))
 
     def _listen(self, session: _Session) -> None:
-        """Hear of losses as soon as the store tells them."""
+        """Hear of losses as soon as the store tells them, and of a server that is about to end."""
         seen, pause = 0, 0.1
         while self._current(session):
             sent = self._clock()
             try:
                 path = "/v1/session/events?after=%d&wait_ms=%d" % (seen, LONG * 1000)
                 answer = self._http.request("GET", path, session=session.id, wait=LONG, cancel=self._polls)
+                self._lose(session, answer["lost"])
+                seen = answer["version"]
+                if answer.get("draining"):
+                    self._recover(session)  # fails as long as there is no other server, and this one does not wait any more
+                elif answer["lost"] or self._clock() - sent >= 1:
+                    pause = 0.1
+                    continue
+                else:
+                    pause = 1.0  # a server that does not wait
             except Cancelled:
                 return
             except (HaspError, OSError) as e:
-                try:
-                    if isinstance(e, SessionGone):
-                        self._recover(session)
-                        return
-                    self._pause(pause)
-                except HaspError:
-                    return
-                pause = min(2 * pause, 2.0)
-                continue
-            self._lose(session, answer["lost"])
-            seen = answer["version"]
+                if isinstance(e, SessionGone):
+                    self._try_to_recover(session)
             try:
-                if answer.get("draining"):
-                    self._recover(session)
-                    return
-                if not answer["lost"] and self._clock() - sent < 1:
-                    self._pause(1.0)  # a server that does not wait
-            except HaspError:
-                continue
-            pause = 0.1
+                self._pause(pause)
+            except Closed:
+                return
+            pause = min(2 * pause, 2.0)
 
     def _lose(self, session: _Session, lost: list[dict[str, Any]]) -> None:
         # While a session moves, its server may tell as lost what the next one has adopted.
@@ -622,6 +616,13 @@ class Client:
                 new.last += 1
                 self._adopt(lease, old, new)
             self._begin(old, new)
+
+    def _try_to_recover(self, old: _Session) -> bool:
+        try:
+            self._recover(old)
+        except HaspError:
+            return False
+        return True
 
     def _adopt(self, lease: Lease, old: _Session, new: _Session) -> None:
         body = {k: v for k, v in lease._request.items() if k in ("name", "kind", "capacity", "units", "note")}
