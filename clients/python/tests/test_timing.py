@@ -307,6 +307,50 @@ class Timing(unittest.TestCase):
         self.assertEqual(self.server.asked.count(("POST", "/v1/session")), opened + 5)
         self.assertTrue(lease.held())
 
+    def recorded(self):
+        """A list of all requests to come, each with its session."""
+        request, all = self.server.request, []
+
+        def asked(method, path, body=None, session="", **more):
+            all.append((method, path, session))
+            if path.startswith("/v1/session/events"):
+                return {"version": 0, "lost": [], "draining": True}
+            return request(method, path, body, session, **more)
+
+        patched = mock.patch.object(self.server, "request", side_effect=asked)
+        patched.start()
+        self.addCleanup(patched.stop)
+        return all
+
+    def test_server_that_is_about_to_end_has_nothing_left(self):
+        lease = self.client.lock("a").acquire()
+        old, asked = lease._session, self.recorded()
+        self.client._listen(old)
+        self.assertEqual([path for _, path, _ in asked[1:3]], ["/v1/session", "/v1/locks/1/adopt"])
+        self.assertEqual(asked[3:], [("DELETE", "/v1/session", old.id)])
+        self.assertTrue(lease.held())
+
+    def test_waiter_whose_session_was_left(self):
+        asked = self.recorded()
+        self.server.waits = [lambda: self.client._recover(self.client._session)]  # another thread
+        lease = self.client.lock("a").acquire()
+        old, new = asked[1][2], lease._session.id
+        self.assertNotEqual(old, new)
+        self.assertEqual(
+            asked[1:], [("PUT", "/v1/locks/1", old), ("POST", "/v1/session", ""), ("POST", "/v1/evict", new), ("PUT", "/v1/locks/1", new)]
+        )
+
+    def test_waiter_at_a_server_that_does_not_wait(self):
+        def waits():
+            self.clock.time += 20
+            self.client._keep_once(self.client._session)
+
+        for each, pauses in ((lambda: None, 3), (waits, 0)):
+            self.server.waits = [each] * 3
+            with self.subTest(pauses), mock.patch.object(self.client, "_pause") as pause:
+                self.client.lock("a").acquire()
+                self.assertEqual(pause.call_count, pauses)
+
     def test_server_that_has_forgotten_the_session_and_no_other_one(self):
         lease = self.client.lock("a").acquire()
         self.assertEqual(self.listens(lease._session, SessionGone("no such session")), [0.1, 0.2, 0.4, 0.8, 1.6])

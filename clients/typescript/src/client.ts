@@ -268,7 +268,7 @@ export class Client {
     this.#closing.abort();
     if (!session) return;
     for (const lease of session.leases.values()) lease.end("the client was closed");
-    await this.http("DELETE", "/v1/session", { session: session.id }).catch(() => undefined); // else the store frees it
+    await this.#free(session);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -292,7 +292,7 @@ export class Client {
     let pause = 50;
     try {
       for (;;) {
-        const left = Math.max(0, Math.min(end - this.now(), long));
+        const sent = this.now(), left = Math.max(0, Math.min(end - sent, long));
         const body = wanted.no_wait ? wanted : { ...wanted, wait_ms: Math.floor(left) };
         let answer: Answer;
         try {
@@ -313,7 +313,6 @@ export class Client {
           } else throw e;
           continue;
         }
-        pause = 50;
         if (answer.state === "held") {
           const lease = this.#grant(session, number, wanted, answer);
           if (lease) return lease;
@@ -323,7 +322,14 @@ export class Client {
           return undefined;
         } else if (this.now() >= end) {
           throw new Busy(`the lock ${JSON.stringify(wanted.name)} is held by others, and ${timeout} ms are over`);
+        } else if (!this.#current(session)) {
+          gone = true; // it has moved, or was left: a place stays behind, and what is granted there is given back
+        } else if (this.now() - sent < left / 2) { // its server does not wait any more: it is about to end
+          await this.#pause(Math.min(pause * (0.5 + Math.random() / 2), end - this.now()), signal);
+          pause = Math.min(2 * pause, 2000);
+          continue;
         }
+        pause = 50;
       }
     } catch (e) {
       await this.#leave(session, number); // also after Refused: it may be a proxy's, and the place be there from a request before
@@ -489,7 +495,7 @@ export class Client {
    */
   async #begin(old: Session | undefined, next: Session): Promise<void> {
     if (this.#session !== old || this.#closed) {
-      await this.http("DELETE", "/v1/session", { session: next.id }).catch(() => undefined); // else the store frees it
+      await this.#free(next);
       return;
     }
     this.#session = next;
@@ -497,6 +503,11 @@ export class Client {
     void this.#watch(next);
     void this.#listen(next);
     void this.#clean(next); // what the move has left
+  }
+
+  /** Has the server free all that is in a session. */
+  async #free(session: Session): Promise<void> {
+    await this.http("DELETE", "/v1/session", { session: session.id }).catch(() => undefined); // else the store frees it
   }
 
   #current(session: Session): boolean {
@@ -575,8 +586,14 @@ export class Client {
         const answer = await this.http("GET", `/v1/session/events?after=${seen}&wait_ms=${long}`, { session: session.id, wait: long, signal: this.#closing.signal });
         await this.#lose(session, answer.lost);
         seen = answer.version;
-        if (answer.draining) await this.recover(session); // fails as long as there is no other server, and this one does not wait any more
-        else if (answer.lost.length > 0 || this.now() - began >= 1000) {
+        if (answer.draining) {
+          await this.recover(session); // fails as long as there is no other server, and this one does not wait any more
+          // What is held has left the session, and nothing new comes into it: who was granted a lock there gives it back.
+          // The places that are left keep others waiting, and the server from ending.
+          if (!this.#closed) await this.#free(session);
+          return;
+        }
+        if (answer.lost.length > 0 || this.now() - began >= 1000) {
           pause = 50;
           continue;
         } else pause = 1000; // a server that does not wait

@@ -261,16 +261,21 @@ test("a keep-alive that a move has kept from counting is repeated soon", async (
   assert.equal(session.deadline, 1_020_000 + 54_000);
 });
 
-/** Answers events so from when it is called on, and opens no session. opened: how often one was asked for. */
-function listens(client) {
-  const http = client.http, s = { opened: 0, events: undefined };
-  const asked = new Promise((resolve) => { s.answer = (events) => resolve(s.events = events); });
-  client.http = async (method, path, o) => {
-    if (path.startsWith("/v1/session/events")) {
-      await asked;
-      return s.events();
+/**
+ * A server that answers events of its first session by what answer is called with, from then on, and may refuse to open others. opened: how
+ * often one was asked for then. asked: all requests, each with its session.
+ */
+function listens(client, { refuses }) {
+  const http = client.http, s = { opened: 0, asked: [] };
+  let events, first;
+  const answered = new Promise((resolve) => { s.answer = (by) => resolve(events = by); });
+  client.http = async (method, path, o = {}) => {
+    s.asked.push(`${method} ${path.split("?")[0]} ${o.session ?? ""}`);
+    if (path.startsWith("/v1/session/events") && o.session === (first ??= o.session)) {
+      await answered;
+      return events();
     }
-    if (s.events && path === "/v1/session" && method === "POST") {
+    if (refuses && events && path === "/v1/session" && method === "POST") {
       s.opened++;
       throw new Unavailable("it is about to end");
     }
@@ -291,6 +296,45 @@ async function changes(t, until, check) {
   return at;
 }
 
+test("a server that is about to end has nothing left", async (t) => {
+  const { client } = fixture();
+  t.after(() => client.close());
+  const s = listens(client, { refuses: false });
+  const lease = await client.lock("a").acquire();
+  const old = lease.session;
+  s.answer(() => ({ version: 0, lost: [], draining: true }));
+  await until("the end of the old session", () => s.asked.at(-1) === `DELETE /v1/session ${old.id}`);
+  const since = s.asked.slice(s.asked.indexOf("POST /v1/session ", 1)).filter((a) => !a.includes("/events"));
+  assert.deepEqual(since, ["POST /v1/session ", `POST /v1/locks/1/adopt ${lease.session.id}`, `DELETE /v1/session ${old.id}`]);
+  assert.equal(lease.held(), true);
+});
+
+test("a waiter whose session was left queues in the next one", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const s = listens(client, { refuses: false });
+  const first = await client.lock("a").acquire();
+  const old = first.session;
+  await first.release();
+  f.waits = [() => client.recover(old)]; // another request
+  const lease = await client.lock("a").acquire();
+  const since = s.asked.slice(s.asked.lastIndexOf(`PUT /v1/locks/2 ${old.id}`)).filter((a) => !a.includes("/events"));
+  const { id } = lease.session;
+  assert.notEqual(id, old.id);
+  assert.deepEqual(since, [`PUT /v1/locks/2 ${old.id}`, "POST /v1/session ", `POST /v1/evict ${id}`, `PUT /v1/locks/1 ${id}`]);
+});
+
+test("a waiter at a server that does not wait asks less and less often", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  t.mock.method(Math, "random", () => 1);
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  f.waits = Array.from({ length: 50 }, () => () => undefined);
+  void client.lock("a").acquire().catch(() => undefined);
+  const asked = () => f.asked.filter((a) => a.startsWith("PUT")).length;
+  assert.deepEqual(await changes(t, 4000, asked), [0, 50, 150, 350, 750, 1550, 3150]);
+});
+
 for (const [what, events] of [
   ["is about to end", () => ({ version: 0, lost: [], draining: true })],
   ["has forgotten the session", () => { throw new SessionGone("no such session"); }],
@@ -299,7 +343,7 @@ for (const [what, events] of [
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const { client } = fixture();
     t.after(() => client.close());
-    const s = listens(client);
+    const s = listens(client, { refuses: true });
     const lease = await client.lock("a").acquire();
     s.answer(events);
     assert.deepEqual(await changes(t, 6000, () => s.opened), [0, 100, 300, 700, 1500, 3100, 5100]);

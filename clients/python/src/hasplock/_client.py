@@ -247,10 +247,7 @@ class Client:
             return
         for lease in list(session.leases.values()):
             lease._end("the client was closed")
-        try:
-            self._http.request("DELETE", "/v1/session", session=session.id)
-        except HaspError:
-            pass  # the store frees it when its time is over
+        self._free(session)
         self._http.close()
 
     def _wants(self, name: str, note: str, more: dict[str, Any], ask: str = "") -> dict[str, Any]:
@@ -273,8 +270,9 @@ class Client:
         pause = 0.05
         try:
             while True:
-                left = LONG if end is None else end - self._clock()
-                body = dict(request) if request.get("no_wait") else {**request, "wait_ms": int(max(0.0, min(left, LONG)) * 1000)}
+                sent = self._clock()
+                left = LONG if end is None else max(0.0, min(end - sent, LONG))
+                body = dict(request) if request.get("no_wait") else {**request, "wait_ms": int(left * 1000)}
                 try:
                     if gone:
                         self._recover(session)
@@ -295,7 +293,6 @@ class Client:
                     self._pause(pause * random.uniform(0.5, 1.0), cancel)
                     pause = min(2 * pause, 2.0)
                     continue
-                pause = 0.05
                 if answer["state"] == "held":
                     lease = self._grant(session, number, request, answer)
                     if lease is not None:
@@ -306,6 +303,14 @@ class Client:
                 elif end is not None and self._clock() >= end:
                     self._leave(session, number)
                     raise Busy("the lock %r is held by others, and %g seconds are over" % (request["name"], timeout or 0))
+                elif not self._current(session):
+                    gone = True  # it has moved, or was left: a place stays behind, and what is granted there is given back
+                elif self._clock() - sent < left / 2:  # its server does not wait any more: it is about to end
+                    rest = pause * random.uniform(0.5, 1.0)
+                    self._pause(rest if end is None else min(rest, end - self._clock()), cancel)
+                    pause = min(2 * pause, 2.0)
+                    continue
+                pause = 0.05
         except (Busy, Closed):
             raise
         except BaseException:  # also Refused: it may be a proxy's, and the place be there from a request before
@@ -462,9 +467,13 @@ class Client:
                 self._changed.notify_all()
         if begins:
             self._start(new)
-            return
+        else:
+            self._free(new)
+
+    def _free(self, session: _Session) -> None:
+        """Have the server free all that is in a session."""
         try:
-            self._http.request("DELETE", "/v1/session", session=new.id)
+            self._http.request("DELETE", "/v1/session", session=session.id)
         except HaspError:
             pass  # the store frees it when its time is over
 
@@ -568,6 +577,11 @@ class Client:
                 seen = answer["version"]
                 if answer.get("draining"):
                     self._recover(session)  # fails as long as there is no other server, and this one does not wait any more
+                    # What is held has left the session, and nothing new comes into it: who was granted a lock there
+                    # gives it back. The places that are left keep others waiting, and the server from ending.
+                    if not self._closed:
+                        self._free(session)
+                    return
                 elif answer["lost"] or self._clock() - sent >= 1:
                     pause = 0.1
                     continue
