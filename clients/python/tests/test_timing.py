@@ -26,6 +26,7 @@ class Server:
         self.clock, self.asked = clock, []
         self.there = self.back = 0.0
         self.fail = None
+        self.can = ["adopt"]
         self.tokens = 0
         self.late = []  # what the next keep-alive does not renew
         self.waits = []  # what is called while the next PUT waits, and is answered so
@@ -37,7 +38,7 @@ class Server:
             raise self.fail
         self.clock.time += self.back
         if path == "/v1/session":
-            return {"session": "s%d" % len(self.asked), "valid_ms": 60000}
+            return {"session": "s%d" % len(self.asked), "valid_ms": 60000, "can": self.can}
         if path == "/v1/session/keepalive":
             return {"valid_ms": 60000, "late": self.late}
         if path.endswith("/adopt"):
@@ -306,6 +307,18 @@ class Timing(unittest.TestCase):
         self.assertEqual(self.listens(lease._session, {"version": 0, "lost": [], "draining": True}), [0.1, 0.2, 0.4, 0.8, 1.6])
         self.assertEqual(self.server.asked.count(("POST", "/v1/session")), opened + 5)
         self.assertTrue(lease.held())
+
+    def test_server_that_is_about_to_end_and_a_store_that_cannot_hand_locks_on(self):
+        self.server.can = []
+        lease = self.client.lock("a").acquire()
+        opened = self.server.asked.count(("POST", "/v1/session"))
+        self.assertEqual(self.listens(lease._session, {"version": 0, "lost": [], "draining": True}), [0.1, 0.2, 0.4, 0.8, 1.6])
+        self.assertEqual(self.server.asked.count(("POST", "/v1/session")), opened)
+        self.assertTrue(lease.held())
+        lease.release()
+        self.recorded()
+        self.client._listen(lease._session)  # nothing is held there any more
+        self.assertIsNone(self.client._session)
 
     def recorded(self):
         """A list of all requests to come, each with its session."""

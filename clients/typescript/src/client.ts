@@ -61,7 +61,8 @@ class Session {
   readonly leaving = new Set<number>();
   /** They are being released. */
   cleaning = false;
-  constructor(readonly id: string, readonly valid: number, sent: number) {
+  /** adoptable: by another server. */
+  constructor(readonly id: string, readonly valid: number, sent: number, readonly adoptable: boolean) {
     this.deadline = sent + valid * trust;
   }
 }
@@ -486,7 +487,7 @@ export class Client {
   async open(): Promise<Session> {
     const sent = this.now(); // before the request: the store counts from later
     const answer = await this.http("POST", "/v1/session", { body: { ttl_ms: Math.floor(this.#ttl) } });
-    return new Session(answer.session, answer.valid_ms, sent);
+    return new Session(answer.session, answer.valid_ms, sent, answer.can.includes("adopt"));
   }
 
   /**
@@ -587,13 +588,11 @@ export class Client {
         await this.#lose(session, answer.lost);
         seen = answer.version;
         if (answer.draining) {
-          await this.recover(session); // fails as long as there is no other server, and this one does not wait any more
+          await this.recover(session, true); // fails as long as there is no other server
           // What is held has left the session, and nothing new comes into it: who was granted a lock there gives it back.
           // The places that are left keep others waiting, and the server from ending.
-          if (!this.#closed) await this.#free(session);
-          return;
-        }
-        if (answer.lost.length > 0 || this.now() - began >= 1000) {
+          if (!this.#current(session)) return this.#closed ? undefined : await this.#free(session);
+        } else if (answer.lost.length > 0 || this.now() - began >= 1000) {
           pause = 50;
           continue;
         } else pause = 1000; // a server that does not wait
@@ -616,14 +615,18 @@ export class Client {
     }
   }
 
-  /** @internal Goes on at the server that answers: it adopts what is held. Another request may have done it. */
-  recover(old: Session): Promise<void> {
+  /**
+   * @internal Goes on at the server that answers: it adopts what is held. Another request may have done it. kept: the server
+   * of the session still keeps it, so that it stays where it is if the store cannot hand locks on: elsewhere all would be lost.
+   */
+  recover(old: Session, kept = false): Promise<void> {
     return this.#exclusively(async () => {
       if (!this.#current(old)) return;
       if (old.leases.size === 0) {
         this.#session = undefined;
         return;
       }
+      if (kept && !old.adoptable) return;
       old.moving = true;
       let next: Session;
       try {

@@ -9,7 +9,7 @@ import { Refused, SessionGone, Unavailable } from "../dist/errors.js";
 /** A client whose server answers what the test says, at once: each request may take time before and after. */
 function fixture() {
   const f = {
-    time: 1_000_000, there: 0, back: 0, fail: undefined, asked: [], forgotten: new Set(), tokens: 0,
+    time: 1_000_000, there: 0, back: 0, fail: undefined, can: ["adopt"], asked: [], forgotten: new Set(), tokens: 0,
     late: [], // what the next keep-alive does not renew
     waits: [], // what is called while the next PUT waits, and is answered so
   };
@@ -22,7 +22,7 @@ function fixture() {
     if (f.fail) throw f.fail;
     if (f.forgotten.has(o.session)) throw new SessionGone("no such session");
     f.time += f.back;
-    if (path === "/v1/session" && method === "POST") return { session: "s" + f.asked.length, valid_ms: 60_000 };
+    if (path === "/v1/session" && method === "POST") return { session: "s" + f.asked.length, valid_ms: 60_000, can: f.can };
     if (path === "/v1/session/keepalive") return { valid_ms: 60_000, late: f.late };
     if (path.endsWith("/adopt")) return { state: "held", token: o.body.seq, entry: "new" };
     if (method === "PUT" && f.waits.length > 0) {
@@ -295,6 +295,21 @@ async function changes(t, until, check) {
   }
   return at;
 }
+
+test("a server that is about to end keeps what the store cannot hand on", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  f.can = [];
+  const s = listens(client, { refuses: false });
+  const lease = await client.lock("a").acquire();
+  let answers = 0;
+  s.answer(() => ({ version: 0, lost: [], draining: ++answers > 0 }));
+  await until("the second answer", () => answers === 2);
+  assert.equal(s.asked.filter((a) => a === "POST /v1/session ").length, 1);
+  assert.equal(lease.held(), true);
+  await lease.release();
+  await until("the end of the session", () => s.asked.at(-1) === `DELETE /v1/session ${lease.session.id}`); // nothing is held there any more
+});
 
 test("a server that is about to end has nothing left", async (t) => {
   const { client } = fixture();

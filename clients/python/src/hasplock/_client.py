@@ -11,7 +11,7 @@ import ssl
 import sys
 import threading
 from types import TracebackType
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional
 from urllib.parse import quote
 
 from . import _clock
@@ -102,10 +102,11 @@ class Lease:
 
 
 class _Session:
-    def __init__(self, id: str, valid: float, sent: float) -> None:
+    def __init__(self, id: str, valid: float, sent: float, can: Iterable[str] = ()) -> None:
         self.id = id
         self.valid = valid
         self.deadline = sent + valid * TRUST
+        self.adoptable = "adopt" in can  # by another server
         self.late: dict[int, float] = {}  # numbers that the last keep-alive did not renew, and their own deadlines
         self.moving = False  # to another server: its keep-alives say nothing about what that one has adopted
         self.last = 0
@@ -455,7 +456,7 @@ class Client:
     def _open(self) -> _Session:
         sent = self._clock()  # before the request: the store counts from later
         answer = self._http.request("POST", "/v1/session", {"ttl_ms": int(self._ttl * 1000)})
-        return _Session(answer["session"], float(answer["valid_ms"]) / 1000, sent)
+        return _Session(answer["session"], float(answer["valid_ms"]) / 1000, sent, answer["can"])
 
     def _begin(self, old: Optional[_Session], new: _Session) -> None:
         """Put a session in the place of the old one, unless that one's time was over meanwhile, or the client was
@@ -576,12 +577,13 @@ class Client:
                 self._lose(session, answer["lost"])
                 seen = answer["version"]
                 if answer.get("draining"):
-                    self._recover(session)  # fails as long as there is no other server, and this one does not wait any more
-                    # What is held has left the session, and nothing new comes into it: who was granted a lock there
-                    # gives it back. The places that are left keep others waiting, and the server from ending.
-                    if not self._closed:
-                        self._free(session)
-                    return
+                    self._recover(session, kept=True)  # fails as long as there is no other server
+                    if not self._current(session):
+                        # What is held has left the session, and nothing new comes into it: who was granted a lock there
+                        # gives it back. The places that are left keep others waiting, and the server from ending.
+                        if not self._closed:
+                            self._free(session)
+                        return
                 elif answer["lost"] or self._clock() - sent >= 1:
                     pause = 0.1
                     continue
@@ -609,8 +611,9 @@ class Client:
                 if lease is not None:
                     lease._end(str(each.get("detail", "the store has it no more")))
 
-    def _recover(self, old: _Session) -> None:
-        """Go on at the server that answers: it adopts what is held. Another thread may have done it."""
+    def _recover(self, old: _Session, kept: bool = False) -> None:
+        """Go on at the server that answers: it adopts what is held. Another thread may have done it. kept: the server of the
+        session still keeps it, so that it stays where it is if the store cannot hand locks on: elsewhere all would be lost."""
         with self._moving:
             if self._session is not old or self._closed:
                 return
@@ -619,6 +622,8 @@ class Client:
                 if not held:
                     self._session = None
                     self._changed.notify_all()
+                    return
+                if kept and not old.adoptable:
                     return
                 old.moving = True
             try:
