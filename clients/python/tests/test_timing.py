@@ -133,6 +133,19 @@ class Timing(unittest.TestCase):
             self.client._watch(session)
         return looks
 
+    def test_loss_is_told_soon_after_a_suspension(self):
+        lease = self.client.lock("a").acquire()
+        waits = []
+
+        def suspended(seconds):
+            waits.append(seconds)  # by a clock that stands still while the machine sleeps
+            self.clock.time += 3600
+
+        with mock.patch.object(self.client._changed, "wait", suspended):
+            self.client._watch(lease._session)
+        self.assertTrue(lease.lost.is_set())
+        self.assertEqual(waits, [1.0])
+
     def late_and_granted(self):
         """A lease that the last keep-alive has renewed, and one that was late by then, has waited, and was granted afterwards."""
         renewed = self.client.lock("a").acquire()

@@ -7,6 +7,7 @@ import { newTransport, type RequestOptions, type Transport } from "./http.js";
 // Trust ends a tenth before the store's time does: for clocks that differ, and for what is on its way.
 const trust = 0.9;
 const long = 20_000; // milliseconds that one request waits at the server
+const look = 1000; // milliseconds between looks at the clock: unlike it, a timer stands still while the machine sleeps
 
 export interface ClientOptions {
   /** http://127.0.0.1:7070 if absent. */
@@ -553,7 +554,7 @@ export class Client {
     while (this.#current(session)) {
       session.look = new AbortController();
       const next = this.expire(session);
-      if (this.#current(session)) await this.#pause(next - this.now(), session.look.signal).catch(() => undefined);
+      if (this.#current(session)) await this.#pause(Math.min(next - this.now(), look), session.look.signal).catch(() => undefined);
     }
   }
 

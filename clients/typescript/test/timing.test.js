@@ -76,6 +76,17 @@ test("a keep-alive extends the trust, from before it was sent", async (t) => {
   assert.equal(session.deadline, 1_020_000 + 54_000);
 });
 
+test("the loss is told soon after a suspension", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] }); // they stand still while the machine sleeps
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const lease = await client.lock("a").acquire();
+  f.time += 3_600_000;
+  t.mock.timers.tick(1000);
+  await new Promise(setImmediate);
+  assert.equal(lease.signal.aborted, true);
+});
+
 /** A lease that the last keep-alive has renewed, and one that was late by then, has waited, and was granted afterwards. */
 async function lateAndGranted({ f, client }) {
   const renewed = await client.lock("a").acquire();

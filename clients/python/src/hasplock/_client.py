@@ -21,6 +21,7 @@ from ._http import Cancel, Cancelled, Transport
 # Trust ends a tenth before the store's time does: for clocks that differ, and for what is on its way.
 TRUST = 0.9
 LONG = 20.0  # seconds that one request waits at the server
+LOOK = 1.0  # seconds between looks at the clock: unlike it, a wait stands still while the machine sleeps
 
 
 class Lease:
@@ -541,7 +542,7 @@ class Client:
                     self._changed.notify_all()
                 elif not ended:
                     soonest = min([session.deadline, *rest.values(), *(time for time in session.late.values() if time > now)])
-                    self._changed.wait(soonest - now)
+                    self._changed.wait(min(soonest - now, LOOK))
                     continue
             for lease in ended.values():
                 lease._end("its time was over: the server, or its store, was not reached")
