@@ -9,6 +9,7 @@ import hasplock
 import hasplock.aio
 from hasplock._client import Lease, _Session
 from hasplock._errors import Closed, Refused, SessionGone, Unavailable
+from hasplock._http import Cancelled
 
 
 class Clock:
@@ -440,13 +441,39 @@ class Timing(unittest.TestCase):
                     self.client.try_lock("a")
                 session = self.client._session
                 number = session.last
-                self.assertEqual(self.deletes(number), 1)
-                self.assertFalse(self.client._clean_once(session))
-                self.assertEqual(self.deletes(number), 2)
-                self.assertTrue(self.client._clean_once(session))
-                self.assertEqual(self.deletes(number), 3)
-                self.assertTrue(self.client._clean_once(session))
-                self.assertEqual(self.deletes(number), 3)
+                at_once = 0 if isinstance(error, Unavailable) else 1  # a server that is silent keeps nothing but the cleaner
+                self.assertEqual(self.deletes(number), at_once)
+                for attempts in range(at_once, 2):
+                    self.assertFalse(self.client._clean_once(session))
+                    self.assertEqual(self.deletes(number), attempts + 1)
+                for _ in range(2):
+                    self.assertTrue(self.client._clean_once(session))
+                    self.assertEqual(self.deletes(number), 3)
+
+    def test_silent_server_is_given_as_long_as_it_was_to_wait(self):
+        waits, request = [], self.server.request
+
+        def silent(method, path, *args, wait=0.0, **more):
+            if method != "PUT":
+                return request(method, path, *args, **more)
+            waits.append(wait)
+            self.clock.time += 15 + wait
+            raise Unavailable("no answer")
+
+        acquisitions = (self.client.try_lock, ("a",)), (self.client.lock("a", timeout=1).acquire, ()), (self.client.lock("a", timeout=30).acquire, ())
+        with mock.patch.object(self.server, "request", side_effect=silent):
+            for acquire, args in acquisitions:
+                with self.assertRaises(Unavailable):
+                    acquire(*args)
+        self.assertEqual(waits, [0, 1, 20])
+
+    def test_place_of_who_does_not_wait_any_more(self):
+        # A silent server does not keep the thread, but Ctrl-C may be the end of the program: then there is no cleaner.
+        for error, at_once in ((Cancelled(), 0), (KeyboardInterrupt(), 1)):
+            with self.subTest(error), self.failing({"PUT": [error]}), self.assertRaises(type(error)):
+                self.client.lock("a").acquire()
+            session = self.client._session
+            self.assertEqual((self.deletes(session.last), session.last in session.leaving), (at_once, not at_once))
 
     def test_what_is_left_is_cleaned_while_the_session_lives(self):
         self.client.lock("a").acquire().release()
@@ -552,6 +579,30 @@ class Timing(unittest.TestCase):
                 granted.set()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
+                await asyncio.get_running_loop().run_in_executor(None, released.wait, 60)
+            await client.close()
+
+        asyncio.run(cancelled())
+        self.assertTrue(released.is_set())
+
+    def test_asyncio_acquisition_that_is_cancelled_at_a_silent_server(self):
+        begun, answered, released = threading.Event(), threading.Event(), threading.Event()
+        lease = mock.Mock(release=released.set)
+
+        def acquire(*_):
+            begun.set()
+            answered.wait()
+            return lease
+
+        async def cancelled():
+            client = hasplock.aio.Client()
+            with mock.patch.object(client._sync, "_acquire", acquire):
+                task = asyncio.ensure_future(client.lock("a").acquire())
+                await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+                task.cancel()
+                ended, _ = await asyncio.wait([task], timeout=60)
+                answered.set()
+                self.assertTrue(ended and task.cancelled())
                 await asyncio.get_running_loop().run_in_executor(None, released.wait, 60)
             await client.close()
 

@@ -289,7 +289,7 @@ export class Client {
   async acquire(wanted: Wanted, timeout: number | undefined, signal: AbortSignal | undefined): Promise<Lease | undefined> {
     const end = timeout === undefined ? Infinity : this.now() + timeout;
     signal?.throwIfAborted();
-    let [session, number] = await this.#next();
+    let [session, number] = await orAborted(this.#next(), signal);
     let gone = false; // the server does not know the session
     let pause = 50;
     try {
@@ -298,19 +298,14 @@ export class Client {
         const body = wanted.no_wait ? wanted : { ...wanted, wait_ms: Math.floor(left) };
         let answer: Answer;
         try {
-          if (gone) {
-            await this.recover(session);
-            const old = session, place = number;
-            [session, number] = await this.#next();
-            await this.#abandon(session, wanted.name, old, place);
-            gone = false;
-          }
-          answer = await this.http("PUT", `/v1/locks/${number}`, { body, session: session.id, wait: long, signal });
+          if (gone) [session, number] = await orAborted(this.#nextPlace(session, number, wanted.name), signal);
+          gone = false;
+          answer = await this.http("PUT", `/v1/locks/${number}`, { body, session: session.id, wait: left, signal });
         } catch (e) {
           if (e instanceof SessionGone) gone = true;
-          else if (e instanceof Gone) [session, number] = await this.#next(); // its place was taken from it: it queues again
+          else if (e instanceof Gone) [session, number] = await orAborted(this.#next(), signal); // its place was taken from it: it queues again
           else if (e instanceof Unavailable && this.now() < end) {
-            await this.#pause(pause * (0.5 + Math.random() / 2), signal);
+            await this.#pause(Math.min(pause * (0.5 + Math.random() / 2), end - this.now()), signal);
             pause = Math.min(2 * pause, 2000);
           } else throw e;
           continue;
@@ -319,7 +314,7 @@ export class Client {
           const lease = this.#grant(session, number, wanted, answer);
           if (lease) return lease;
           await this.#leave(session, number); // it is too old to be trusted
-          [session, number] = await this.#next();
+          [session, number] = await orAborted(this.#next(), signal);
         } else if (answer.state === "busy") {
           return undefined;
         } else if (this.now() >= end) {
@@ -334,9 +329,19 @@ export class Client {
         pause = 50;
       }
     } catch (e) {
-      await this.#leave(session, number); // also after Refused: it may be a proxy's, and the place be there from a request before
+      // A server that is silent would keep the caller here.
+      if (e instanceof Unavailable || e instanceof Closed || signal?.aborted) this.#leaveLater(session, number);
+      else await this.#leave(session, number); // also after Refused: it may be a proxy's, and the place be there from a request before
       throw e;
     }
+  }
+
+  /** A number in the session after this one, for a lock whose place was left in it. */
+  async #nextPlace(old: Session, place: number, name: string): Promise<[Session, number]> {
+    await this.recover(old);
+    const [session, number] = await this.#next();
+    await this.#abandon(session, name, old, place);
+    return [session, number];
   }
 
   #grant(session: Session, number: number, wanted: Wanted, answer: Answer): Lease | undefined {
@@ -671,4 +676,15 @@ export class Client {
       }
     }
   }
+}
+
+/** What work returns, unless signal is aborted before. Work goes on then, and its end is of no interest. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return work;
+  return new Promise((resolve, reject) => {
+    const aborted = () => reject(signal.reason);
+    signal.addEventListener("abort", aborted);
+    if (signal.aborted) aborted();
+    void work.then(resolve, reject).finally(() => signal.removeEventListener("abort", aborted));
+  });
 }

@@ -412,6 +412,44 @@ test("a release outlasts a server that is away for a moment", async (t) => {
   assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
 });
 
+test("a silent server is given as long as it was to wait", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const http = client.http, waits = [];
+  client.http = async (method, path, o = {}) => {
+    if (method !== "PUT") return http(method, path, o);
+    waits.push(o.wait);
+    f.time += 15_000 + o.wait;
+    throw new Unavailable("no answer");
+  };
+  await assert.rejects(client.tryLock("a"), Unavailable);
+  await assert.rejects(client.lock("a", { timeout: 1000 }).acquire(), Unavailable);
+  await assert.rejects(client.lock("a", { timeout: 30_000 }).acquire(), Unavailable);
+  assert.deepEqual(waits, [0, 1000, 20_000]);
+});
+
+for (const silent of ["POST", "PUT"]) {
+  test(`a signal ends a wait for a silent server at once: ${silent}`, async (t) => {
+    const { client } = fixture();
+    t.after(() => client.close());
+    const http = client.http, asked = [];
+    const never = (signal) => new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+    client.http = (method, path, o = {}) => {
+      asked.push(method + " " + path.split("?")[0]);
+      const silence = method === silent || method === "DELETE" && path !== "/v1/session";
+      return silence ? never(o.signal) : http(method, path, o);
+    };
+    const ends = new AbortController();
+    let error;
+    client.lock("a", { signal: ends.signal }).acquire().catch((e) => { error = e; });
+    await until("the request", () => asked.some((a) => a.startsWith(silent)));
+    ends.abort(new RangeError("enough"));
+    await until("the end", () => error);
+    assert.ok(error instanceof RangeError);
+    if (silent === "PUT") await until("the place to be left", () => asked.includes("DELETE /v1/locks/1"));
+  });
+}
+
 for (const error of [new Unavailable("no answer"), new Refused("a proxy answers 403")]) {
   test(`a place is given up until that is confirmed: ${error}`, async (t) => {
     const { f, client } = fixture();

@@ -123,7 +123,7 @@ class Lock:
         self._local = threading.local()
 
     def acquire(self, timeout: Optional[float] = None) -> Lease:
-        """Wait for the lock, first come, first served. Busy after timeout seconds."""
+        """Wait for the lock, first come, first served. Busy after timeout seconds; Unavailable if the server is silent, some 15 later."""
         lease = self._client._acquire(self._request, self._timeout if timeout is None else timeout, Cancel())
         assert lease is not None
         return lease
@@ -266,14 +266,14 @@ class Client:
     # Acquisition.
 
     def _acquire(self, request: dict[str, Any], timeout: Optional[float], cancel: Cancel) -> Optional[Lease]:
-        end = None if timeout is None else self._clock() + timeout
+        end = self._clock() + (float("inf") if timeout is None else timeout)
         session, number = self._next()
         gone = False  # the server does not know the session
         pause = 0.05
         try:
             while True:
                 sent = self._clock()
-                left = LONG if end is None else max(0.0, min(end - sent, LONG))
+                left = max(0.0, min(end - sent, LONG))
                 body = dict(request) if request.get("no_wait") else {**request, "wait_ms": int(left * 1000)}
                 try:
                     if gone:
@@ -282,7 +282,7 @@ class Client:
                         session, number = self._next()
                         self._abandon(session, request["name"], old, place)
                         gone = False
-                    answer = self._http.request("PUT", "/v1/locks/%d" % number, body, session=session.id, wait=LONG, cancel=cancel)
+                    answer = self._http.request("PUT", "/v1/locks/%d" % number, body, session=session.id, wait=left, cancel=cancel)
                 except SessionGone:
                     gone = True
                     continue
@@ -290,9 +290,9 @@ class Client:
                     session, number = self._next()
                     continue
                 except Unavailable:
-                    if end is not None and self._clock() >= end:
+                    if self._clock() >= end:
                         raise
-                    self._pause(pause * random.uniform(0.5, 1.0), cancel)
+                    self._pause(min(pause * random.uniform(0.5, 1.0), end - self._clock()), cancel)
                     pause = min(2 * pause, 2.0)
                     continue
                 if answer["state"] == "held":
@@ -302,18 +302,20 @@ class Client:
                     session, number = self._next()  # it is too old to be trusted
                 elif answer["state"] == "busy":
                     return None
-                elif end is not None and self._clock() >= end:
+                elif self._clock() >= end:
                     self._leave(session, number)
                     raise Busy("the lock %r is held by others, and %g seconds are over" % (request["name"], timeout or 0))
                 elif not self._current(session):
                     gone = True  # it has moved, or was left: a place stays behind, and what is granted there is given back
                 elif self._clock() - sent < left / 2:  # its server does not wait any more: it is about to end
-                    rest = pause * random.uniform(0.5, 1.0)
-                    self._pause(rest if end is None else min(rest, end - self._clock()), cancel)
+                    self._pause(min(pause * random.uniform(0.5, 1.0), end - self._clock()), cancel)
                     pause = min(2 * pause, 2.0)
                     continue
                 pause = 0.05
         except (Busy, Closed):
+            raise
+        except (Unavailable, Cancelled):  # a server that is silent would keep the caller here
+            self._leave_later(session, number)
             raise
         except BaseException:  # also Refused: it may be a proxy's, and the place be there from a request before
             self._leave(session, number)

@@ -108,9 +108,18 @@ class Client:
             return lease
         except asyncio.CancelledError:
             cancel()
-            if not work.cancel() and not self._sync._closed:  # it has begun; closing gives everything back
-                await _to_its_end(self._run(_give_back, work))
+            if not work.cancel():  # it has begun, and a server that is silent would keep the task here
+                work.add_done_callback(self._give_back)
             raise
+
+    def _give_back(self, work: "concurrent.futures.Future[Optional[_client.Lease]]") -> None:
+        """Release what an acquisition that was cancelled may have been granted just before."""
+        lease = None if work.exception() else work.result()
+        if lease is not None:
+            try:
+                self._short.submit(lease.release)  # this may be the loop's thread
+            except RuntimeError:
+                pass  # the client is closed: that gives everything back
 
     async def __aenter__(self) -> "Client":
         return self
@@ -176,13 +185,3 @@ async def _to_its_end(work: "asyncio.Future[Any]") -> Any:
     """Wait for work, which goes on if the task is cancelled. Then nobody asks for its error."""
     work.add_done_callback(lambda _: work.cancelled() or work.exception())
     return await asyncio.shield(work)
-
-
-def _give_back(work: "concurrent.futures.Future[Optional[_client.Lease]]") -> None:
-    """Release what an acquisition that was cancelled may have been granted just before. That ends soon."""
-    try:
-        lease = work.result()
-        if lease is not None:
-            lease.release()
-    except Exception:
-        pass  # there is nothing to give back, or the client goes on giving it back
