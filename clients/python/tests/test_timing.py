@@ -9,7 +9,7 @@ import hasplock
 import hasplock.aio
 from hasplock._client import Lease, _Session
 from hasplock._errors import Closed, Refused, SessionGone, Unavailable
-from hasplock._http import Cancelled
+from hasplock._http import Cancelled, Transport
 
 
 class Clock:
@@ -557,6 +557,15 @@ class Timing(unittest.TestCase):
             lease = self.client.lock("a").acquire()
             self.client._recover(lease._session)
         self.assertTrue(lease.held())
+
+    def test_connection_of_a_request_that_outlasts_the_client(self):
+        transport, connection = Transport("http://127.0.0.1", None, None), mock.Mock()
+        transport._keep(connection)
+        connection.close.assert_not_called()
+        transport.close()
+        connection.close.assert_called_once_with()
+        transport._keep(connection)
+        self.assertEqual(connection.close.call_count, 2)
 
     def test_asyncio_acquisition_that_is_cancelled_twice(self):
         begun, granted, released = threading.Event(), threading.Event(), threading.Event()

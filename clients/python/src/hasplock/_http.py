@@ -72,6 +72,7 @@ class Transport:
         self._tls = tls or (ssl.create_default_context() if self.secure else None)
         self._mutex = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
+        self._closed = False
 
     def __str__(self) -> str:
         return "hasp serve at %s%s" % (self.host, ":%d" % self.port if self.port else "")
@@ -87,15 +88,15 @@ class Transport:
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
         with self._mutex:
-            if len(self._idle) < IDLE:
+            if not self._closed and len(self._idle) < IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
     def close(self) -> None:
-        """Close the connections that no request uses."""
+        """Close the connections: those that no request uses now, and the others after their requests."""
         with self._mutex:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._closed = self._idle, [], True
         for connection in idle:
             connection.close()
 
