@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -112,6 +113,70 @@ func TestCloseBehindWaiter(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, got))
 	if err := testkit.Await(t, "the end of the session", closed); err != nil {
 		t.Error(err)
+	}
+}
+
+// A request of the session that the server runs while the session ends makes no entry, and is given none, that the end does
+// not find. (A client that waited behind it slept until the session would have expired.)
+func TestCloseBesideRequest(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	s, _ := opened(t, server.URL(), ends)
+	exporter, _ := opened(t, server.URL(), ends)
+	exported := mutex("c")
+	enqueue(t, s.Ticket(mutex("a")))
+	enqueue(t, exporter.Ticket(exported))
+	renew(t, s)
+	renew(t, exporter)
+	id := ask[string](t, server.URL(), "SELECT session FROM hasp_entries WHERE name = 'a'")
+	release := blocksOn(t, server, "42", "DELETE ON hasp_entries FOR EACH ROW WHEN (OLD.name = 'a')")
+	closed := closing(t, s)
+	blocked(t, server, "42")
+	if got := ask[string](t, server.URL(), "SELECT o_state FROM hasp_enter('first', false, 'b', 'late', $1, 2147483647, 2147483647, '{}', 0, '', 0::bigint)", id); got != "dead" {
+		t.Errorf("a late request: %s", got)
+	}
+	if got := ask[string](t, server.URL(), "SELECT hasp_adopt('c', $1, (SELECT seq FROM hasp_entries WHERE name = 'c'), 'imported', $2, 2147483647, 2147483647, '{}', 0)", exported.ID, id); got != "dead" {
+		t.Errorf("a late import: %s", got)
+	}
+	got := testkit.Locking(t, client(t, server.URL(), hasp.WithTTL(ends)), "b")
+	testkit.Eventually(t, "its entry, or its row", func() bool {
+		return ask[int](t, server.URL(), "SELECT count(*)::int FROM hasp_names n WHERE name = 'b' AND (h_id <> '' OR EXISTS (SELECT FROM hasp_entries e WHERE e.name = n.name AND id <> 'late'))") == 1
+	})
+	release()
+	if err := testkit.Await(t, "the end of the session", closed); err != nil {
+		t.Error(err)
+	}
+	testkit.Release(t, testkit.Granted(t, got))
+}
+
+// The other order: the request has made its entry, and not committed it, when the session begins to end. The end waits for it.
+func TestCloseBehindRequest(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	s, _ := opened(t, server.URL(), ends)
+	enqueue(t, s.Ticket(mutex("a")))
+	renew(t, s)
+	id := ask[string](t, server.URL(), "SELECT session FROM hasp_entries WHERE name = 'a'")
+	release := blocksOn(t, server, "43", "INSERT ON hasp_entries FOR EACH ROW WHEN (NEW.id = 'late')")
+	request := executor(t, server.URL())
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		request("SELECT hasp_enter('first', false, 'b', 'late', '" + id + "', 2147483647, 2147483647, '{}', 0, '', 0::bigint)")
+	}()
+	blocked(t, server, "43")
+	closed := closing(t, s)
+	testkit.Eventually(t, "the end of the session, done or behind the request", func() bool {
+		return len(closed) == 1 ||
+			ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%hasp\\_finish%'") == 1
+	})
+	release()
+	testkit.Await(t, "the request", made)
+	if err := testkit.Await(t, "the end of the session", closed); err != nil {
+		t.Error(err)
+	}
+	if n := ask[int](t, server.URL(), "SELECT count(*)::int FROM hasp_entries"); n != 0 {
+		t.Errorf("%d entries are left", n)
 	}
 }
 

@@ -214,6 +214,13 @@ BEGIN
   RETURN p_name;
 END $$;
 
+-- ending is the number of a session's advisory lock. finish has it alone. What makes an entry of the session, or
+-- gives it one, shares it with others of these until its commit, and does not wait for it. So finish finds each
+-- entry that was made before it, and none is made beside it. The session's row cannot tell that: until finish commits,
+-- others see it as it was. If a client dies meanwhile, its lock ends with its transaction.
+CREATE OR REPLACE FUNCTION hasp_ending(p_session text) RETURNS bigint LANGUAGE sql IMMUTABLE
+RETURN hashtextextended(p_session COLLATE "C", 7521983763894337538);
+
 -- channel is where changes of a name are notified. Two names may share one: a client that watches
 -- reads the name, and a notification too many does no harm.
 CREATE OR REPLACE FUNCTION hasp_channel(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
@@ -466,6 +473,12 @@ BEGIN
   IF v_row.h_id <> '' THEN
     PERFORM hasp_queue_holder(p_name);
   END IF;
+  -- Each statement sees what was committed before it began. So those below have to begin after this one: with the lock in
+  -- their WHERE, finish could commit between their beginning and the lock, and they would still see the session.
+  IF p_mode <> 'ask' AND NOT pg_try_advisory_xact_lock_shared(hasp_ending(p_session)) THEN
+    o_state := 'dead';
+    RETURN;
+  END IF;
   -- The usual case, an empty queue, takes two statements and no walk.
   IF p_mode <> 'ask' THEN
     INSERT INTO hasp_entries (name, seq, session, id, units, capacity, owner, since, value)
@@ -651,6 +664,9 @@ BEGIN
   IF EXISTS (SELECT FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id AND e.name = p_name AND e.seq = p_seq) THEN
     RETURN 'held';
   END IF;
+  IF NOT pg_try_advisory_xact_lock_shared(hasp_ending(p_session)) THEN -- before the statement that looks: see enter
+    RETURN 'dead';
+  END IF;
   IF NOT EXISTS (SELECT FROM hasp_sessions s WHERE s.id = p_session AND s.expires > hasp_now()) THEN
     RETURN 'dead';
   END IF;
@@ -670,12 +686,18 @@ END $$;
 -- finish ends a session: all its entries leave, then its row is deleted. Names are locked in their
 -- order, so that two sessions that end at the same time do not wait for each other. Row holders are
 -- dead without it. Nobody waits for them: a client that begins to wait has moved them to the entries
--- (queue_holder). The lock of the session's row comes first, as in a renewal: what was moved before it is
--- found here, and what is moved later is closing.
+-- (queue_holder).
+--
+-- A request of the session to lock, or to adopt, may run at this moment (the client has given it up, or sends it on another
+-- connection). So the session's advisory lock comes first, before any other: it waits for those that are making
+-- entries, which wait for nothing meanwhile, and those that come later answer that the session is dead. Then comes the lock of the
+-- session's row, as in a renewal: row holders that others moved before it are found here, and those that are moved later are closing.
+-- If this is given up or fails, all locks end with it: the session lives on until it is asked again, or expires.
 CREATE OR REPLACE FUNCTION hasp_finish(p_session text, p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   r record;
 BEGIN
+  PERFORM pg_advisory_xact_lock(hasp_ending(p_session));
   PERFORM FROM hasp_sessions s WHERE s.id = p_session FOR UPDATE;
   FOR r IN SELECT e.name, e.id FROM hasp_entries e WHERE e.session = p_session ORDER BY e.name LOOP
     PERFORM hasp_leave(r.name, p_session, r.id, p_durable);
