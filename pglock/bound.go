@@ -92,6 +92,7 @@ const (
 
 // Open makes a session, of which the server knows nothing: each lock has its connection.
 func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	began := time.Now()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -100,7 +101,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 			return nil, 0, err
 		}
 	}
-	s := &boundSession{bound: b, opts: o, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
+	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
 		go b.sweep(s.done)

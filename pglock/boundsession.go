@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
 )
 
 // boundSession has a client's locks and waiters, each on a separate connection.
@@ -20,6 +21,7 @@ type boundSession struct {
 	delayed delayed // what is done for locks that are held for longer
 
 	mu      sync.Mutex
+	renewed time.Time // from when the core counts its trust at least: the last KeepAlive that has renewed something, or Open
 	closed  bool
 	tickets map[*boundTicket]bool // those that may have a connection
 }
@@ -35,39 +37,20 @@ func (s *boundSession) Ticket(r driver.Request) driver.Ticket {
 }
 
 // KeepAlive has the server answer on every connection that holds. A request that is not
-// answered in time goes on: giving the connection up would give up the lock. Only a request
-// sent by this very call counts, since the core counts from here.
+// answered in time goes on: giving the connection up would give up the lock. It counts from the call that has sent
+// it. A connection that is silent while others answer is late alone: one that a router on its way has
+// forgotten, or whose process of the server stands still, must not take the client's other locks with it.
 func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	var holds []*heldConn
-	for t := range s.tickets {
-		select {
-		case <-t.attempt.ended:
-			if t.attempt.hold != nil && !t.left {
-				holds = append(holds, t.attempt.hold)
-			}
-		default:
-		}
-	}
-	s.mu.Unlock()
-	answers := make(chan error, len(holds)) // has room for all: after the first error the rest is not received
+	began := time.Now()
+	holds := s.holds()
+	answers := make(chan error, len(holds)) // has room for all: after the end of ctx the rest is not received
 	for _, h := range holds {
-		go func() {
-			within, cancel := context.WithTimeout(s.done, s.granted())
-			defer cancel()
-			answers <- h.use(within, false, func(ctx context.Context, c *pgxLink) error {
-				err := c.script(ctx, "SELECT 1")
-				if !s.bound.kind.holds(c) {
-					c.close() // and so it is lost, and told
-				}
-				return err
-			})
-		}()
+		go func() { answers <- s.answersOn(h, began) }()
 	}
-	for range holds {
+	for n := 0; n < len(holds) && ctx.Err() == nil; n++ {
 		select {
 		case err := <-answers:
 			// A broken connection has been told of; the others are not concerned.
@@ -75,10 +58,70 @@ func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 				return 0, errSessionClosed
 			}
 		case <-ctx.Done():
-			return 0, ctx.Err()
 		}
 	}
-	return s.granted(), nil
+	return s.renewedSince(ctx, holds, began)
+}
+
+// holds are the connections that hold, by their tickets.
+func (s *boundSession) holds() map[*boundTicket]*heldConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holds := map[*boundTicket]*heldConn{}
+	for t := range s.tickets {
+		select {
+		case <-t.attempt.ended:
+			if t.attempt.hold != nil && !t.left {
+				holds[t] = t.attempt.hold
+			}
+		default:
+		}
+	}
+	return holds
+}
+
+// answersOn has the server answer on a connection, and notes it.
+func (s *boundSession) answersOn(h *heldConn, began time.Time) error {
+	within, cancel := context.WithTimeout(s.done, s.granted())
+	defer cancel()
+	err := h.use(within, false, func(ctx context.Context, c *pgxLink) error {
+		err := c.script(ctx, "SELECT 1")
+		if !s.bound.kind.holds(c) {
+			c.close() // and so it is lost, and told
+		}
+		return err
+	})
+	if err == nil || sqlState(err) != "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h.renewed.Before(began) {
+			h.renewed = began // before the request was sent; also if the call that has sent it has given up since
+		}
+	}
+	return err
+}
+
+// renewedSince is the result of a KeepAlive. A hold that is new begins with renewed, and not with the moment in
+// which we learn of it: this process may have been stopped since the server granted it, and the core does not trust
+// it for longer.
+func (s *boundSession) renewedSince(ctx context.Context, holds map[*boundTicket]*heldConn, began time.Time) (time.Duration, error) {
+	tally := keepalive.Tally{TTL: s.granted(), Late: map[string]time.Duration{}, ServerFailed: true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, h := range holds {
+		if t.left || t.gone {
+			continue
+		}
+		tally.All++
+		if h.renewed.Before(began) {
+			tally.Late[t.request.ID] = keepalive.Left(tally.TTL, h.renewed, began)
+		}
+	}
+	granted, err := tally.Answer(ctx)
+	if err == nil || errors.As(err, new(*driver.PartialRenewal)) {
+		s.renewed = began
+	}
+	return granted, err
 }
 
 // Close releases everything. What is not answered in time ends with its connection.

@@ -19,6 +19,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/pglock"
 )
 
 // L1: a holder's cable is cut while an answer of the server to it is under way. As long as that is
@@ -54,6 +55,33 @@ func TestCableCut(t *testing.T) {
 		testkit.Eventually(t, "an answer that is not acknowledged", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
 		testkit.Release(t, testkit.Granted(t, next))
 		far.link(t, "up")
+	}
+}
+
+// One of a client's connections falls silent, here since its process of the server is stopped. Its lock is lost when
+// its time is over, and the others go on. (All were lost, since a renewal waited for the answers of all.)
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range boundStrategies {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
+			silent, other := testkit.Lock(t, c, strategy), testkit.Lock(t, c, strategy+" of another connection")
+			listed(t, c, silent)
+			pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", strategy)
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+			t.Cleanup(goOn)
+			testkit.Lost(t, silent, hasp.ReasonExpired, hasp.ReasonDenied)
+			lasts(t, other, pglock.MostGranted)
+			late := testkit.Lock(t, c, strategy+", late")
+			goOn()
+			testkit.Release(t, other)
+			testkit.Release(t, late)
+		})
 	}
 }
 

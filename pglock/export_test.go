@@ -19,6 +19,9 @@ func Idle(b driver.Backend) int {
 	return len(s.idle)
 }
 
+// MostGranted is the longest for which a connection is trusted without an answer.
+const MostGranted = mostGranted
+
 // MostNoted is for how many names a connection is recorded before it is given up.
 const MostNoted = mostNoted
 

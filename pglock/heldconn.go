@@ -24,6 +24,8 @@ type heldConn struct {
 	record func()      // records the holder; nil where that is not done, or was
 	reader *reader     // nil: none reads
 	isOver atomic.Bool // the connection is not ours any more: it may hold another's lock by now; read without the turn
+
+	renewed time.Time // the session's lock guards it: when a KeepAlive began whose request the server has answered
 }
 
 // reader is a goroutine that reads from a connection.
@@ -42,7 +44,10 @@ const longHeld = 20 * time.Millisecond
 
 // hold begins to watch over a connection that holds. record may be nil.
 func (s *boundSession) hold(c *pgxLink, lost func(error), record func()) *heldConn {
-	h := &heldConn{link: c, done: s.done, lost: lost, delayed: &s.delayed, turn: make(chan struct{}, 1), record: record}
+	s.mu.Lock()
+	renewed := s.renewed
+	s.mu.Unlock()
+	h := &heldConn{link: c, done: s.done, lost: lost, delayed: &s.delayed, turn: make(chan struct{}, 1), record: record, renewed: renewed}
 	h.delayed.add(h)
 	return h
 }
