@@ -160,13 +160,30 @@ func TestListenHoldsNoRenewalUp(t *testing.T) {
 	late, slow := behindLate(t, storeURL, "LISTEN hasp_l_")
 	c := client(t, slow)
 	kept := testkit.Lock(t, c, "listen/kept")
-	held := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(ages)), "listen/stuck")
+	holder := client(t, storeURL, hasp.WithTTL(ages))
+	held, other := testkit.Lock(t, holder, "listen/stuck"), testkit.Lock(t, holder, "listen/other")
 	next := testkit.Locking(t, c, "listen/stuck")
 	late.wait(testkit.Context(t), t)
+	hears := queued(t, slow, "listen/other", hasp.WithTTL(ages)) // which does not ask meanwhile
 	lasts(t, kept, calm)
-	testkit.Release(t, held) // the next connection's LISTEN hears it
+	testkit.Release(t, other) // the next connection's LISTEN hears it
+	testkit.Release(t, testkit.Granted(t, hears))
+	testkit.Release(t, held)
 	testkit.Release(t, testkit.Granted(t, next))
 	testkit.Release(t, kept)
+}
+
+// L2: a waiter asks within its TTL, also if those ahead have a longer one: its notification may be lost on the connection
+// of a session that will not find that out for as long.
+func TestAsksWithinItsTTL(t *testing.T) {
+	t.Parallel()
+	storeURL := sqlkit.PostgresStore(t)
+	holder, _ := opened(t, storeURL, ages)
+	enqueue(t, holder.Ticket(mutex("ttl/long")))
+	waiter, _ := opened(t, storeURL, calm)
+	if v, err := waiter.Ticket(mutex("ttl/long")).Enqueue(testkit.Context(t)); err != nil || v.Held || v.Retry <= 0 || v.Retry > calm {
+		t.Errorf("%+v, %v; it is to ask within %s", v, err, calm)
+	}
 }
 
 // The clients of a process listen on one connection: however many wait for a name, a hand-over wakes one process of

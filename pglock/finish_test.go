@@ -84,7 +84,7 @@ func TestCloseBesideWaiter(t *testing.T) {
 			closed := closing(t, s)
 			blocked(t, server, "42")
 			after := moves(t, server.URL())
-			got := queued(t, server.URL(), "b")
+			got := queued(t, server.URL(), "b", hasp.WithTTL(ends))
 			after()
 			release()
 			if err := testkit.Await(t, "the end of the session", closed); err != nil {
@@ -102,7 +102,7 @@ func TestCloseBehindWaiter(t *testing.T) {
 	s, _ := opened(t, server.URL(), ends)
 	enqueue(t, s.Ticket(mutex("b")))
 	release := blocksOn(t, server, "43", "INSERT ON hasp_entries FOR EACH ROW WHEN (NEW.owner <> '{}')")
-	got := testkit.Locking(t, client(t, server.URL()), "b")
+	got := testkit.Locking(t, client(t, server.URL(), hasp.WithTTL(ends)), "b")
 	blocked(t, server, "43")
 	closed := closing(t, s)
 	testkit.Eventually(t, "the end of the session, done or behind the waiter", func() bool {

@@ -34,7 +34,9 @@ const leastRetry = 20 * time.Millisecond
 // toAnswer also says when to ask.
 //
 // An expiry is not notified, so the first four waiters ask for it: one would do, more cover waiters
-// that die together. The others ask once in a TTL, in case all of these died.
+// that die together. The others ask once in a TTL, in case all of these died; and so do the four if those ahead have a
+// longer TTL: a notification may be lost on the connection of another session, whose renewals find that out in the course
+// of that one's TTL.
 //
 // Where no notification arrives, the first waiter asks every Poll and the others less often: a
 // hand-over then costs as many requests as the first few send in that time, for any length of the
@@ -42,7 +44,7 @@ const leastRetry = 20 * time.Millisecond
 func (s *session) toAnswer(a answer) pushqueue.Answer {
 	m := pushqueue.Answer{State: states[a.state], Seq: uint64(a.seq), Retry: s.Options.TTL, Holder: a.holder}
 	if a.ahead < 4 {
-		m.Retry = max(time.Duration(a.retry)*time.Microsecond, leastRetry) + time.Duration(1+a.ahead)*time.Millisecond
+		m.Retry = min(max(time.Duration(a.retry)*time.Microsecond, leastRetry)+time.Duration(1+a.ahead)*time.Millisecond, m.Retry)
 	}
 	if !s.table.links.listens() {
 		m.Poll = time.Duration(1+a.ahead) * s.table.opts.Poll
