@@ -27,10 +27,17 @@ func (w row) try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (g
 	case err == nil && held:
 		return w.granted(ctx, b, c, r)
 	case err == nil && r.NoWait && !b.opts.NoFence:
-		err = b.ask(ctx, "SELECT coalesce((SELECT h.owner FROM hasp_holders h WHERE h.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), '')", []any{r.Name}, &g.holder)
+		err = b.ask(ctx, holderSQL, []any{r.Name}, &g.holder)
 	}
 	return g, err
 }
+
+// holderSQL is holders in one round trip. The last holder that was recorded may have released: who has the row now
+// has recorded nothing yet, or with fence=off never, or is another program. One that commits meanwhile is named, or not.
+const holderSQL = `SELECT coalesce((SELECT h.owner FROM hasp_rows r
+		JOIN pg_catalog.pg_locks l ON l.locktype OPERATOR(pg_catalog.=) 'transactionid'::pg_catalog.text AND l.granted AND l.transactionid OPERATOR(pg_catalog.=) r.xmax
+		JOIN hasp_holders h ON h.name OPERATOR(pg_catalog.=) r.name AND h.pid OPERATOR(pg_catalog.=) l.pid
+		WHERE r.name OPERATOR(pg_catalog.=) $1::pg_catalog.text), ''::pg_catalog.text)`
 
 // wait waits for the row. It is called when try has found it locked.
 func (w row) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error) {

@@ -83,3 +83,28 @@ func TestCancelledTransactionIsLost(t *testing.T) {
 	}
 	testkit.Await(t, "the loss of a lock that another can have", gone)
 }
+
+// A refused try names the client that holds, and no other: not the last one that was recorded, which has released.
+func TestRefusedTryOfRowNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	storeURL := sqlkit.PostgresStore(t, "strategy=row")
+	first, _ := opened(t, storeURL, calm)
+	unrecorded, _ := opened(t, sqlkit.With(storeURL, "fence=off"), calm)
+	other, _ := opened(t, storeURL, calm)
+	names := func(want string) {
+		t.Helper()
+		try := mutex("row/named")
+		try.NoWait = true
+		if v, err := other.Ticket(try).Enqueue(testkit.Context(t)); err != nil || v.Held || v.Holder != want {
+			t.Errorf("a try: %+v, %v; want it to name %q", v, err, want)
+		}
+	}
+	r := mutex("row/named")
+	r.Owner = "the first"
+	recorded := first.Ticket(r)
+	enqueue(t, recorded)
+	names(r.Owner)
+	leave(t, recorded)
+	enqueue(t, unrecorded.Ticket(mutex(r.Name)))
+	names("")
+}
