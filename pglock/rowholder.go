@@ -2,6 +2,8 @@ package pglock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
@@ -74,24 +76,33 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	case a.state == "other":
 		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
 	case a.state == "row" && !s.inRow(t, renewals):
-		return s.Enter(ctx, t, pushqueue.Ask) // which moves it
+		return s.move(ctx, t)
 	case a.state == "wait" && s.channel != nil:
 		s.channel.waits(s, t)
 	}
 	return s.toAnswer(a), nil
 }
 
+// move has a row holder moved to the entries. If that is refused (the disk is full) the holder is there all the
+// same. A refusal would tell the caller that it has nothing, and nothing would be released. After an error that leaves
+// it open the core asks again, and releases if that fails as well. If we die meanwhile, it ends by its own time.
+func (s *session) move(ctx context.Context, t *ticket) (pushqueue.Answer, error) {
+	a, err := s.Enter(ctx, t, pushqueue.Ask)
+	if errors.Is(err, driver.ErrRefused) {
+		err = fmt.Errorf("the lock was taken, and cannot be kept yet: %v", err)
+	}
+	return a, err
+}
+
 // inRow notes that the entry is the row holder, for the next renewal to move it. It reports false if
 // a renewal has begun since the request was sent: that one may not have seen it, and our trust may
-// outlast the holder's time.
+// outlast the holder's time. Then it is noted all the same: on a full disk it can be released only there, and one that
+// has been moved is looked for in both places.
 func (s *session) inRow(t *ticket, renewals int) bool {
 	s.Lock()
 	defer s.Unlock()
-	if s.renewals != renewals {
-		return false
-	}
 	t.Extra.row = true
-	return true
+	return s.renewals == renewals
 }
 
 // mayBeInRow reports whether a request to leave should look into the row first.

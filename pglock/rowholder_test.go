@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
@@ -146,33 +147,70 @@ func TestRenewalBesideRequest(t *testing.T) {
 		enqueue(t, warm)
 		leave(t, warm)
 	}
-	sqlkit.Postgres(t, server.URL(), `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
-		CREATE TRIGGER hold AFTER UPDATE ON hasp_names FOR EACH ROW WHEN (NEW.h_id <> '') EXECUTE FUNCTION hold()`)
+	during := holdsRequests(t, server)
 	for name, want := range map[string]string{"beside": "1", "control": "row 0"} {
-		hold := executor(t, server.URL())
-		hold("SELECT pg_advisory_lock(42)")
-		answered := make(chan error, 1)
-		ticket := s.Ticket(mutex(name))
-		go func() {
-			v, err := ticket.Enqueue(testkit.Context(t))
-			if err == nil && !v.Held {
-				err = fmt.Errorf("%+v", v)
+		v, err := during(s.Ticket(mutex(name)), func() {
+			if name == "beside" {
+				renew(t, s)
 			}
-			answered <- err
-		}()
-		testkit.Eventually(t, "a request under way", func() bool {
-			return ask[int](t, server.URL(), "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted") == 1
 		})
-		if name == "beside" {
-			renew(t, s)
-		}
-		hold("SELECT pg_advisory_unlock(42)")
-		if err := <-answered; err != nil {
-			t.Fatal(err)
+		if err != nil || !v.Held {
+			t.Fatalf("%s: %+v, %v", name, v, err)
 		}
 		if got := place(t, server.URL(), name); got != want {
 			t.Errorf("%s: the entry is at %q, want %q", name, got, want)
 		}
+	}
+}
+
+// holdsRequests has the server stop each request that makes a row holder of a name that is known. The function that it
+// returns makes one, does something meanwhile, and returns the answer.
+func holdsRequests(t *testing.T, server *backends.Postgres) (during func(ticket driver.Ticket, do func()) (driver.Verdict, error)) {
+	t.Helper()
+	sqlkit.Postgres(t, server.URL(), `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
+		CREATE TRIGGER hold AFTER UPDATE ON hasp_names FOR EACH ROW WHEN (NEW.h_id <> '') EXECUTE FUNCTION hold()`)
+	return func(ticket driver.Ticket, do func()) (v driver.Verdict, err error) {
+		t.Helper()
+		hold := executor(t, server.URL())
+		hold("SELECT pg_advisory_lock(42)")
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			v, err = ticket.Enqueue(testkit.Context(t))
+		}()
+		blocked(t, server, "42")
+		do()
+		hold("SELECT pg_advisory_unlock(42)")
+		<-answered
+		return v, err
+	}
+}
+
+// A row holder that is to be moved, since a renewal has begun beside its request, finds the disk full: it is there, and so the
+// answer is no refusal, and it can be released. (Its client was told that it has nothing, and the name was taken for a
+// TTL.)
+func TestRowHolderThatCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	s, _ := opened(t, server.URL(), ends)
+	warm := s.Ticket(mutex("full"))
+	enqueue(t, warm)
+	leave(t, warm)
+	ticket := s.Ticket(mutex("full"))
+	v, err := holdsRequests(t, server)(ticket, func() {
+		renew(t, s)
+		sqlkit.Postgres(t, server.URL(), `CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'as if' USING ERRCODE = 'disk_full'; END$$;
+			CREATE TRIGGER no_room BEFORE INSERT ON hasp_entries FOR EACH ROW EXECUTE FUNCTION no_room()`)
+	})
+	if err == nil || errors.Is(err, driver.ErrRefused) {
+		t.Errorf("%+v, %v; want an error that leaves open what there is", v, err)
+	}
+	if got := place(t, server.URL(), "full"); got != "row 0" {
+		t.Errorf("the entry is at %q", got)
+	}
+	leave(t, ticket)
+	if got := place(t, server.URL(), "full"); got != "0" {
+		t.Errorf("after it has left the entry is at %q", got)
 	}
 }
 
