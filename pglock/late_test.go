@@ -86,3 +86,42 @@ func (l *latecomer) wait(ctx context.Context, t *testing.T) {
 		t.Fatal("the request was never sent")
 	}
 }
+
+// firstEnds puts a proxy before the server of a URL that tells when a client has closed its first connection.
+func firstEnds(t *testing.T, storeURL string) (ended <-chan struct{}, proxied string) {
+	t.Helper()
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	server, first := u.Host, make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go io.Copy(client, up)
+			go func() {
+				io.Copy(up, client)
+				if n == 0 {
+					close(first)
+				}
+				client.Close()
+				up.Close()
+			}()
+		}
+	}()
+	u.Host = listener.Addr().String()
+	return first, u.String()
+}

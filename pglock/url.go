@@ -74,7 +74,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBackend(d, d.runner(pool), pool.Close, opts), nil
+	return newBackend(d, d.runner(pool), func() { closeSoon(pool, time.Second) }, opts), nil
 }
 
 // connConfig makes pgx's settings of a URL, without I/O but for the files it names. pgx
@@ -141,6 +141,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	}
 	var examined atomic.Bool
 	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(o.Connections)
+	cfg.PingTimeout = dialTimeout // of a connection that was idle; without it one that is silent keeps its place for a minute
 	cfg.BeforeConnect = func(_ context.Context, cfg *pgx.ConnConfig) error {
 		if examined.Load() && d.seen.pooler != "" {
 			neverCancel(cfg)
@@ -173,8 +174,23 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 		return err
 	})
 	if err != nil {
-		pool.Close()
+		closeSoon(pool, 100*time.Millisecond) // for ctx may have ended
 		return nil, explainTLS(explain(ctx, err))
 	}
 	return pool, nil
+}
+
+// closeSoon closes a pool, and waits for that for a moment only. The pool waits for every call that is under way, and
+// for pgx's goodbye on each connection whose statement was given up: 15 s, if the network is silent. What is
+// under way at the end of the wait goes on, and ends by itself; the server removes what it leaves with its connection.
+func closeSoon(pool *pgxpool.Pool, within time.Duration) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(within):
+	}
 }
