@@ -46,6 +46,19 @@ func Sweep(ctx context.Context, b driver.Backend) error {
 	return t.ask(ctx, "SELECT hasp_tidy($1::bigint)", []any{t.opts.Retention.Microseconds()}, new(bool))
 }
 
+// Stop runs a statement in a transaction of several, and is stopped before its end until ctx ends.
+func Stop(ctx context.Context, b driver.Backend, stmt string, stopped func()) error {
+	t := tablesOf(b)
+	return t.pool.atomically(ctx, func(tx runner) error {
+		if err := tx.script(ctx, t.naming.sql(stmt)); err != nil {
+			return err
+		}
+		stopped()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+}
+
 func tablesOf(b driver.Backend) *tables {
 	if t, ok := b.(*table); ok {
 		return t.tables

@@ -1,6 +1,7 @@
 package pglock_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -102,6 +103,31 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 		}
 	}
 	testkit.Release(t, testkit.Granted(t, got))
+}
+
+// A client that is stopped in the midst of a transaction, with the lock of a name, does not keep the one that holds the
+// name from renewing: the server ends its transaction.
+func TestStoppedInTransaction(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	s, _ := opened(t, server.URL(), ends)
+	enqueue(t, s.Ticket(mutex("a")))
+	b := testkit.Open(t, server.URL())
+	t.Cleanup(func() { b.Close() })
+	ctx, goOn := context.WithCancel(testkit.Context(t))
+	stopped, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- pglock.Stop(ctx, b, "SELECT FROM hasp_names WHERE name = 'a' FOR UPDATE", func() { close(stopped) })
+	}()
+	testkit.Await(t, "the lock of the name", stopped)
+	renew(t, s)
+	if len(ended) > 0 {
+		t.Errorf("it was not stopped: %v", <-ended)
+	}
+	goOn()
+	if err := testkit.Await(t, "the end of the transaction", ended); err == nil {
+		t.Error("the transaction has gone on")
+	}
 }
 
 // overSQL is a store over database/sql.

@@ -151,6 +151,12 @@ func (r pgxRunner) script(ctx context.Context, text string) error {
 	return err
 }
 
+// begin begins a transaction. A client may be stopped, or its machine vanish, between two of its statements, with the
+// lock of a name: renewals of those that hold the name wait for that. So the server ends such a transaction after a time in
+// which a renewal can still be repeated. The client finds its connection broken, and asks again. (By database/sql it would be a round
+// trip more for each request.)
+const begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '2s'"
+
 func (r pgxRunner) atomically(ctx context.Context, do func(runner) error) error {
 	db, ok := r.on.(interface {
 		BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
@@ -158,7 +164,7 @@ func (r pgxRunner) atomically(ctx context.Context, do func(runner) error) error 
 	if !ok {
 		return fmt.Errorf("%T cannot begin a transaction", r.on)
 	}
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 		return do(pgxRunner{on: tx, mode: r.mode})
 	})
 }
