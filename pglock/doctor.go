@@ -48,7 +48,7 @@ func (x *examination) route(d *dialer) {
 	switch {
 	case d.seen.pooler == transactionPooler:
 		x.add(driver.Warn, "pooler", "a pool hands connections out for the time of a transaction: no notification arrives, waiters ask every "+x.opts.Poll.String(),
-			"connect to the server itself or to a pool in session mode; with listen=false this is not tested for")
+			"connect to the server itself or to a pool in session mode")
 	case d.seen.pooler == sessionPooler:
 		x.add(driver.Info, "pooler", "a pool in session mode; each session keeps one of its connections, each lock of advisory and row one more", "")
 	default:

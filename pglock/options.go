@@ -42,8 +42,8 @@ type Options struct {
 	// pool that hands connections out for a transaction, and over a *sql.DB. Default: 100 ms.
 	Poll time.Duration
 
-	// NoListen says that notifications do not arrive. They are tested for where a pool
-	// stands before the server; this saves the test.
+	// NoListen has waiters ask, also where notifications arrive. Where a pool stands before the server, they are
+	// tested for in any case: that tells of what kind the pool is.
 	NoListen bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
