@@ -135,34 +135,6 @@ func TestRowHolderRemoved(t *testing.T) {
 	}
 }
 
-// S1: a renewal begins and ends while a request is under way at the server. The request's row holder
-// is older than the renewal, which has not seen it, and its own time ends before our trust does. So
-// it is moved to the entries before the answer counts. Control: without a renewal it stays.
-func TestRenewalBesideRequest(t *testing.T) {
-	t.Parallel()
-	server := private(t)
-	s, _ := opened(t, server.URL(), ends)
-	for _, name := range []string{"beside", "control"} {
-		warm := s.Ticket(mutex(name))
-		enqueue(t, warm)
-		leave(t, warm)
-	}
-	during := holdsRequests(t, server)
-	for name, want := range map[string]string{"beside": "1", "control": "row 0"} {
-		v, err := during(s.Ticket(mutex(name)), func() {
-			if name == "beside" {
-				renew(t, s)
-			}
-		})
-		if err != nil || !v.Held {
-			t.Fatalf("%s: %+v, %v", name, v, err)
-		}
-		if got := place(t, server.URL(), name); got != want {
-			t.Errorf("%s: the entry is at %q, want %q", name, got, want)
-		}
-	}
-}
-
 // holdsRequests has the server stop each request that makes a row holder of a name that is known. The function that it
 // returns makes one, does something meanwhile, and returns the answer.
 func holdsRequests(t *testing.T, server *backends.Postgres) (during func(ticket driver.Ticket, do func()) (driver.Verdict, error)) {
@@ -211,6 +183,34 @@ func TestRowHolderThatCannotBeMoved(t *testing.T) {
 	leave(t, ticket)
 	if got := place(t, server.URL(), "full"); got != "0" {
 		t.Errorf("after it has left the entry is at %q", got)
+	}
+}
+
+// S1: a renewal begins and ends while a request is under way at the server. The request's row holder
+// is older than the renewal, which has not seen it, and its own time ends before our trust does. So
+// it is moved to the entries before the answer counts. Control: without a renewal it stays.
+func TestRenewalBesideRequest(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	s, _ := opened(t, server.URL(), ends)
+	for _, name := range []string{"beside", "control"} {
+		warm := s.Ticket(mutex(name))
+		enqueue(t, warm)
+		leave(t, warm)
+	}
+	during := holdsRequests(t, server)
+	for name, want := range map[string]string{"beside": "1", "control": "row 0"} {
+		v, err := during(s.Ticket(mutex(name)), func() {
+			if name == "beside" {
+				renew(t, s)
+			}
+		})
+		if err != nil || !v.Held {
+			t.Fatalf("%s: %+v, %v", name, v, err)
+		}
+		if got := place(t, server.URL(), name); got != want {
+			t.Errorf("%s: the entry is at %q, want %q", name, got, want)
+		}
 	}
 }
 
