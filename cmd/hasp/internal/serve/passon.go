@@ -20,7 +20,8 @@ import (
 // The client's trust counts from before its own request, and so from before both others: a server more on the way changes nothing.
 // A server that dies, or does not answer probes, is answered for by session-gone, as it would itself when started anew. Its clients
 // then move to the server that they reach, which adopts what they hold: if the other one was only unreachable from here, what has left
-// it is of no session there any more, and its client does not listen to it.
+// it is of no session there any more, and its client does not listen to it. A request that the other one may have got is answered by
+// unknown first, and session-gone is for the next: see notPassedOn.
 //
 // Rejected: to redirect the client (proxies follow a redirect to addresses that clients do not reach, and each request would
 // come twice); to keep sessions in the store (a write for each request, and two servers that renew one session).
@@ -65,12 +66,12 @@ func (s *Server) passOn(c *call, p *peer) (any, error) {
 	s.meas.passedOn.Add(1)
 	r, err := p.client.Do(q)
 	if err != nil {
-		return nil, notPassedOn(ctx, err)
+		return nil, notPassedOn(ctx, c.q, err)
 	}
 	defer r.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(r.Body, largestAnswer))
 	if err != nil {
-		return nil, notPassedOn(ctx, err)
+		return nil, notPassedOn(ctx, c.q, err)
 	}
 	for _, h := range []string{"Content-Type", "Retry-After", "WWW-Authenticate"} {
 		if v := r.Header.Get(h); v != "" {
@@ -85,12 +86,23 @@ func (s *Server) passOn(c *call, p *peer) (any, error) {
 // largestAnswer bounds what is read of one: 20,000 locks that are lost.
 const largestAnswer = 64 << 20
 
-// notPassedOn is the error of a request that another server has not answered. If it cannot be reached at all its sessions are as good
-// as forgotten; else it may have done what was asked.
-func notPassedOn(ctx context.Context, err error) error {
+// notPassedOn is the error of a request that another server has not answered. If that one could not be reached, its sessions are as good
+// as forgotten, and it has not got the request. Nor does it matter whether it has got one that changes nothing. But a request
+// that was sent before the probes failed may have been done, and by session-gone its client would take an entry that is there for one
+// that was never made: a live server would free it later, under a client that had gone on with the same id. Such a request is
+// answered by unknown. The server is then not known any more, and the repeated request is answered by session-gone.
+func notPassedOn(ctx context.Context, q *http.Request, err error) error {
 	var op *net.OpError
-	if errors.Is(context.Cause(ctx), errPeerDown) || errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil {
+	notSent := errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil
+	if notSent || changesNothing(q) && errors.Is(context.Cause(ctx), errPeerDown) {
 		return httpapi.NewProblem(httpapi.SessionGone, "the server of this session cannot be reached from here: open another session")
 	}
 	return httpapi.NewProblem(httpapi.Unknown, fmt.Sprintf("the server of this session has not answered: %v", err))
+}
+
+// changesNothing reports a request about a session that neither makes nor removes anything. Its client need not ask twice before its
+// session moves: its locks may have little time left.
+func changesNothing(q *http.Request) bool {
+	path := q.URL.Path
+	return q.Method == http.MethodGet || strings.HasSuffix(path, "/keepalive") || strings.HasSuffix(path, "/wait")
 }

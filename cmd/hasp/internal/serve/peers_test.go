@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,13 +181,48 @@ func TestPeerEnds(t *testing.T) {
 	})
 }
 
+// A server stops to answer. What it may have done is unknown, and only who asks again hears that the session is gone.
 func TestPeerIsSilent(t *testing.T) {
 	t.Parallel()
-	store := memlock.New()
-	silent := make(chan struct{})
+	for what, x := range map[string]struct {
+		method, path string
+		body         any
+		first        string
+	}{
+		"a lock is asked for": {"PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 25_000}, httpapi.Unknown},
+		"a lock is released":  {"DELETE", "/v1/locks/1", nil, httpapi.Unknown},
+		"a wait":              {"POST", "/v1/locks/1/wait", httpapi.Wait{Wait: 25_000}, httpapi.SessionGone},
+		"a keep-alive":        {"POST", "/v1/session/keepalive", nil, httpapi.SessionGone},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c, silent := besideSilent(t)
+			var p httpapi.Problem
+			testkit.Eventually(t, "the request to be passed on", func() bool { // unless a busy machine did not find the server
+				c.do(x.method, x.path, x.body, &p)
+				select {
+				case <-silent:
+					return true
+				default:
+					return false
+				}
+			})
+			if !p.Of(x.first) {
+				t.Errorf("the first answer is %+v, want %s", p, x.first)
+			}
+			c.refused(httpapi.SessionGone, x.method, x.path, x.body)
+		})
+	}
+}
+
+// besideSilent is a client of a server, with a session of another one that answers nothing from its first request on, when silent is closed.
+func besideSilent(t *testing.T) (c *api, silent chan struct{}) {
+	t.Helper()
+	silent = make(chan struct{})
+	once := sync.OnceFunc(func() { close(silent) })
 	hanging := http.NewServeMux()
 	hanging.HandleFunc("/", func(_ http.ResponseWriter, q *http.Request) {
-		close(silent)
+		once()
 		<-q.Context().Done()
 	})
 	hanging.HandleFunc("GET /healthz", func(w http.ResponseWriter, q *http.Request) {
@@ -206,9 +242,8 @@ func TestPeerIsSilent(t *testing.T) {
 	h := &http.Server{Handler: hanging, Protocols: &two}
 	go func() { _ = h.Serve(l) }() // ends with Close
 	t.Cleanup(func() { _ = h.Close() })
-	s, _ := start(t, serve.Options{Store: store.Backend(), Peers: []*url.URL{{Scheme: "http", Host: l.Addr().String()}}})
-	c := &api{t: t, s: s, session: "life-session"}
-	c.refused(httpapi.SessionGone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 25_000})
+	s, _ := start(t, serve.Options{Store: memlock.New().Backend(), Peers: []*url.URL{{Scheme: "http", Host: l.Addr().String()}}})
+	return &api{t: t, s: s, session: "life-session"}, silent
 }
 
 // Two clients ask for sessions of a server that is being looked for, and the one whose request has begun that goes away: the other is
