@@ -11,19 +11,28 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// abandon removes the entries of orphaned tickets from the store, as well as it can: else they stay in the queue,
-// and may be granted the lock, until their session's time is over. Then it tells the core, which queues again. After a request
+// leftBehind is an entry of a ticket that a session may have left in the one before. It is not the ticket's own location: one that goes on
+// may have another entry by the time that this one is removed.
+type leftBehind struct {
+	t        *ticket
+	at       location
+	orphaned bool // the ticket does not go on
+}
+
+// abandon removes entries that were left behind from the store, as well as it can: else they stay in the queue,
+// and may be granted the lock, until their session's time is over. Then it tells the core of the orphaned, which queues again. After a request
 // without an answer it makes no more: with many, each would wait for a dead host, and the next move for them.
-func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
+func (s *session) abandon(ctx context.Context, all []leftBehind) {
 	slots := make(chan struct{}, atOnce)
 	var failed atomic.Bool
-	var all sync.WaitGroup
-	for _, t := range orphaned {
+	var ended sync.WaitGroup
+	for _, l := range all {
 		slots <- struct{}{}
-		all.Go(func() {
+		ended.Go(func() {
 			defer func() { <-slots }()
+			t, at := l.t, l.at
 			s.mu.Lock()
-			at, tell := t.at, t.confirmed && !t.left
+			tell := l.orphaned && t.confirmed && !t.left
 			s.mu.Unlock()
 			names := []string{at.entry}
 			if at.entry == "" { // the answer that named it was lost
@@ -43,7 +52,7 @@ func (s *session) abandon(ctx context.Context, orphaned []*ticket) {
 			}
 		})
 	}
-	all.Wait()
+	ended.Wait()
 }
 
 func (s *session) evict(ctx context.Context, in httpapi.EvictEntry) error {

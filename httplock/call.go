@@ -29,6 +29,7 @@ type request struct {
 	of           *ticket       // session.call fills in path and session, where the ticket is by then
 	more         string        // of the path, after the ticket's
 	body         any           // nil: none
+	bodyLocked   func() any    // if not nil, session.call has it make the body: a move may change that
 	wait         time.Duration // how long the server may wait, beside answering
 }
 

@@ -106,8 +106,8 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 			s.b.client.CloseIdleConnections() // to a host that may be dead
 			return false, err
 		}
-		if orphaned, switched := s.switchOver(); switched {
-			s.abandon(ctx, orphaned)
+		if left, switched := s.switchOver(); switched {
+			s.abandon(ctx, left)
 			return true, nil
 		}
 	}
@@ -236,7 +236,7 @@ func (s *session) adoptAll(ctx context.Context) error {
 // adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
 func (s *session) adopt(ctx context.Context, t *ticket) error {
 	s.mu.Lock()
-	in := httpapi.AdoptLock{Acquire: t.request(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
+	in := httpapi.AdoptLock{Acquire: t.requestLocked(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
 	to := t.to
 	s.mu.Unlock()
 	in.Entry, in.Value, in.NoWait = "", nil, false
@@ -279,8 +279,8 @@ func (s *session) giveUpNext() {
 }
 
 // switchOver makes the next session this one, unless answers that were on their way have added to what is to be
-// adopted. Requests that have failed at the old one then go to the new one. What cannot go is returned.
-func (s *session) switchOver() (orphaned []*ticket, switched bool) {
+// adopted. Requests that have failed at the old one then go to the new one. What may be left behind is returned.
+func (s *session) switchOver() (left []leftBehind, switched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
@@ -304,13 +304,27 @@ func (s *session) switchOver() (orphaned []*ticket, switched bool) {
 		case t.confirmed || t.uncertain:
 			t.at.session, t.at.number = from, t.number
 			t.orphanLocked()
-			orphaned = append(orphaned, t)
+			left = append(left, leftBehind{t, t.at, true})
 			continue
-		default: // its first request is about to be sent, or sent again
-			s.last++
-			t.number = s.last
+		default:
+			left = append(left, leftBehind{t, location{session: from, number: t.number}, false})
+			t.goOnLocked()
 		}
 		s.tickets[t.number] = t
 	}
-	return orphaned, true
+	return left, true
+}
+
+// goOnLocked is for a ticket whose first request is about to be sent, or sent again, and goes to the new session.
+//
+// That the old one was answered for by session-gone does not prove that nothing was made there. Its server may live on behind a network that has
+// failed in between, and a proxy may have repeated at another server a request that the first one has done. Where a store finds entries by
+// their id alone (redis, MySQL), the same id would then be one entry in two sessions, and the end of the old one, which is not
+// kept alive, would free it under the client. So this ticket never uses its id again, and the new server names the entry. What the old session has is
+// removed before the request is sent again, or the client would queue behind itself until that session's time is over. If the
+// removal is not answered, or the old server makes its entry after it, that is all that happens. Nor does the removal meet
+// a lock that anybody relies on: a late answer of the old session is of no use to the ticket (leftBehindLocked).
+func (t *ticket) goOnLocked() {
+	t.s.last++
+	t.number, t.moved = t.s.last, true
 }

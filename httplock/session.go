@@ -152,6 +152,9 @@ func (s *session) address(r *request) error {
 		}
 		r.path = "/v1/locks/" + strconv.FormatUint(t.number, 10) + r.more
 	}
+	if r.bodyLocked != nil {
+		r.body = r.bodyLocked()
+	}
 	return nil
 }
 

@@ -24,6 +24,7 @@ type ticket struct {
 	left      bool   // Leave was called
 	released  bool   // and confirmed
 	exported  bool   // ExportedID was called: it stays where it is
+	moved     bool   // before it was confirmed: its id may be an entry of another session, and is not used again
 	lost      error
 	orphaned  bool   // it was lost with its server: the entry may be there until its time is over
 	holds     bool   // by the server's newest answer
@@ -80,23 +81,27 @@ func (t *ticket) unnameLocked() {
 	t.named = ""
 }
 
-func (t *ticket) request() httpapi.Acquire {
-	return httpapi.Acquire{
+func (t *ticket) requestLocked() httpapi.Acquire {
+	r := httpapi.Acquire{
 		Name: t.r.Name, Units: t.r.Units, Capacity: t.r.Capacity, Entry: t.r.ID, Owner: t.r.Owner, Since: t.r.Since, Value: t.r.Value, NoWait: t.r.NoWait,
 	}
+	if t.moved {
+		r.Entry = ""
+	}
+	return r
 }
 
 // Enqueue makes the entry or asks for it: the number tells the server which.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	return t.enter(ctx, http.MethodPut, "", t.request())
+	return t.enter(ctx, http.MethodPut, "", func() any { return t.requestLocked() })
 }
 
 // Adopt implements driver.Adopter.
 func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
-	return a.t.enter(ctx, http.MethodPost, "/adopt", httpapi.AdoptLock{Acquire: a.t.request(), From: id, Seq: seq})
+	return a.t.enter(ctx, http.MethodPost, "/adopt", func() any { return httpapi.AdoptLock{Acquire: a.t.requestLocked(), From: id, Seq: seq} })
 }
 
-func (t *ticket) enter(ctx context.Context, method, more string, body any) (driver.Verdict, error) {
+func (t *ticket) enter(ctx context.Context, method, more string, bodyLocked func() any) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -104,7 +109,7 @@ func (t *ticket) enter(ctx context.Context, method, more string, body any) (driv
 		return driver.Verdict{}, err
 	}
 	var a httpapi.Lock
-	id, err := t.s.callAt(ctx, request{method: method, of: t, more: more, body: body}, &a)
+	id, err := t.s.callAt(ctx, request{method: method, of: t, more: more, bodyLocked: bodyLocked}, &a)
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.leftBehindLocked(id) && !unchanged(err) {

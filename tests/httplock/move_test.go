@@ -1,7 +1,12 @@
 package httplock_test
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp"
@@ -48,4 +53,61 @@ func TestHeldLockMoves(t *testing.T) {
 			testkit.Release(t, testkit.LockDespiteErrors(t, beside, name))
 		})
 	}
+}
+
+// The first request for a lock is done by a server whose answer does not come through, and repeated at another one. The first lives on, and
+// later ends the session that its client has left. That must not free the lock, of which the store knows no more than the id.
+func TestOldSessionEnds(t *testing.T) {
+	for _, strategy := range []string{"queue", "setnx"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			url := backends.SharedRedis(t).URL() + "?strategy=" + strategy
+			first, second := haspserve.New(t, url), haspserve.New(t, url)
+			front := &repeating{balancer: &balancer{}, second: second.Addr}
+			front.lead(first.Addr)
+			proxy := httptest.NewServer(front)
+			t.Cleanup(proxy.Close)
+			c, beside := testkit.Client(t, "hasp+"+proxy.URL, hasp.WithTTL(calm)), testkit.Client(t, url)
+			l := testkit.LockDespiteErrors(t, c, t.Name())
+			q, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+first.Addr+"/v1/session", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Header.Set("Hasp-Session", front.session)
+			r, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _ = r.Body.Close(); r.StatusCode != http.StatusNoContent {
+				t.Fatalf("the first session: %s: this shows nothing", r.Status)
+			}
+			if other, err := beside.Mutex(t.Name()).TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+				t.Errorf("beside the holder, which thinks that it holds (%t): %v, %v", l.Held(), other, err)
+			}
+			testkit.Release(t, l)
+		})
+	}
+}
+
+// repeating has the first request for a lock done by one server, and takes it and all that follow to another.
+type repeating struct {
+	*balancer
+	second string
+
+	mu      sync.Mutex
+	session string // that the request was of
+}
+
+func (r *repeating) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	if q.Method == http.MethodPut && r.session == "" {
+		body, _ := io.ReadAll(q.Body)
+		again := q.Clone(q.Context())
+		again.Body, q.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+		r.balancer.ServeHTTP(httptest.NewRecorder(), again)
+		r.session = q.Header.Get("Hasp-Session")
+		r.lead(r.second)
+	}
+	r.mu.Unlock()
+	r.balancer.ServeHTTP(w, q)
 }

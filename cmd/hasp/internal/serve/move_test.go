@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -446,6 +447,51 @@ func TestRoundRobin(t *testing.T) {
 		_, _ = p.s.KeepAlive(t.Context())
 		return sessions.Load() > 0
 	})
+}
+
+// The first request for a lock is done by a server, and its answer does not come through: a proxy repeats it at another server, for which the
+// session is none. The client does not use the entry's id again, which may be an entry of the first one, and does not wait for that either.
+func TestRepeatedAtAnotherServer(t *testing.T) {
+	p := newPair(t, nil, "")
+	done := false // guarded by the front's mutex
+	p.front.split(func(q *http.Request) (string, <-chan struct{}) {
+		if q.Method == http.MethodPut && !done {
+			done = true
+			again := q.Clone(q.Context())
+			body, err := io.ReadAll(q.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			again.Body, q.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+			to := httputil.NewSingleHostReverseProxy(p.front.to.Load())
+			answer := httptest.NewRecorder()
+			if to.ServeHTTP(answer, again); answer.Code != http.StatusOK {
+				t.Errorf("the first server: %d", answer.Code)
+			}
+			p.front.lead(p.addrs[1])
+			return p.addrs[1], nil
+		}
+		return "", nil
+	})
+	r := testkit.RequestAs("a", "chosen")
+	ticket := p.s.Ticket(r)
+	if v, err := ticket.Enqueue(t.Context()); err != nil || !v.Held {
+		t.Errorf("%+v, %v: behind its own entry", v, err)
+	}
+	if e := p.entries(t, "a"); len(e) != 1 || e[0].ID == r.ID {
+		t.Errorf("the store has %+v", e)
+	}
+	if seen, err := p.b.List(t.Context(), "a", 0); err != nil || len(seen) != 1 || seen[0].ID != r.ID {
+		t.Errorf("the client sees %+v, %v: not its own name of the entry", seen, err)
+	}
+	p.keepAlive(t)
+	p.wantGone(t)
+	if err := ticket.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e := p.entries(t, "a"); len(e) != 0 {
+		t.Errorf("left behind: %+v", e)
+	}
 }
 
 // Losses are numbered in each session. One in the session that this one has moved to is told, although the old one had
