@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -23,7 +19,8 @@ import (
 // An entry that the store has by then freed is not adopted, and its loss is told. The trust of the core is
 // untouched: it ends where it would have ended, until a keep-alive of the new session succeeds, and that is
 // answered by the store after the adoption. While some is adopted and some is not, no keep-alive counts:
-// a session that is about to end may still be kept alive, and what has left it would be trusted for too long.
+// a session that is about to end may still be kept alive, and what has left it would be trusted for too long. One that has
+// counted since the new session was asked for makes that be renewed first (renewNext).
 //
 // What waits is not moved: a waiting entry cannot be adopted. It is removed from the store, so that the lock is
 // granted to none who has given it up, told as gone, and the core queues again.
@@ -89,6 +86,7 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 		s.b.client.CloseIdleConnections() // to a proxy that would lead to the same server again
 		octx, cancel := s.bounded(ctx)
 		defer cancel()
+		s.asksNext()
 		a, err := s.b.openSession(octx, s.options.TTL)
 		switch {
 		case errors.Is(err, errOtherStore):
@@ -153,17 +151,21 @@ func (s *session) elsewhere(id string, t *ticket) bool {
 
 func (t *ticket) leavesLocked(id string) bool { return t.to.number != 0 || t.at.session != id }
 
-// wholly reports that all that is held is in a session. If it is not, the session's keep-alive says nothing about
-// what is in another one.
-func (s *session) wholly(id string) bool {
+// counts reports that all that is held is in a session. If it is not, the session's keep-alive says nothing about
+// what is in another one. One that counts is noted, by when it was sent.
+func (s *session) counts(id string, sent uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.id != id {
+		return false
+	}
 	for _, t := range s.tickets {
 		if t.held() && t.leavesLocked(id) {
 			return false
 		}
 	}
-	return s.id == id
+	s.counted = max(s.counted, sent)
+	return true
 }
 
 // follow is for a request that was made at a session which does not know it any more: the session moves, and the
@@ -188,96 +190,6 @@ func (s *session) has() bool {
 // held reports that a lock is held, and not exported: it moves with its session.
 func (t *ticket) held() bool { return t.holds && !t.exported && t.lost == nil }
 
-// remaining are the held locks that are not adopted yet, each with a number in the next session.
-func (s *session) remaining() (all []*ticket) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tickets {
-		if !t.held() || t.to.entry != "" {
-			continue
-		}
-		if t.to.number == 0 {
-			s.nextLast++
-			t.to = location{session: s.next, number: s.nextLast}
-		}
-		all = append(all, t)
-	}
-	return all
-}
-
-// adoptAll has the next session adopt all that remain, and begins no more after an error: with many locks, each
-// would wait for a dead host in its turn.
-func (s *session) adoptAll(ctx context.Context) error {
-	remaining := s.remaining()
-	errs := make([]error, len(remaining))
-	slots := make(chan struct{}, atOnce)
-	var failed atomic.Bool
-	var all sync.WaitGroup
-	for i, t := range remaining {
-		slots <- struct{}{}
-		if failed.Load() {
-			break
-		}
-		all.Go(func() {
-			if errs[i] = s.adopt(ctx, t); errs[i] != nil {
-				failed.Store(true)
-			}
-			<-slots
-		})
-	}
-	all.Wait()
-	if slices.ContainsFunc(errs, sessionGone) {
-		s.giveUpNext()
-		return errNextEnded
-	}
-	return errors.Join(errs...)
-}
-
-// adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
-func (s *session) adopt(ctx context.Context, t *ticket) error {
-	s.mu.Lock()
-	in := httpapi.AdoptLock{Acquire: t.requestLocked(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
-	to := t.to
-	s.mu.Unlock()
-	in.Entry, in.Value, in.NoWait = "", nil, false
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	var a httpapi.Lock
-	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
-	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
-		err = fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
-	}
-	if sessionGone(err) || err != nil && !errors.Is(err, driver.ErrGone) {
-		return err
-	}
-	s.mu.Lock()
-	if err == nil {
-		t.to.entry = a.Entry
-		s.mu.Unlock()
-		return nil
-	}
-	tell := t.held() && !t.left
-	t.loseLocked(err)
-	s.mu.Unlock()
-	if tell {
-		s.options.Gone(t.r.ID, err)
-	}
-	return nil
-}
-
-// giveUpNext gives the next session up: what it has adopted moves on from there.
-func (s *session) giveUpNext() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tickets {
-		if t.to.entry != "" {
-			t.at = t.to
-		}
-		t.to = location{}
-	}
-	s.next = ""
-}
-
 // switchOver makes the next session this one, unless answers that were on their way have added to what is to be
 // adopted. Requests that have failed at the old one then go to the new one. What may be left behind is returned.
 func (s *session) switchOver() (left []leftBehind, switched bool) {
@@ -287,6 +199,9 @@ func (s *session) switchOver() (left []leftBehind, switched bool) {
 		if t.held() && t.to.entry == "" {
 			return nil, false
 		}
+	}
+	if s.counted > s.asked { // what the next session is granted must last for as long: see renewNext
+		return nil, false
 	}
 	before, from := s.tickets, s.id
 	s.tickets, s.id, s.last, s.next = map[uint64]*ticket{}, s.next, s.nextLast, ""

@@ -36,6 +36,9 @@ type session struct {
 	last    uint64             // number of the newest ticket that was sent
 	tickets map[uint64]*ticket // by number: those that were sent, and not left
 	polling bool
+	sent    uint64 // of keep-alives, and of requests for a next session's time
+	counted uint64 // the newest keep-alive that has counted
+	asked   uint64 // the newest request by which the next session has its time
 	ended   bool   // closed, and the server has confirmed it
 	exports string // the newest session that was left with exported locks in it
 }
@@ -54,9 +57,10 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if s.done.Err() != nil {
 		return 0, errClosed
 	}
+	sent := s.sends()
 	var a httpapi.Alive
 	id, err := s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
-	for err == nil && !s.wholly(id) {
+	for err == nil && !s.counts(id, sent) {
 		if err = s.follow(ctx, id, errNextEnded); err == nil {
 			a = httpapi.Alive{}
 			id, err = s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)

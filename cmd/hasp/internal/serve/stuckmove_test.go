@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
@@ -135,4 +137,60 @@ func TestMoveEndsAtAnError(t *testing.T) {
 	p.front.mu.Unlock()
 	p.keepAlive(t)
 	p.wantGone(t)
+}
+
+// The answer about the new session is late, and a keep-alive of the old one, sent after that was asked for, succeeds meanwhile. The core trusts the locks
+// from then on, and the new session's time began before: so that is kept alive before it adopts the first lock.
+func TestKeptAliveBeforeTheMove(t *testing.T) {
+	for what, next := range map[string]string{"a lock is held": "POST locks/1/adopt", "a lock is waited for": "POST evict"} {
+		t.Run(what, func(t *testing.T) {
+			p := newPair(t, nil, "")
+			opening, answer := make(chan struct{}, 10), make(chan struct{})
+			answerNow := sync.OnceFunc(func() { close(answer) })
+			t.Cleanup(answerNow)
+			old, steps := "", []string(nil) // guarded by the front's mutex
+			p.front.split(func(q *http.Request) (string, <-chan struct{}) {
+				session := q.Header.Get(httpapi.SessionHeader)
+				switch {
+				case q.URL.Path == "/v1/session" && q.Method == http.MethodPost:
+					opening <- struct{}{}
+					return p.addrs[1], answer
+				case old == "":
+					old = session
+				}
+				if session == old {
+					return p.addrs[0], nil
+				}
+				if !strings.HasSuffix(q.URL.Path, "/events") {
+					_, step, _ := strings.Cut(q.URL.Path, "/v1/")
+					steps = append(steps, q.Method+" "+step)
+				}
+				return p.addrs[1], nil
+			})
+			if next == "POST evict" {
+				testkit.Lock(t, testkit.ClientOn(t, p.store.Backend()), "a")
+				if v, err := p.s.Ticket(testkit.Request("a")).Enqueue(t.Context()); err != nil || v.Held {
+					t.Fatal(v, err)
+				}
+			} else {
+				p.lock(t, "a")
+			}
+			go p.first.Drain(t.Context())
+			testkit.Await(t, "the new session to be asked for", opening)
+			if granted, err := p.s.KeepAlive(t.Context()); err != nil || granted != time.Minute {
+				t.Fatalf("a keep-alive at a server that is about to end: %s, %v", granted, err)
+			}
+			answerNow()
+			testkit.Eventually(t, next, func() bool {
+				p.front.mu.Lock()
+				defer p.front.mu.Unlock()
+				return slices.Contains(steps, next)
+			})
+			p.front.mu.Lock()
+			defer p.front.mu.Unlock()
+			if steps[0] != "POST session/keepalive" {
+				t.Errorf("at the new server: %q, and no keep-alive first", steps)
+			}
+		})
+	}
 }

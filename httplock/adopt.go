@@ -1,0 +1,158 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+)
+
+// remaining are the held locks that are not adopted yet, each with a number in the next session.
+func (s *session) remaining() (all []*ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if !t.held() || t.to.entry != "" {
+			continue
+		}
+		if t.to.number == 0 {
+			s.nextLast++
+			t.to = location{session: s.next, number: s.nextLast}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// adoptAll has the next session adopt all that remain, and begins no more after an error: with many locks, each
+// would wait for a dead host in its turn.
+func (s *session) adoptAll(ctx context.Context) error {
+	remaining := s.remaining()
+	if err := s.renewNext(ctx); err != nil {
+		return err
+	}
+	errs := make([]error, len(remaining))
+	slots := make(chan struct{}, atOnce)
+	var failed atomic.Bool
+	var all sync.WaitGroup
+	for i, t := range remaining {
+		slots <- struct{}{}
+		if failed.Load() {
+			break
+		}
+		all.Go(func() {
+			if errs[i] = s.adopt(ctx, t); errs[i] != nil {
+				failed.Store(true)
+			}
+			<-slots
+		})
+	}
+	all.Wait()
+	if slices.ContainsFunc(errs, sessionGone) {
+		s.giveUpNext()
+		return errNextEnded
+	}
+	return errors.Join(errs...)
+}
+
+// adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
+func (s *session) adopt(ctx context.Context, t *ticket) error {
+	s.mu.Lock()
+	in := httpapi.AdoptLock{Acquire: t.requestLocked(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
+	to := t.to
+	s.mu.Unlock()
+	in.Entry, in.Value, in.NoWait = "", nil, false
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	var a httpapi.Lock
+	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
+	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
+		err = fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
+	}
+	if sessionGone(err) || err != nil && !errors.Is(err, driver.ErrGone) {
+		return err
+	}
+	s.mu.Lock()
+	if err == nil {
+		t.to.entry = a.Entry
+		s.mu.Unlock()
+		return nil
+	}
+	tell := t.held() && !t.left
+	t.loseLocked(err)
+	s.mu.Unlock()
+	if tell {
+		s.options.Gone(t.r.ID, err)
+	}
+	return nil
+}
+
+// giveUpNext gives the next session up: what it has adopted moves on from there.
+func (s *session) giveUpNext() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.to.entry != "" {
+			t.at = t.to
+		}
+		t.to = location{}
+	}
+	s.next = ""
+}
+
+// sends numbers what extends a trust, before it is sent: a keep-alive, and the opening of a next session.
+func (s *session) sends() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	return s.sent
+}
+
+// asksNext notes that the store is about to be asked for the time of the next session.
+func (s *session) asksNext() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	s.asked = s.sent
+}
+
+// renewNext has the store grant the next session at least as long as the core trusts what is about to be in it.
+//
+// The store may count the next session's time from when that was opened, and so the time of all that it adopts. While the answer was on its way
+// the old session could still be kept alive, and the core trusts what is held from then on, for longer than the next session lasts: a client
+// that is cut off in the middle of the move would hold beside the next. So a keep-alive of the old session that was sent after the next one
+// was asked for, and has counted, makes that be renewed. Here, after remaining, no more can count if anything is held. If nothing is,
+// what this session acquires next depends on it, and switchOver looks again.
+//
+// If the answer is lost nothing has been adopted yet, and the next attempt renews again. Rejected: to let no keep-alive
+// count from the opening on, which needs no numbers. One opening that hangs would cost the locks that the old server still keeps alive.
+func (s *session) renewNext(ctx context.Context) error {
+	s.mu.Lock()
+	outlasts := s.counted > s.asked
+	s.mu.Unlock()
+	if !outlasts {
+		return nil
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	n := s.sends()
+	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive", session: s.next}, nil)
+	switch {
+	case sessionGone(err):
+		s.giveUpNext()
+		return errNextEnded
+	case err != nil:
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = n
+	return nil
+}
