@@ -25,7 +25,7 @@ func (s *Server) acquire(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.acquire(c.q.Context(), l, in.NoWait, c.patience(in.Wait))
+	return x.acquire(c.q.Context(), l, c.patience(in.Wait))
 }
 
 // entering reads a request for a lock.

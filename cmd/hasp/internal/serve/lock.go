@@ -63,7 +63,7 @@ func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 		return nil, err
 	}
 	s.numbers.use(number)
-	l := &lock{number: number, name: r.Name, entry: r.ID, ticket: s.drv.Ticket(r)}
+	l := &lock{number: number, name: r.Name, entry: r.ID, noWait: r.NoWait, ticket: s.drv.Ticket(r)}
 	s.locks[number], s.entries[r.ID] = l, l
 	return l, nil
 }
@@ -152,7 +152,13 @@ func unchanged(err error) bool {
 
 // acquire enqueues and, for as long as the request says, waits. What is not held then stays in the
 // queue.
-func (s *session) acquire(client context.Context, l *lock, noWait bool, wait time.Duration) (any, error) {
+//
+// Whether it queues at all is for the first request to say, by which the ticket was made. A repeated one that says something else changes
+// nothing: a place in the queue is not forgotten here while the store keeps it, and a ticket that does not queue is not waited for.
+func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (any, error) {
+	if l.noWait {
+		wait = 0
+	}
 	u, err := s.take(client, l)
 	if err != nil {
 		return nil, err
@@ -162,7 +168,7 @@ func (s *session) acquire(client context.Context, l *lock, noWait bool, wait tim
 		return w, nil
 	}
 	defer u.release()
-	if noWait && w.err == nil && w.reply.State == httpapi.Waiting {
+	if l.noWait && w.err == nil && w.reply.State == httpapi.Waiting {
 		s.mu.Lock()
 		s.dropLocked(l)
 		s.mu.Unlock()

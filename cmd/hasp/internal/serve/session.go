@@ -38,6 +38,7 @@ type lock struct {
 	number uint64
 	name   string
 	entry  string
+	noWait bool // the ticket does not queue
 	ticket driver.Ticket
 	turn   turn
 

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -214,6 +215,73 @@ func TestLateRequestAndRelease(t *testing.T) {
 		c.want(204, "DELETE", "/v1/locks/1", nil, nil)
 		if all, err := store.Backend().List(t.Context(), "a", 0); err != nil || len(all) != 0 {
 			t.Errorf("left in the store: %+v, %v", all, err)
+		}
+	})
+}
+
+// A repeated request says no_wait, and the first has queued: the lock keeps its place, and can be released.
+func TestNoWaitAfterQueueing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := with(t, serve.Options{})
+		other := &api{t: t, s: s}
+		other.open(time.Hour)
+		other.lock("1", "a")
+		c.open(time.Hour)
+		var l httpapi.Lock
+		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 1}, &l)
+		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", NoWait: true}, &l)
+		if l.State != httpapi.Waiting {
+			t.Errorf("asked again: %+v", l)
+		}
+		other.want(204, "DELETE", "/v1/locks/1", nil, nil)
+		c.want(204, "DELETE", "/v1/locks/1", nil, nil)
+		var q httpapi.Queue
+		c.want(200, "GET", "/v1/queue?name=a", nil, &q)
+		if len(q.Entries) != 0 {
+			t.Errorf("left in the store: %+v", q.Entries)
+		}
+	})
+}
+
+// triesOnce has no answer the first time: its store is away.
+type triesOnce struct {
+	driver.Ticket
+	asked bool
+}
+
+func (t *triesOnce) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if !t.asked {
+		t.asked = true
+		return driver.Verdict{}, errors.New("away")
+	}
+	return t.Ticket.Enqueue(ctx)
+}
+
+// A try is not answered, and the repeated request says that it waits. It is a try still, which is in no queue: its client hears so, and does
+// not wait for a grant that will never come.
+func TestWaitAfterATry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, s := with(t, serve.Options{Store: ticketStore{store.Backend(), func(t driver.Ticket, r driver.Request) driver.Ticket {
+			if r.NoWait {
+				return &triesOnce{Ticket: t}
+			}
+			return t
+		}}})
+		other := &api{t: t, s: s}
+		other.open(time.Hour)
+		other.lock("1", "a")
+		c.open(time.Hour)
+		c.refused(httpapi.Unknown, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", NoWait: true})
+		var l httpapi.Lock
+		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 20_000}, &l)
+		if l.State != httpapi.Busy {
+			t.Errorf("asked again: %+v", l)
+		}
+		c.refused(httpapi.Gone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 1})
+		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1}, &l)
+		if l.State != httpapi.Waiting {
+			t.Errorf("the next number: %+v", l)
 		}
 	})
 }
