@@ -128,6 +128,8 @@ func (s *session) heard(l *lock, v driver.Verdict, err error, entered bool) (dri
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.dead != nil: // its locks are forgotten, or about to be, and one that begins to wait now would be counted for ever
+		return driver.Verdict{}, s.dead
 	case l.lost != "": // the loss has overtaken the answer
 		return driver.Verdict{}, httpapi.NewProblem(httpapi.Gone, l.lost)
 	case errors.Is(err, driver.ErrGone):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +283,49 @@ func TestWaitAfterATry(t *testing.T) {
 		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1}, &l)
 		if l.State != httpapi.Waiting {
 			t.Errorf("the next number: %+v", l)
+		}
+	})
+}
+
+// answersLate has the answer to a request for a lock wait until now is closed.
+type answersLate struct {
+	driver.Ticket
+	now <-chan struct{}
+}
+
+func (t answersLate) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.Ticket.Enqueue(ctx)
+	<-t.now
+	return v, err
+}
+
+// A session is closed while the store's answer is on its way, that a lock of it waits. The lock does not count as waiting from then on.
+func TestWaitsInAClosedSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := make(chan struct{})
+		c, s := with(t, serve.Options{Store: ticketStore{memlock.New().Backend(), func(t driver.Ticket, r driver.Request) driver.Ticket {
+			if r.Owner == "late" {
+				return answersLate{t, now}
+			}
+			return t
+		}}})
+		other := &api{t: t, s: s}
+		other.open(time.Hour)
+		other.lock("1", "a")
+		c.open(time.Hour)
+		ended := make(chan struct{})
+		go func() {
+			c.refused(httpapi.SessionGone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Owner: "late"})
+			close(ended)
+		}()
+		synctest.Wait()
+		c.want(204, "DELETE", "/v1/session", nil, nil)
+		close(now)
+		<-ended
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1:7070/metrics", nil))
+		if !strings.Contains(w.Body.String(), "\nhasp_serve_waiting 0\n") || !strings.Contains(w.Body.String(), "\nhasp_serve_locks 1\n") {
+			t.Errorf("one lock is held, and none waits:\n%s", w.Body)
 		}
 	})
 }
