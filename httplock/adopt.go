@@ -24,7 +24,7 @@ func (s *session) remaining() (all []*ticket) {
 		}
 		if t.to.number == 0 {
 			s.nextLast++
-			t.to = location{session: s.next, number: s.nextLast}
+			t.to, t.toUnits = location{session: s.next, number: s.nextLast}, t.r.Units
 		}
 		all = append(all, t)
 	}
@@ -63,28 +63,19 @@ func (s *session) adoptAll(ctx context.Context) error {
 }
 
 // adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
+//
+// A lock that is not there with the units of before may have been made smaller by a request that the old server has done, without an answer
+// that has counted: it is looked for a second time. Neither attempt can take another's entry, and a repeated one goes on
+// where it was: by its number the server knows with which units it was made.
 func (s *session) adopt(ctx context.Context, t *ticket) error {
-	s.mu.Lock()
-	in := httpapi.AdoptLock{Acquire: t.requestLocked(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
-	to := t.to
-	s.mu.Unlock()
-	in.Entry, in.Value, in.NoWait = "", nil, false
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	var a httpapi.Lock
-	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
-	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
-		err = fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
+	err := s.adoptOnce(ctx, t)
+	if errors.Is(err, driver.ErrGone) && !sessionGone(err) && s.wantSmaller(t) {
+		err = s.adoptOnce(ctx, t)
 	}
-	if sessionGone(err) || err != nil && !errors.Is(err, driver.ErrGone) {
+	if err == nil || sessionGone(err) || !errors.Is(err, driver.ErrGone) {
 		return err
 	}
 	s.mu.Lock()
-	if err == nil {
-		t.to.entry = a.Entry
-		s.mu.Unlock()
-		return nil
-	}
 	tell := t.held() && !t.left
 	t.loseLocked(err)
 	s.mu.Unlock()
@@ -92,6 +83,41 @@ func (s *session) adopt(ctx context.Context, t *ticket) error {
 		s.options.Gone(t.r.ID, err)
 	}
 	return nil
+}
+
+func (s *session) adoptOnce(ctx context.Context, t *ticket) error {
+	s.mu.Lock()
+	in := httpapi.AdoptLock{Acquire: t.requestLocked(), From: t.at.entry, Seq: t.token, FromSession: t.at.session, FromLock: t.at.number}
+	in.Entry, in.Value, in.NoWait, in.Units = "", nil, false, t.toUnits
+	to := t.to
+	s.mu.Unlock()
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	var a httpapi.Lock
+	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
+	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
+		err = fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.to.entry, t.r.Units = a.Entry, in.Units
+	return nil
+}
+
+// wantSmaller reports that a lock may have other units than it was not found with, and has it be asked for with these. The number of the attempt
+// before is used up.
+func (s *session) wantSmaller(t *ticket) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !t.held() || t.smaller == 0 || t.smaller == t.toUnits {
+		return false
+	}
+	s.nextLast++
+	t.to.number, t.toUnits = s.nextLast, t.smaller
+	return true
 }
 
 // giveUpNext gives the next session up: what it has adopted moves on from there.

@@ -33,6 +33,8 @@ type ticket struct {
 	named     string   // the server's name of the entry, if it is not ours
 	at        location // of its entry, since it was confirmed
 	to        location // that it is moved to
+	toUnits   int64    // that it is asked for with there
+	smaller   int64    // the units of the newest Downgrade that may have been done; 0: there was none
 }
 
 func (t *ticket) gone() error {
@@ -281,13 +283,23 @@ func (p publisher) Publish(ctx context.Context, value []byte) error {
 	return p.t.change(ctx, http.MethodPut, "/value", httpapi.Value{Value: value, Number: n})
 }
 
-// Downgrade implements driver.Downgrader.
+// Downgrade implements driver.Downgrader. It is noted before it is sent: the session may move while the answer is on its way, or
+// instead of it, and adopts the lock with the units that it has by then. It stays noted when it was done, since an adoption may have
+// been asked for with those of before.
 func (d downgrader) Downgrade(ctx context.Context, units int64) error {
-	err := d.t.change(ctx, http.MethodPost, "/downgrade", httpapi.Smaller{Units: units})
-	if err == nil {
-		d.t.s.mu.Lock()
-		d.t.r.Units = units
-		d.t.s.mu.Unlock()
+	t := d.t
+	t.s.mu.Lock()
+	before := t.smaller
+	t.smaller = units
+	t.s.mu.Unlock()
+	err := t.change(ctx, http.MethodPost, "/downgrade", httpapi.Smaller{Units: units})
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	switch {
+	case err == nil:
+		t.r.Units = min(t.r.Units, units)
+	case unchanged(err):
+		t.smaller = before
 	}
 	return err
 }
