@@ -270,6 +270,16 @@ func TestDrain(t *testing.T) {
 		}
 		c.refused(httpapi.Draining, "POST", "/v1/session", httpapi.OpenSession{TTL: 1000})
 		c.refused(httpapi.Draining, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "c"})
+		other.refused(httpapi.Draining, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "b", Wait: 20000})
+		var l httpapi.Lock
+		other.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "b"}, &l)
+		if l.State != httpapi.Waiting {
+			t.Errorf("its place: %+v", l)
+		}
+		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "b", Wait: 20000}, &l)
+		if l.State != httpapi.Held {
+			t.Errorf("what is held: %+v", l)
+		}
 		w := httptest.NewRecorder()
 		c.s.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 		if w.Code != http.StatusServiceUnavailable {

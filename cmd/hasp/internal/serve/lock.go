@@ -166,10 +166,14 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 		return nil, err
 	}
 	w := &lockWait{use: u, session: s, lock: l, asks: true, until: time.Now().Add(wait)}
-	if answered := w.ask(); !answered && wait > 0 {
+	answered := w.ask()
+	if !answered && wait > 0 && !s.server.isDraining() {
 		return w, nil
 	}
 	defer u.release()
+	if !answered && wait > 0 { // nothing waits here any more, and its client would ask again at once if told that it waits
+		return nil, draining()
+	}
 	if l.noWait && w.err == nil && w.reply.State == httpapi.Waiting {
 		s.mu.Lock()
 		s.dropLocked(l)
