@@ -206,3 +206,19 @@ func TestServeScriptIsRefused(t *testing.T) {
 		t.Errorf("a mutex beside a semaphore: %v, want exit status 69: %s", err, out)
 	}
 }
+
+// A run inside a run of the same lock would wait for itself, also where the server has named the entry and the environment has another id.
+func TestNestedThroughServe(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	token, err := exec.Command("hasp", "serve", "token", "--tokens", tokens, "--rights", "look,lock", "runner").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, host, _ := strings.Cut(startServer(t, backends.SharedRedis(t).URL(), "--tokens", tokens), "://")
+	store := "hasp+http://" + strings.TrimSpace(string(token)) + "@" + host
+	c := exec.CommandContext(t.Context(), "hasp", "run", "--store", store, "--pass-credentials", "nightly", "--", "hasp", "run", "-w", "2s", "nightly", "--", "true")
+	out, err := c.CombinedOutput()
+	if c.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "would wait for its own end") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -14,7 +14,14 @@ import (
 type holding struct {
 	Store string `json:"store"` // as the store names itself, without credentials
 	Name  string `json:"name"`
-	ID    string `json:"id"` // of the entry
+	ID    string `json:"id"`              // of the entry, as its client knows it
+	Token uint64 `json:"token,omitempty"` // 0 where the store has none
+}
+
+// is reports whether an entry of the name is the one that was held. Through hasp serve the store may have it by another id, which the server has
+// chosen; its token stays, also when its session moves to another server.
+func (h holding) is(e hasp.Entry) bool {
+	return e.ID == h.ID || h.Token != 0 && e.Token == h.Token
 }
 
 const (
@@ -46,7 +53,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(q.Holders, func(e hasp.Entry) bool { return e.ID == h.ID }) {
+		if slices.ContainsFunc(q.Holders, h.is) {
 			return misconfigured("%w: this command runs under the lock %q itself, and would wait for its own end; remove the inner hasp run or give it another name",
 				hasp.ErrDeadlock, clean(name))
 		}
@@ -75,7 +82,7 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 	held := heldAbove(a.getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself
 		for _, l := range g.locks() {
-			held = append(held, holding{c.Backend().String(), l.Name, l.Holder})
+			held = append(held, holding{c.Backend().String(), l.Name, l.Holder, l.Token})
 		}
 	}
 	if b, err := json.Marshal(held); err == nil && held != nil {

@@ -79,7 +79,7 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
 	held := heldAbove(a.getenv)
 	for _, l := range k.all() {
-		held = append(held, holding{k.Store, l.Name, l.Holder})
+		held = append(held, holding{k.Store, l.Name, l.Holder, l.Token})
 	}
 	text, err := json.Marshal(held)
 	if err != nil {

@@ -119,7 +119,9 @@ ENVIRONMENT OF THE COMMAND
   HASP_NAME      the lock's name
   HASP_TOKEN     the fencing token; absent where the store has none. hasp fence
                  writes under it
-  HASP_HOLDER    the id of this run's entry, as hasp who shows it.
+  HASP_HOLDER    the id of this run's entry, as hasp who shows it. Through hasp
+                 serve the entry may have another one: with a token without
+                 the right to operate, and when a server has ended.
                  These three are absent with several locks. With -l each lock
                  has HASP_NAME_1, HASP_TOKEN_1, HASP_HOLDER_1 and so on, by its
                  place among the -l
