@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -88,4 +89,34 @@ func TestSleep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// onTime is a context at its deadline, of which the timer has not fired yet.
+type onTime struct {
+	context.Context
+	by time.Time
+}
+
+func (c onTime) Deadline() (time.Time, bool) { return c.by, true }
+
+// The store's driver says that the time of a wait is over in the moment before the wait's own timer does. Nothing has failed.
+func TestDeadlineNoticedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{Store: memlock.New().Backend(), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		l := &lock{}
+		use, err := l.turn.take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &lockWait{use: use, session: &session{server: s}, lock: l, until: time.Now(), pause: time.Now()}
+		w.step, w.done, w.err = onTime{t.Context(), time.Now()}, func() {}, context.DeadlineExceeded
+		again, answered := w.came()
+		if reply, err := w.result(); again || !answered || err != nil || !w.reply.Unchanged {
+			t.Errorf("again %t, answered %t: %+v, %v", again, answered, reply, err)
+		}
+	})
 }

@@ -82,10 +82,12 @@ func (w *lockWait) begin() {
 func (w *lockWait) came() (again, answered bool) {
 	v, err := w.news, w.err
 	w.err = nil
-	ended := err != nil && w.step.Err() != nil && isContext(err)
+	now := time.Now()
+	by, _ := w.step.Deadline()
+	// A connection of the store's driver may notice the step's deadline before the timer of the step does.
+	ended := isContext(err) && (w.step.Err() != nil || !now.Before(by))
 	w.done()
 	w.step, w.done = nil, nil
-	now := time.Now()
 	switch {
 	case !ended:
 		answered = w.changed(v, err)
