@@ -275,3 +275,11 @@ func TestPageAsks(t *testing.T) {
 		t.Errorf("the store has %+v, %v", q, err)
 	}
 }
+
+// A request to a holder stands in a queue, and counts as one that waits.
+func TestPageAskCounts(t *testing.T) {
+	_, addr := start(t, serve.Options{Store: memlock.New().Backend(), Limits: serve.Limits{Sessions: 10, Locks: 10, Waiting: 1}})
+	b := &tab{t: t, addr: addr, head: map[string]string{"Hasp-Page": "1"}}
+	b.events() // an open page, which is one
+	b.status(http.StatusTooManyRequests, "POST", "/page/ask", `{"name":"a","why":"please"}`)
+}

@@ -100,6 +100,12 @@ func (p *Page) ask(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 		refuse(w, err)
 		return
 	}
+	release, err := p.o.Admit(h) // it stands in a queue
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	defer release()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(askBound + 20*time.Second)) // where it cannot be set, none was
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithTimeout(q.Context(), askBound)

@@ -23,7 +23,7 @@ type Options struct {
 	Tokens bool            // a person has to sign in with one
 	Over   context.Context // ends with the server: pages then go to another one
 
-	// Admit counts an open page of a holder, until release is called; or it refuses one more.
+	// Admit counts an open page of a holder, or a request in a queue, until release is called; or it refuses one more.
 	Admit func(h *access.Holder) (release func(), err error)
 }
 
