@@ -170,7 +170,9 @@ func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
 	}
 	if in := stop(); in != nil {
 		if err == nil {
-			_ = term.Resign(context.Background()) // nothing has begun under it; otherwise Close does it
+			rctx, cancel := context.WithTimeout(context.Background(), releaseBound) // else a silent store would hold up the end for a TTL
+			defer cancel()
+			_ = term.Resign(rctx) // nothing has begun under it; otherwise Close does it
 		}
 		err = in
 	}
