@@ -11,7 +11,8 @@ const exportManual = `OVER SEVERAL STEPS OF A SCRIPT
   in hasp run; they are lost and given back together, too.
   If there is no lock, the text ends a script with hasp's exit code, also one
   without set -e; an interactive shell only gets the code as its status. To decide
-  yourself: text=$(hasp hold --export NAME) || ...; eval "$text".
+  yourself: text=$(hasp hold --export NAME) || ...; eval "$text". That also ends
+  where hasp is missing or was killed: then there is no text, and eval does nothing.
   Called by a program that waits for it (timeout, sudo, a script), or in a script
   without a #! line, hasp cannot see which shell is meant. The text then gives the
   lock back and ends the script with 78. Name the shell: --pid $$, and with it
