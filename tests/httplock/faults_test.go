@@ -272,7 +272,9 @@ func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.S
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	// Longer where the machine is so busy that few locks have passed by then.
+	shown := func() bool { return front.adopted.Load() >= atLeast }
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) || !shown() && time.Now().Before(end.Add(testkit.Patience)); {
 		i := r.IntN(2)
 		if !inTurns {
 			front.lead(servers[1-i].Addr)
@@ -291,7 +293,7 @@ func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.S
 	cancel()
 	workers.Wait()
 	judge(t, &w)
-	if n := front.adopted.Load(); n < atLeast {
-		t.Errorf("%d locks have passed from one instance to the other: this shows little", n)
+	if !shown() {
+		t.Errorf("%d locks have passed from one instance to the other: this shows little", front.adopted.Load())
 	}
 }
