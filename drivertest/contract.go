@@ -19,6 +19,7 @@ var contractTests = []test{
 	{name: "ChangeBeforeWait", run: testChangeBeforeWait},
 	{name: "WaitEndsWithContext", run: testWaitEndsWithContext},
 	{name: "WaitAgain", run: testWaitAgain},
+	{name: "WaitUnanswered", run: testWaitUnanswered},
 	{name: "EndedContext", run: testEndedContext},
 	{name: "ListFields", needs: needsFIFO, run: testListFields},
 	{name: "Mismatch", needs: needsCounting, run: testMismatch},

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -86,4 +87,80 @@ func testWaitAgain(e *env) {
 		e.holds(waiting, v)
 		e.leave(waiting)
 	}
+}
+
+// S1, L4: Wait on a ticket whose Enqueue was not answered. The entry is in the store, or not, or still under way. No verdict comes from
+// nothing: the wait grants nothing beside a holder, and what it calls gone does not come, since its owner forgets it.
+func testWaitUnanswered(e *env) {
+	b, other := e.backend(), e.backend()
+	s, beside := e.session(other, nil), e.session(b, nil)
+	known, v := e.enter(s, e.whole(e.name())) // else a client's first request may need others before it
+	e.holds(known, v)
+	e.leave(known)
+	var names []string // one for each round: an entry that comes late, and goes by its TTL, stands in no other's way
+	for round := range 8 {
+		name := e.name()
+		names = append(names, name)
+		held, v := e.enter(beside, e.whole(name))
+		e.holds(held, v)
+		r := e.whole(name)
+		t := s.Ticket(r)
+		v, err := e.unanswered(other, t, round)
+		switch {
+		case v.Held:
+			e.violated("round %d: granted while another holds", round+1)
+			return
+		case errors.Is(err, driver.ErrGone):
+			time.Sleep(20 * time.Millisecond) // for an entry that comes late
+			e.eventually("no entry of a ticket that was called gone", func() bool {
+				if _, err := e.renew(s); err != nil {
+					e.Fatalf("keepalive: %v", err)
+				}
+				return !slices.Contains(ids(e.list(b, name)), r.ID)
+			})
+			e.leave(held)
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			e.starveIfUnknown(err)
+			e.Fatalf("round %d: %v", round+1, err)
+		case round%2 == 0:
+			e.leave(held)
+			if err != nil {
+				if v, err = e.ask(t); err != nil {
+					e.Fatalf("round %d: asked again: %v", round+1, err)
+				}
+			}
+			e.holds(t, v)
+			e.leave(t)
+		default:
+			if err := t.Leave(e.ctx()); err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrForgotten) {
+				e.starveIfUnknown(err)
+				e.Fatalf("round %d: leave: %v", round+1, err)
+			}
+			e.leave(held)
+		}
+	}
+	e.settle() // for what comes late
+	for _, name := range names {
+		e.empty(b, name)
+	}
+}
+
+// unanswered begins an Enqueue whose context ends soon, and calls Wait if that has got no answer. Some rounds have no network meanwhile.
+func (e *env) unanswered(b driver.Backend, t driver.Ticket, round int) (v driver.Verdict, err error) {
+	within := func(d time.Duration, ask func(context.Context) (driver.Verdict, error)) {
+		ctx, cancel := context.WithTimeout(e.ctx(), d)
+		defer cancel()
+		v, err = ask(ctx)
+	}
+	brief := 50 * time.Microsecond << round
+	if e.h.Cut != nil && round >= 4 {
+		brief = 20 * time.Millisecond
+		heal := e.h.Cut(e, b)
+		defer heal()
+	}
+	within(brief, t.Enqueue)
+	if err != nil && !errors.Is(err, driver.ErrGone) {
+		within(20*time.Millisecond, t.Wait)
+	}
+	return v, err
 }

@@ -93,7 +93,7 @@ func (t *ticket) renewCounter(ctx context.Context) error {
 		return explain("delete the entry", err) // it exists; Leave or the next Enqueue goes on
 	}
 	t.mu.Lock()
-	t.node, t.token = "", 0
+	t.node, t.token, t.decided = "", 0, false
 	t.selfWatchTimer.Stop()
 	t.selfWatchTimer, t.selfWatched = nil, false
 	t.uncountLocked()

@@ -16,6 +16,7 @@ type ticket struct {
 	parent string // the lock's node
 
 	// Guarded by ephemeralNode.mu.
+	decided         bool           // by a list with our node: ahead is one, and not only empty
 	ahead           []driver.Entry // enough of the last list; the IDs are names of nodes
 	deletedBlockers []string       // of those, found to be gone since
 	unreadable      []string       // of those, that we may not read; nearly always none
@@ -162,7 +163,7 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 		return driver.Verdict{}, err
 	}
 	t.mu.Lock()
-	t.ahead, t.deletedBlockers = relevantAhead(ahead, t.request), nil
+	t.decided, t.ahead, t.deletedBlockers = true, relevantAhead(ahead, t.request), nil
 	t.mu.Unlock()
 	held, _ := driver.Decide(ahead, t.request)
 	if !held && t.request.NoWait {

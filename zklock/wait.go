@@ -15,7 +15,18 @@ import (
 // superset of who is there and so never admits too early: the first waiter behind a holder
 // is granted by the event itself, without asking. If that is not enough (others were ahead
 // when the list was made, and no event says whether they still are) it is read again.
+//
+// If no Enqueue was answered there is no list to wait by. The node may be there (the create was answered, or its goroutine
+// has settled it since, and the list was not), or still be on its way. An empty list ahead would grant the lock beside its
+// holder, and "gone" would have a node forgotten that is about to be made. So it asks, as Enqueue does: that finds or awaits
+// the node, and returns early with the answer.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	t.mu.Lock()
+	unanswered := !t.decided && (t.creating != nil || t.node != "")
+	t.mu.Unlock()
+	if unanswered {
+		return t.Enqueue(ctx)
+	}
 	for {
 		if _, err := t.ownPath(); err != nil {
 			return driver.Verdict{}, err

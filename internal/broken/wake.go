@@ -125,6 +125,22 @@ var wakeControls = []Control{
 		Seen: []string{"Contract/WaitAgain"},
 	},
 	{
+		Name: "takes a queue that it has not seen for empty",
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
+			return &answeredLate{fullTicket: g, unanswered: func() (driver.Verdict, error) {
+				return driver.Verdict{Held: true, Token: invented.Add(1)}, nil
+			}}
+		}},
+		Seen: []string{"Contract/WaitUnanswered"},
+	},
+	{
+		Name: "says gone of an entry that is about to be made",
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
+			return &answeredLate{fullTicket: g, unanswered: func() (driver.Verdict, error) { return driver.Verdict{}, driver.ErrGone }}
+		}},
+		Seen: []string{"Contract/WaitUnanswered"},
+	},
+	{
 		Name: "watches deafly",
 		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
 			first := sync.OnceFunc(changed)
@@ -197,6 +213,38 @@ func (t *onceChecked) Wait(ctx context.Context) (driver.Verdict, error) {
 		return t.fullTicket.Wait(ctx)
 	}
 	return t.ask(ctx, t.changes(ctx, 2))
+}
+
+// answeredLate makes its entry after a millisecond, also when the context has ended by then, and answers a Wait before that without the store.
+type answeredLate struct {
+	fullTicket
+	entered    atomic.Bool
+	unanswered func() (driver.Verdict, error)
+}
+
+func (t *answeredLate) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	var v driver.Verdict
+	done := make(chan error, 1) // one slot: the caller may have gone
+	go func() {
+		time.Sleep(time.Millisecond)
+		var err error
+		v, err = t.fullTicket.Enqueue(context.WithoutCancel(ctx))
+		t.entered.Store(true)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return v, err
+	case <-ctx.Done():
+		return driver.Verdict{}, ctx.Err()
+	}
+}
+
+func (t *answeredLate) Wait(ctx context.Context) (driver.Verdict, error) {
+	if !t.entered.Load() {
+		return t.unanswered()
+	}
+	return t.fullTicket.Wait(ctx)
 }
 
 // ask asks the store, unless something has failed before.
