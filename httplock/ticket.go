@@ -183,14 +183,18 @@ func (s *session) longWait() time.Duration {
 	return min(max(s.options.TTL, time.Second), 20*time.Second)
 }
 
-// Wait has the server wait for the store's push, one request after the other.
+// Wait has the server wait for the store's push, one request after the other. After an Enqueue that was not answered it asks anew: the
+// server may not know the lock yet, and its "gone" would have an entry forgotten that the late request is about to make.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	t.s.mu.Lock()
-	gone := t.left || t.lost != nil || t.number == 0
+	gone, unanswered := t.left || t.lost != nil || t.number == 0, !t.confirmed
 	err := t.gone()
 	t.s.mu.Unlock()
-	if gone {
+	switch {
+	case gone:
 		return driver.Verdict{}, err
+	case unanswered:
+		return t.Enqueue(ctx)
 	}
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -174,16 +174,23 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 	if !answered && wait > 0 { // nothing waits here any more, and its client would ask again at once if told that it waits
 		return nil, draining()
 	}
-	if l.noWait && w.err == nil && w.reply.State == httpapi.Waiting {
-		s.mu.Lock()
-		s.dropLocked(l)
-		s.mu.Unlock()
+	return w.asked()
+}
+
+// asked is the answer of the store that ask has got: where the ticket does not queue, what is not held is not in the queue.
+func (w *lockWait) asked() (any, error) {
+	if w.lock.noWait && w.err == nil && w.reply.State == httpapi.Waiting {
+		w.session.mu.Lock()
+		w.session.dropLocked(w.lock)
+		w.session.mu.Unlock()
 		w.reply.State = httpapi.Busy
 	}
 	return w.result()
 }
 
-// wait waits for a change of a lock that is in the queue.
+// wait waits for a change of a lock that is in the queue. Of one that is held, the answer that said so was lost; and of one of which the
+// store has answered nothing it is unknown whether it is in the queue: the request to acquire may have ended, overtaken by this
+// one, before it was sent, or when its entry was made. A ticket has nothing to wait by then. So both ask the store.
 func (s *session) wait(client context.Context, l *lock, wait time.Duration) (any, error) {
 	u, err := s.take(client, l)
 	if err != nil {
@@ -191,14 +198,14 @@ func (s *session) wait(client context.Context, l *lock, wait time.Duration) (any
 	}
 	w := &lockWait{use: u, session: s, lock: l, until: time.Now().Add(wait)}
 	s.mu.Lock()
-	held := l.held
+	waits := l.confirmed && !l.held
 	s.mu.Unlock()
-	if !held {
+	if waits {
 		return w, nil
 	}
 	defer u.release()
-	w.ask() // the answer that said so was lost
-	return w.result()
+	w.ask()
+	return w.asked()
 }
 
 func answer(l *lock, v driver.Verdict) httpapi.Lock {
