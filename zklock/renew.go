@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/hasplock/hasp/internal/keepalive"
 )
 
 // KeepAlive renews by a request that a majority answers, if there is an entry to lose.
@@ -122,8 +124,10 @@ func newRenewalTimes(timeout time.Duration, opened renewal) *renewalTimes {
 
 // answered notes a renewal. connected is when the request to continue the session was sent on
 // a connection that stood before the renewal; it may have been replaced since, by one of
-// which the same is true. Every duration is taken from the monotonic clock, like the
-// server's own. Renewals that were under way together may be noted in any order.
+// which the same is true. Renewals that were under way together may be noted in any order.
+//
+// Spacing and order are of the monotonic clock. It stands still while this machine sleeps and the servers' do not: two
+// requests then lie further apart than it says, which proves the more.
 func (t *renewalTimes) answered(now renewal, connected time.Time, work bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,11 +155,17 @@ func (t *renewalTimes) worth(began time.Time) time.Duration {
 }
 
 func (t *renewalTimes) worthLocked(began time.Time) time.Duration {
-	granted := min(t.timeout-began.Sub(t.proven), t.timeout)
+	granted := t.leftLocked(began)
 	if until := began.Add(granted); until.After(t.promised) {
 		t.promised = until
 	}
 	return granted
+}
+
+// leftLocked counts a sleep of this machine since the proof: what is granted now would leave it out of the core's count, which begins at
+// the call. The servers have counted all of it.
+func (t *renewalTimes) leftLocked(began time.Time) time.Duration {
+	return keepalive.Left(t.timeout, t.proven, began)
 }
 
 // spared is worth, if creates and deletes make it as much as a renewal would: the core asks again
@@ -163,7 +173,7 @@ func (t *renewalTimes) worthLocked(began time.Time) time.Duration {
 func (t *renewalTimes) spared(began time.Time) (granted time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.byWork || t.timeout-began.Sub(t.proven) < t.timeout*3/4 {
+	if !t.byWork || t.leftLocked(began) < t.timeout*3/4 {
 		return 0, false
 	}
 	return t.worthLocked(began), true

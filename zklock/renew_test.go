@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // renewAt has a renewal sent now and answered after rtt.
@@ -174,4 +175,42 @@ func TestModelFindsFault(t *testing.T) {
 			t.Error("counting from the last answered renewal passes the model")
 		}
 	})
+}
+
+// asleepSince is t as a machine remembers it that has slept for d since: its wall clock has gone on, and its monotonic clock has
+// stood still. Package time makes no such time, so that this writes the seconds of one.
+func asleepSince(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	slept := at
+	*(*uint64)(unsafe.Pointer(&slept)) -= uint64(d/time.Second) << 30 // time.Time.wall
+	if at.Sub(slept) != 0 || at.Round(0).Sub(slept.Round(0)) != d {
+		t.Fatal("time.Time is kept in another way than this test knows")
+	}
+	return slept
+}
+
+// The machine sleeps after the last request that was answered. The servers have counted that time, so that no renewal
+// is spared that would ask them, and the next one is worth as much less.
+func TestRenewalTimesCountSleep(t *testing.T) {
+	const timeout, sleep = 10 * time.Second, 4 * time.Second
+	began := time.Now() // and not fake time, which has one clock
+	tr := newRenewalTimes(timeout, renewal{began, began})
+	for range 60 {
+		began = began.Add(100 * time.Millisecond)
+		tr.answered(renewal{began.Add(-10 * time.Millisecond), began}, time.Time{}, true)
+	}
+	awake, ok := tr.spared(began)
+	if !ok {
+		t.Fatal("work counts for nothing, so that this shows nothing")
+	}
+	tr.proven = asleepSince(t, tr.proven, sleep)
+	for i, r := range tr.unproven {
+		tr.unproven[i] = renewal{asleepSince(t, r.sent, sleep), asleepSince(t, r.answered, sleep)}
+	}
+	if granted, ok := tr.spared(began); ok {
+		t.Errorf("spared after %s of sleep, for %s", sleep, granted)
+	}
+	if granted := tr.worth(began); granted != awake-sleep {
+		t.Errorf("worth %s after %s of sleep, and %s without", granted, sleep, awake)
+	}
 }

@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"./memlock":           {"./driver", "./internal/memstore"},
 	"./internal/memstore": {"./driver"},
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk"},
+	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk", "./internal/keepalive"},
 	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
 	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
 	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
@@ -97,7 +97,7 @@ var mayImport = map[string][]string{
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis.
 	"./redislock/internal/redisconn":  {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
-	"./internal/keepalive":            {"./driver"}, // what a renewal says that has not reached every entry, for both
+	"./internal/keepalive":            {"./driver"}, // what is left of an entry's time; what a renewal says that has not reached every entry
 	"./redislock/internal/quarantine": {"./driver", "./redislock/internal/redisconn"},
 	"./redislock/internal/setnx":      {"./redislock/internal/redisconn", "./redislock/internal/quarantine"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":             {"./driver", "./redislock", "./redislock/internal/redisconn", "github.com/redis/go-redis/v9"},
