@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -129,7 +130,10 @@ func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, er
 	if c.err != nil {
 		return nil, endedFirst(ctx, c.err)
 	}
-	if listErr != nil {
+	switch {
+	case errors.Is(listErr, driver.ErrRefused): // only here, where the node is new: a waiter keeps its place
+		return nil, t.giveBack(ctx, listErr)
+	case listErr != nil:
 		return nil, listErr
 	}
 	t.mu.Lock()
@@ -139,6 +143,15 @@ func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, er
 		return nil, nil
 	}
 	return names, nil
+}
+
+// giveBack removes the node of a request that is refused, because the error says that nothing was changed: else it is not left again, and
+// blocks its queue for as long as the session lives. If ctx ends first the outcome is unknown, and the error is not the refusal.
+func (t *ticket) giveBack(ctx context.Context, refusal error) error {
+	if err := t.Leave(ctx); err != nil && ctx.Err() != nil {
+		return ctx.Err() // the removal goes on, or was not begun: our caller leaves
+	}
+	return refusal
 }
 
 // search looks for our node after a create without an answer. That the node is not there is

@@ -159,8 +159,7 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 		err = driver.CheckKind(ahead, t.request)
 	}
 	if err != nil {
-		_ = t.Leave(ctx) // goes on alone if ctx ends
-		return driver.Verdict{}, err
+		return driver.Verdict{}, t.giveBack(ctx, err)
 	}
 	t.mu.Lock()
 	t.decided, t.ahead, t.deletedBlockers = true, relevantAhead(ahead, t.request), nil

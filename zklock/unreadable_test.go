@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -92,4 +94,30 @@ func TestUnreadableRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Release(t, testkit.Granted(t, waiting))
+}
+
+// A client may make nodes in a lock's node, and not list them. Its lock is refused, which says that nothing was changed: its node stood in
+// the way of all others until its session ended.
+func TestUnreadableQueue(t *testing.T) {
+	t.Parallel()
+	z := backends.SharedZooKeeper(t)
+	a, root := admin(t, z), "/"+uniqueName(t)
+	if err := a.AddAuth("digest", []byte("ana:s3cret")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Create(root, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Create(root+"/a", nil, 0, append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermCreate|zk.PermDelete)...)); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, calm, &Options{Root: root}, z)
+	for range 2 { // the first waits for the answer about the root
+		if _, err := s.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) {
+			t.Errorf("locked without the permission to list: %v", err)
+		}
+		if names, _, err := a.Children(root + "/a"); err != nil || len(names) != 0 {
+			t.Errorf("refused, and left in the queue: %q, %v", names, err)
+		}
+	}
 }
