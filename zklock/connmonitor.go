@@ -108,6 +108,12 @@ func (m *connMonitor) needless(p []byte) bool {
 // outgoing looks at a request, after its length: xid, type, and for a create the path. It returns what is to be sent.
 func (m *connMonitor) outgoing(p []byte) []byte {
 	if m.requests++; m.requests == 1 { // asks for a session: the protocol's version, the last zxid
+		if m.conn.lost == nil {
+			// Nothing lives in this session, which is not renewed, and what is read in it catches up by itself: a server that is behind
+			// will do. With our zxid those of a store that was rebuilt refuse the connection before they look for the session, for as long
+			// as they have not written as much, and never say that it is gone. The library's own is 0.
+			return p
+		}
 		return m.withSeen(p, 8)
 	}
 	xid := int32(binary.BigEndian.Uint32(p[4:]))

@@ -119,6 +119,7 @@ func TestMonitorKeepsTheZxid(t *testing.T) {
 		return frame(append(binary.BigEndian.AppendUint64(b, zxid), "three lists"...))
 	}
 	p, server := pipe(t)
+	p.conn.lost = func(error) {} // a session's
 	for _, round := range []struct{ before, gets uint64 }{{0, 70}, {70, 1<<40 + 5}, {1<<40 + 5, 0}, {1<<40 + 5, 1<<40 + 6}} {
 		asked, answered := exchange(t, p, server, greeting(4000), ask(999))
 		if !bytes.Equal(asked, ask(round.before)) {

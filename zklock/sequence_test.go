@@ -53,23 +53,7 @@ func (s *snapshot) seal() []byte {
 // root, whose next child gets this number.
 func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	t.Helper()
-	conf, err := z.Ask("conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := parseTable(conf, "=")["dataDir"]
-	if err := z.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	old, err := filepath.Glob(filepath.Join(dir, "*.*"))
-	if err != nil || len(old) == 0 {
-		t.Fatalf("state of the server in %q: %q, %v", dir, old, err)
-	}
-	for _, f := range old {
-		if err := os.Remove(f); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := stopEmpty(t, z)
 	s := &snapshot{}
 	s.put(uint32(0x5a4b534e), int32(2), int64(-1)) // "ZKSN", version, database
 	s.put(int32(0))                                // sessions
@@ -84,6 +68,59 @@ func withCounter(t *testing.T, z *backends.ZooKeeper, path string, next int32) {
 	}
 	if err := z.Restart(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// stopEmpty stops a server and removes its data, which is in the directory that it returns.
+func stopEmpty(t *testing.T, z *backends.ZooKeeper) (dir string) {
+	t.Helper()
+	conf, err := z.Ask("conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = parseTable(conf, "=")["dataDir"]
+	if err := z.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil || len(old) == 0 {
+		t.Fatalf("state of the server in %q: %q, %v", dir, old, err)
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// A server comes back without its data. A client that only looks, in a session without a lock, is told that this session is over, and goes
+// on in another: the server has refused it as one that knows more, and a watch told nothing any more.
+func TestRebuiltStore(t *testing.T) {
+	t.Parallel()
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
+	writes := newSite(t, calm, nil, z)
+	testkit.Release(t, writes.lock(t, "a"))
+	if err := writes.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := patient(t, nil, z.Addr)
+	t.Cleanup(func() { b.Close() })
+	stands, ended := make(chan struct{}, 10), make(chan error, 1)
+	go func() { ended <- b.Watch(t.Context(), "a", func() { stands <- struct{}{} }) }()
+	testkit.Await(t, "the watch", stands)
+	if _, err := b.List(t.Context(), "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	stopEmpty(t, z)
+	if err := z.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := testkit.Await(t, "the end of the watch", ended); err == nil || t.Context().Err() != nil {
+		t.Errorf("the watch: %v", err)
+	}
+	if all, err := b.List(testkit.Context(t), "a", 0); err != nil || len(all) != 0 {
+		t.Errorf("listed %+v, %v", all, err)
 	}
 }
 
