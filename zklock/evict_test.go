@@ -133,3 +133,39 @@ func TestEvictTogether(t *testing.T) {
 		t.Errorf("last eviction: %q, %v", note, err)
 	}
 }
+
+// With strategy node another program's holder is evicted by the id that it is listed with, and not its successor.
+func TestEvictForeignNode(t *testing.T) {
+	t.Parallel()
+	z := backends.SharedZooKeeper(t)
+	a, root := admin(t, z), "/"+uniqueName(t)
+	b := patient(t, &Options{Root: root, Strategy: StrategyNode}, z.Addr)
+	t.Cleanup(func() { b.Close() })
+	if _, err := a.Create(root, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	for before := ""; ; {
+		if _, err := a.Create(root+"/a", []byte("10.1.2.3"), zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		all, err := b.List(t.Context(), "a", 0)
+		if err != nil || len(all) != 1 || all[0].Owner != "10.1.2.3" {
+			t.Fatalf("listed %+v, %v", all, err)
+		}
+		if before != "" {
+			if err := b.Evict(t.Context(), "a", before); !errors.Is(err, driver.ErrGone) {
+				t.Errorf("evict who held it before: %v", err)
+			}
+		}
+		if err := b.Evict(t.Context(), "a", all[0].ID); err != nil {
+			t.Fatalf("evict %s: %v", all[0].ID, err)
+		}
+		if found, _, err := a.Exists(root + "/a"); found || err != nil {
+			t.Errorf("evicted, and there is a node: %t, %v", found, err)
+		}
+		if before != "" {
+			return
+		}
+		before = all[0].ID
+	}
+}

@@ -110,6 +110,9 @@ func (b *backend) read(ctx context.Context, c *conn, node string) (driver.Entry,
 		data, stat, err := c.zk.Get(node)
 		if err == nil && stat.EphemeralOwner != 0 || err == nil && b.opts.Strategy == StrategyQueue {
 			fill(&e, data, stat)
+			if b.opts.Strategy == StrategyNode && e.ID == "" {
+				e.ID = heldSince(e.Seq).uuid()
+			}
 		}
 		return e, err
 	})

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -42,6 +43,13 @@ func guidOf(id string) (g guid) {
 }
 
 func (g guid) hex() string { return hex.EncodeToString(g[:]) }
+
+// heldSince identifies another program's holder of a single node, whose name and data do not say whose it is. The next holder has another czxid, so
+// that an eviction of this one does not mean that one.
+func heldSince(czxid uint64) (g guid) {
+	binary.BigEndian.PutUint64(g[8:], czxid)
+	return g
+}
 
 // uuid is the form with hyphens.
 func (g guid) uuid() string {
