@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
@@ -187,8 +189,8 @@ func TestNodeOfAnother(t *testing.T) {
 		if err != nil || !v.Held {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		if err := g.Publish(t.Context(), []byte("forged")); err == nil {
-			t.Error("published in another's node")
+		if err := g.Publish(t.Context(), []byte("forged")); !errors.Is(err, driver.ErrGone) {
+			t.Errorf("published in another's node: %v", err)
 		}
 		if err := old.Leave(t.Context()); !errors.Is(err, driver.ErrGone) {
 			t.Errorf("release of another's node: %v", err)
@@ -226,5 +228,34 @@ func TestPlainNames(t *testing.T) {
 	testkit.Release(t, held)
 	if _, err := s.Mutex("a/b").Lock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {
 		t.Errorf("a name that is a path: %v", err)
+	}
+}
+
+// A hard quota of the servers is a refusal, and is told at once: the library has no name for it, and it was taken for an outage.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{Config: []string{"enforceQuota=true"}})
+	s, a := newSite(t, 10*time.Second, &Options{Root: "/q"}, z), admin(t, z)
+	testkit.Release(t, s.lock(t, "a"))
+	for _, n := range []struct{ path, data string }{
+		{"/zookeeper/quota/q", ""},
+		{"/zookeeper/quota/q/zookeeper_limits", "count=-1,bytes=-1,countHardLimit=2"},
+		{"/zookeeper/quota/q/zookeeper_stats", "count=0,bytes=0"},
+	} {
+		if _, err := a.Create(n.path, []byte(n.data), 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Mutex("a").Lock(t.Context()); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "quota") {
+		t.Errorf("over the quota: %v", err)
+	}
+}
+
+// A TTL of more milliseconds than the library can send is cut by the servers, like every long one.
+func TestVeryLongTTL(t *testing.T) {
+	t.Parallel()
+	b := patient(t, nil, backends.SharedZooKeeper(t).Addr)
+	if s := openSession(t, b, 30*24*time.Hour); s.timeout() <= 0 {
+		t.Errorf("granted %s", s.timeout())
 	}
 }

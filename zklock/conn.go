@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,8 @@ func openConn(ctx context.Context, o *Options, servers []string, ttl time.Durati
 	}
 	c.watches.init()
 	c.dial = newDialer(o, servers, c)
-	client, _, err := zk.Connect(servers, ttl,
+	// The library sends the milliseconds as an int32, and more would become negative. No server grants as much.
+	client, _, err := zk.Connect(servers, min(ttl, math.MaxInt32*time.Millisecond),
 		zk.WithDialer(c.dial.dial), zk.WithHostProvider(c.dial), zk.WithEventCallback(c.event),
 		zk.WithLogger(discardLogger{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
 	if err != nil {

@@ -22,7 +22,18 @@ func answered(err error) bool {
 			return true
 		}
 	}
-	return false
+	return isCode(err, codeQuotaExceeded) || isCode(err, codeThrottled)
+}
+
+// Answers that the library has no names for. The servers have done nothing then.
+const (
+	codeQuotaExceeded = -125 // a hard quota, with enforceQuota
+	codeThrottled     = -127 // too many requests are under way
+)
+
+// isCode reports whether err is one of these.
+func isCode(err error, code int) bool {
+	return err != nil && err.Error() == fmt.Sprintf("unknown error: %d", code)
 }
 
 // explain turns an error of the library into one of the driver's.
@@ -38,6 +49,8 @@ func explain(op string, err error) error {
 		return fmt.Errorf("%s: %w: no permission (do user, password and the nodes' ACL fit?): %w", op, driver.ErrRefused, err)
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("%s: %w: the server takes no such ACL; acl=creator needs a user and a password: %w", op, driver.ErrRefused, err)
+	case isCode(err, codeQuotaExceeded):
+		return fmt.Errorf("%s: %w: a quota of the servers is used up: %w", op, driver.ErrRefused, err)
 	case errors.Is(err, zk.ErrNoServer):
 		return fmt.Errorf("%s: not sent: %w", op, err)
 	}

@@ -45,6 +45,12 @@ func (n *ephemeralNode) Publish(ctx context.Context, value []byte) error {
 		if err == zk.ErrNoNode {
 			return n.nodeDeleted()
 		}
+		if err == zk.ErrNoAuth && n.flags&zk.FlagSequence == 0 {
+			// The path is shared, and our own node we may write: so it is another's by now. A look says whether.
+			if czxid, lookErr := n.look(ctx, node); lookErr == nil && czxid == 0 {
+				return n.nodeDeleted()
+			}
+		}
 		if err == nil {
 			n.noteVersion(now)
 		}
