@@ -49,7 +49,7 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 			r()
 		}
 	}
-	add := func(node string, kind watchKind, request func() error) (bool, error) {
+	listen := func(node string) *listener {
 		l := &listener{wake: func(bool) {
 			select {
 			case wake <- struct{}{}:
@@ -57,38 +57,34 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 			}
 		}}
 		set = append(set, func() { c.watches.remove(node, l) })
-		return c.set(ctx, watchKey{node, kind}, l, request)
+		return l
 	}
 	if b.opts.Strategy == StrategyNode {
-		_, err := add(node, contents, func() error { _, _, _, err := c.zk.ExistsW(node); return err })
+		_, err := c.setConfirmed(ctx, watchKey{node, contents}, listen(node), func() error { _, _, _, err := c.zk.ExistsW(node); return err })
 		return remove, err
 	}
 	for {
-		exists, err := add(node, children, func() error { _, _, _, err := c.zk.ChildrenW(node); return err })
+		l := listen(node)
+		exists, err := c.setConfirmed(ctx, watchKey{node, children}, l, func() error { _, _, _, err := c.zk.ChildrenW(node); return err })
 		if err != nil {
 			return remove, err
 		}
 		if exists {
 			break
 		}
-		// That failure has woken us as well, who know of it. If the node has been made since then, its
-		// event has disarmed the watch that is set next, and so that is asked for anew, and finds it.
+		// That failure has woken us as well, or another's will, who ask for the same; and we know of it. If the node has been made since
+		// then, its event has disarmed the watch that is set next, and so that is asked for anew, and finds it.
+		c.watches.remove(node, l)
 		select {
 		case <-wake:
 		default:
 		}
 		// The name was never used, or not for a while: then its making is the next change.
 		// Unlike an entry's node it can come again, so a watch left behind is used again.
-		created := false
-		if _, err := add(node, contents, func() error {
-			found, _, _, err := c.zk.ExistsW(node)
-			created = found
-			return err
-		}); err != nil || !created {
+		made, err := c.watchMaking(ctx, node, listen(node))
+		if err != nil || !made {
 			return remove, err
 		}
-		// It was made between the two requests, and no event will tell of that: who relies on this watch must look, too.
-		c.watches.takeBack(watchKey{node, contents})
 	}
 	// Listed under the watch, so that the first is that of the state being watched.
 	queued, err := b.entries(ctx, c, node)
@@ -96,9 +92,27 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 		return remove, err
 	}
 	first := path.Join(node, queued[0].name)
-	_, err = add(first, contents, func() error { _, _, _, err := c.zk.GetW(first); return err })
+	_, err = c.setConfirmed(ctx, watchKey{first, contents}, listen(first), func() error { _, _, _, err := c.zk.GetW(first); return err })
 	return remove, err
 }
+
+// watchMaking has l woken when a node is made that was not there. made says that it is there by now: the watch is then one for its data, and
+// does not tell of its children. All who rely on it must look. Their caller may have gone by then, so that the request itself fails.
+func (c *conn) watchMaking(ctx context.Context, node string, l *listener) (made bool, err error) {
+	_, err = c.setConfirmed(ctx, watchKey{node, contents}, l, func() error {
+		found, _, _, err := c.zk.ExistsW(node)
+		if err == nil && found {
+			err = errMade
+		}
+		return err
+	})
+	if errors.Is(err, errMade) {
+		return true, nil
+	}
+	return false, err
+}
+
+var errMade = errors.New("it was made between two requests")
 
 var (
 	_ driver.Watcher = (*backend)(nil)

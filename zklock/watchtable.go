@@ -166,14 +166,6 @@ func (w *watchTable) failed(key watchKey, a *watchRequest) {
 	}
 }
 
-// takeBack takes back a watch that will not tell what those who rely on it wait for.
-func (w *watchTable) takeBack(key watchKey) {
-	w.mu.Lock()
-	a := w.armed[key]
-	w.mu.Unlock()
-	w.failed(key, a)
-}
-
 func (w *watchTable) remove(path string, l *listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,6 +200,22 @@ func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func(
 	if a == nil {
 		return true, nil
 	}
+	return c.request(ctx, key, a, request)
+}
+
+// setConfirmed is set for a listener that looks next, and must be told of all that changes after its look. A watch that another has still to
+// set is not enough: that request may reach the server behind such a change. So it asks too, until the server has said on this
+// connection that the watch is set; and no more then, since the library keeps something of each request until the next event. (Those who wait behind an entry's
+// node need no such care: its name is used once, so that a late request finds that it is gone, which wakes them all.)
+func (c *conn) setConfirmed(ctx context.Context, key watchKey, l *listener, request func() error) (exists bool, err error) {
+	a := c.watches.listen(key, l)
+	if a == nil && c.watches.confirmed(key) { // looked at after l was added: the event of it wakes l
+		return true, nil
+	}
+	return c.request(ctx, key, a, request)
+}
+
+func (c *conn) request(ctx context.Context, key watchKey, a *watchRequest, request func() error) (exists bool, err error) {
 	_, err = requestWatch(ctx, c, key, a, func() (struct{}, error) { return struct{}{}, request() })
 	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
