@@ -59,7 +59,13 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 // when something may have happened before the watch was established, or when the blockers are gone
 // and the view did not reach to the front of the queue. A mutex that waits behind its
 // holder alone is granted with the message that the holder has left.
+//
+// If no Enqueue was answered our place is not known, and it asks by Enqueue. A read of those ahead would be one of those ahead of revision 0,
+// of whom there are none, for as long as our key is not there: the lock would be granted beside its holder.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
+	if !t.entered() {
+		return t.Enqueue(ctx)
+	}
 	for {
 		t.mu.Lock()
 		if t.gone {
