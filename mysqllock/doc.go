@@ -1,4 +1,5 @@
 // Package mysqllock keeps hasp's locks in MySQL 8 or MariaDB 10.6 and newer.
+// Its tests run on MariaDB; on MySQL it has not been run.
 //
 //	import _ "github.com/hasplock/hasp/mysqllock"
 //	c, err := hasp.Open(ctx, "mysql://user@127.0.0.1/app") // the password from MYSQL_PWD

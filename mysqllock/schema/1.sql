@@ -695,11 +695,11 @@ BEGIN
       LEAVE listening;
     END IF;
     IF p_bells THEN
-      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants), MIN(w.rank)
+      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants), MIN(w.place)
         INTO v_waiting, v_blocked, v_first, v_last, v_number, v_left, v_grants, v_rank
         FROM (SELECT (SELECT a.session FROM {p}entries a WHERE a.name = e.name AND a.seq < e.seq AND a.units + e.units > e.capacity
             ORDER BY a.seq DESC LIMIT 1) AS ahead,
-            (SELECT CAST(e.turn AS SIGNED) - CAST(n.departures AS SIGNED) FROM {p}names n WHERE n.name = e.name) AS rank
+            (SELECT CAST(e.turn AS SIGNED) - CAST(n.departures AS SIGNED) FROM {p}names n WHERE n.name = e.name) AS place
           FROM {p}entries e WHERE e.session = p_session AND e.granted IS NULL LIMIT 257) w
         JOIN {p}sessions s ON s.id = p_session LEFT JOIN {p}sessions b ON b.id = w.ahead;
       IF v_waiting = 0 THEN
