@@ -69,13 +69,14 @@ const (
 
 // Open starts a session, of which the server has nothing: each lock has a separate connection.
 func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	began := time.Now()
 	if err := b.ready(ctx); err != nil {
 		return nil, 0, err
 	}
 	if rand.N(sweepFirst) == 0 {
 		b.tidy(ctx)
 	}
-	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]uint64{}}
+	s := &boundSession{bound: b, opts: o, granted: min(max(o.TTL, leastGranted), mostGranted), tickets: map[*boundTicket]time.Time{}, renewed: began}
 	s.done, s.finish = context.WithCancel(context.Background())
 	return s, s.granted, nil
 }

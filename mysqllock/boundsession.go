@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
 )
 
 // boundSession has the locks of a client, each with its connection.
@@ -21,9 +23,8 @@ type boundSession struct {
 
 	mu      sync.Mutex
 	closed  bool
-	tickets map[*boundTicket]uint64 // those that have a connection: in which round it answered
-	round   uint64                  // of pings
-	began   time.Time               // the round that is not finished; zero: there is none
+	tickets map[*boundTicket]time.Time // those that have a connection: when what it has answered last was sent
+	renewed time.Time                  // what the core counts its trust from: before Open, or before the last renewal that has reached some
 }
 
 // pings is how many connections are asked at the same time.
@@ -37,97 +38,120 @@ const pings = 64
 // The pings also keep connections alive that a firewall, or the server's wait_timeout, would
 // close for their silence.
 //
-// With a thousand locks on a busy machine a call's time may be over before all have
-// answered. It fails, but nothing is given up for that, and the next call goes on where it
-// has stopped: a round may take several calls, and is worth what is left of it, counted from
-// its own beginning. A ping outlives the call that sent it: cutting it short would close its
-// connection, and the lock with it.
+// A call's time may be over before all have answered: with a thousand locks on a busy machine, or since
+// one connection is silent. Those that have answered are renewed then, and each of the others keeps what is left of its
+// time; the next call begins with the oldest. A ping outlives the call that sent it: cutting it short
+// would close its connection, and the lock with it.
 func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	round, age, next, err := s.resume()
+	began := time.Now()
+	held, err := s.held()
 	if err != nil {
 		return 0, err
 	}
-	asking := min(pings, len(next))
-	ended := make(chan error, asking) // has room for all: after the first error the rest is not received
+	next := make(chan *boundTicket, len(held))
+	for _, t := range held {
+		next <- t
+	}
+	close(next)
+	asking := min(pings, len(held))
+	ended := make(chan struct{}, asking) // has room for all: after the end of the time the rest is not received
 	for range asking {
-		go func() { ended <- s.ask(ctx, round, next) }()
+		go func() { s.ask(ctx, began, next); ended <- struct{}{} }()
 	}
 	for range asking {
 		select {
-		case err := <-ended:
-			if err != nil {
-				return 0, err
-			}
+		case <-ended:
 		case <-ctx.Done():
-			return 0, ctx.Err()
 		}
 	}
-	s.mu.Lock()
-	s.began = time.Time{}
-	s.mu.Unlock()
-	s.bound.tidy(ctx)
-	return s.granted - age, nil
+	granted, err := s.answer(ctx, began, held)
+	if err == nil {
+		s.bound.tidy(ctx)
+	}
+	return granted, err
 }
 
-// resume begins a round of pings, or goes on with the one that was not finished, and returns
-// its age and the tickets that have not answered in it. A round that would leave little time is
-// begun anew.
-//
-// The age counts what the machine has slept, which only the wall clock knows of.
-func (s *boundSession) resume() (round uint64, age time.Duration, next chan *boundTicket, err error) {
+// held returns the tickets that hold a lock, those first whose last answer is the oldest.
+func (s *boundSession) held() (held []*boundTicket, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return 0, 0, nil, errSessionClosed
+		return nil, errSessionClosed
 	}
-	now := time.Now()
-	age = max(now.Sub(s.began), now.Round(0).Sub(s.began.Round(0)))
-	if s.began.IsZero() || age > s.granted/2 {
-		s.began, age = now, 0
-		s.round++
-	}
-	next = make(chan *boundTicket, len(s.tickets))
-	for t, answered := range s.tickets {
-		if answered != s.round {
-			next <- t
+	for t := range s.tickets {
+		if v, over := t.state(); over == nil && v.Held {
+			held = append(held, t)
 		}
 	}
-	close(next)
-	return s.round, age, next, nil
+	slices.SortFunc(held, func(a, b *boundTicket) int { return s.tickets[a].Compare(s.tickets[b]) })
+	return held, nil
+}
+
+// answer is the result of a KeepAlive that began with these. Those that a ping of this call did not reach are late; one that
+// was answered meanwhile by a ping of an earlier call has more time left.
+//
+// ServerFailed: the next call may wait for a silent connection again. If the answer were the least that any has
+// left, the trust in all others would end with its trust.
+func (s *boundSession) answer(ctx context.Context, began time.Time, held []*boundTicket) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, errSessionClosed
+	}
+	tally := keepalive.Tally{TTL: s.granted, Late: map[string]time.Duration{}, ServerFailed: true}
+	for _, t := range held {
+		v, over := t.state()
+		sent, there := s.tickets[t]
+		if over != nil || !v.Held || !there {
+			continue // released meanwhile, or lost, which was told
+		}
+		tally.All++
+		if sent.Before(began) {
+			tally.Late[t.request.ID] = keepalive.Left(s.granted, sent, began)
+		}
+	}
+	granted, err := tally.Answer(ctx)
+	if err == nil || errors.As(err, new(*driver.PartialRenewal)) {
+		s.renewed = began
+	}
+	return granted, err
 }
 
 // ask pings one connection after the other.
-func (s *boundSession) ask(ctx context.Context, round uint64, next <-chan *boundTicket) error {
+func (s *boundSession) ask(ctx context.Context, began time.Time, next <-chan *boundTicket) {
 	for t := range next {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case s.done.Err() != nil:
-			return errSessionClosed
+		if ctx.Err() != nil || s.done.Err() != nil {
+			return
 		}
-		if err := t.ping(round); err != nil {
-			return err
-		}
+		t.ping(began)
 	}
-	return nil
 }
 
-// answered reports whether a ticket's connection has answered in this round; note says so.
-func (s *boundSession) answered(t *boundTicket, round uint64) bool {
+// answeredSince reports whether what a ticket's connection has answered last was sent since then; note says so.
+func (s *boundSession) answeredSince(t *boundTicket, began time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tickets[t] == round
+	return !s.tickets[t].Before(began)
 }
 
-func (s *boundSession) note(t *boundTicket, round uint64) {
+func (s *boundSession) note(t *boundTicket, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.tickets[t]; there {
-		s.tickets[t] = round
+		s.tickets[t] = sent
 	}
+}
+
+// holds notes that a ticket's lock was granted. It is as old as the core's trust in it, and not new: the process may have been
+// stopped since the answer came.
+func (s *boundSession) holds(t *boundTicket) {
+	s.mu.Lock()
+	renewed := s.renewed
+	s.mu.Unlock()
+	s.note(t, renewed)
 }
 
 // add notes a ticket that is about to have a connection.
@@ -137,7 +161,9 @@ func (s *boundSession) add(t *boundTicket) error {
 	if s.closed {
 		return errSessionClosed
 	}
-	s.tickets[t] += 0 // it may be there already
+	if _, there := s.tickets[t]; !there {
+		s.tickets[t] = s.renewed
+	}
 	return nil
 }
 

@@ -134,6 +134,7 @@ func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.V
 // granted notes that the lock is ours, and has the connection monitored. If the connection ended in
 // between that fails, and the lock has ended before any caller was told of it.
 func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
+	t.session.holds(t)
 	t.mu.Lock()
 	left := t.left
 	t.held, t.token = !left, g.token
@@ -177,38 +178,43 @@ func (t *boundTicket) drop() {
 	t.session.remove(t)
 }
 
-// ping asks the connection of a held lock for a sign of life, for a third of what a renewal
-// grants: so there is time for another renewal without it, should it be silent. An error
-// says that nothing was learnt; a connection that has ended is no error, but told.
-func (t *boundTicket) ping(round uint64) error {
+// ping asks the connection of a held lock for a sign of life, unless it has answered one that was sent since then. That
+// the connection has ended is told; and that it is silent, after a third of what a renewal grants.
+//
+// A ping that is cut short ends its connection, and the server, which may hear of that although we hear nothing of it, gives
+// the lock to the next client. So the holder is told first, and the connection ends a third later: a margin is no
+// longer than that, or the core had refused it, and so what the holder wrote before it was told has arrived. An answer
+// that comes in between is too late, and changes nothing. If the connection has ended by itself, the lock has ended with it, and nothing is late.
+// If the process dies here, its connections end, and its holders with it.
+func (t *boundTicket) ping(began time.Time) {
 	s := t.session
 	if v, over := t.state(); over != nil || !v.Held {
-		return nil
+		return
 	}
 	// Not the session's context: closing it releases, once the ping has its answer.
 	ctx, cancel := context.WithTimeout(context.Background(), s.granted/3)
 	defer cancel()
-	err := t.lock(ctx)
-	if err == nil {
-		defer func() { <-t.turn }()
+	if t.lock(ctx) != nil {
+		return // an earlier ping has the turn, or a release that has not been answered yet
 	}
-	// The turn was with an earlier ping, or with a release that has not been answered yet.
-	if v, over := t.state(); over != nil || !v.Held {
-		return nil
+	defer func() { <-t.turn }()
+	if v, over := t.state(); over != nil || !v.Held || t.conn == nil || s.answeredSince(t, began) {
+		return
 	}
-	switch {
-	case err != nil:
-		return errSilent
-	case t.conn == nil || s.answered(t, round):
-		return nil
+	sent := time.Now()
+	quiet := time.AfterFunc(s.granted/3, t.lost) // what it starts waits for the turn
+	within, cancel := context.WithTimeout(context.Background(), 2*s.granted/3)
+	defer cancel()
+	err := t.conn.PingContext(within)
+	switch late := !quiet.Stop(); {
+	case err == nil && !late:
+		s.note(t, sent)
+		return
+	case err == nil:
+		<-within.Done()
 	}
-	if err := t.conn.PingContext(ctx); err != nil {
-		t.discard()
-		t.lost()
-		return nil
-	}
-	s.note(t, round)
-	return nil
+	t.lost()
+	t.discard()
 }
 
 // Leave gives the lock up, or the waiting for it. Only a connection on which the server has

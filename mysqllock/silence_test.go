@@ -1,0 +1,89 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+)
+
+// isPing finds the packet of a sign of life: only held locks of getlock and row send any.
+func isPing(chunk []byte) bool { return len(chunk) == 5 && chunk[3] == 0 && chunk[4] == 0x0e }
+
+// One connection of a client falls silent: the others are renewed, and its own lock keeps what is left of its time until it is
+// told to be lost. The next renewal does not wait for it.
+func TestSilentConnectionCostsItsLock(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"getlock", "row"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 12 * time.Second
+			p, u := proxied(t)
+			b := testkit.Open(t, sqlkit.With(u, "strategy="+strategy))
+			t.Cleanup(func() { b.Close() })
+			gone := make(chan string, 2)
+			s := testkit.Session(t, b, ttl, func(id string, _ error) { gone <- id })
+			for _, name := range []string{"silent-a", "silent-b"} {
+				testkit.Held(t, s.Ticket(testkit.RequestAs(name, name+strategy)))
+			}
+			p.Lose(faultnet.Down, math.MaxInt, isPing)
+			short, cancel := context.WithTimeout(ctx(t), ttl/4)
+			defer cancel()
+			granted, err := s.KeepAlive(short)
+			partial := new(driver.PartialRenewal)
+			if !errors.As(err, &partial) || len(partial.Late) != 1 || partial.Granted != ttl {
+				t.Fatalf("%s, %v; want that one of two is late", granted, err)
+			}
+			for id, left := range partial.Late {
+				if left <= 0 || left >= ttl {
+					t.Errorf("%s has %s left", id, left)
+				}
+				if lost := testkit.Await(t, "the loss", gone); lost != id {
+					t.Errorf("%s is late, and %s was lost", id, lost)
+				}
+			}
+			if granted, err := s.KeepAlive(ctx(t)); granted != ttl || err != nil {
+				t.Errorf("without it: %s, %v", granted, err)
+			}
+			if len(gone) > 0 {
+				t.Errorf("%s was lost as well", <-gone)
+			}
+		})
+	}
+}
+
+// The server hears of the end of a connection of which the client hears nothing, and gives the lock on at once: so a holder whose
+// connection is silent is told a margin before that, and not when the next one may hold already.
+func TestSilentHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	db := sqlkit.MariaDBAdmin(t, m)
+	p, u := proxied(t)
+	b := testkit.Open(t, sqlkit.With(u, "strategy=getlock&fence=off&names=plain"))
+	t.Cleanup(func() { b.Close() })
+	gone, used := make(chan struct{}), sql.NullInt64{}
+	s := testkit.Session(t, b, lasting, func(string, error) {
+		time.Sleep(200 * time.Millisecond) // as a busy machine does with what the holder is about to do
+		if err := db.QueryRow("SELECT IS_USED_LOCK('told-first')").Scan(&used); err != nil {
+			t.Error(err)
+		}
+		close(gone)
+	})
+	testkit.Held(t, s.Ticket(testkit.Request("told-first")))
+	holder := number(t, db, "SELECT IS_USED_LOCK('told-first')")
+	p.Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+	go s.KeepAlive(ctx(t))
+	testkit.Await(t, "the loss", gone)
+	if used.Int64 != holder {
+		t.Errorf("the lock was given up before its holder was told: %d has it, and had %d", used.Int64, holder)
+	}
+	testkit.Eventually(t, "a free lock", func() bool { return number(t, db, "SELECT IS_FREE_LOCK('told-first')") == 1 })
+}
