@@ -50,8 +50,14 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 		}
 	}
 	if b.notes.has(*g, t.request.Name) {
-		b.fenced.note(ctx, t.request, *g)
-		return ctx.Err()
+		// On another connection, of which nothing else may ask: it would be silent for as long as TCP tries, and the lock
+		// taken by a caller that is not told. Whether the record was made is then tried again beside the holder.
+		short, cancel := t.briefly(ctx)
+		err := b.fenced.note(short, t.request, *g)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,5 +74,11 @@ func (t *boundTicket) note(g grant) {
 	s.bound.notes.add(g, t.request.Name)
 	ctx, cancel := context.WithTimeout(s.done, s.granted)
 	defer cancel()
-	s.bound.fenced.note(ctx, t.request, g)
+	_ = s.bound.fenced.note(ctx, t.request, g) // without it the holder is shown without a name
+}
+
+// briefly bounds what is asked beside a request on a connection of other requests: for that the server gets no more time than for
+// a request that does not wait.
+func (t *boundTicket) briefly(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(t.patience(0), t.session.granted))
 }

@@ -75,7 +75,9 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 	if t.request.NoWait {
 		t.session.remove(t)
-		return driver.Verdict{Holder: b.holder(ctx, t.request.Name)}, nil
+		short, cancel := t.briefly(ctx)
+		defer cancel()
+		return driver.Verdict{Holder: b.holder(short, t.request.Name)}, nil
 	}
 	t.mu.Lock()
 	t.entered = true

@@ -100,9 +100,10 @@ func (g *getLock) raise(ctx context.Context, c *sql.Conn) (token uint64, err err
 }
 
 // note records who holds, for those who ask.
-func (g *getLock) note(ctx context.Context, r driver.Request, p grant) {
+func (g *getLock) note(ctx context.Context, r driver.Request, p grant) error {
 	text := g.named("CALL {p}note_1(?, ?, ?, ?, ?, ?, ?)", r.Name, p.token, r.ID, p.connection, r.Since.UnixMicro(), r.Owner, g.lockName(r.Name))
-	_, _ = run(ctx, g.work, text) // without it the holder is shown without a name
+	_, err := run(ctx, g.work, text)
+	return err
 }
 
 func (g *getLock) release(ctx context.Context, c *sql.Conn, name string) (bool, error) {

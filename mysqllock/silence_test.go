@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
@@ -86,4 +88,44 @@ func TestSilentHolderIsToldFirst(t *testing.T) {
 		t.Errorf("the lock was given up before its holder was told: %d has it, and had %d", used.Int64, holder)
 	}
 	testkit.Eventually(t, "a free lock", func() bool { return number(t, db, "SELECT IS_FREE_LOCK('told-first')") == 1 })
+}
+
+// A request's connection answers, and another one is silent on which something is asked beside it: the holder's record, or for a
+// refused try the holder's name. The call returns.
+func TestSilenceBesideRequest(t *testing.T) {
+	t.Parallel()
+	p, u := proxied(t)
+	c := client(t, sqlkit.With(u, "strategy=getlock"), hasp.WithTTL(time.Second))
+	l := testkit.LockDespiteErrors(t, c, "beside")
+	noted(t, sqlkit.MariaDBAdmin(t, backends.SharedMariaDB(t)), l)
+	if err := l.Release(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	silent := func(text string, call func(context.Context) error) {
+		t.Helper()
+		struck := p.Lose(faultnet.Up, math.MaxInt, faultnet.Contains(text))
+		limit, cancel := context.WithTimeout(context.Background(), slack)
+		defer cancel()
+		if err := call(limit); err != nil || limit.Err() != nil {
+			t.Errorf("%s: %v, context: %v", text, err, limit.Err())
+		}
+		select {
+		case <-struck:
+		case <-time.After(slack):
+			t.Errorf("no connection was silent for %s", text)
+		}
+	}
+	silent("note_1", func(ctx context.Context) error {
+		_, err := c.Mutex("beside").Lock(ctx)
+		return err
+	})
+	other := client(t, sqlkit.With(sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)), "strategy=getlock"))
+	testkit.Lock(t, other, "beside-taken")
+	silent("IS_USED_LOCK", func(ctx context.Context) error {
+		l, err := c.Mutex("beside-taken").TryLock(ctx)
+		if !errors.Is(err, hasp.ErrBusy) {
+			return fmt.Errorf("%v, %w", l, err)
+		}
+		return nil
+	})
 }
