@@ -89,12 +89,8 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	defer discard(c) // with the lock and the mode
 	// A name of GET_LOCK has 64 characters and belongs to no database.
 	name := statement("SHA1(CONCAT('hasp schema ', DATABASE(), '.', ?))", s.prefix)
-	var got sql.NullInt64
-	if err := row(ctx, c, "SELECT GET_LOCK("+name+", 60)", &got); err != nil {
+	if err := alone(ctx, c, name); err != nil {
 		return 0, 0, err
-	}
-	if got.Int64 != 1 {
-		return 0, 0, errors.New("another client has been migrating these tables for a minute")
 	}
 	if from, err = s.version(ctx, c); err != nil {
 		return 0, 0, err
@@ -118,6 +114,23 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	}
 	s.broken.Store(false)
 	return from, len(s.steps), nil
+}
+
+// alone takes the lock against other clients that migrate, or goes on without it where a cluster does not allow it
+// (pxc_strict_mode). Two that migrate at once there may fail to make a procedure that the other has just made; each step may be
+// applied again.
+func alone(ctx context.Context, c *sql.Conn, name string) error {
+	var got sql.NullInt64
+	err := row(ctx, c, "SELECT GET_LOCK("+name+", 60)", &got)
+	switch {
+	case number(err) != 0:
+		if is, other := galera(ctx, c); is && other == nil {
+			return nil
+		}
+	case err == nil && got.Int64 != 1:
+		return errors.New("another client has been migrating these tables for a minute")
+	}
+	return err
 }
 
 // successOnce runs a check until it has succeeded once. Callers that come while one

@@ -256,7 +256,8 @@ END
 -- Those that enter a queue wait for each other at a lock of GET_LOCK, the gate, and only one of them at
 -- the row: a release would wait behind all of them, and each transaction that waits makes the others
 -- slower. The gate excludes nothing: who has waited for five seconds goes on without it. If the call
--- is killed, the gate may stay with the connection, which the client closes then.
+-- is killed, the gate may stay with the connection, which the client closes then. Only a gate that was got is
+-- released: a cluster that does not allow GET_LOCK (pxc_strict_mode) does not allow RELEASE_LOCK either.
 --
 -- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale, of 1 and 2
 -- alone, since who waits looks for the dead in listen: 1 some session is dead and no client removes it; 2
@@ -284,7 +285,13 @@ entering: BEGIN
   -- that ended.
   DECLARE CONTINUE HANDLER FOR 1062 SET v_said = 4;
   DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 3;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; DO RELEASE_LOCK(v_gate); RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+    ROLLBACK;
+    IF v_got = 1 THEN
+      DO RELEASE_LOCK(v_gate);
+    END IF;
+    RESIGNAL;
+  END;
   IF p_mode <> 2 THEN
     BEGIN
       DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 0; -- a cluster may not allow it
@@ -296,7 +303,9 @@ entering: BEGIN
     UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)), state = 1, h_id = p_id, h_session = p_session, h_units = p_units,
       h_capacity = p_capacity, h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name AND state = 0;
     IF ROW_COUNT() > 0 THEN
-      DO RELEASE_LOCK(v_gate);
+      IF v_got = 1 THEN
+        DO RELEASE_LOCK(v_gate);
+      END IF;
       SELECT 0, LAST_INSERT_ID(), TRUE, NULL, 0, NULL, TRUE, NULL, 0;
       LEAVE entering;
     END IF;
@@ -430,12 +439,17 @@ BEGIN
   DECLARE v_got, v_n INT DEFAULT 0;
   DECLARE v_id VARBINARY(40);
   DECLARE v_ids VARBINARY(700) DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN DO RELEASE_LOCK(v_gate); RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+    IF v_got = 1 THEN
+      DO RELEASE_LOCK(v_gate);
+    END IF;
+    RESIGNAL;
+  END;
   BEGIN
-    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 1; -- a cluster may not allow it
+    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_got = 2; -- a cluster may not allow it
     SET v_got = GET_LOCK(v_gate, 0);
   END;
-  IF v_got = 1 AND NOT (p_first AND EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) THEN
+  IF v_got > 0 AND NOT (p_first AND EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND)) THEN
     claiming: WHILE v_n < 16 DO
       SET v_id = NULL, v_n = v_n + 1;
       SELECT id INTO v_id FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
@@ -450,7 +464,9 @@ BEGIN
       END IF;
     END WHILE;
   END IF;
-  DO RELEASE_LOCK(v_gate);
+  IF v_got = 1 THEN
+    DO RELEASE_LOCK(v_gate);
+  END IF;
   SELECT v_ids;
 END
 //
