@@ -32,6 +32,9 @@ type scheme interface {
 	// used reports whether the lock is held, and if the store tells, on which connection.
 	used(ctx context.Context, name string) (is bool, connection uint64, err error)
 
+	// waits is a text that a request has, as the server shows it, while it waits for the lock.
+	waits(name string) string
+
 	// check refuses names and servers that this scheme cannot serve.
 	check(name string) error
 	fit(ctx context.Context) error

@@ -295,9 +295,11 @@ func (t *boundTicket) release(ctx context.Context) error {
 	return nil
 }
 
-// giveBack returns the connection to its pool; discard closes it. The caller has the turn.
+// giveBack returns the connection to its pool; discard closes it. The caller has the turn. What will wait on a connection
+// of the pool is another's.
 func (t *boundTicket) giveBack() {
 	if t.conn != nil {
+		t.waiting = 0
 		_ = t.conn.Close() // to its pool
 		t.conn = nil
 	}
@@ -318,14 +320,30 @@ func (t *boundTicket) discard() {
 }
 
 // endWaiting ends the statement of a connection that was closed while it waited. The
-// server would let it wait on, and could give it the lock for a moment. It kills the
-// statement and not the connection: should another client have the number by now, because
-// the server was restarted within these milliseconds, the harm is small. The server
-// allows it for connections of the same user.
+// server would let it wait on, and could give it the lock for a moment. The server allows it for connections of
+// the same user.
+//
+// By now another server may answer, or another run of it, where somebody else's connection has the number. So it looks first
+// whether that connection waits as ours did, on the connection by which it kills: the two cannot reach different
+// servers. In between that statement may end, but no number is given out twice by one run of a server. If the process
+// dies before, or the kill is lost, the server lets the statement wait until its time is over.
 func (t *boundTicket) endWaiting(ctx context.Context) {
-	if t.waiting != 0 {
-		// It has often ended by itself: an error says nothing.
-		_, _ = run(ctx, t.session.bound.work, statement("KILL QUERY ?", t.waiting))
-		t.waiting = 0
+	if t.waiting == 0 {
+		return
 	}
+	b := t.session.bound
+	_ = onConn(ctx, b.work, func(c *sql.Conn) error {
+		waits := false
+		err := row(ctx, c, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
+			t.waiting, b.scheme.waits(t.request.Name)), &waits)
+		if err != nil || !waits {
+			return err
+		}
+		_, err = run(ctx, c, statement("KILL QUERY ?", t.waiting))
+		if number(err) != 0 {
+			return nil // it has just ended
+		}
+		return err
+	}) // an error says nothing: it may have ended by itself
+	t.waiting = 0
 }

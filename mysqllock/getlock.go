@@ -118,6 +118,8 @@ func (g *getLock) used(ctx context.Context, name string) (bool, uint64, error) {
 	return connection.Valid, connection.V, err
 }
 
+func (g *getLock) waits(name string) string { return string(g.lockName(name)) }
+
 // fit refuses Galera, where each node has its own GET_LOCKs: two nodes, two holders.
 func (g *getLock) fit(context.Context) error {
 	if g.galera.Load() {

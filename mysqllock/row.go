@@ -31,6 +31,10 @@ func (s *rows) acquire(ctx context.Context, c *sql.Conn, r driver.Request, secon
 	return p, err
 }
 
+// waits is of the statement inside of lock_row, which servers show in different ways: the name is not always in it. Who has the
+// number of ours and waits for a row of these tables is at worst another client's waiter, which asks again.
+func (s *rows) waits(string) string { return s.named("FROM {p}rows WHERE name = ") }
+
 // release ends the transaction, in which nothing was changed. It is there for as long as its
 // connection is: the server ends it in no other way.
 func (*rows) release(ctx context.Context, c *sql.Conn, _ string) (bool, error) {
