@@ -43,10 +43,16 @@ func (l *keptConn) do(ctx context.Context, fn func(*sql.Conn) error) error {
 			return err
 		}
 		l.drop()
-		if !stale || !errors.Is(err, sqldriver.ErrBadConn) {
+		if !stale || !unsent(err) {
 			return err
 		}
 	}
+}
+
+// unsent reports that the connection was known to have ended, so that nothing was sent: by the client library, or by database/sql,
+// which has closed it after an error that its last user could leave aside.
+func unsent(err error) bool {
+	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
 // doNow runs fn, once, if the connection stands and nothing else is done with it. tried is false where fn says so, or
@@ -63,7 +69,7 @@ func (l *keptConn) doNow(fn func(*sql.Conn) (tried bool, err error)) (tried bool
 	}
 	if tried, err = fn(l.conn); !answered(err) {
 		l.drop()
-		tried = tried && !errors.Is(err, sqldriver.ErrBadConn)
+		tried = tried && !unsent(err)
 	}
 	return tried, err
 }
