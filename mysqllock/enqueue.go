@@ -45,10 +45,13 @@ const (
 // removalPause is how long to wait for another client to remove the dead sessions.
 const removalPause = 20 * time.Millisecond
 
-// passDead removes what dead sessions have left, or gives the client that does a moment.
+// passDead removes what dead sessions have left, or gives the client that does a moment: also where it is about to, and has
+// claimed nothing yet.
 func (t *table) passDead(ctx context.Context, stale int) error {
 	if stale == staleSessions {
-		return t.removeDead(ctx, 1)
+		if some, err := t.removeDead(ctx, 1); some || err != nil {
+			return err
+		}
 	}
 	select {
 	case <-ctx.Done():

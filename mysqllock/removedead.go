@@ -9,10 +9,11 @@ import (
 )
 
 // removeDead removes sessions that have expired, and that no other client is removing, for up to so
-// many claims. Every client helps: a waiter, a renewal, a try that finds a lock taken. The next ones are
+// many claims, and reports whether it has claimed any. Every client helps: a waiter, a renewal, a try that finds a lock taken. The next ones are
 // claimed before the last are gone, since a young claim keeps the other clients from looking.
-func (t *table) removeDead(ctx context.Context, claims int) error {
+func (t *table) removeDead(ctx context.Context, claims int) (some bool, err error) {
 	claimed, err := t.claim(ctx, true)
+	some = len(claimed) > 0
 	for n := 1; err == nil && len(claimed) > 0; n++ {
 		var next []string
 		if n < claims {
@@ -25,7 +26,7 @@ func (t *table) removeDead(ctx context.Context, claims int) error {
 		}
 		claimed = next
 	}
-	return err
+	return some, err
 }
 
 func (t *table) claim(ctx context.Context, first bool) ([]string, error) {
@@ -48,7 +49,7 @@ func (s *session) removeDeadLater() {
 	s.listeners.Add(1)
 	go func() {
 		defer s.listeners.Done()
-		_ = s.table.removeDead(s.Done, math.MaxInt) // who is told that something is left tries again
+		_, _ = s.table.removeDead(s.Done, math.MaxInt) // who is told that something is left tries again
 		s.Lock()
 		defer s.Unlock()
 		s.removing = false
