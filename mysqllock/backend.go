@@ -176,11 +176,12 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	return s, o.TTL, nil
 }
 
-// lookAgain has the next session check the tables if they are missing.
-func (t *table) lookAgain(err error) {
+// lookAgain has the tables checked once more, if they are missing: by the next session, or the next lock that is bound to a
+// connection.
+func (s *store) lookAgain(err error) {
 	if missing(err) {
-		t.schema.broken.Store(true)
-		t.passed.reset()
+		s.schema.broken.Store(true)
+		s.passed.reset()
 	}
 }
 

@@ -82,6 +82,9 @@ func (t *boundTicket) send(ctx context.Context, seconds int) (g grant, err error
 		return grant{}, err
 	}
 	if t.conn == nil {
+		if err := b.fit(ctx); err != nil { // it asks nothing, unless the last request has found no tables
+			return grant{}, err
+		}
 		c, err := b.kept.Conn(ctx)
 		if err != nil {
 			return grant{}, explain(ctx, err)
@@ -140,4 +143,33 @@ func (t *boundTicket) within(ctx context.Context, a *asking, limit time.Duration
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return cmp.Or(a.cause, err)
+}
+
+// endWaiting ends the statement of a connection that was closed while it waited. The
+// server would let it wait on, and could give it the lock for a moment. The server allows it for connections of
+// the same user.
+//
+// By now another server may answer, or another run of it, where somebody else's connection has the number. So it looks first
+// whether that connection waits as ours did, on the connection by which it kills: the two cannot reach different
+// servers. In between that statement may end, but no number is given out twice by one run of a server. If the process
+// dies before, or the kill is lost, the server lets the statement wait until its time is over.
+func (t *boundTicket) endWaiting(ctx context.Context) {
+	if t.waiting == 0 {
+		return
+	}
+	b := t.session.bound
+	_ = onConn(ctx, b.work, func(c *sql.Conn) error {
+		waits := false
+		err := row(ctx, c, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
+			t.waiting, b.scheme.waits(t.request.Name)), &waits)
+		if err != nil || !waits {
+			return err
+		}
+		_, err = run(ctx, c, statement("KILL QUERY ?", t.waiting))
+		if number(err) != 0 {
+			return nil // it has just ended
+		}
+		return err
+	}) // an error says nothing: it may have ended by itself
+	t.waiting = 0
 }

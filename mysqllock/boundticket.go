@@ -106,6 +106,7 @@ func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.V
 	if v, err := t.state(); err != nil || v.Held {
 		return v, err
 	}
+	b := t.session.bound
 	var g grant
 	var err error
 	if t.pending == nil {
@@ -114,11 +115,12 @@ func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.V
 	if err == nil && t.pending != nil && wait {
 		g, err = t.rest(ctx)
 	}
-	if err == nil && g.got && t.session.bound.fenced != nil {
+	if err == nil && g.got && b.fenced != nil {
 		err = t.fence(ctx, &g)
 	}
 	if err != nil {
 		t.discard()
+		b.lookAgain(err)
 		if errors.Is(err, driver.ErrRefused) {
 			t.session.remove(t) // nothing was made, and the core calls no Leave
 		}
@@ -317,33 +319,4 @@ func (t *boundTicket) discard() {
 		discard(t.conn)
 		t.conn = nil
 	}
-}
-
-// endWaiting ends the statement of a connection that was closed while it waited. The
-// server would let it wait on, and could give it the lock for a moment. The server allows it for connections of
-// the same user.
-//
-// By now another server may answer, or another run of it, where somebody else's connection has the number. So it looks first
-// whether that connection waits as ours did, on the connection by which it kills: the two cannot reach different
-// servers. In between that statement may end, but no number is given out twice by one run of a server. If the process
-// dies before, or the kill is lost, the server lets the statement wait until its time is over.
-func (t *boundTicket) endWaiting(ctx context.Context) {
-	if t.waiting == 0 {
-		return
-	}
-	b := t.session.bound
-	_ = onConn(ctx, b.work, func(c *sql.Conn) error {
-		waits := false
-		err := row(ctx, c, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
-			t.waiting, b.scheme.waits(t.request.Name)), &waits)
-		if err != nil || !waits {
-			return err
-		}
-		_, err = run(ctx, c, statement("KILL QUERY ?", t.waiting))
-		if number(err) != 0 {
-			return nil // it has just ended
-		}
-		return err
-	}) // an error says nothing: it may have ended by itself
-	t.waiting = 0
 }

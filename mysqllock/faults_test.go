@@ -533,3 +533,21 @@ func TestTryBesideClaim(t *testing.T) {
 		t.Errorf("claimed %d times: %v", n, count.texts)
 	}
 }
+
+// The tables are dropped under a client whose locks are bound to connections: the next lock makes them anew.
+func TestTableDroppedBound(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	for _, strategy := range []string{"getlock", "row"} {
+		prefix := "again_" + strategy + "_"
+		c := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy="+strategy, "prefix="+prefix), hasp.WithTTL(lasting))
+		last := testkit.Drawn(t, c, "a")
+		for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "rows", "evictions"} {
+			sqlkit.Exec(t, db, "DROP TABLE "+prefix+table)
+		}
+		if next := testkit.Drawn(t, c, "a"); next <= last {
+			t.Errorf("%s: token %d after %d", strategy, next, last)
+		}
+	}
+}
