@@ -59,7 +59,7 @@ func statement(text string, args ...any) string {
 }
 
 // deadlocks is how often a statement is repeated that the server has rolled back in favour
-// of another. The locks of hasp's own statements form no circle; another
+// of another. The locks of hasp's own statements nearly never form a circle (schema/1.sql); another
 // program's transaction on our tables, or a conflict between Galera's nodes, can.
 const deadlocks = 8
 

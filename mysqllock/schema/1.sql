@@ -1,10 +1,14 @@
 -- hasp: locks in tables, version 1. Every identifier begins with the prefix.
 --
--- Order of row locks, the same everywhere, so that no two transactions can wait for each
+-- Order of row locks, the same everywhere, so that no two transactions wait for each
 -- other: a row of names, entries of that name, sessions in the order of their ids. A
 -- transaction locks one name at most, but for sweep, which waits for none. Every row is found
 -- by a full unique key, or belongs to a name that is locked already, so READ COMMITTED takes no
 -- locks on gaps.
+--
+-- There is one exception: who enters behind a holder that is in the row of its name moves that first, and then makes
+-- its own entry, and the foreign keys lock the two sessions in this order. Beside a hand-over between the same two under another
+-- name that can be a circle: the server undoes one of the two, whose client repeats it.
 --
 -- Moments are the server's, in UTC. All strings are binary: a, A and "a " are three names.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES'
@@ -771,6 +775,9 @@ END
 //
 -- draw gives a token to the client that has locked a row, and commits it. It is drawn after the lock
 -- is taken: one drawn before could be given to a later holder than a greater one.
+--
+-- A client that loses the row while it draws learns of that only when it asks its connection once more. Its record may have taken
+-- the place of the next holder's by then, and is shown until the name's next record.
 DROP PROCEDURE IF EXISTS {p}draw_1
 //
 CREATE PROCEDURE {p}draw_1(
