@@ -65,24 +65,53 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := b.scheme.check(t.request.Name); err != nil {
 		return driver.Verdict{}, err
 	}
+	if t.request.NoWait {
+		return t.try(ctx)
+	}
 	seconds := 0
-	if b.fenced != nil && !t.request.NoWait {
+	if b.fenced != nil {
 		seconds = waitMost
 	}
 	v, err := t.ask(ctx, seconds, false)
 	if err != nil || v.Held {
 		return v, err
 	}
-	if t.request.NoWait {
-		t.session.remove(t)
-		short, cancel := t.briefly(ctx)
-		defer cancel()
-		return driver.Verdict{Holder: b.holder(short, t.request.Name)}, nil
-	}
 	t.mu.Lock()
 	t.entered = true
 	t.mu.Unlock()
 	return v, nil
+}
+
+// triesMost is how often a try asks while the lock is said to be taken and has no holder.
+const triesMost = 8
+
+// try asks without waiting, and if the lock is taken, who holds. With the strategy row another client that looks who holds has
+// the row locked for a moment, and a try which comes then is refused: if it finds no holder, it asks again. It leaves nothing at the
+// server in between. A name that changes hands quickly is refused in the end, as it may be at any moment.
+func (t *boundTicket) try(ctx context.Context) (v driver.Verdict, err error) {
+	defer func() {
+		if err == nil && !v.Held {
+			t.session.remove(t)
+		}
+	}()
+	b := t.session.bound
+	for tries := 1; ; tries++ {
+		if v, err = t.ask(ctx, 0, false); err != nil || v.Held {
+			return v, err
+		}
+		short, cancel := t.briefly(ctx)
+		e, _, lookErr := b.look(short, t.request.Name)
+		cancel()
+		switch {
+		case lookErr != nil: // the holder is not known
+			return v, nil
+		case e != nil:
+			v.Holder = e.Owner
+			return v, nil
+		case b.opts.Strategy != StrategyRow || tries == triesMost:
+			return v, nil
+		}
+	}
 }
 
 // Wait waits in the server's queue, in one statement after the other.

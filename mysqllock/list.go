@@ -138,12 +138,3 @@ func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorde
 	e.Seq, e.ID, e.Since, e.Owner, e.Session = noted.Seq, noted.ID, time.UnixMicro(since), noted.Owner, fmt.Sprintf("connection-%d", by)
 	return e, true, nil
 }
-
-// holder is for the message that a lock is taken; "" if it is not known.
-func (b *bound) holder(ctx context.Context, name string) string {
-	e, _, err := b.look(ctx, name)
-	if err != nil || e == nil {
-		return ""
-	}
-	return e.Owner
-}

@@ -1,7 +1,9 @@
 package mysqllock_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -52,5 +54,41 @@ func TestRowIsLostWhileItsTokenIsDrawn(t *testing.T) {
 	sqlkit.Exec(t, gate, "DO RELEASE_LOCK('t:gate')")
 	if a := <-answered; a.Held {
 		t.Errorf("it holds with token %d beside the next one with %d", a.Token, next.Token)
+	}
+}
+
+// Who looks for the holder has the row locked for a moment: a try beside that is not refused.
+func TestRowIsFreeBesideLooks(t *testing.T) {
+	t.Parallel()
+	base := sqlkit.With(sqlkit.MariaDBStore(t, backends.SharedMariaDB(t)), "strategy=row")
+	s := queuer(t, base)
+	try := func(id string) {
+		t.Helper()
+		r := request("looked-at", id)
+		r.NoWait = true
+		ticket := s.Ticket(r)
+		if v, err := ticket.Enqueue(ctx(t)); err != nil || !v.Held {
+			t.Fatalf("%s: %+v, %v", id, v, err)
+		}
+		if err := ticket.Leave(ctx(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try("the record of a holder that is gone")
+	b := testkit.Open(t, base)
+	defer b.Close()
+	looking, cancel := context.WithCancel(ctx(t))
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for looking.Err() == nil {
+				_, _ = b.List(looking, "looked-at", 0)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	for i := range 200 {
+		try(fmt.Sprint("try-", i))
 	}
 }
