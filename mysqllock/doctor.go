@@ -168,6 +168,7 @@ func (x *examination) timeouts() {
 	if n := x.number(x.variables, "idle_transaction_timeout"); n > 0 && x.store.opts.Strategy == StrategyRow {
 		x.add(driver.Bad, "idle_transaction_timeout", fmt.Sprintf("the server ends a transaction that is idle for %d s, and its lock", n), "set it to 0")
 	}
+	x.statementTime()
 	if x.store.opts.Strategy == StrategyTable {
 		return
 	}
@@ -176,6 +177,20 @@ func (x *examination) timeouts() {
 	} else {
 		x.add(driver.Warn, "keepalive", "the server finds a connection that was cut in silence only after the system's TCP keepalive, often two hours: its lock stays as long",
 			"set tcp_keepalive_time (MariaDB), or net.ipv4.tcp_keepalive_time on the server's machine, to a minute")
+	}
+}
+
+// statementTime looks for a limit that ends a statement which waits. MariaDB's is in seconds, as a decimal fraction, and for every
+// statement; MySQL's is in milliseconds and for SELECT, and getlock waits by a SELECT where it has no tokens.
+func (x *examination) statementTime() {
+	name := "max_statement_time"
+	seconds, _ := strconv.ParseFloat(x.variables[name], 64) // 0: there is no limit, or no such variable
+	if ms := x.number(x.variables, "max_execution_time"); ms > 0 && x.store.opts.NoFence {
+		name, seconds = "max_execution_time", float64(ms)/1000
+	}
+	if seconds > 0 && seconds <= waitMost {
+		x.add(driver.Warn, name, fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and getlock and row lose their places", seconds, waitMost),
+			"set it to 0, or to more, for hasp's role")
 	}
 }
 

@@ -1,6 +1,7 @@
 package mysqllock_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -93,5 +94,36 @@ func TestManyWaitersManyDead(t *testing.T) {
 	// same sixteen.
 	if most := 4*dead + 20*waiters + (4*16+3*waiters)*int64(took/time.Second); spent > most {
 		t.Errorf("%d statements in %s for %d dead sessions beside %d waiters, want %d at most", spent, took, dead, waiters, most)
+	}
+}
+
+// Another client is just about to claim the dead, for as long as it takes: a try asks again in pauses, and not as fast as it can.
+func TestTryBesideClaim(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	count, base := counted(t, m)
+	base = sqlkit.With(base, "prefix=claim_")
+	enqueue(t, queuer(t, base), "a", true)
+	other := queuer(t, base)
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	gate, err := db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	sqlkit.Exec(t, gate, "DO GET_LOCK(CONCAT('hasp:claim:', SHA1(CONCAT(DATABASE(), '.claim_'))), 0)")
+	sqlkit.Exec(t, db, "UPDATE claim_sessions SET expires = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE id = (SELECT h_session FROM claim_names WHERE name = 'a')")
+	const limit = time.Second
+	short, cancel := context.WithTimeout(ctx(t), limit)
+	defer cancel()
+	r := request("a", "try")
+	r.NoWait = true
+	if v, err := other.Ticket(r).Enqueue(short); v.Held {
+		t.Errorf("%+v, %v; want that the lock stays taken", v, err)
+	}
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	if n := count.texts["CALL claim_claim_1"]; n == 0 || n > int(limit/(20*time.Millisecond)) {
+		t.Errorf("claimed %d times: %v", n, count.texts)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -55,6 +56,24 @@ func TestInterruptedMigration(t *testing.T) {
 		_, err := client(t, sqlkit.With(base, "migrate="+migrate)).Mutex("a").Lock(ctx(t))
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "use a newer one") {
 			t.Errorf("a program of the version before, migrate=%s: %v", migrate, err)
+		}
+	}
+}
+
+// The tables are dropped under a client whose locks are bound to connections: the next lock makes them anew.
+func TestTableDroppedBound(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	for _, strategy := range []string{"getlock", "row"} {
+		prefix := "again_" + strategy + "_"
+		c := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy="+strategy, "prefix="+prefix), hasp.WithTTL(lasting))
+		last := testkit.Drawn(t, c, "a")
+		for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "rows", "evictions"} {
+			sqlkit.Exec(t, db, "DROP TABLE "+prefix+table)
+		}
+		if next := testkit.Drawn(t, c, "a"); next <= last {
+			t.Errorf("%s: token %d after %d", strategy, next, last)
 		}
 	}
 }
