@@ -32,7 +32,7 @@ type Options struct {
 	TLS   *tls.Config // for https; the system's defaults if nil
 }
 
-// Open connects to the server that a URL names; the package comment has its parameters. ctx bounds
+// Open connects to the server that a URL names; docs/SERVE.md has its parameters. ctx bounds
 // the connecting only. It is for programs that want the backend itself: hasp.Open makes a client, and
 // takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, serverURL string) (driver.Backend, error) {

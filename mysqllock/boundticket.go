@@ -216,9 +216,8 @@ func (t *boundTicket) drop() {
 //
 // A ping that is cut short ends its connection, and the server, which may hear of that although we hear nothing of it, gives
 // the lock to the next client. So the holder is told first, and the connection ends a third later: a margin is no
-// longer than that, or the core would have refused it, and so what the holder wrote before it was told has arrived. An answer
-// that comes in between is too late, and changes nothing. If the connection has ended by itself, the lock has ended with it, and nothing is late.
-// If the process dies here, its connections end, and its holders with it.
+// longer than that, or the core would have refused it, and so what the holder wrote before has arrived. An answer in between is too
+// late, and changes nothing. Where the connection, or this process, has ended by itself, the lock has ended with it.
 func (t *boundTicket) ping(began time.Time) {
 	s := t.session
 	if v, over := t.state(); over != nil || !v.Held {

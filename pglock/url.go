@@ -30,7 +30,7 @@ var passedOn = []string{
 	"connect_timeout", "target_session_attrs", "application_name", "channel_binding",
 }
 
-// Open connects to the store that a URL names; the package comment has its parameters. ctx bounds
+// Open connects to the store that a URL names; docs/backends/postgres.md has its parameters. ctx bounds
 // the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
 // and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {

@@ -85,10 +85,10 @@ var mayImport = map[string][]string{
 	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
 	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
 	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
-	"./pglock":            {"./driver", "./internal/pushqueue", "./internal/takennames", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./pglock":            {"./driver", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./httplock":          {"./driver", "./driver/tlsparams", "./internal/httpapi"},
 	"./internal/httpapi":  {"./driver"}, // what httplock and hasp serve say to each other
-	"./mysqllock":         {"./driver", "./internal/pushqueue", "./internal/takennames", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./mysqllock":         {"./driver", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake waiters.
 	"./internal/signal": {},
