@@ -99,13 +99,26 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Err == nil || redisconn.Answered(r.Err) != "" {
+	switch {
+	case refusedNow(r.Err):
+		if t.claims[i] == leaving {
+			s.addPendingLocked(i, key) // no answer is lost: nothing was removed
+		}
+	case r.Err == nil || redisconn.Answered(r.Err) != "":
 		t.waiterAt[i] = false
 		t.noteReleasedLocked(i, key.me, r)
-	} else if !redisconn.NotSent(r.Err) || t.claims[i] == leaving {
+	case !redisconn.NotSent(r.Err) || t.claims[i] == leaving:
 		t.noteLostAnswerLocked(i, key.me, r)
 		s.addPendingLocked(i, key)
 	}
+}
+
+// refusedNow reports that a server has answered, has removed nothing, and will when it is asked again: it loads its file,
+// its disk fails, it is a replica for a moment. It has the key as before, so that it counts neither as one that has
+// given the key up nor as one that has not had it.
+func refusedNow(err error) bool {
+	code := redisconn.Answered(err)
+	return code != "" && code != "WRONGTYPE" && !errors.Is(redisconn.Refusal(err), driver.ErrInvalid)
 }
 
 func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {

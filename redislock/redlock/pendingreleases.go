@@ -106,8 +106,8 @@ func (s *session) releasePending(i int) {
 	}
 }
 
-// releaseBatch returns the releases that the server has not answered, or not conclusively. One
-// that it refuses is done: it will refuse the next time, too.
+// releaseBatch returns the releases that the server has not answered, or not conclusively, or that it refuses for the
+// moment. One that it refuses for good is done.
 func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	ctx, cancel := context.WithTimeout(s.done, s.requestBound())
 	defer cancel()
@@ -122,8 +122,10 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	for j, r := range replies {
 		d := due[j]
 		switch {
-		case d.me == "" && redisconn.NotSent(r.Err):
+		case d.me == "" && (redisconn.NotSent(r.Err) || refusedNow(r.Err)):
 			// As in Leave: a place at a server that is down is not worth another request.
+		case refusedNow(r.Err):
+			left = append(left, d)
 		case r.Err != nil && redisconn.Answered(r.Err) == "":
 			d.ticket.noteLostAnswerLocked(i, d.me, r)
 			left = append(left, d)

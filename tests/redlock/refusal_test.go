@@ -80,3 +80,24 @@ func TestPublishRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server that refuses a release for now has the key as before, and counts as one that has not answered: with another one that was away when the lock
+// was taken, the lock was held to the end all the same. It gives the key up when it is asked again.
+func TestReleaseRefused(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
+	n := network{nodes: nodes}
+	for _, node := range nodes {
+		n.proxies = append(n.proxies, testkit.Proxy(t, node.Addr))
+	}
+	n.proxies[2].Partition()
+	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
+	l := testkit.Lock(t, c, "a")
+	do(t, nodes[1], "REPLICAOF", "127.0.0.1", "1") // where no server is: it serves on, and writes nothing
+	if err := l.Release(testkit.Context(t)); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	do(t, nodes[1], "REPLICAOF", "NO", "ONE")
+	testkit.Eventually(t, "the server has given the key up", func() bool { return calls(t, nodes[1:2], "del") > 0 })
+	testkit.Release(t, testkit.Lock(t, client(t, n.URL(), hasp.WithTTL(time.Minute)), "a"))
+}
