@@ -88,6 +88,9 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		return nil, 0, err
 	}
 	keep, err := q.opts.keep(o.TTL)
+	if err == nil {
+		err = q.opts.mayWait(ctx, q.conn)
+	}
 	if err != nil {
 		return nil, 0, err
 	}

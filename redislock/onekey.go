@@ -77,6 +77,9 @@ func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 	}
 	o.TTL = o.TTL.Truncate(time.Millisecond) // the server is asked for whole milliseconds: promise no more
 	keep, err := a.opts.keep(o.TTL)
+	if err == nil {
+		err = a.opts.mayWait(ctx, a.conn)
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -1,12 +1,15 @@
 package redislock
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
@@ -113,3 +116,24 @@ func (o *Options) keep(ttl time.Duration) (string, error) {
 	}
 	return millis(max(o.Retention, ttl+retentionMargin)), nil
 }
+
+// mayWait refuses a user without the right to WAIT, if grants are to be confirmed by replicas: each would be repeated for a TTL, while its entry
+// keeps the name taken. It asks the first server that answers. One that does not answer is no refusal.
+func (o *Options) mayWait(ctx context.Context, conn redisconn.Conn) (refused error) {
+	if o.Replicas == 0 {
+		return nil
+	}
+	_ = conn.Each(ctx, func(n redisconn.Node) error {
+		r := n.Do(ctx, "WAIT", "0", "1") // for none: the answer comes at once
+		if redisconn.Answered(r.Err) == "NOPERM" {
+			refused = redisconn.Refusal(r.Err)
+		}
+		if r.Err == nil || redisconn.Answered(r.Err) != "" {
+			return errAsked
+		}
+		return nil
+	})
+	return refused
+}
+
+var errAsked = errors.New("one server has answered")

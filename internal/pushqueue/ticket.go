@@ -113,16 +113,20 @@ func (t *Ticket[E]) Enqueue(ctx context.Context) (driver.Verdict, error) {
 // store answers "wait", because it has forgotten the grant, would be asked for again and again.
 func (t *Ticket[E]) takeGrant() (seq uint64) {
 	s := t.session
+	if !s.Confirm { // which is set before the first use
+		return 0
+	}
 	s.Lock()
 	defer s.Unlock()
-	if s.Confirm {
-		seq, t.granted = t.granted, 0
-	}
+	seq, t.granted = t.granted, 0
 	return seq
 }
 
 // returnGrant is for a request that has told nothing.
 func (t *Ticket[E]) returnGrant(seq uint64) {
+	if seq == 0 {
+		return
+	}
 	t.session.Lock()
 	defer t.session.Unlock()
 	if t.granted == 0 {

@@ -16,7 +16,7 @@ func TestChangeOfForgottenGrant(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, backends.RedisOptions{})
-			old, c := client(t, server.URL()), client(t, server.URL())
+			old, c := client(t, server.URL(), hasp.WithTTL(onDisk)), client(t, server.URL(), hasp.WithTTL(onDisk))
 			lock := func(c *hasp.Client) (l *hasp.Lease, change func() error, err error) {
 				if what == "downgrade" {
 					l, err = c.RWMutex("a").Lock(t.Context())

@@ -56,3 +56,22 @@ func TestRightToInfoOnAnEmptiedServer(t *testing.T) {
 	testkit.Release(t, testkit.Lock(t, may, "a"))
 	testkit.Release(t, held)
 }
+
+// Without the right to WAIT no grant can be confirmed by replicas: that is refused before anything is made.
+func TestRightToWait(t *testing.T) {
+	for _, strategy := range strategies {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			do(t, server, "ACL", "SETUSER", "nowait", "on", ">secret", "~*", "&*", "+@all", "-wait")
+			storeURL := fmt.Sprintf("redis://nowait:secret@%s?strategy=%s", server.Addr, strategy)
+			testkit.Release(t, testkit.Lock(t, client(t, storeURL), "a")) // the control
+			if _, err := client(t, storeURL+"&wait=1").Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrRefused) {
+				t.Errorf("locked, or not refused: %v", err)
+			}
+			if left := testkit.Entries(t, client(t, server.URL()+"?strategy="+strategy), "a"); len(left) != 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
