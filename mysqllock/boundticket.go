@@ -111,6 +111,11 @@ func (t *boundTicket) try(ctx context.Context) (v driver.Verdict, err error) {
 		case b.opts.Strategy != StrategyRow || tries == triesMost:
 			return v, nil
 		}
+		select {
+		case <-ctx.Done():
+			return v, nil
+		case <-time.After(time.Duration(tries) * 4 * time.Millisecond): // a busy machine may have stopped the one that looks
+		}
 	}
 }
 
@@ -172,81 +177,11 @@ func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 	left := t.left
 	t.held, t.token = !left, g.token
 	t.mu.Unlock()
-	if left || !t.watch(t.lost) {
+	if left || !t.watch(func() { t.lost() }) {
 		t.discard()
 		return driver.Verdict{}, errLost("the connection ended")
 	}
 	return driver.Verdict{Held: true, Token: g.token}, nil
-}
-
-// watch has fn called when the connection ends; nil ends that. It reports false if it has ended. The
-// caller has the turn.
-func (t *boundTicket) watch(fn func()) (standing bool) {
-	if t.session.bound.monitors == nil {
-		return true
-	}
-	return t.monitor != nil && t.monitor.watch(fn)
-}
-
-// lost is called when the connection of a held lock has ended, or does not answer.
-func (t *boundTicket) lost() {
-	t.mu.Lock()
-	was := t.held && !t.left
-	if was {
-		t.held, t.gone = false, true
-	}
-	t.mu.Unlock()
-	if was {
-		t.session.opts.Gone(t.request.ID, errLost("the connection of the lock has ended"))
-		go t.drop()
-	}
-}
-
-// drop gives up a connection on which nothing is asked any more: the core calls no Leave for a lock that is lost, nor again after
-// the end of its session. What has the turn ends with the connection, or with its time.
-func (t *boundTicket) drop() {
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	t.discard()
-	t.session.remove(t)
-}
-
-// ping asks the connection of a held lock for a sign of life, unless it has answered one that was sent since then. That
-// the connection has ended is told; and that it is silent, after a third of what a renewal grants.
-//
-// A ping that is cut short ends its connection, and the server, which may hear of that although we hear nothing of it, gives
-// the lock to the next client. So the holder is told first, and the connection ends a third later: a margin is no
-// longer than that, or the core would have refused it, and so what the holder wrote before has arrived. An answer in between is too
-// late, and changes nothing. Where the connection, or this process, has ended by itself, the lock has ended with it.
-func (t *boundTicket) ping(began time.Time) {
-	s := t.session
-	if v, over := t.state(); over != nil || !v.Held {
-		return
-	}
-	// Not the session's context: closing it releases, once the ping has its answer.
-	ctx, cancel := context.WithTimeout(context.Background(), s.granted/3)
-	defer cancel()
-	if t.lock(ctx) != nil {
-		return // an earlier ping has the turn, or a release that has not been answered yet
-	}
-	defer func() { <-t.turn }()
-	if v, over := t.state(); over != nil || !v.Held || t.conn == nil || s.answeredSince(t, began) {
-		return
-	}
-	sent := time.Now()
-	quiet := time.AfterFunc(s.granted/3, t.lost) // what it starts waits for the turn
-	within, cancel := context.WithTimeout(context.Background(), 2*s.granted/3)
-	defer cancel()
-	err := t.conn.PingContext(within)
-	switch late := !quiet.Stop(); {
-	case err == nil && !late:
-		s.note(t, sent)
-		return
-	case err == nil:
-		<-within.Done()
-	}
-	t.lost()
-	t.discard()
 }
 
 // Leave gives the lock up, or the waiting for it. Only a connection on which the server has
@@ -259,13 +194,17 @@ func (t *boundTicket) Leave(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	t.left = true // what is under way is given up
+	gone := t.gone
 	t.mu.Unlock()
+	if gone {
+		return driver.ErrGone // lost has begun to drop it, and nothing is left to do
+	}
 	if err := t.lock(ctx); err != nil {
 		return err
 	}
 	defer func() { <-t.turn }()
 	t.mu.Lock()
-	gone := t.gone
+	gone = t.gone
 	held, waiting := t.held && !gone, t.entered && !t.held && !gone
 	t.held, t.entered = false, false
 	if t.noting != nil {

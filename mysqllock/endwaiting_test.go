@@ -51,7 +51,8 @@ func TestWaitingEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !ends {
-					if !s.busy(ctx, t, connection) {
+					// Of GET_LOCK MariaDB looks once a second whether the client is there.
+					if params == "strategy=row" && !s.busy(ctx, t, connection) {
 						t.Fatal("it ends by itself, and nothing is tested")
 					}
 					w.waiting = 0

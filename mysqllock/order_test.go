@@ -230,10 +230,21 @@ func TestRoleWithoutCreate(t *testing.T) {
 		}
 	}
 	testkit.Release(t, testkit.Lock(t, client(t, strings.Replace(base, "role_", "allowed_", 1)), "a"))
+	mayNotMake := client(t, sqlkit.With(u, "strategy=row"))
 	sqlkit.Exec(t, db, "DROP PROCEDURE locks.role_draw_1")
 	if err := works("row"); err == nil {
 		t.Error("worked without the procedure that draws tokens: this has tested nothing")
 	}
+	// The script may be applied while clients are at work. One that has met the gap goes on when all is there.
+	if _, err := mayNotMake.Mutex("b").TryLock(ctx(t)); err == nil {
+		t.Error("locked without the procedure that draws tokens")
+	}
+	shell(t, m, b.(driver.Migrator).Schema())
+	l, err := mayNotMake.Mutex("b").Lock(ctx(t))
+	if err != nil {
+		t.Fatalf("when the procedure is there again: %v", err)
+	}
+	testkit.Release(t, l)
 }
 
 // Several processes migrate at once: one does it, and all find it done.

@@ -6,6 +6,7 @@ import (
 	_ "embed" // the migrations
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync/atomic"
 
@@ -59,7 +60,11 @@ func (s *schema) version(ctx context.Context, q querier) (v int, err error) {
 // ready makes sure of the schema before the first use.
 func (s *schema) ready(ctx context.Context) error {
 	v, err := s.version(ctx, s.db)
-	if err == nil && (v < len(s.steps) || s.broken.Load()) && !s.never {
+	again := false
+	if err == nil && v == len(s.steps) && s.broken.Load() {
+		again, err = s.lacks(ctx, s.db)
+	}
+	if err == nil && (v < len(s.steps) || again) && !s.never {
 		_, v, err = s.migrate(ctx)
 	}
 	switch {
@@ -99,8 +104,14 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 		return from, from, s.tooNew(from)
 	}
 	steps := s.steps[from:]
-	if s.broken.Load() {
-		steps = s.steps
+	if s.broken.Load() { // looked at under the lock: who had it before us may have made all
+		again, err := s.lacks(ctx, c)
+		if err != nil {
+			return from, from, err
+		}
+		if again {
+			steps = s.steps
+		}
 	}
 	for _, step := range steps {
 		for text := range strings.SplitSeq(step, separator) {
@@ -114,6 +125,29 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	}
 	s.broken.Store(false)
 	return from, len(s.steps), nil
+}
+
+var makes = regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|PROCEDURE) (\w+)`)
+
+// lacks reports whether one of the tables and procedures is not there, and notes if none is missing. A client that met a gap may have come
+// while another, or an administrator, applied the steps, which drop each procedure before they make it. If it made all anew because of
+// that, it would have others meet a gap; or be refused for as long as it lives, where it may not create anything.
+func (s *schema) lacks(ctx context.Context, q querier) (bool, error) {
+	missing := map[string]bool{}
+	for _, m := range makes.FindAllStringSubmatch(s.named(strings.Join(s.steps, "")), -1) {
+		missing[strings.ToLower(m[1])] = true // some servers keep the names of tables so
+	}
+	err := each(ctx, q, `SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
+		UNION ALL SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()`, func(r *sql.Rows) error {
+		var name string
+		err := r.Scan(&name)
+		delete(missing, strings.ToLower(name))
+		return err
+	})
+	if err == nil && len(missing) == 0 {
+		s.broken.Store(false)
+	}
+	return len(missing) > 0, err
 }
 
 // alone takes the lock against other clients that migrate, or goes on without it where a cluster does not allow it
