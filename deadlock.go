@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // Deadlock is a circle of entries of which each waits for the next: none of them will ever
@@ -57,40 +59,45 @@ func (c *Client) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 }
 
 func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock, error) {
-	found, err := c.circles(ctx, names)
-	if len(found) == 0 || err != nil {
+	g, err := c.waitGraph(ctx, names, nil)
+	if err != nil || len(g.circles()) == 0 {
 		return nil, err
 	}
 	// Names that were not read at the same moment can show a circle that never was. One
-	// whose entries are all still in each other's way is real: entries do not come back.
-	// What only the second reading shows was read once.
-	type wait struct{ waiter, on string }
-	seen := map[wait]bool{}
-	var again []string
-	for _, d := range found {
-		for _, w := range d.Waits {
-			seen[wait{w.Waiter.ID, w.On.ID}] = true
-			again = append(again, w.Name)
+	// whose entries are all still in each other's way is real: entries do not come back, and what the first reading
+	// has not shown does not count. All who are stuck are read again, and not only those in a circle: of the
+	// holders of a semaphore each must be stuck, in whichever queue it waits.
+	seen, again := map[string]bool{}, []string{}
+	for _, queue := range g.queues {
+		for _, e := range queue {
+			seen[e.ID] = true
 		}
 	}
+	for n := range g.stuck[false] { // those of g.stuck[true] are among them
+		again = append(again, n.name)
+	}
 	slices.Sort(again)
-	found, err = c.circles(ctx, slices.Compact(again))
-	return slices.DeleteFunc(found, func(d Deadlock) bool {
-		return slices.ContainsFunc(d.Waits, func(w DeadlockEdge) bool { return !seen[wait{w.Waiter.ID, w.On.ID}] })
-	}), err
+	if g, err = c.waitGraph(ctx, slices.Compact(again), seen); err != nil {
+		return nil, err
+	}
+	return g.circles(), nil
 }
 
-func (c *Client) circles(ctx context.Context, names []string) ([]Deadlock, error) {
-	var g waitGraph
+// waitGraph reads the queues of names. Unless seen is nil, other entries are left out.
+func (c *Client) waitGraph(ctx context.Context, names []string, seen map[string]bool) (*waitGraph, error) {
+	g := new(waitGraph)
 	for _, name := range names {
 		entries, err := c.backend.List(ctx, name, 0)
 		if err != nil {
 			return nil, c.wrap("look for deadlocks at", name, err)
 		}
+		if seen != nil {
+			entries = slices.DeleteFunc(entries, func(e driver.Entry) bool { return !seen[e.ID] })
+		}
 		g.add(entries, c.entry)
 	}
 	g.connect()
-	return g.circles(), nil
+	return g, nil
 }
 
 // Holding names entries (by [Lease.ID]) that are held for the sake of the caller that waits here,

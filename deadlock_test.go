@@ -166,66 +166,59 @@ func TestFailOnDeadlock(t *testing.T) {
 // Of several holders of a semaphore each is in the way of a waiter, and one that leaves is enough. So a circle through one of
 // them is a deadlock only if the others cannot leave either.
 func TestDeadlockOfSemaphores(t *testing.T) {
-	for _, everybodyWaits := range []bool{false, true} {
+	for _, second := range []string{"", "m", "m2"} { // what the second holder of a permit waits for
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			x, y, n := client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend())
-			permit := func(c *hasp.Client, ctx context.Context) (*hasp.Lease, error) {
-				return c.Semaphore("s", 2, hasp.FailOnDeadlock(time.Second)).Acquire(ctx, 1)
+			mutex := func(c *hasp.Client, name string) func(context.Context) (*hasp.Lease, error) {
+				return c.Mutex(name, hasp.FailOnDeadlock(time.Second)).Lock
 			}
-			ofX, err := permit(x, ctx)
-			if err != nil {
-				t.Fatal(err)
+			permit := func(c *hasp.Client) func(context.Context) (*hasp.Lease, error) {
+				return c.Semaphore("s", 2, hasp.FailOnDeadlock(time.Second)).Locker(1).Lock
 			}
-			ofY, err := permit(y, ctx)
-			if err != nil {
-				t.Fatal(err)
+			must := func(l *hasp.Lease, err error) *hasp.Lease {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l
 			}
-			m := lock(t, n, "m")
+			ofX, ofY := must(permit(x)(t.Context())), must(permit(y)(t.Context()))
+			m := must(mutex(n, "m")(t.Context()))
+			m2 := must(mutex(n, "m2")(m.Context()))
 			ended := make(chan error, 3)
-			waitFor := func(c *hasp.Client, l *hasp.Lease, take func(context.Context) (*hasp.Lease, error)) {
+			waitFor := func(take func(context.Context) (*hasp.Lease, error), held ...*hasp.Lease) {
 				time.Sleep(time.Millisecond) // so that one is the youngest
 				go func() {
-					got, err := take(l.Context())
-					_ = l.Release(context.Background())
-					if err == nil {
-						err = got.Release(context.Background())
+					got, err := take(held[len(held)-1].Context())
+					for _, l := range append(held, got) {
+						if l != nil {
+							_ = l.Release(context.Background())
+						}
 					}
 					ended <- err
 				}()
 				synctest.Wait()
 			}
-			mutex := func(c *hasp.Client) func(context.Context) (*hasp.Lease, error) {
-				return func(ctx context.Context) (*hasp.Lease, error) {
-					return c.Mutex("m", hasp.FailOnDeadlock(time.Second)).Lock(ctx)
-				}
-			}
-			waitFor(n, m, func(ctx context.Context) (*hasp.Lease, error) { return permit(n, ctx) })
-			waitFor(x, ofX, mutex(x))
-			if everybodyWaits {
-				waitFor(y, ofY, mutex(y))
+			waitFor(permit(n), m, m2)
+			waitFor(mutex(x, "m"), ofX)
+			if second != "" {
+				waitFor(mutex(y, second), ofY)
 				wantErr(t, <-ended, hasp.ErrDeadlock)
 			} else {
 				found, err := n.Deadlocks(t.Context())
-				for _, d := range found {
-					t.Errorf("a deadlock that is none, certain %t: %s", d.Certain, d)
-				}
-				if err != nil {
-					t.Error(err)
+				if err != nil || len(found) != 0 {
+					t.Errorf("a deadlock that is none: %v, %v", found, err)
 				}
 				time.Sleep(time.Minute) // y works
 				if len(ended) != 0 {
 					t.Errorf("failed: %v", <-ended)
 				}
-				if err := ofY.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				_ = ofY.Release(t.Context())
 			}
 			for range 2 {
 				if err := <-ended; err != nil {
-					t.Errorf("everybody waits: %t: %v", everybodyWaits, err)
+					t.Errorf("the second waits for %q: %v", second, err)
 				}
 			}
 		})

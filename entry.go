@@ -149,7 +149,9 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 
 // denied ends the entry after the store said that it is gone, and returns why it ended.
 func (e *entry) denied(err error) error {
-	e.lose(ReasonDenied, err, e.session.confirmed())
+	if e.lose(ReasonDenied, err, e.session.confirmed()) != released {
+		e.session.remove(e) // of a lost lease nothing is left to do
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err

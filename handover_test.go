@@ -198,6 +198,7 @@ func TestBatchUnderCancellation(t *testing.T) {
 	if err != nil || l.Release(context.Background()) != nil {
 		t.Fatal(err)
 	}
+	_ = c.Close() // waits for what goes on in the background
 	if begun, ended := leases.begun.Load(), leases.ended.Load(); begun != ended {
 		t.Errorf("%d leases were told, and the end of %d", begun, ended)
 	}

@@ -107,14 +107,16 @@ func (m *MultiLease) Context() context.Context {
 // [Lease.Lost].
 func (m *MultiLease) Lost() <-chan struct{} {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.lost == nil {
 		m.lost = make(chan struct{})
 		for _, l := range m.leases {
 			context.AfterFunc(l.Context(), m.tellLost)
 		}
 	}
-	m.tellLost() // after a pause the first look tells, before any timer or goroutine has run
+	m.mu.Unlock()
+	// After a pause the first look tells, before any timer or goroutine has run. Without mu: a loss that is found here is told to the
+	// observers first, which may look at m.
+	m.tellLost()
 	return m.lost
 }
 

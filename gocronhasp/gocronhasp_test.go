@@ -162,7 +162,6 @@ func TestElector(t *testing.T) {
 	})
 }
 
-// A lead that is lost is campaigned for again.
 // While the lead is given up to a store that does not answer, this machine does not lead, and says so at once.
 func TestElectorClosesWithoutTheStore(t *testing.T) {
 	store := hasptest.New()
@@ -185,6 +184,7 @@ func TestElectorClosesWithoutTheStore(t *testing.T) {
 	heal()
 }
 
+// A lead that is lost is campaigned for again.
 func TestElectorAgain(t *testing.T) {
 	store := hasptest.New()
 	e := gocronhasp.NewElector(testkit.ClientOn(t, store.Backend()), "scheduler", nil)
