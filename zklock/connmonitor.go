@@ -109,7 +109,7 @@ func (m *connMonitor) needless(p []byte) bool {
 func (m *connMonitor) outgoing(p []byte) []byte {
 	if m.requests++; m.requests == 1 { // asks for a session: the protocol's version, the last zxid
 		if m.conn.lost == nil {
-			// Nothing lives in this session, which is not renewed, and what is read in it catches up by itself: a server that is behind
+			// Nothing lives in this session, which is not renewed, and what is read in it has the server catch up first: one that is behind
 			// will do. With our zxid those of a store that was rebuilt refuse the connection before they look for the session, for as long
 			// as they have not written as much, and never say that it is gone. The library's own is 0.
 			return p

@@ -30,10 +30,7 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 	asked := false
 	_, err = onAnyConn(ctx, b, func(c *conn) (struct{}, error) {
 		none := struct{}{}
-		if err := c.catchUp(ctx); err != nil {
-			return none, err
-		}
-		victim, err := b.find(ctx, c, node, id)
+		victim, err := b.findCurrent(ctx, c, node, id)
 		if err != nil {
 			return none, err
 		}
@@ -49,6 +46,21 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 		return none, errNoEntry
 	})
 	return err
+}
+
+// findCurrent finds an entry at a server that has caught up. If the connection has ended between the two requests, another server,
+// which is behind, may have said that there is no such entry.
+func (b *backend) findCurrent(ctx context.Context, c *conn, node, id string) (string, error) {
+	for {
+		connection := c.watches.current()
+		if err := c.catchUp(ctx); err != nil {
+			return "", err
+		}
+		victim, err := b.find(ctx, c, node, id)
+		if err != nil || victim != "" || c.watches.current() == connection {
+			return victim, err
+		}
+	}
 }
 
 // find returns the node of an entry under a lock's node; "" if there is none.

@@ -109,7 +109,7 @@ func (n *ephemeralNode) remove() error {
 			return nil
 		case err == zk.ErrNoNode:
 			return errLeft
-		case answered(err):
+		case answered(err) && !isCode(err, codeThrottled): // which will pass, and until then nothing is removed
 			return err
 		}
 		if err := s.over(); err != nil {
