@@ -31,7 +31,9 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 		}
 		byKeys := t.byKeys()
 		resp, err := t.session.enters.txn(ctx, "enter the queue", t.request.Name, t.entering(epoch, since, byKeys))
-		t.answered(err)
+		if err != nil || !resp.Succeeded { // else enqueued notes it, in one step with the place
+			t.answered(err)
+		}
 		if isFull(err) {
 			if err = t.enteredFull(ctx, err); err == nil {
 				return t.readAhead(ctx)
@@ -127,7 +129,8 @@ func (t *ticket) enqueued(resp *pb.TxnResponse, byKeys bool) (driver.Verdict, er
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rev, t.mod = rev, rev
-	if t.request.NoWait { // the comparisons have said so
+	t.unanswered = max(t.unanswered-1, 0) // see answered. A Leave that comes before this step withdraws
+	if t.request.NoWait {                 // the comparisons have said so
 		t.view = view{rev: rev, complete: true}
 	} else {
 		ahead := found(resp, 0)
