@@ -139,8 +139,11 @@ func (s *session) callAt(ctx context.Context, r request, into any) (id string, e
 		if !sessionGone(err) && counts || s.done.Err() != nil {
 			return r.session, err
 		}
-		if err := s.follow(ctx, r.session, cmp.Or(err, errNextEnded)); err != nil {
-			return r.session, err
+		if why := s.follow(ctx, r.session, cmp.Or(err, errNextEnded)); why != nil {
+			if err == nil && unchanged(why) { // it is the move that is refused; the request was done
+				why = errors.New(why.Error())
+			}
+			return r.session, why
 		}
 	}
 }

@@ -302,6 +302,9 @@ func (d downgrader) Downgrade(ctx context.Context, units int64) error {
 	switch {
 	case err == nil:
 		t.r.Units = min(t.r.Units, units)
+	case unchanged(err) && t.r.Units <= units:
+		// An adoption has found it done. Its answer came while the session moved, and what is refused is the repeated request.
+		return nil
 	case unchanged(err):
 		t.smaller = before
 	}

@@ -166,12 +166,18 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 		return nil, err
 	}
 	w := &lockWait{use: u, session: s, lock: l, asks: true, until: time.Now().Add(wait)}
+	s.mu.Lock()
+	before := l.confirmed || l.uncertain
+	s.mu.Unlock()
 	answered := w.ask()
-	if !answered && wait > 0 && !s.server.isDraining() {
+	refuse := before && s.server.isDraining()
+	if !answered && wait > 0 && !refuse {
 		return w, nil
 	}
 	defer u.release()
-	if !answered && wait > 0 { // nothing waits here any more, and its client would ask again at once if told that it waits
+	if !answered && wait > 0 {
+		// Nothing waits here any more, and its client would ask again at once if told that it waits. Not where this request has made the
+		// entry: a refusal by draining says that nothing was changed.
 		return nil, draining()
 	}
 	return w.asked()
@@ -198,7 +204,7 @@ func (s *session) wait(client context.Context, l *lock, wait time.Duration) (any
 	}
 	w := &lockWait{use: u, session: s, lock: l, until: time.Now().Add(wait)}
 	s.mu.Lock()
-	waits := l.confirmed && !l.held
+	waits := l.confirmed && !l.uncertain && !l.held
 	s.mu.Unlock()
 	if waits {
 		return w, nil

@@ -100,8 +100,8 @@ func notPassedOn(ctx context.Context, q *http.Request, err error) error {
 	return httpapi.NewProblem(httpapi.Unknown, fmt.Sprintf("the server of this session has not answered: %v", err))
 }
 
-// changesNothing reports a request about a session that neither makes nor removes anything. Its client need not ask twice before its
-// session moves: its locks may have little time left.
+// changesNothing reports a request about a session that neither makes nor removes anything (but a wait, if no request to acquire was
+// answered, which is such a request then). Its client need not ask twice before its session moves: its locks may have little time left.
 func changesNothing(q *http.Request) bool {
 	path := q.URL.Path
 	return q.Method == http.MethodGet || strings.HasSuffix(path, "/keepalive") || strings.HasSuffix(path, "/wait")
