@@ -307,6 +307,7 @@ export class Client {
           else if (e instanceof Unavailable && this.now() < end) {
             await this.#pause(Math.min(pause * (0.5 + Math.random() / 2), end - this.now()), signal);
             pause = Math.min(2 * pause, 2000);
+            gone ||= !this.#current(session); // a server that drains refuses, and was left meanwhile
           } else throw e;
           continue;
         }

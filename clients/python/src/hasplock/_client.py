@@ -294,6 +294,7 @@ class Client:
                         raise
                     self._pause(min(pause * random.uniform(0.5, 1.0), end - self._clock()), cancel)
                     pause = min(2 * pause, 2.0)
+                    gone = gone or not self._current(session)  # a server that drains refuses, and was left meanwhile
                     continue
                 if answer["state"] == "held":
                     lease = self._grant(session, number, request, answer)
