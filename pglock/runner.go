@@ -153,7 +153,7 @@ func (r pgxRunner) script(ctx context.Context, text string) error {
 
 // begin begins a transaction. A client may be stopped, or its machine vanish, between two of its statements, with the
 // lock of a name: renewals of those that hold the name wait for that. So the server ends such a transaction after a time in
-// which a renewal can still be repeated. The client finds its connection broken, and asks again. (By database/sql it would be a round
+// which a renewal of the default TTL can still be repeated. The client finds its connection broken, and asks again. (By database/sql it would be a round
 // trip more for each request.)
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '2s'"
 

@@ -45,7 +45,8 @@ func (t *Table) With(ctx context.Context, db *sql.DB, lease fencing.Grant, colum
 }
 
 // Set writes columns and the token, unless the row has seen a greater token: then it returns a
-// *fencing.StaleError. It is one statement with WHERE fence <= token. db may be a transaction. An
+// *fencing.StaleError. It is one statement with WHERE fence <= token. db may be a transaction: roll it back after an error, which in
+// MySQL may have left a lock on the row. An
 // error wrapping fencing.ErrConflict means that a writer without a fence changed the row.
 func (r *Row) Set(ctx context.Context, db Queryer, columns Columns) error {
 	t := r.table

@@ -1,5 +1,5 @@
-// Package keepalive computes the result of a KeepAlive whose entries are renewed one by one: how
-// much time is left for the entries that it did not reach, and what it answers.
+// Package keepalive computes how much is left of the time that a store has granted, and the result of a KeepAlive whose
+// entries are renewed one by one, if it did not reach all of them.
 package keepalive
 
 import (
