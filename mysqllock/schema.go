@@ -127,12 +127,11 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	return from, len(s.steps), nil
 }
 
-var makes = regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|PROCEDURE) (\w+)`)
-
 // lacks reports whether one of the tables and procedures is not there, and notes if none is missing. A client that met a gap may have come
 // while another, or an administrator, applied the steps, which drop each procedure before they make it. If it made all anew because of
 // that, it would have others meet a gap; or be refused for as long as it lives, where it may not create anything.
 func (s *schema) lacks(ctx context.Context, q querier) (bool, error) {
+	makes := regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|PROCEDURE) (\w+)`) // here, and not at the start of every program
 	missing := map[string]bool{}
 	for _, m := range makes.FindAllStringSubmatch(s.named(strings.Join(s.steps, "")), -1) {
 		missing[strings.ToLower(m[1])] = true // some servers keep the names of tables so

@@ -46,19 +46,21 @@ func TestStaleConnections(t *testing.T) {
 				return tickets
 			}
 			idle := hold("at first")
+			var numbers []uint64
 			for _, k := range idle {
+				numbers = append(numbers, k.waiting)
 				if err := k.Leave(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for _, k := range idle {
-				if err := c.end(ctx, b, k.waiting); err != nil {
+			for i, k := range idle {
+				if err := c.end(ctx, b, numbers[i]); err != nil {
 					t.Fatal(err)
 				}
 				ended := k.monitor.Conn
 				_ = ended.SetReadDeadline(time.Now().Add(testkit.Patience))
 				if _, err := io.Copy(io.Discard, ended); err != nil && timedOut(err) {
-					t.Fatalf("connection %d has not ended", k.waiting)
+					t.Fatalf("connection %d has not ended", numbers[i])
 				}
 				_ = ended.SetReadDeadline(time.Time{})
 			}

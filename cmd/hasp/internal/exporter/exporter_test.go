@@ -89,7 +89,7 @@ func TestScrape(t *testing.T) {
 		})
 		heal := f.store.Cut()
 		began := time.Now()
-		f.want(t, "cut off", map[string]string{"hasp_exporter_success": "0", "hasp_queue_up deploy": "0", "hasp_queue_holders deploy": ""})
+		f.want(t, "cut off", map[string]string{"hasp_exporter_success": "0", "hasp_queue_up deploy": "", "hasp_queue_holders deploy": ""})
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("a scrape took %s", took)
 		}
@@ -143,6 +143,19 @@ func TestEvictions(t *testing.T) {
 		testkit.Lock(t, f.Client, "c")
 		f.want(t, "new", map[string]string{"hasp_evictions_total": "3"})
 		f.want(t, "again", map[string]string{"hasp_evictions_total": "3"})
+	})
+}
+
+// A queue that is named and cannot be read is told as such, and not as one without holders.
+func TestNamedQueueCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, exporter.Options{Timeout: 5 * time.Second, Names: []string{"deploy"}})
+		testkit.Lock(t, f.Client, "deploy")
+		f.want(t, "held", map[string]string{"hasp_queue_up deploy": "1", "hasp_queue_holders deploy": "1"})
+		heal := f.store.Cut()
+		f.want(t, "cut off", map[string]string{"hasp_exporter_success": "0", "hasp_queue_up deploy": "0", "hasp_queue_holders deploy": ""})
+		heal()
+		f.want(t, "healed", map[string]string{"hasp_exporter_success": "1", "hasp_queue_up deploy": "1", "hasp_queue_holders deploy": "1"})
 	})
 }
 
