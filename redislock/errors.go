@@ -43,11 +43,9 @@ func wrongType(name string, err error) error {
 	return redisconn.Refusal(err)
 }
 
-// leaveDone reports that a request to leave need not be repeated: it was executed, the key is another
-// program's, or the server does not let us do it, now or later. A server that loads its file, is a replica for
-// a moment or waits for its replicas has removed nothing, and will.
+// leaveDone reports that a request to leave need not be repeated: it was executed, or is refused for good.
 func leaveDone(err error) bool {
-	return err == nil || redisconn.Answered(err) == "WRONGTYPE" || errors.Is(redisconn.Refusal(err), driver.ErrInvalid)
+	return err == nil || redisconn.Answered(err) != "" && !redisconn.RefusedNow(err)
 }
 
 // describeForeign names the foreign client in an error about its key, at the price of one more

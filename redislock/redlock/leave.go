@@ -100,9 +100,10 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case refusedNow(r.Err):
+	case redisconn.RefusedNow(r.Err):
+		// The server has the key as before, so that it counts neither as one that has given it up nor as one that has not had it.
 		if t.claims[i] == leaving {
-			s.addPendingLocked(i, key) // no answer is lost: nothing was removed
+			s.addPendingLocked(i, key) // no answer is lost
 		}
 	case r.Err == nil || redisconn.Answered(r.Err) != "":
 		t.waiterAt[i] = false
@@ -111,14 +112,6 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 		t.noteLostAnswerLocked(i, key.me, r)
 		s.addPendingLocked(i, key)
 	}
-}
-
-// refusedNow reports that a server has answered, has removed nothing, and will when it is asked again: it loads its file,
-// its disk fails, it is a replica for a moment. It has the key as before, so that it counts neither as one that has
-// given the key up nor as one that has not had it.
-func refusedNow(err error) bool {
-	code := redisconn.Answered(err)
-	return code != "" && code != "WRONGTYPE" && !errors.Is(redisconn.Refusal(err), driver.ErrInvalid)
 }
 
 func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {

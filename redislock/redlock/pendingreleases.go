@@ -122,9 +122,9 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	for j, r := range replies {
 		d := due[j]
 		switch {
-		case d.me == "" && (redisconn.NotSent(r.Err) || refusedNow(r.Err)):
+		case d.me == "" && (redisconn.NotSent(r.Err) || redisconn.RefusedNow(r.Err)):
 			// As in Leave: a place at a server that is down is not worth another request.
-		case refusedNow(r.Err):
+		case redisconn.RefusedNow(r.Err):
 			left = append(left, d)
 		case r.Err != nil && redisconn.Answered(r.Err) == "":
 			d.ticket.noteLostAnswerLocked(i, d.me, r)

@@ -53,6 +53,19 @@ class Server:
         return None
 
 
+def slow_acquisition():
+    """One that has begun, is granted when the test says so, and then tells when its lease is released."""
+    begun, granted, released = threading.Event(), threading.Event(), threading.Event()
+    lease = mock.Mock(release=released.set)
+
+    def acquire(*_):
+        begun.set()
+        granted.wait()
+        return lease
+
+    return begun, granted, released, acquire
+
+
 class Timing(unittest.TestCase):
     def setUp(self):
         self.clock = Clock()
@@ -568,13 +581,7 @@ class Timing(unittest.TestCase):
         self.assertEqual(connection.close.call_count, 2)
 
     def test_asyncio_acquisition_that_is_cancelled_twice(self):
-        begun, granted, released = threading.Event(), threading.Event(), threading.Event()
-        lease = mock.Mock(release=released.set)
-
-        def acquire(*_):
-            begun.set()
-            granted.wait()
-            return lease
+        begun, granted, released, acquire = slow_acquisition()
 
         async def cancelled():
             client = hasplock.aio.Client()
@@ -595,13 +602,7 @@ class Timing(unittest.TestCase):
         self.assertTrue(released.is_set())
 
     def test_asyncio_acquisition_that_is_cancelled_at_a_silent_server(self):
-        begun, answered, released = threading.Event(), threading.Event(), threading.Event()
-        lease = mock.Mock(release=released.set)
-
-        def acquire(*_):
-            begun.set()
-            answered.wait()
-            return lease
+        begun, answered, released, acquire = slow_acquisition()
 
         async def cancelled():
             client = hasplock.aio.Client()

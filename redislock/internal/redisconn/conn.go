@@ -175,3 +175,11 @@ func Refusal(err error) error {
 	}
 	return err
 }
+
+// RefusedNow reports that a server has answered a request, has changed nothing, and will do it when it is asked again: it loads its file,
+// its disk fails, it is a replica for a moment or waits for its replicas. Not if the key is another program's, or the server
+// does not let us do it at any time.
+func RefusedNow(err error) bool {
+	code := Answered(err)
+	return code != "" && code != "WRONGTYPE" && !errors.Is(Refusal(err), driver.ErrInvalid)
+}

@@ -169,13 +169,13 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 	s.mu.Lock()
 	before := l.confirmed || l.uncertain
 	s.mu.Unlock()
-	answered := w.ask()
+	waits := !w.ask() && wait > 0
 	refuse := before && s.server.isDraining()
-	if !answered && wait > 0 && !refuse {
+	if waits && !refuse {
 		return w, nil
 	}
 	defer u.release()
-	if !answered && wait > 0 {
+	if waits {
 		// Nothing waits here any more, and its client would ask again at once if told that it waits. Not where this request has made the
 		// entry: a refusal by draining says that nothing was changed.
 		return nil, draining()
