@@ -77,7 +77,7 @@ func testBadNotes(e *env) {
 	c.untouched()
 	for _, note := range []string{"", strings.Repeat("n", 1024), strings.Repeat("\u00e9", 512), strings.Repeat("<", 1024), "\x01\x7f\u2028", "'\"\\\n;--"} {
 		l := e.must(c.Mutex(name, hasp.Note(note)).Lock(e.ctx()))
-		q, err := c.Inspect(e.ctx(), name)
+		q, err := e.inspect(c, name)
 		if err != nil || len(q.Holders) != 1 || q.Holders[0].Owner.Note != note {
 			e.Errorf("note %.20q... came back as %+v, %v", note, q.Holders, err)
 		}

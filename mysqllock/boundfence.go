@@ -2,8 +2,11 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // noteAfter is for how long a lock of GET_LOCK is held before its holder is recorded at the server: most are
@@ -59,13 +62,22 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 			return ctx.Err()
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.noting = time.AfterFunc(noteAfter, func() { t.note(*g) })
+	t.noteIn(noteAfter, *g)
 	return nil
 }
 
-// note records the holder at the server. That is noted first: the record may be made though its answer is lost.
+// noteIn has the holder recorded after a while, unless it has left by then.
+func (t *boundTicket) noteIn(after time.Duration, g grant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.left && !t.gone {
+		t.noting = time.AfterFunc(after, func() { t.note(g) })
+	}
+}
+
+// note records the holder at the server. That is noted first: the record may be made though its answer is lost. One
+// that failed is tried again, or the holder would be shown without a name for as long as it holds; one that was refused is not.
+// Made twice, or late, it does no harm: a record counts that has the highest token.
 func (t *boundTicket) note(g grant) {
 	s := t.session
 	if v, over := t.state(); over != nil || !v.Held {
@@ -74,7 +86,10 @@ func (t *boundTicket) note(g grant) {
 	s.bound.notes.add(g, t.request.Name)
 	ctx, cancel := context.WithTimeout(s.done, s.granted)
 	defer cancel()
-	_ = s.bound.fenced.note(ctx, t.request, g) // without it the holder is shown without a name
+	err := s.bound.fenced.note(ctx, t.request, g)
+	if err != nil && !errors.Is(err, driver.ErrRefused) && s.done.Err() == nil {
+		t.noteIn(s.granted/2, g)
+	}
 }
 
 // briefly bounds what is asked beside a request on a connection of other requests: for that the server gets no more time than for

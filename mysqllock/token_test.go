@@ -277,3 +277,25 @@ func TestLateNote(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The record of a holder fails: it is made later, and an operator who asks is told who holds.
+func TestFailedNoteIsRepeated(t *testing.T) {
+	t.Parallel()
+	m := backends.SharedMariaDB(t)
+	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy=getlock", "prefix=failed_")
+	onlooker := client(t, base)
+	testkit.Release(t, testkit.Lock(t, onlooker, "a"))
+	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
+	sqlkit.Exec(t, db, "RENAME TABLE failed_bound TO failed_away")
+	l := testkit.Lock(t, client(t, base), "a")
+	time.Sleep(300 * time.Millisecond) // the record is tried after 20 ms
+	sqlkit.Exec(t, db, "RENAME TABLE failed_away TO failed_bound")
+	testkit.Until(t, "the record", func() error {
+		q, err := onlooker.Inspect(ctx(t), "a")
+		if err != nil || len(q.Holders) != 1 || q.Holders[0].ID != l.ID() {
+			return fmt.Errorf("inspected: %+v, %v; want %s", q, err, l.ID())
+		}
+		return nil
+	})
+	testkit.Release(t, l)
+}

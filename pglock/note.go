@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -44,11 +45,29 @@ func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 		if !slices.Contains(c.noted, t.request.Name) {
 			c.noted = append(c.noted, t.request.Name)
 		}
-		go func() {
-			ctx, cancel := context.WithTimeout(s.done, s.granted())
-			defer cancel()
-			_ = k.note(ctx, s.bound, s.bound.pool, c.pid, t.request, g)
-		}()
+		go t.record(k, c.pid, g)
+	}
+}
+
+// record records the holder, and while it holds tries again what has failed, or the holder would be shown without a name
+// for as long as it holds. What was refused is not tried again. Made twice, or late, a record does no harm (recorder).
+func (t *boundTicket) record(k advisory, pid uint32, g grant) {
+	s := t.session
+	for over := false; !over; {
+		ctx, cancel := context.WithTimeout(s.done, s.granted())
+		err := k.note(ctx, s.bound, s.bound.pool, pid, t.request, g)
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrRefused) {
+			return
+		}
+		select {
+		case <-s.done.Done():
+			return
+		case <-time.After(s.granted() / 2):
+		}
+		s.mu.Lock()
+		over = t.left || t.gone
+		s.mu.Unlock()
 	}
 }
 

@@ -281,6 +281,22 @@ func TestKeyCollision(t *testing.T) {
 	testkit.Release(t, l)
 }
 
+// The record of a holder fails: it is made later, and an operator who asks is told who holds.
+func TestFailedRecordIsRepeated(t *testing.T) {
+	t.Parallel()
+	c := client(t, sqlkit.PostgresStore(t, "strategy=advisory", "prefix=failed_"))
+	testkit.Release(t, testkit.Lock(t, c, "a"))
+	admin := backends.SharedPostgres(t).URL()
+	sqlkit.Postgres(t, admin, "ALTER TABLE locks.failed_holders RENAME TO failed_away")
+	l := testkit.Lock(t, client(t, sqlkit.PostgresStore(t, "strategy=advisory", "prefix=failed_")), "a")
+	time.Sleep(300 * time.Millisecond) // the record is tried after 20 ms
+	sqlkit.Postgres(t, admin, "ALTER TABLE locks.failed_away RENAME TO failed_holders")
+	if q := listed(t, c, l); len(q) != 1 {
+		t.Errorf("listed %+v, and %s holds", q, l.ID())
+	}
+	testkit.Release(t, l)
+}
+
 // keyOfOther is of the SHA-256 of "other".
 const keyOfOther = -2798553888591940776
 
