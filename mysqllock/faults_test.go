@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -332,6 +333,7 @@ func TestTableDropped(t *testing.T) {
 
 // max_connections is reached: who comes new is refused and told why, and who holds goes on.
 func TestMaxConnections(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	var l *hasp.Lease
 	outlasts(t, func(ttl time.Duration) *hasp.Lease {
@@ -367,6 +369,7 @@ func TestMaxConnections(t *testing.T) {
 // The user's pool is used up by the user's own work: the lock is renewed all the same. The
 // control renews through the pool.
 func TestPoolExhausted(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base := sqlkit.MariaDBStore(t, m)

@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // What a role can do that owns another database on the server, and nothing of ours: it has
@@ -18,6 +19,7 @@ import (
 // that role's runs. It can neither replace our procedures nor call them; and a role that was given
 // EXECUTE alone gets no further, since they run with the rights of their caller.
 func TestHostileRole(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base, db := sqlkit.MariaDBStore(t, m), sqlkit.MariaDBAdmin(t, m)

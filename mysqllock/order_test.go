@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/mysqllock"
 )
 
@@ -199,6 +200,7 @@ func TestDeadlock(t *testing.T) {
 // The controls: a role that may is told nothing, and where a procedure was left out it cannot
 // work.
 func TestRoleWithoutCreate(t *testing.T) {
+	testtier.Long(t)
 	m := backends.SharedMariaDB(t)
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix=role_")
 	db := sqlkit.MariaDBAdmin(t, m)

@@ -16,6 +16,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // ages is a TTL that no test outlasts: what needs one to pass does not happen.
@@ -35,6 +36,7 @@ const listening = "application_name LIKE 'hasp%' AND (query LIKE 'LISTEN hasp%' 
 // waited and does not any more, and an application's that listens in another database, are not woken by the
 // hand-overs of others; and those cost no LISTEN each.
 func TestOnlyWaitersAreWoken(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("how often a process was woken is read from /proc")
@@ -155,6 +157,7 @@ func asked(t *testing.T, server *backends.Postgres) int64 {
 // S5: a LISTEN that is not answered does not hold the renewals behind it up for longer than a lease lasts: the
 // connection is given up for another.
 func TestListenHoldsNoRenewalUp(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	storeURL := sqlkit.PostgresStore(t)
 	late, slow := behindLate(t, storeURL, "LISTEN hasp_l_")

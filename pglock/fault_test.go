@@ -18,6 +18,7 @@ import (
 	"github.com/hasplock/hasp/internal/naivelock"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -113,6 +114,7 @@ func TestSilentListener(t *testing.T) {
 // S6: the pool is exhausted by its other users. Acquiring waits for its context; what is
 // held is renewed on a separate connection.
 func TestPoolExhausted(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(storeURLOfPgx(t))
 	if err != nil {
@@ -153,6 +155,7 @@ func TestPoolExhausted(t *testing.T) {
 // L3: max_connections is reached. New clients are told so; those who hold go on, because
 // renewals do not need a new connection.
 func TestMaxConnections(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t, "max_connections = 20")
 	sqlkit.Postgres(t, server.URL(), "CREATE ROLE crowd LOGIN")

@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -53,6 +54,7 @@ const namesakes = `DO $$
 // rights of that client: in all that it does, and by any connection. The control is an ordinary
 // statement.
 func TestHostileRole(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	server := private(t)
 	sqlkit.Postgres(t, server.URL(), "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory")

@@ -14,6 +14,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/pglock"
 )
 
@@ -37,6 +38,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 // A role that may create nothing is told what to do; when an administrator has run what is
 // printed, with the grants at its end, it can use every strategy.
 func TestRoleWithoutCreate(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
 	sqlkit.Postgres(t, serverURL, "CREATE ROLE humble LOGIN")

@@ -64,6 +64,7 @@ func TestChainRepair(t *testing.T) {
 // The server stands still for longer than the timeout: the holder has stopped believing
 // by then, and never believes again.
 func TestServerStopped(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel() // it waits
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})
 	const ttl = 8 * time.Second

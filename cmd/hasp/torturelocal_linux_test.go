@@ -126,6 +126,7 @@ func TestTortureLocalIsBrokenOff(t *testing.T) {
 
 // A record or a page that finds no room is told in these words. Nothing is left, and a record with gaps acquits no lock.
 func TestTortureFullDisk(t *testing.T) {
+	testtier.Long(t)
 	small, store := t.TempDir(), "file://"+t.TempDir()
 	defer mountSmall(t, small)()
 	fill := filepath.Join(small, "fill")

@@ -30,6 +30,8 @@ const (
 	module   = "github.com/hasplock/hasp"
 	testtier = module + "/internal/testtier"
 	backends = module + "/internal/backends"
+
+	drivertest = module + "/drivertest"
 )
 
 func list(patterns []string) ([]pkg, error) {
@@ -54,9 +56,18 @@ func list(patterns []string) ([]pkg, error) {
 	}
 }
 
-// byLength puts the packages first that have most test files: they take longest, and go test
-// begins with those that it is given first.
-func byLength(a, b pkg) int { return b.tests() - a.tests() }
+// byLength puts the packages first that have most test files, or the conformance suite: they take longest, and go
+// test begins with those that it is given first. One that came last would have the machine to itself, and wait.
+func byLength(a, b pkg) int { return b.length() - a.length() }
+
+func (p pkg) length() int {
+	const suite = 25 // test files
+	n := p.tests()
+	if slices.Contains(p.XTestImports, drivertest) {
+		n += suite
+	}
+	return n
+}
 
 func (p pkg) tests() int { return len(p.TestGoFiles) + len(p.XTestGoFiles) }
 

@@ -23,6 +23,7 @@ import (
 // was lost each time, until all entries were lost.) The network lets a third of a renewal through
 // to each call: three are the least, however fast the machine is.
 func TestRenewalGoesOn(t *testing.T) {
+	testtier.Long(t)
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()

@@ -92,6 +92,7 @@ func own(t *testing.T, n *backends.Redis) rueidis.Client {
 // A minority that is away does not keep a client from opening, and is used when it comes;
 // with a majority away, opening says how many answer.
 func TestOpenWithServersAway(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{Password: "secret"})
 	var addrs []string

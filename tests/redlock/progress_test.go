@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 // A renewal without enough time keeps its progress: the next one continues with the locks that were
@@ -19,6 +20,7 @@ import (
 // each time, until all locks were lost.) Three of five networks let a third of a renewal through to each
 // call: three are the least, however fast the machine is.
 func TestRenewalGoesOn(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	net := behindProxies(t)
 	const n, ttl = 3000, 10 * time.Minute
@@ -103,6 +105,7 @@ func renewedBy(t *testing.T, slow []*faultnet.Proxy, s driver.Session, most int6
 // the renewal says that it is late, and how much time it has left. (All locks of the client were
 // lost.) If the server resumes in time, no lock is lost.
 func TestRenewalOfTheOthers(t *testing.T) {
+	testtier.Long(t)
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})
 	const ttl = 2 * time.Minute

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/fencing/sqlfence"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/fencetest"
+	"github.com/hasplock/hasp/internal/testtier"
 )
 
 func TestRule(t *testing.T) {
@@ -53,6 +54,7 @@ func TestLoad(t *testing.T) {
 
 // No isolation level lets a late write in: the weaker wait, the stronger refuse.
 func TestLoadIsolation(t *testing.T) {
+	testtier.Long(t)
 	each(t, func(t *testing.T, d database) {
 		if d.Dialect == sqlfence.SQLite {
 			return // has one level, which TestLoad uses
