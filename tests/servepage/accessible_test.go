@@ -86,7 +86,7 @@ func TestAccessible(t *testing.T) {
 			do(t, tab, emulated(look.scheme), chromedp.Navigate("http://"+s.Addr+"/"))
 			sees(t, tab, "#count", "3 waiting")
 			check("list")
-			do(t, tab, chromedp.Click(`a[data-name="warehouse/shelf-00"]`))
+			choose(t, tab, "warehouse/shelf-00")
 			sees(t, tab, "#detail", "Waiting (3)")
 			check("name")
 			click(t, tab, "Take away")
