@@ -56,15 +56,15 @@ func list(patterns []string) ([]pkg, error) {
 	}
 }
 
-// byLength puts the packages first that have most test files, or the conformance suite: they take longest, and go
-// test begins with those that it is given first. One that came last would have the machine to itself, and wait.
+// byLength puts the packages first that have most test files, or the conformance suite, or start the command: they take
+// longest, and go test begins with those that it is given first. One that came last would have the machine to itself, and wait.
 func byLength(a, b pkg) int { return b.length() - a.length() }
 
 func (p pkg) length() int {
-	const suite = 25 // test files
+	const more = 25 // test files
 	n := p.tests()
-	if slices.Contains(p.XTestImports, drivertest) {
-		n += suite
+	if slices.Contains(p.XTestImports, drivertest) || p.ImportPath == module+"/cmd/hasp" {
+		n += more
 	}
 	return n
 }
