@@ -1,3 +1,7 @@
+//go:build !race
+
+// With the race detector these take twenty times as long, and nothing here is concurrent: make check runs them.
+
 package docs
 
 import (
