@@ -58,11 +58,9 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 		short, cancel := t.briefly(ctx)
 		err := b.fenced.note(short, t.request, *g)
 		cancel()
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
+		g.recorded = err == nil
+		return ctx.Err()
 	}
-	t.noteIn(noteAfter, *g)
 	return nil
 }
 

@@ -18,6 +18,7 @@ type grant struct {
 	got        bool
 	token      uint64
 	connection uint64 // the server's number of ours
+	recorded   bool   // the holder is recorded at the server (fence)
 
 	// more, if it is not nil, is of a request that waits on at the server: its next result is the other
 	// answer.

@@ -181,6 +181,10 @@ func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 		t.discard()
 		return driver.Verdict{}, errLost("the connection ended")
 	}
+	// Not before it is held: a process that was stopped in between would find no holder to record, and not look again.
+	if t.session.bound.fenced != nil && !g.recorded {
+		t.noteIn(noteAfter, g)
+	}
 	return driver.Verdict{Held: true, Token: g.token}, nil
 }
 
