@@ -22,9 +22,9 @@ const (
 func (q *queue) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 	s := &foreignClientCheck{conn: q.conn, own: q.opts.Strategy}
 	for _, kind := range []string{"string", "hash"} {
-		err := scan(ctx, q.conn, q.opts.Prefix+"{*}", kind, func(key string) (bool, error) {
-			return s.check(ctx, strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}"), key)
-		})
+		err := scan(ctx, q.conn, q.opts.Prefix+"{*}", kind, oneByOne(func(key string) (bool, error) {
+			return s.check(ctx, q.encoded(key), key)
+		}))
 		if err != nil {
 			return s.found, err
 		}
@@ -39,14 +39,14 @@ func (a *oneKey) foreignClients(ctx context.Context) ([]driver.Finding, error) {
 		return nil, nil
 	}
 	s := &foreignClientCheck{conn: a.conn, own: a.opts.Strategy}
-	err := scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", func(counter string) (bool, error) {
+	err := scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", oneByOne(func(counter string) (bool, error) {
 		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
 		name, ours := strings.CutPrefix(key, a.opts.Prefix)
 		if !ours {
 			return true, nil
 		}
 		return s.check(ctx, name, key)
-	})
+	}))
 	return s.found, err
 }
 

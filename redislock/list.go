@@ -128,21 +128,36 @@ func parseEntryDetails(text string) entryDetails {
 }
 
 // Names asks every master for its keys. A name without entries is left out: its hash only
-// remembers its next token.
+// remembers its next token. There may be many of these, so keys are read many at a time, and those whose
+// encoded form has another prefix not at all.
 func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(key string) (more bool, err error) {
-		name, err := q.nameIfUsed(ctx, key)
-		if err != nil || name == "" || !strings.HasPrefix(name, prefix) {
-			return true, err
+	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(keys []string) (more bool, err error) {
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			name, ok := driver.DecodeName(q.encoded(key))
+			return ok && !strings.HasPrefix(name, prefix)
+		})
+		for some := range slices.Chunk(keys, namesAtOnce) {
+			names, err := q.used(ctx, some)
+			for _, name := range names {
+				if strings.HasPrefix(name, prefix) && !yield(name) {
+					return false, nil
+				}
+			}
+			if err != nil {
+				return false, err
+			}
 		}
-		return yield(name), nil
+		return true, nil
 	})
 }
 
-// scan calls fn once for every key of the kind that matches, at every master, until fn returns
-// false. SCAN may return a key twice.
-func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(key string) (more bool, err error)) error {
-	seen := map[string]bool{}
+// namesAtOnce is how many keys a listing reads in one round trip: renewals and requests of the process wait behind it.
+const namesAtOnce = 100
+
+// scan calls fn for the keys of the kind that match, page by page and each key once, at every master, until fn
+// returns false.
+func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(keys []string) (more bool, err error)) error {
+	seen := map[string]bool{} // SCAN may return a key twice
 	more := true
 	return conn.Each(ctx, func(n redisconn.Node) error {
 		for cursor := "0"; more; {
@@ -155,17 +170,17 @@ func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn fun
 				return fmt.Errorf("SCAN: unexpected answer %T", r.Value)
 			}
 			cursor, _ = page[0].(string)
-			keys, _ := page[1].([]any)
-			for _, k := range keys {
-				key, _ := k.(string)
-				if seen[key] {
-					continue
+			found, _ := page[1].([]any)
+			var keys []string
+			for _, k := range found {
+				if key, _ := k.(string); !seen[key] {
+					seen[key] = true
+					keys = append(keys, key)
 				}
-				seen[key] = true
-				var err error
-				if more, err = fn(key); err != nil || !more {
-					return err
-				}
+			}
+			var err error
+			if more, err = fn(keys); err != nil {
+				return err
 			}
 			if cursor == "0" {
 				return nil
@@ -175,27 +190,59 @@ func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn fun
 	})
 }
 
+// oneByOne is for scan.
+func oneByOne(fn func(key string) (more bool, err error)) func(keys []string) (bool, error) {
+	return func(keys []string) (bool, error) {
+		for _, key := range keys {
+			if more, err := fn(key); err != nil || !more {
+				return more, err
+			}
+		}
+		return true, nil
+	}
+}
+
+// encoded is the name in a key as keys have it.
+func (q *queue) encoded(key string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
+}
+
+// used returns the names of those keys that have live entries. What had no answer, since the connection broke, is read
+// once more: it changes nothing.
+func (q *queue) used(ctx context.Context, keys []string) (names []string, err error) {
+	calls := make([]redisconn.Call, len(keys))
+	for i, key := range keys {
+		calls[i] = redisconn.Call{Keys: []string{key}, Args: []string{"1"}}
+	}
+	for i, r := range q.conn.EvalAll(ctx, frontScript, calls) {
+		if r.Err != nil && redisconn.Answered(r.Err) == "" {
+			r = q.read(ctx, keys[i], 1)
+		}
+		if redisconn.Answered(r.Err) == "WRONGTYPE" {
+			continue // it was a hash a moment ago
+		}
+		if r.Err != nil {
+			return names, r.Err
+		}
+		if name := q.nameIfUsed(keys[i], r.Value); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 // nameIfUsed returns the name of a key that has live entries, else "".
-func (q *queue) nameIfUsed(ctx context.Context, key string) (string, error) {
-	r := q.read(ctx, key, 1)
-	if redisconn.Answered(r.Err) == "WRONGTYPE" {
-		return "", nil // it was a hash a moment ago
-	}
-	if r.Err != nil {
-		return "", r.Err
-	}
-	now, hash := contents(r.Value)
+func (q *queue) nameIfUsed(key string, reply any) string {
+	now, hash := contents(reply)
 	if isForeign(hash) {
-		return "", nil
+		return ""
 	}
-	encoded := strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
-	name, ok := driver.DecodeName(encoded)
+	name, ok := driver.DecodeName(q.encoded(key))
 	if !ok {
 		name = hash["name"]
 	}
-	list, err := parseEntries(name, now, hash)
-	if err != nil || len(list) == 0 {
-		return "", nil
+	if list, err := parseEntries(name, now, hash); err != nil || len(list) == 0 {
+		return ""
 	}
-	return name, nil
+	return name
 }

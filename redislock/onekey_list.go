@@ -81,7 +81,7 @@ func (a *oneKey) Names(ctx context.Context, prefix string, yield func(string) bo
 	if a.opts.NoFence {
 		return fmt.Errorf("%w: with fence=off nothing tells a lock from another key", driver.ErrUnsupported)
 	}
-	return scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", func(counter string) (more bool, err error) {
+	return scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", oneByOne(func(counter string) (more bool, err error) {
 		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
 		name, ours := strings.CutPrefix(key, a.opts.Prefix)
 		if !ours || !strings.HasPrefix(name, prefix) || name == "" || !utf8.ValidString(name) {
@@ -92,7 +92,7 @@ func (a *oneKey) Names(ctx context.Context, prefix string, yield func(string) bo
 			return true, ctx.Err() // a key that is no lock any more is no error of the listing
 		}
 		return yield(name), nil
-	})
+	}))
 }
 
 var (

@@ -199,3 +199,55 @@ func TestRenewalBeforeAnswer(t *testing.T) {
 	}
 	must(t, ticket.Leave(t.Context()))
 }
+
+// A listing reads many names in one round trip, and none that begins otherwise.
+func TestListingCosts(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := client(t, server.URL(), hasp.WithTTL(time.Hour)) // no renewal falls into this
+	const held = 200
+	var want []string
+	for i := range held {
+		want = append(want, fmt.Sprintf("held/%03d", i))
+		testkit.Lock(t, c, want[i])
+		if err := testkit.Lock(t, c, fmt.Sprint("past/", i)).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() (got []string) {
+		for name, err := range c.Names(t.Context(), "held/") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		return got
+	}
+	list() // loads the script
+	calls, reads := server.Calls(t, "evalsha|eval"), readsOf(t, server)
+	got := list()
+	calls, reads = server.Calls(t, "evalsha|eval")-calls, readsOf(t, server)-reads
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %d names, want %d: %q", len(got), len(want), got)
+	}
+	if calls != held || reads > held/4 {
+		t.Errorf("%d names of %d were listed with %d script calls, want one for each; the server read %d times, want at most %d", held, 2*held, calls, reads, held/4)
+	}
+}
+
+// readsOf is how often the server has read from any connection: a round trip takes one, or a few if it is long.
+func readsOf(t *testing.T, server *backends.Redis) (n int) {
+	t.Helper()
+	for line := range strings.Lines(do(t, server, "INFO", "stats")) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "total_reads_processed:"); ok {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("the server does not count its reads")
+	return 0
+}
