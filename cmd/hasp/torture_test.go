@@ -28,6 +28,8 @@ type verdict struct {
 	}
 	Lost    uint64 `json:"lost_updates_fenced"`
 	Control struct{ Violations int }
+
+	Contradictions []string `json:"violations"`
 }
 
 // inconclusive is the exit code of a run without a caught control.

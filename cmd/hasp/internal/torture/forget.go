@@ -28,20 +28,18 @@ func (r *run) forgetting() (all []Fault) {
 	return all
 }
 
-// untilForgotten ends each belief with the server that granted it. A grant that was heard of after the kill, and before we
-// knew that the server serves again, may be of either life: the answer was on the way when it was killed, or
-// the client was quicker than we. It proves nothing. No answer is on the way for longer without that the lease is over: a
-// process that was stopped, or cut off, was so for longer than the TTL.
+// untilForgotten ends each belief with the server that granted it. A grant of which eitherLife says that it may be of
+// the life before or after proves nothing.
 //
 // It notes in excused whose beliefs are cut short, and returns the faults.
-func untilForgotten(ours history.History, forgets []Fault, excused map[string]excuse) (history.History, []Fault) {
+func untilForgotten(ours history.History, forgets []Fault, ttl history.Time, excused map[string]excuse) (history.History, []Fault) {
 	if len(forgets) == 0 {
 		return ours, nil
 	}
 	ours = slices.Clone(ours)
 	for i := range ours {
 		o := &ours[i]
-		n := slices.IndexFunc(forgets, func(f Fault) bool { return o.Return <= f.To })
+		n := slices.IndexFunc(forgets, func(f Fault) bool { return o.Return <= f.To || eitherLife(o, f, ttl) })
 		if n < 0 || o.Outcome != history.Granted {
 			continue
 		}
@@ -58,19 +56,30 @@ func untilForgotten(ours history.History, forgets []Fault, excused map[string]ex
 	return ours, forgets
 }
 
+// eitherLife says that o may have been granted before the server was killed, or after. It was heard of after the kill and
+// before we knew that the server serves again: the answer was on the way, or the client was quicker than we. Or the
+// process was late with its answer, as on a busy machine it may be for longer than the fault takes: then
+// it was asked for before, and what it believes is over within the TTL, since the next server does not renew it.
+func eitherLife(o *history.Operation, f Fault, ttl history.Time) bool {
+	if o.Outcome != history.Granted || o.Return <= f.From || o.Call > f.To {
+		return false
+	}
+	_, to, _ := o.Certain()
+	return o.Return <= f.To || to <= f.To+ttl
+}
+
 // epochs parts a history where the server forgot: tokens and exclusion are promised within each part. Grants of which it is
 // not known to which part they belong are in none.
-func epochs(ours history.History, forgets []Fault) []history.History {
+func epochs(ours history.History, forgets []Fault, ttl history.Time) []history.History {
 	parts := make([]history.History, 1+len(forgets))
-	for _, o := range ours {
-		n := 0
+	for i := range ours {
+		o, n := &ours[i], 0
 		for n < len(forgets) && o.Return > forgets[n].To {
 			n++
 		}
-		if n < len(forgets) && o.Outcome == history.Granted && o.Return > forgets[n].From {
-			continue
+		if !slices.ContainsFunc(forgets, func(f Fault) bool { return eitherLife(o, f, ttl) }) {
+			parts[n] = append(parts[n], *o)
 		}
-		parts[n] = append(parts[n], o)
 	}
 	return parts
 }

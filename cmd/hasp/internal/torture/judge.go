@@ -54,10 +54,10 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	if traits.Liveness == driver.ConnectionBound {
 		ours, excused = untilCut(ours, r.faults)
 	}
-	ours, forgets := untilForgotten(ours, r.forgetting(), excused)
+	ours, forgets := untilForgotten(ours, r.forgetting(), history.Time(r.ttl), excused)
 	v.measure(ours, busy, stopped, excused, traits.FIFO)
 	var found []history.Violation
-	for _, epoch := range epochs(ours, forgets) {
+	for _, epoch := range epochs(ours, forgets, history.Time(r.ttl)) {
 		found = append(found, history.Check(epoch, history.Options{Fencing: traits.Fencing})...)
 	}
 	for _, x := range found[:min(len(found), mostShown)] {

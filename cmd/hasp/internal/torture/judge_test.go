@@ -242,14 +242,32 @@ func TestForgotten(t *testing.T) {
 	} {
 		b.Token = c.token
 		excused := map[string]excuse{}
-		h, forgets := untilForgotten(history.History{c.a, b}, c.forgets, excused)
+		h, forgets := untilForgotten(history.History{c.a, b}, c.forgets, 2*second, excused)
 		v, found := &Verdict{}, 0
 		v.measure(h, disturbed{}, disturbed{}, excused, false)
-		for _, epoch := range epochs(h, forgets) {
+		for _, epoch := range epochs(h, forgets, 2*second) {
 			found += len(history.Check(epoch, history.Options{Fencing: true}))
 		}
 		if v.Overlaps != c.want || (found > 0) != (c.found > 0) || c.want.Forgot > 0 && (v.FalseEnds > 0 || len(v.Margins) > 0) {
 			t.Errorf("%s: %+v, want %+v; %d violations", name, v.Overlaps, c.want, found)
+		}
+	}
+}
+
+// A process that was late with its answer may hold a lock of the life before. Later than the TTL it does not.
+func TestLateAnswerOfForgottenGrant(t *testing.T) {
+	forget := []Fault{{Kind: ServerForget, From: 10 * second, To: 12 * second}}
+	late, next := granted("late", 4, 15, 16, 16, 7), granted("next", 13, 13, 14, 14, 9)
+	late.Waiting, next.Return = 5*second, 13*second+1
+	for ttl, want := range map[history.Time]int{4 * second: 0, 2 * second: 1} {
+		excused := map[string]excuse{}
+		h, forgets := untilForgotten(history.History{late, next}, forget, ttl, excused)
+		found := 0
+		for _, epoch := range epochs(h, forgets, ttl) {
+			found += len(history.Check(epoch, history.Options{Fencing: true}))
+		}
+		if found != want {
+			t.Errorf("a TTL of %ds: %d violations, want %d", ttl/second, found, want)
 		}
 	}
 }
