@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,7 +95,14 @@ func TestRandomFaults(t *testing.T) {
 	s := newFaultRun(t, unbroken)
 	ctx, cancel := context.WithCancel(t.Context())
 	workers := s.Run(ctx)
-	s.injectFaults(t, 12*time.Second)
+	for tries := 3; tries > 0; tries-- { // on a busy machine no client may come to hold between the faults
+		s.injectFaults(t, 12*time.Second)
+		h, err := s.Rec.History()
+		must(t, err)
+		if slices.ContainsFunc(h, func(o history.Operation) bool { return o.Outcome == history.Granted }) {
+			break
+		}
+	}
 	cancel()
 	workers.Wait()
 	for _, c := range s.Clients {

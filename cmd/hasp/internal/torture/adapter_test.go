@@ -274,3 +274,18 @@ func TestAdapterThatCannotHold(t *testing.T) {
 		t.Errorf("left in TMPDIR: %v", left)
 	}
 }
+
+// One that has lost its first lock rightly, since nothing ran for a TTL, is none of these.
+func TestAdapterThatWasLate(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	c := config(t, "worker")
+	c.For = time.Second
+	late := filepath.Join(t.TempDir(), "late")
+	c.Adapter = script(t, "echo ready blind", `lock) echo ok ;; check) echo held ;; unlock) if mkdir `+late+` 2>&-; then sleep `+fmt.Sprint(c.TTL.Seconds())+`; echo lost; else echo ok; fi ;;`)
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(late); err != nil {
+		t.Error(err)
+	}
+}

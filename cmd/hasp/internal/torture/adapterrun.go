@@ -71,33 +71,46 @@ func (r *run) take(ctx context.Context, name string) error {
 }
 
 // takeByAdapter plays a hold from start to end. It is also what finds, before anything else, an adapter that does
-// not know the protocol.
+// not know the protocol. A lock that was held for a TTL, since this machine ran something else, may rightly have been lost:
+// that says nothing of the adapter, and another hold is played.
 func (r *run) takeByAdapter(ctx context.Context, name string) error {
+	for try := 1; ; try++ {
+		took, err := r.playHold(ctx, name)
+		if err == nil || took < r.ttl || try == 3 {
+			return err
+		}
+	}
+}
+
+// playHold returns how long the lock was held at most.
+func (r *run) playHold(ctx context.Context, name string) (took time.Duration, err error) {
 	a, err := startAdapter(ctx, r.starter, adapterTask{r.Adapter, r.Store, r.TTL}, true)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer a.end()
+	began := time.Now()
+	defer func() { took = time.Since(began) }()
 	line, err := a.ask(ctx, r.ttl+30*time.Second, "lock", name)
 	if err == nil {
 		_, err = grant(line)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if line, err = a.ask(ctx, r.ttl+30*time.Second, "check", ""); err != nil {
-		return err
+		return 0, err
 	}
 	if !is(line, "held") && !is(line, "none") {
-		return unexpected(line, "check", `"held" or "none" right after the lock was granted`)
+		return 0, unexpected(line, "check", `"held" or "none" right after the lock was granted`)
 	}
 	if line, err = a.ask(ctx, r.ttl+30*time.Second, "unlock", ""); err != nil {
-		return err
+		return 0, err
 	}
 	if !is(line, "ok") {
-		return unexpected(line, "unlock", `"ok" right after the lock was granted`)
+		return 0, unexpected(line, "unlock", `"ok" right after the lock was granted`)
 	}
-	return nil
+	return 0, nil
 }
 
 // givesTokens reports whether an adapter has ever given a token. It then has to give each grant one.
