@@ -65,7 +65,8 @@ func (s *session) checkLate() {
 func (s *session) expireLate(e *entry) {
 	s.mu.Lock()
 	l, isLate := s.late[e]
-	confirmed, err, margin := s.sent.at, s.lastErr, s.margin
+	err, margin := s.lastErr, s.margin
+	confirmed := l.sent.at.Add(l.granted - s.granted) // when it had all of its time left
 	s.mu.Unlock()
 	if !isLate || l.left(margin) > 0 {
 		return // somebody else was first, or it was renewed meanwhile

@@ -117,6 +117,8 @@ func TestPartialRenewal(t *testing.T) {
 		var lost *hasp.LostError
 		if !errors.As(bad.Err(), &lost) || lost.Reason != hasp.ReasonExpired || !errors.Is(lost, errNetwork) {
 			t.Errorf("lost with %v", bad.Err())
+		} else if confirmed := lost.Since.Sub(lost.Confirmed); confirmed != trust {
+			t.Errorf("last confirmed %s before the loss, trusted for %s: that was the other lock", confirmed, trust)
 		}
 		time.Sleep(5 * T)
 		if !good.Held() {

@@ -102,9 +102,7 @@ func judge(t *testing.T, w *recordedhold.Workload) {
 	t.Helper()
 	for _, c := range w.Clients {
 		for _, name := range w.Names {
-			if err := testkit.LockDespiteErrors(t, c, name).Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.UseDespiteErrors(t, c, name)
 		}
 	}
 	h, err := w.Rec.History()

@@ -111,13 +111,16 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 }
 
 // throttle passes perSecond bytes a second to the server, with timers of any precision: the slices
-// are adjusted to the measured rate.
-func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
+// are adjusted to the measured rate. It returns the rate at the times at which something waited for the network.
+func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) (measured int64) {
 	const step = 250 * time.Millisecond
-	slice := perSecond / 500
+	slice, passed, busy := perSecond/500, int64(0), time.Duration(1)
 	for before, at := net.Stats().Up, time.Now(); ctx.Err() == nil; time.Sleep(step) {
 		now := net.Stats().Up
 		rate := (now.Delivered - before.Delivered) * int64(time.Second) / max(int64(time.Since(at)), 1)
+		if now.Waiting() > 0 {
+			passed, busy = passed+now.Delivered-before.Delivered, busy+time.Since(at)
+		}
 		if now.Waiting() > 0 && rate > 0 { // otherwise the network was not the slow part
 			slice = min(max(slice*perSecond/rate, slice/2, 10), slice*2)
 		}
@@ -125,6 +128,7 @@ func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 		before, at = now, time.Now()
 	}
 	net.Set(faultnet.Up, faultnet.Rule{})
+	return passed * int64(time.Second) / int64(busy)
 }
 
 // One client holds ten thousand locks through a network so slow that renewing all of them takes
@@ -132,6 +136,22 @@ func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) {
 func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
+	for try := 1; ; try++ {
+		lost, asked, got := heldThroughSlowNetwork(t)
+		switch {
+		case lost == nil || t.Failed():
+			return
+		case got > asked*9/10:
+			t.Fatal(lost)
+		case try == 3:
+			t.Skipf("inconclusive: 3 times this machine slowed the network down to less than the test does")
+		}
+		t.Logf("inconclusive: the network passed %d bytes a second, and was to pass %d: %v", got, asked, lost)
+	}
+}
+
+// heldThroughSlowNetwork returns the first loss, and which rate the network was to have and had.
+func heldThroughSlowNetwork(t *testing.T) (lost error, asked, got int64) {
 	const n, ttl = 10_000, 45 * time.Second
 	net, c, _ := behindProxy(t, ttl)
 	leases := make([]*hasp.Lease, n)
@@ -150,25 +170,28 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	}
 	wg.Wait()
 	if t.Failed() {
-		return
+		return nil, 0, 0
 	}
 	// A renewal has half of the time left, which is 28 % of the TTL. Each of these takes more
 	// than a third of it, with about 55 bytes for each lock.
 	ctx, cancel := context.WithCancel(t.Context())
-	throttled := make(chan struct{})
-	go func() {
-		throttle(ctx, net, 55*n*100/int64(ttl/time.Second*35))
-		close(throttled)
-	}()
-	for end := time.Now().Add(ttl * 3 / 2); time.Now().Before(end); time.Sleep(ttl / 200) {
+	throttled := make(chan int64)
+	asked = 55 * n * 100 / int64(ttl/time.Second*35)
+	go func() { throttled <- throttle(ctx, net, asked) }()
+	for end := time.Now().Add(ttl * 3 / 2); lost == nil && time.Now().Before(end); time.Sleep(ttl / 200) {
 		for _, l := range leases {
 			if !l.Held() {
-				t.Fatal(l.Err())
+				lost = l.Err()
+				break
 			}
 		}
 	}
 	cancel()
-	<-throttled
+	got = <-throttled
+	if err := c.Close(); err != nil { // another try is not to renew these, too
+		t.Error(err)
+	}
+	return lost, asked, got
 }
 
 // A stopped node of a cluster costs the locks that it has, and no others: the renewal says which

@@ -107,7 +107,7 @@ func TestRandomFaults(t *testing.T) {
 	workers.Wait()
 	for _, c := range s.Clients {
 		for _, name := range []string{"a", "b"} {
-			must(t, testkit.LockDespiteErrors(t, c, name).Release(t.Context()))
+			testkit.UseDespiteErrors(t, c, name)
 		}
 	}
 	h, err := s.Rec.History()

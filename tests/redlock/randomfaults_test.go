@@ -130,7 +130,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 	for _, c := range s.Clients {
 		for _, name := range faultRunNames {
-			testkit.Release(t, testkit.LockDespiteErrors(t, c, name))
+			testkit.UseDespiteErrors(t, c, name)
 		}
 	}
 	testkit.Eventually(t, "nothing left", func() bool {

@@ -118,6 +118,17 @@ func (r *run) probe(ctx context.Context, name string) error {
 	if r.ttl = r.TTL; r.Adapter != "" {
 		return r.take(ctx, name)
 	}
+	for {
+		err := r.probeOnce(ctx, name)
+		// A store that makes its tables, on a busy machine, may take longer than the TTL. Then nothing is known of it.
+		if !errors.Is(err, hasp.ErrUnknown) && !errors.Is(err, hasp.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (r *run) probeOnce(ctx context.Context, name string) error {
 	l, err := r.client.Mutex(name).Lock(ctx)
 	if err != nil {
 		return err
