@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -126,14 +127,21 @@ func (l *live) look(ctx context.Context) error {
 	return l.readAll(ctx, reads)
 }
 
+// names may take longer than readBound where there are many, on a busy machine or through a slow network, as long as more come.
 func (l *live) names(ctx context.Context) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, readBound)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(readBound, func() { cancel(context.DeadlineExceeded) })
+	defer silent.Stop()
 	names := map[string]bool{}
 	for name, err := range l.client.Names(ctx, "") {
+		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+			return nil, fmt.Errorf("list the names: the store has not answered for %s: %w", readBound, err)
+		}
 		if err != nil {
 			return nil, err
 		}
+		silent.Reset(readBound)
 		names[name] = true
 	}
 	return names, nil
