@@ -141,7 +141,7 @@ var mayImport = map[string][]string{
 	"./internal/naivelock":           {},                   // a lock as people write it by hand, for controls
 	"./internal/history":             {},                   // tests, and hasp torture
 	"./tests/internal/linear":        {"./internal/history", "github.com/anishathalye/porcupine"},
-	"./tests/internal/haspbin":       {}, // runs go
+	"./tests/internal/haspbin":       {"./internal/serverprocess"}, // runs go
 	"./tests/internal/haspserve":     {"./internal/testkit", "./tests/internal/haspbin"},
 	"./tests/internal/browser":       {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	"./internal/broken":              {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls

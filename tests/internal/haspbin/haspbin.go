@@ -2,23 +2,41 @@
 package haspbin
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
-// Build builds hasp with the stores redis and etcd, and returns its file. Go compiles anew only what has changed.
+// Build builds hasp with the stores redis and etcd, and returns its file, which is removed when the process has ended.
 func Build(t testing.TB) string {
 	t.Helper()
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/hasplock/hasp").Output()
+	file, err := build()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	file := filepath.Join(t.TempDir(), "hasp")
-	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, ".")
-	c.Dir = filepath.Join(string(root[:len(root)-1]), "cmd", "hasp")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		t.Fatal(err)
 	}
 	return file
 }
+
+// build does so once: to link it takes a second and a half of processor time, also if nothing has changed.
+var build = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/hasplock/hasp").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	dir, err := serverprocess.NewDir("hasp", nil)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "hasp")
+	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, ".")
+	c.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "hasp")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return file, nil
+})
