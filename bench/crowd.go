@@ -68,7 +68,7 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 	span := m.lasts(time.Second + time.Duration(3*n)*time.Millisecond)
 	from := now() + int64(50*time.Millisecond)
 	for _, w := range workers {
-		if err := w.begin(from, from+int64(warm+span)); err != nil {
+		if err := w.begin(from, from+int64(warm+span+unseen)); err != nil {
 			return fig, err
 		}
 	}
@@ -93,6 +93,10 @@ func crowd(ctx context.Context, m *match, n int) (fig figures, err error) {
 	}
 	return evaluate(all, n, began, ended, counted.Commands, cpu), nil
 }
+
+// unseen is for how long the contenders go on when counting has ended: those who leave the queue at the end, or are
+// cancelled in it, ask the store for more than one that is served.
+const unseen = 500 * time.Millisecond
 
 // orderSlack is by how much a contender may have asked earlier without being out of order: requests
 // travel, and processes are scheduled.

@@ -137,7 +137,7 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	for try := 1; ; try++ {
-		lost, asked, got := heldThroughSlowNetwork(t)
+		asked, got, lost := heldThroughSlowNetwork(t)
 		switch {
 		case lost == nil || t.Failed():
 			return
@@ -150,8 +150,8 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	}
 }
 
-// heldThroughSlowNetwork returns the first loss, and which rate the network was to have and had.
-func heldThroughSlowNetwork(t *testing.T) (lost error, asked, got int64) {
+// heldThroughSlowNetwork returns which rate the network was to have and had, and the first loss.
+func heldThroughSlowNetwork(t *testing.T) (asked, got int64, lost error) {
 	const n, ttl = 10_000, 45 * time.Second
 	net, c, _ := behindProxy(t, ttl)
 	leases := make([]*hasp.Lease, n)
@@ -170,7 +170,7 @@ func heldThroughSlowNetwork(t *testing.T) (lost error, asked, got int64) {
 	}
 	wg.Wait()
 	if t.Failed() {
-		return nil, 0, 0
+		return 0, 0, nil
 	}
 	// A renewal has half of the time left, which is 28 % of the TTL. Each of these takes more
 	// than a third of it, with about 55 bytes for each lock.
@@ -191,7 +191,7 @@ func heldThroughSlowNetwork(t *testing.T) (lost error, asked, got int64) {
 	if err := c.Close(); err != nil { // another try is not to renew these, too
 		t.Error(err)
 	}
-	return lost, asked, got
+	return asked, got, lost
 }
 
 // A stopped node of a cluster costs the locks that it has, and no others: the renewal says which
