@@ -51,15 +51,14 @@ var reasons = []struct{ store, who, text string }{
 	{"redis", "hasp setnx", "As the queue's, with 18 µs a script: to share the format it keeps the token's counter and the waiters in separate keys. " +
 		"A waiter that is woken has to ask for the lock: a third request for each contended acquisition."},
 	{"redlock", "hasp", "Five servers and their clients on two cores: a request more to each of them weighs here, and would travel in parallel elsewhere. " +
-		"An acquisition that waits is refused by five servers before it is granted by five: fifteen requests, where the floor, which is told its turn, has ten. " +
-		"Of 512 contenders most have asked and not been served yet when counting ends, and their requests are counted. " +
+		"An acquisition that waits is refused by five servers, granted by five and released at five: fifteen requests, where the floor, which is told its turn, has ten (ARCHITECTURE.md says why no release hands over). " +
 		"At S5 each of five servers is asked for all locks, 256 in a call; a ticket notes what it may have at each of them, and which attempt that was."},
 	{"zookeeper", "hasp queue", "Create, list and delete are three packets, where the floor has two and no queue. A contended acquisition adds a watch and its event. " +
 		"With 64 and more, the lists grow with the queue. " +
-		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: the third packet. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S2 an acquisition takes 156 µs of the client's processor and 668 of the server's, the floor's 89 and 712: the third packet. At S5 a third of the heap is the client library's watch of each lock's own node, a sixth our list of who listens to it. Of 64 contenders each acquisition is five requests; with 512 a third of a request more are the renewals of 512 sessions."},
 	{"etcd", "hasp", "A contended acquisition enters, looks once and leaves: three requests, where the floor, which is told its turn, has two. To enter and to leave are transactions " +
 		"that compare, and the values carry the owner and the note: they are larger than the floor's, for the client, for the server and in its log. " +
-		"At S5 each lock's own key is watched, which takes 80 bytes of the 1,015. Of 512 contenders many have entered and not been served yet when counting ends."},
+		"At S5 each lock's own key is watched, which takes 80 bytes of the 1,015. With 512 the rest of the 3.5 requests are the renewals of 512 sessions, and enters of contenders who are not served within the time."},
 	{"postgres", "hasp table", "One statement each, as the floor has; but it draws the token from the name's row, inserts the entry and looks at the session in one transaction, " +
 		"and commits more write-ahead log. NOTIFY wakes every connection that listens in the database, also those without the waiter: here one for each of the 8 processes. " +
 		"With a queue of 1,000 entries the 64 connections of the pool are counted as theirs. Places are given in the order in which transactions commit; grants out of the order of asking are of those whose transaction began within that time."},
