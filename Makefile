@@ -10,10 +10,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Go would otherwise leave out. Add noetcd, nomysql, nopostgres, noredis or nozookeeper to leave out a store.
 TAGS     ?= grpcnotrace
 PREFIX   ?= /usr/local
-# Packages at a time, on however many processors: their tests wait for real servers and TTLs, those of the long tier less.
-test steady: PARALLEL = 5
-PARALLEL ?= 4
-TESTFLAGS ?= -timeout=20m -p=$(PARALLEL)
+# Four packages at a time on however many processors: their tests wait for real servers and TTLs.
+TESTFLAGS ?= -timeout=20m -p=4
 BENCH    ?= .
 RUNS     ?= 3
 FUZZTIME ?= 10s
