@@ -109,16 +109,20 @@ func startPostgres(o PostgresOptions) (*Postgres, error) {
 // initialise makes an empty database, with what a server needs to survive a crash
 // switched on, as it is by default: only the making itself is not synced.
 func (p *Postgres) initialise(dir string, port int) error {
-	data, passwords, method := filepath.Join(dir, "data"), filepath.Join(dir, "password"), "trust"
-	args := []string{"-D", data, "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"}
-	if p.options.Password != "" {
+	data, method := filepath.Join(dir, "data"), "trust"
+	if p.options.Password == "" {
+		if err := p.copyTemplate(dir, data); err != nil {
+			return err
+		}
+	} else {
+		passwords := filepath.Join(dir, "password")
 		if err := serverprocess.WriteFile(passwords, p.account, p.options.Password); err != nil {
 			return err
 		}
-		args, method = append(args, "--pwfile="+passwords), "scram-sha-256"
-	}
-	if err := p.runIn(dir, postgresql.path(1), args...); err != nil {
-		return err
+		if err := p.initdb(dir, data, "--pwfile="+passwords); err != nil {
+			return err
+		}
+		method = "scram-sha-256"
 	}
 	conf := []string{
 		fmt.Sprintf("port = %d", port), "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''",
@@ -137,6 +141,11 @@ func (p *Postgres) initialise(dir string, port int) error {
 	return errors.Join(
 		serverprocess.WriteFile(filepath.Join(data, "postgresql.conf"), p.account, append(conf, p.options.Config...)...),
 		serverprocess.WriteFile(filepath.Join(data, "pg_hba.conf"), p.account, host+" all all 127.0.0.1/32 "+method, host+" replication all 127.0.0.1/32 "+method))
+}
+
+func (p *Postgres) initdb(dir, data string, more ...string) error {
+	args := []string{"-D", data, "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"}
+	return p.runIn(dir, postgresql.path(1), append(args, more...)...)
 }
 
 // copy makes a replica's files: those of the other server, with a separate port.

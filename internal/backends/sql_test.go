@@ -2,6 +2,7 @@ package backends
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -55,6 +56,26 @@ func TestPostgresSingle(t *testing.T) {
 			return psql(p.URL(), "SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS t AS SELECT 'value' AS v", "")
 		},
 		func() error { return psql(p.URL(), "SELECT v FROM t", "value") })
+}
+
+// Servers are copies of one data directory, and yet different stores.
+func TestPostgresIdentifiersDiffer(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 3 {
+		p := StartPostgres(t, PostgresOptions{})
+		id, err := exec.Command("psql", "-XqAt", "-c", "SELECT system_identifier FROM pg_control_system()", p.URL()).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[strings.TrimSpace(string(id))] = true
+		if err := errors.Join(p.Kill(), p.Restart()); err != nil { // recovery looks for it in the log
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 3 || seen[""] {
+		t.Errorf("three servers have the identifiers %v", seen)
+	}
 }
 
 func TestPostgresKillTakesEveryBackend(t *testing.T) {
