@@ -79,7 +79,7 @@ func command(tier string, pkgs []pkg) (invocation, error) {
 	race := []string{"-race"}
 	// When all tests have ended, nothing is left to race: its second of sleep at the end of each
 	// process would be the longest test of most packages.
-	// Processor time is what a run takes on two cores. Garbage may stand for longer; and a JVM that serves for seconds does not
+	// On two cores a run takes as long as its processor time. So garbage may stand for longer; and a JVM that serves for seconds does not
 	// get back what it spends on its second compiler. (Benchmarks do not run here.)
 	inv := invocation{env: []string{"GORACE=atexit_sleep_ms=0", "GOGC=400", "JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}}
 	switch tier {
