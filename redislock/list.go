@@ -190,7 +190,7 @@ func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn fun
 	})
 }
 
-// oneByOne is for scan.
+// oneByOne lets scan call fn for each key of a page.
 func oneByOne(fn func(key string) (more bool, err error)) func(keys []string) (bool, error) {
 	return func(keys []string) (bool, error) {
 		for _, key := range keys {
