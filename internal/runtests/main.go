@@ -61,7 +61,7 @@ func run(args []string) error {
 	if len(goTest.packages) == 0 {
 		return fmt.Errorf("no package of %v has tests of the tier %q", patterns, args[0])
 	}
-	if s.runs > 1 {
+	if s.fresh {
 		flags = append(flags, "-count=1") // else go test prints what it remembers
 	}
 	return s.repeat(os.Stdout, func() error { return goTest.run(flags, os.Stdout) })

@@ -119,8 +119,14 @@ func TestSeries(t *testing.T) {
 		}
 	}
 	s, rest, err := parseSeries([]string{"-runs=3", "-load=2", "-disk=1", "test", "-count=1"})
-	if err != nil || s != (series{3, 2, 1}) || !slices.Equal(rest, []string{"test", "-count=1"}) {
+	if err != nil || s != (series{3, 2, 1, true}) || !slices.Equal(rest, []string{"test", "-count=1"}) {
 		t.Fatalf("%+v, %v, %v", s, rest, err)
+	}
+	for flags, fresh := range map[string]bool{"": false, "-runs=1": true, "-load=8": true, "-disk=1": true} {
+		args := append(strings.Fields(flags), "test", "-race")
+		if s, _, err := parseSeries(args); err != nil || s.fresh != fresh {
+			t.Errorf("%q: %+v, %v", args, s, err)
+		}
 	}
 	var said strings.Builder
 	runs, failed := 0, errors.New("failed")

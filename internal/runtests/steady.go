@@ -14,9 +14,10 @@ import (
 
 // series is how a tier is repeated, to find tests that depend on how fast the machine is.
 type series struct {
-	runs int // with tests that go test does not remember
-	load int // threads that do nothing but use a processor
-	disk int // the run beside which a file is written and synced all the time; 0: none
+	runs  int
+	load  int  // threads that do nothing but use a processor
+	disk  int  // the run beside which a file is written and synced all the time; 0: none
+	fresh bool // no test's result is taken from go test's cache: of one run too, if a series was asked for
 }
 
 // parseSeries takes the flags in front of the tier.
@@ -29,6 +30,7 @@ func parseSeries(args []string) (s series, rest []string, err error) {
 	if err := f.Parse(args); err != nil {
 		return s, nil, err
 	}
+	s.fresh = f.NFlag() > 0
 	if s.runs < 1 || s.load < 0 || s.disk < 0 || s.disk > s.runs {
 		return s, nil, errors.New("-runs must be at least 1, -load at least 0, and -disk the number of a run")
 	}
