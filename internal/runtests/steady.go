@@ -17,7 +17,7 @@ type series struct {
 	runs  int
 	load  int  // threads that do nothing but use a processor
 	disk  int  // the run beside which a file is written and synced all the time; 0: none
-	fresh bool // no test's result is taken from go test's cache: of one run too, if a series was asked for
+	fresh bool // each test runs, and go test's cache is not asked: true if any of the flags was given
 }
 
 // parseSeries takes the flags in front of the tier.
