@@ -81,24 +81,7 @@ func crashed(t *testing.T, times int, params, prepare string, ttl, long time.Dur
 		sqlkit.Postgres(t, server.URL(), prepare)
 	}
 	rec := history.New()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var wg sync.WaitGroup
-	for i := range 6 {
-		// Of the names some are free most of the time, some are waited for, and some are held by one
-		// client for longer than a crash lasts. A client each: one that finds its session forgotten ends
-		// all its leases.
-		for j, hold := range []recordedhold.Hold{
-			{Name: fmt.Sprint("free ", i)}, {Name: fmt.Sprint("busy ", i%2)}, {Name: fmt.Sprint("long ", i%2), For: long},
-		} {
-			hold.Client, hold.Who, hold.TTL = testkit.Client(t, storeURL, hasp.WithTTL(ttl)), fmt.Sprint("client ", i, ".", j), ttl
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					_ = hold.Run(ctx, rec)
-				}
-			})
-		}
-	}
+	stop := load(t, rec, storeURL, ttl, long)
 	for range times {
 		time.Sleep(200*time.Millisecond + rand.N(600*time.Millisecond))
 		if err := server.Kill(); err != nil {
@@ -110,11 +93,48 @@ func crashed(t *testing.T, times int, params, prepare string, ttl, long time.Dur
 	}
 	time.Sleep(time.Second) // after the last crash they go on
 	stop()
-	wg.Wait()
 	h, err := rec.History()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d locks, %d crashes", len(h), times)
 	return h
+}
+
+// load has clients lock until stop is called, which returns when all have ended. Some hold for long, and
+// some give up soon, which cancels their statement at the server.
+func load(t *testing.T, rec *history.Recorder, storeURL string, ttl, long time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 6 {
+		// Of the names some are free most of the time, some are waited for, and some are held by one
+		// client for longer than a crash lasts. A client each: one that finds its session forgotten ends
+		// all its leases.
+		for j, hold := range []struct {
+			name     string
+			lasting  time.Duration
+			patience time.Duration
+		}{
+			{fmt.Sprint("free ", i), 0, time.Minute},
+			{fmt.Sprint("busy ", i%2), 0, time.Minute},
+			{fmt.Sprint("busy ", i%2), 0, 200 * time.Millisecond},
+			{fmt.Sprint("long ", i%2), long, time.Minute},
+		} {
+			one := recordedhold.Hold{
+				Client: testkit.Client(t, storeURL, hasp.WithTTL(ttl)), Who: fmt.Sprint("client ", i, ".", j),
+				Name: hold.name, For: hold.lasting, TTL: ttl,
+			}
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					soon, cancel := context.WithTimeout(ctx, hold.patience)
+					_ = one.Run(soon, rec)
+					cancel()
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
 }
