@@ -35,7 +35,7 @@ func BenchmarkManyNames(b *testing.B) {
 	testkit.Medians(b, "popular", 100, without, with)
 	db := sqlkit.MariaDBAt(b, many.Addr, "locks")
 	sqlkit.Exec(b, db, "INSERT INTO hasp_names (name, seq) SELECT CONCAT('name ', seq), (UNIX_TIMESTAMP() - 5 * 3600) * 1000000 FROM seq_1_to_1000000")
-	took := testkit.Medians(b, "popular", max(b.N, 2000), without, with)
+	took := testkit.Medians(b, "popular", 2000, without, with)
 	b.ReportMetric(float64(took[0].Microseconds()), "none-us")
 	b.ReportMetric(float64(took[1].Microseconds()), "million-us")
 	sweep := func(retention time.Duration) {

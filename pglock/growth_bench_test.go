@@ -40,7 +40,7 @@ func BenchmarkManyNames(b *testing.B) {
 	without, with := client(b, few.URL()), client(b, many.URL())
 	testkit.Medians(b, "popular", 100, without, with)
 	sqlkit.Postgres(b, many.URL(), "INSERT INTO hasp_names (name, seq, used) SELECT 'name ' || i, hasp_now(), hasp_now() / 3600000000 - 5 FROM generate_series(1, 1000000) i; ANALYZE hasp_names")
-	took := testkit.Medians(b, "popular", max(b.N, 2000), without, with)
+	took := testkit.Medians(b, "popular", 2000, without, with)
 	b.ReportMetric(float64(took[0].Microseconds()), "none-us")
 	b.ReportMetric(float64(took[1].Microseconds()), "million-us")
 	sweep := func(retention time.Duration) {
