@@ -16,39 +16,28 @@ func BenchmarkCycles(b *testing.B) {
 	server := backends.StartMariaDB(b, backends.MariaDBOptions{})
 	c := client(b, sqlkit.MariaDBStore(b, server))
 	db := sqlkit.MariaDBAdmin(b, server)
-	testkit.Cycles(b, c, 1000)
-	size := func() float64 {
+	testkit.BenchmarkCycles(b, c, func() float64 {
 		return float64(number(b, db, "SELECT FILE_SIZE FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME = 'locks/hasp_names'")) / 1024
-	}
-	testkit.Cycles(b, c, b.N/10)
-	b.ReportMetric(size(), "early-kB")
-	testkit.Cycles(b, c, b.N-b.N/10)
-	b.ReportMetric(size(), "late-kB")
+	})
 	b.ReportMetric(float64(sqlkit.MySQLStatus(b, db, "Innodb_history_list_length")), "old-versions")
 }
 
 // BenchmarkManyNames compares a lock where a million other names were used with one where none were, and shows what the
-// sweeps cost: one that finds nothing to do, of which there is one in a minute, and all that it takes to forget the million.
+// sweeps cost.
 func BenchmarkManyNames(b *testing.B) {
 	few, many := backends.StartMariaDB(b, backends.MariaDBOptions{}), backends.StartMariaDB(b, backends.MariaDBOptions{})
 	without, with := client(b, sqlkit.MariaDBStore(b, few)), client(b, sqlkit.MariaDBStore(b, many))
-	testkit.Medians(b, "popular", 100, without, with)
 	db := sqlkit.MariaDBAt(b, many.Addr, "locks")
-	sqlkit.Exec(b, db, "INSERT INTO hasp_names (name, seq) SELECT CONCAT('name ', seq), (UNIX_TIMESTAMP() - 5 * 3600) * 1000000 FROM seq_1_to_1000000")
-	took := testkit.Medians(b, "popular", 2000, without, with)
-	b.ReportMetric(float64(took[0].Microseconds()), "none-us")
-	b.ReportMetric(float64(took[1].Microseconds()), "million-us")
-	sweep := func(retention time.Duration) {
-		sqlkit.Exec(b, db, "UPDATE hasp_store SET swept = '1970-01-01'")
-		sqlkit.Exec(b, db, fmt.Sprintf("CALL hasp_sweep_1(%d)", retention.Microseconds()))
-	}
-	began := time.Now()
-	sweep(24 * time.Hour)
-	b.ReportMetric(float64(time.Since(began).Microseconds()), "idle-sweep-us")
-	began = time.Now()
-	for number(b, db, "SELECT COUNT(*) FROM (SELECT 1 FROM hasp_names LIMIT 2) n") > 1 {
-		sweep(time.Hour)
-	}
-	b.ReportMetric(time.Since(began).Seconds(), "forget-s")
-	b.ReportMetric(0, "ns/op")
+	testkit.ManyNames{
+		Without: without,
+		With:    with,
+		Fill: func() {
+			sqlkit.Exec(b, db, "INSERT INTO hasp_names (name, seq) SELECT CONCAT('name ', seq), (UNIX_TIMESTAMP() - 5 * 3600) * 1000000 FROM seq_1_to_1000000")
+		},
+		Sweep: func(retention time.Duration) {
+			sqlkit.Exec(b, db, "UPDATE hasp_store SET swept = '1970-01-01'")
+			sqlkit.Exec(b, db, fmt.Sprintf("CALL hasp_sweep_1(%d)", retention.Microseconds()))
+		},
+		Left: func() bool { return number(b, db, "SELECT COUNT(*) FROM (SELECT 1 FROM hasp_names LIMIT 2) n") > 1 },
+	}.Benchmark(b)
 }

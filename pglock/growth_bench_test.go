@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,14 +14,9 @@ import (
 func BenchmarkCycles(b *testing.B) {
 	server := private(b)
 	c := client(b, server.URL())
-	testkit.Cycles(b, c, 1000)
-	size := func() float64 {
+	testkit.BenchmarkCycles(b, c, func() float64 {
 		return float64(ask[int64](b, server.URL(), "SELECT pg_total_relation_size('hasp_names')")) / 1024
-	}
-	testkit.Cycles(b, c, b.N/10)
-	b.ReportMetric(size(), "early-kB")
-	testkit.Cycles(b, c, b.N-b.N/10)
-	b.ReportMetric(size(), "late-kB")
+	})
 	if err := c.Close(); err != nil {
 		b.Fatal(err)
 	}
@@ -34,26 +28,21 @@ func BenchmarkCycles(b *testing.B) {
 }
 
 // BenchmarkManyNames compares a lock where a million other names were used with one where none were, and shows what the
-// sweeps cost: one that finds nothing to do, of which there is one in a minute, and all that it takes to forget the million.
+// sweeps cost.
 func BenchmarkManyNames(b *testing.B) {
 	few, many := private(b), private(b)
-	without, with := client(b, few.URL()), client(b, many.URL())
-	testkit.Medians(b, "popular", 100, without, with)
-	sqlkit.Postgres(b, many.URL(), "INSERT INTO hasp_names (name, seq, used) SELECT 'name ' || i, hasp_now(), hasp_now() / 3600000000 - 5 FROM generate_series(1, 1000000) i; ANALYZE hasp_names")
-	took := testkit.Medians(b, "popular", 2000, without, with)
-	b.ReportMetric(float64(took[0].Microseconds()), "none-us")
-	b.ReportMetric(float64(took[1].Microseconds()), "million-us")
-	sweep := func(retention time.Duration) {
-		sqlkit.Postgres(b, many.URL(), "UPDATE hasp_schema SET swept = 0")
-		ask[bool](b, many.URL(), fmt.Sprintf("SELECT hasp_tidy(%d::bigint)", retention.Microseconds()))
-	}
-	began := time.Now()
-	sweep(24 * time.Hour)
-	b.ReportMetric(float64(time.Since(began).Microseconds()), "idle-sweep-us")
-	began = time.Now()
-	for ask[int](b, many.URL(), "SELECT count(*)::int FROM (SELECT FROM hasp_names LIMIT 2) n") > 1 {
-		sweep(time.Hour)
-	}
-	b.ReportMetric(time.Since(began).Seconds(), "forget-s")
-	b.ReportMetric(0, "ns/op")
+	testkit.ManyNames{
+		Without: client(b, few.URL()),
+		With:    client(b, many.URL()),
+		Fill: func() {
+			sqlkit.Postgres(b, many.URL(), "INSERT INTO hasp_names (name, seq, used) SELECT 'name ' || i, hasp_now(), hasp_now() / 3600000000 - 5 FROM generate_series(1, 1000000) i; ANALYZE hasp_names")
+		},
+		Sweep: func(retention time.Duration) {
+			sqlkit.Postgres(b, many.URL(), "UPDATE hasp_schema SET swept = 0")
+			ask[bool](b, many.URL(), "SELECT hasp_tidy($1::bigint)", retention.Microseconds())
+		},
+		Left: func() bool {
+			return ask[int](b, many.URL(), "SELECT count(*)::int FROM (SELECT FROM hasp_names LIMIT 2) n") > 1
+		},
+	}.Benchmark(b)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
-// crashes is how often the server crashes, HASP_CRASHES for a campaign.
+// crashes is how often the server crashes, or fails over: HASP_CRASHES for a campaign.
 func crashes(t *testing.T) int {
 	text := os.Getenv("HASP_CRASHES")
 	if text == "" {
@@ -32,6 +32,9 @@ func crashes(t *testing.T) int {
 	return n
 }
 
+// The strategy advisory, and what has its tokens an hour ahead of the clock, so that this hides nothing.
+const advisory, ahead = "strategy=advisory", "UPDATE hasp_ceiling SET ceiling = ceiling + 3600000000"
+
 // S1, T1: the server crashes under load, again and again, with its log writer as lazy as it can be,
 // so that it forgets releases that do not wait for the disk. No two hold, and no token is lower than
 // one before. The control has its tables in no log.
@@ -42,8 +45,6 @@ func TestCrashes(t *testing.T) {
 			linear.Require(t, h, linear.Options{Fencing: true})
 		})
 	}
-	// Its tokens are an hour ahead of the clock, so that this hides nothing.
-	const advisory, ahead = "strategy=advisory", "UPDATE hasp_ceiling SET ceiling = ceiling + 3600000000"
 	t.Run("advisory", func(t *testing.T) {
 		h := crashed(t, crashes(t), advisory, ahead, 6*time.Second, time.Second)
 		linear.Require(t, h, linear.Options{Fencing: true})
@@ -71,17 +72,12 @@ func TestCrashes(t *testing.T) {
 	})
 }
 
-// crashed has clients lock while the server crashes, and returns what they were told. Some of them
-// hold for long.
+// crashed has clients lock while the server crashes, and returns what they were told.
 func crashed(t *testing.T, times int, params, prepare string, ttl, long time.Duration) history.History {
 	server := backends.StartPostgres(t, backends.PostgresOptions{Config: []string{"wal_writer_delay = 10s"}})
 	storeURL := sqlkit.With(server.URL(), "connections=2", params)
-	testkit.Release(t, testkit.Lock(t, testkit.Client(t, storeURL), "first use"))
-	if prepare != "" {
-		sqlkit.Postgres(t, server.URL(), prepare)
-	}
-	rec := history.New()
-	stop := load(t, rec, storeURL, ttl, long)
+	makeTables(t, server, storeURL, prepare)
+	stop := load(t, storeURL, ttl, long)
 	for range times {
 		time.Sleep(200*time.Millisecond + rand.N(600*time.Millisecond))
 		if err := server.Kill(); err != nil {
@@ -91,19 +87,22 @@ func crashed(t *testing.T, times int, params, prepare string, ttl, long time.Dur
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // after the last crash they go on
-	stop()
-	h, err := rec.History()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d locks, %d crashes", len(h), times)
-	return h
+	return stop()
 }
 
-// load has clients lock until stop is called, which returns when all have ended. Some hold for long, and
+// makeTables has them made, and changed.
+func makeTables(t *testing.T, server *backends.Postgres, storeURL, change string) {
+	t.Helper()
+	testkit.Release(t, testkit.Lock(t, testkit.Client(t, storeURL), "first use"))
+	if change != "" {
+		sqlkit.Postgres(t, server.URL(), change)
+	}
+}
+
+// load has clients lock until a second after stop is called, which returns what they were told. Some hold for long, and
 // some give up soon, which cancels their statement at the server.
-func load(t *testing.T, rec *history.Recorder, storeURL string, ttl, long time.Duration) (stop func()) {
+func load(t *testing.T, storeURL string, ttl, long time.Duration) (stop func() history.History) {
+	rec := history.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -133,8 +132,16 @@ func load(t *testing.T, rec *history.Recorder, storeURL string, ttl, long time.D
 			})
 		}
 	}
-	return func() {
+	return func() history.History {
+		t.Helper()
+		time.Sleep(time.Second) // after the last crash they go on
 		cancel()
 		wg.Wait()
+		h, err := rec.History()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d locks", len(h))
+		return h
 	}
 }
