@@ -62,9 +62,27 @@ make bench STORE=redis SCENARIO=S1,S6   # a part, to standard output
 make bench                              # everything, about half an hour; writes this page
 ` + "```" + `
 
-The machine should be quiet. The scenarios, the least that a lock on each store can cost, the project's targets and all
-figures are in [bench/RESULTS.md](../bench/RESULTS.md).
+The machine should be quiet. A full run also writes bench/RESULTS.md, which is not in the repository: all scenarios and figures,
+as ratios beside the floor (the least that a lock on the store can cost) and the best peer.
 `
+
+// rivalReasons say on the users' page why another library, or the store's own lock used by hand, is
+// faster somewhere. The key is the store and the contestant.
+var rivalReasons = map[string]string{
+	"redis/redsync": "It writes one key, and reads it again to delete it. hasp keeps a queue, an owner and a token in its script. redsync's waiters poll",
+	"redis/bsm/redislock": "It writes one key with a plain SET. hasp keeps a queue, an owner and a token in its script, which takes the server longer. " +
+		"With contention bsm/redislock polls: the client that releases usually takes the lock again without waiting",
+	"redlock/redsync": "A waiter of hasp first enters a queue on all servers: fifteen requests for each lock where ten suffice without a queue. " +
+		"redsync polls: the client that releases usually takes the lock again",
+	"zookeeper/go-zookeeper": "Both read the whole queue to find the waiter in front. hasp reads it again when it is woken, since that waiter may have given up",
+	"etcd/concurrency.Mutex": "hasp's values also carry the owner and a note, and its transactions compare more",
+	"postgres/floor (advisory)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
+		"hasp also draws a token that grows over crashes of the server (`fence=off` does without), and with many waiters spreads them, so that PostgreSQL's search for deadlocks stays short",
+	"mysql/floor (GET_LOCK)": "It writes nothing: the lock lives in the server's memory and ends with the connection. " +
+		"hasp's SELECT also reads where the tokens begin, which grow over crashes of the server (`fence=off` does without), and where the lock is taken a procedure says so and waits",
+	"file/gofrs/flock": "It makes one call of the kernel's and writes nothing: no token, no owner, no order of waiters. " +
+		"hasp writes an entry into the queue's file, and wakes the next process through a named pipe",
+}
 
 // storeTitles are the stores in the words of their makers.
 var storeTitles = map[string]string{
@@ -282,7 +300,7 @@ func duration(us float64) string {
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.0f µs", us)
 	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.1f ms", us/1e3)
+		return fmt.Sprintf("%.2f ms", us/1e3) // two figures that differ by 5 % read differently
 	case d < time.Second:
 		return fmt.Sprintf("%.0f ms", us/1e3)
 	}

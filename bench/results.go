@@ -21,11 +21,9 @@ not available here. ` + "`make bench STORE=redis SCENARIO=S6`" + ` runs a part.
 
 `
 
-// results writes the developers' file: targets, reasons and all tables.
+// results writes the developers' file: all tables.
 func (r *report) results(w io.Writer) {
 	fmt.Fprintf(w, resultsPreface, r.When, r.Machine, r.Reps, 100*disagreement)
-	r.targets(w)
-	r.because(w)
 	last := ""
 	for _, t := range r.Tables {
 		if t.Store != last {
@@ -34,22 +32,6 @@ func (r *report) results(w io.Writer) {
 		}
 		t.markdown(w)
 	}
-}
-
-func (r *report) targets(w io.Writer) {
-	fmt.Fprint(w, "## Targets\n\n| store | contestant | scenario | target | figure | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, t := range targets() {
-		figure, verdict, measured := t.check(r.Tables)
-		if !measured {
-			continue
-		}
-		sign := "≤"
-		if t.least {
-			sign = "≥"
-		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s %s %s | %s | %s |\n", t.store, t.who, t.scenario, sign, number(t.bound), t.what.name, figure, verdict)
-	}
-	fmt.Fprintln(w)
 }
 
 // column is one figure of a table, left out if no contestant has it.
@@ -157,4 +139,36 @@ func (t *table) markdown(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
+}
+
+// find returns a contestant's outcome, if it has figures.
+func find(tables []table, store, scenario, who string) (outcome, bool) {
+	for _, tab := range tables {
+		if tab.Store != store || tab.Scenario != scenario {
+			continue
+		}
+		for _, o := range tab.Outcomes {
+			if o.Who == who && len(o.Reps) > 0 && o.Median.Error == "" {
+				return o, true
+			}
+		}
+	}
+	return outcome{}, false
+}
+
+// number prints three digits.
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v >= 1e6:
+		return fmt.Sprintf("%.2fM", v/1e6)
+	case v >= 10_000:
+		return fmt.Sprintf("%.1fk", v/1e3)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }
