@@ -2,6 +2,7 @@ package docs
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,12 +24,41 @@ func blocks(page string) []string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").FindAllString(page, -1)
 }
 
-// commands is a block without the comments of a shell's, which are translated.
+// commands is a block without its comments, which are translated.
 func commands(block string) string {
-	if !strings.HasPrefix(block, "```sh") {
-		return block
+	comment := map[bool]string{true: `(?m)[ \t]+# .*$`, false: `(?m)[ \t]+// .*$`}[strings.HasPrefix(block, "```sh")]
+	return regexp.MustCompile(comment).ReplaceAllString(block, "")
+}
+
+// The first program of the README compiles and runs as it stands there, in a module of a user's.
+func TestReadmeProgram(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return regexp.MustCompile(`(?m) +# .*$`).ReplaceAllString(block, "")
+	program := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(read(t, "README.md"))
+	if program == nil {
+		t.Fatal("README.md has no program")
+	}
+	store, dir := t.TempDir(), t.TempDir()
+	const url = "file:///tmp/hasp-example"
+	if !strings.Contains(program[1], url) {
+		t.Fatalf("the program does not open %s", url)
+	}
+	for name, text := range map[string]string{
+		"main.go": strings.Replace(program[1], url, "file://"+store, 1),
+		"go.mod":  "module example\n\ngo 1.26.0\n\nrequire github.com/hasplock/hasp v0.0.0\n\nreplace github.com/hasplock/hasp => " + root + "\n",
+		"go.sum":  read(t, "go.sum"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("go", "run", "-mod=mod", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "only one of us is here, with token ") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // The commands and the code of the two READMEs are the same, and so are the stores of their tables.
