@@ -17,7 +17,7 @@ import (
 //
 // A session keeps one connection of the pool for renewals, and one more while it waits. If
 // the pool is limited (SetMaxOpenConns), what it can lend must be more than that; a renewal
-// whose connection has broken needs a new one at once. With GetLock and Row each lock that is
+// whose connection has broken needs a new one at once. With GetLock each lock that is
 // held or waited for keeps a connection.
 //
 // Nothing is sent before the first use.

@@ -2,7 +2,6 @@ package mysqllock
 
 import (
 	"context"
-	"database/sql"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -10,46 +9,16 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// bound is a strategy whose locks are the server's own: each is bound to one connection and
-// ends with it.
+// bound is the strategy getlock, whose locks are the server's own: each is bound to one connection
+// and ends with it.
 type bound struct {
 	*store
-	scheme scheme
-	fenced *getLock     // the scheme, if it is GET_LOCK with tokens; see boundfence.go
-	notes  notes        // of fenced
+	lock   *getLock
+	notes  notes
 	tidied atomic.Int64 // when we last asked whether a sweep is due, by the wall clock
 }
 
-// scheme has the operations in which getlock and row differ.
-type scheme interface {
-	// acquire asks for the lock on a connection, for at most so many seconds (0: not waiting). The context
-	// is that of the whole request, also of what is still to come of its answer.
-	acquire(ctx context.Context, c *sql.Conn, r driver.Request, seconds int) (grant, error)
-
-	// release gives the lock up and reports whether it was held.
-	release(ctx context.Context, c *sql.Conn, name string) (there bool, err error)
-
-	// used reports whether the lock is held, and if the store tells, on which connection.
-	used(ctx context.Context, name string) (is bool, connection uint64, err error)
-
-	// waits is a text that a request has, as the server shows it, while it waits for the lock.
-	waits(name string) string
-
-	// check refuses names and servers that this scheme cannot serve.
-	check(name string) error
-	fit(ctx context.Context) error
-}
-
-func newBound(s *store) *bound {
-	if s.opts.Strategy == StrategyRow {
-		return &bound{store: s, scheme: &rows{s}}
-	}
-	g := &getLock{store: s}
-	if s.opts.NoFence {
-		return &bound{store: s, scheme: g}
-	}
-	return &bound{store: s, scheme: g, fenced: g}
-}
+func newBound(s *store) *bound { return &bound{store: s, lock: &getLock{store: s}} }
 
 // Traits: mutexes. The server's queue is in order, but a waiter leaves it and enters it again every
 // few seconds, so order is not promised.
@@ -88,7 +57,7 @@ func (b *bound) ready(ctx context.Context) error {
 	if err := b.fit(ctx); err != nil {
 		return err
 	}
-	return b.scheme.fit(ctx)
+	return b.lock.fit(ctx)
 }
 
 var _ driver.Migrator = (*bound)(nil)

@@ -45,7 +45,7 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 	if g.token == 0 {
 		a := t.newAsking()
 		err = t.within(ctx, a, t.patience(0), func() error {
-			g.token, err = b.fenced.raise(a.ctx, t.conn)
+			g.token, err = b.lock.raise(a.ctx, t.conn)
 			return err
 		})
 		if err != nil {
@@ -56,7 +56,7 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 		// On another connection, of which nothing else may ask: it would be silent for as long as TCP tries, and the lock
 		// taken by a caller that is not told. Whether the record was made is then tried again beside the holder.
 		short, cancel := t.briefly(ctx)
-		err := b.fenced.note(short, t.request, *g)
+		err := b.lock.note(short, t.request, *g)
 		cancel()
 		g.recorded = err == nil
 		return ctx.Err()
@@ -84,7 +84,7 @@ func (t *boundTicket) note(g grant) {
 	s.bound.notes.add(g, t.request.Name)
 	ctx, cancel := context.WithTimeout(s.done, s.granted)
 	defer cancel()
-	err := s.bound.fenced.note(ctx, t.request, g)
+	err := s.bound.lock.note(ctx, t.request, g)
 	if err != nil && !errors.Is(err, driver.ErrRefused) && s.done.Err() == nil {
 		t.noteIn(s.granted/2, g)
 	}

@@ -48,8 +48,7 @@ func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 // call that has sent it; so its context is not that call's.
 //
 // A context that can end costs the client library and database/sql a goroutine each, for every statement: a
-// third of the client's time for a lock. Where the socket is known, what ends a request closes that instead; not with
-// the strategy row, whose requests are on two connections.
+// third of the client's time for a lock. Where the socket is known, what ends a request closes that instead.
 type asking struct {
 	ctx  context.Context
 	stop func()    // closes the connection
@@ -61,7 +60,7 @@ type asking struct {
 
 func (t *boundTicket) newAsking() *asking {
 	a := &asking{ctx: context.Background()}
-	if m := t.monitor; m != nil && t.session.bound.opts.Strategy == StrategyGetLock {
+	if m := t.monitor; m != nil {
 		a.stop = func() { _ = m.Conn.Close() } // the library finds out by itself
 	} else {
 		a.ctx, a.stop = context.WithCancel(a.ctx)
@@ -94,7 +93,7 @@ func (t *boundTicket) send(ctx context.Context, seconds int) (g grant, err error
 	}
 	a := t.newAsking()
 	err = t.within(ctx, a, t.patience(seconds), func() error {
-		g, err = b.scheme.acquire(a.ctx, t.conn, t.request, seconds)
+		g, err = b.lock.acquire(a.ctx, t.conn, t.request, seconds)
 		return err
 	})
 	t.waiting = cmp.Or(g.connection, t.waiting)
@@ -162,7 +161,7 @@ func (t *boundTicket) endWaiting(ctx context.Context) {
 	_ = onConn(ctx, b.work, func(c *sql.Conn) error {
 		waits := false
 		err := row(ctx, c, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
-			t.waiting, b.scheme.waits(t.request.Name)), &waits)
+			t.waiting, b.lock.waits(t.request.Name)), &waits)
 		if err != nil || !waits {
 			return err
 		}

@@ -62,14 +62,14 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		return driver.Verdict{}, err
 	}
 	b := t.session.bound
-	if err := b.scheme.check(t.request.Name); err != nil {
+	if err := b.lock.check(t.request.Name); err != nil {
 		return driver.Verdict{}, err
 	}
 	if t.request.NoWait {
 		return t.try(ctx)
 	}
 	seconds := 0
-	if b.fenced != nil {
+	if !b.opts.NoFence {
 		seconds = waitMost
 	}
 	v, err := t.ask(ctx, seconds, false)
@@ -82,41 +82,19 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return v, nil
 }
 
-// triesMost is how often a try asks while the lock is said to be taken and has no holder.
-const triesMost = 8
-
-// try asks without waiting, and if the lock is taken, who holds. With the strategy row another client that looks who holds has
-// the row locked for a moment, and a try which comes then is refused: if it finds no holder, it asks again. It leaves nothing at the
-// server in between. A name that changes hands quickly is refused in the end, as it may be at any moment.
-func (t *boundTicket) try(ctx context.Context) (v driver.Verdict, err error) {
-	defer func() {
-		if err == nil && !v.Held {
-			t.session.remove(t)
-		}
-	}()
-	b := t.session.bound
-	for tries := 1; ; tries++ {
-		if v, err = t.ask(ctx, 0, false); err != nil || v.Held {
-			return v, err
-		}
-		short, cancel := t.briefly(ctx)
-		e, _, lookErr := b.look(short, t.request.Name)
-		cancel()
-		switch {
-		case lookErr != nil: // the holder is not known
-			return v, nil
-		case e != nil:
-			v.Holder = e.Owner
-			return v, nil
-		case b.opts.Strategy != StrategyRow || tries == triesMost:
-			return v, nil
-		}
-		select {
-		case <-ctx.Done():
-			return v, nil
-		case <-time.After(time.Duration(tries) * 4 * time.Millisecond): // a busy machine may have stopped the one that looks
-		}
+// try asks without waiting, and if the lock is taken, who holds.
+func (t *boundTicket) try(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.ask(ctx, 0, false)
+	if err != nil || v.Held {
+		return v, err
 	}
+	t.session.remove(t)
+	short, cancel := t.briefly(ctx)
+	defer cancel()
+	if e, _, err := t.session.bound.look(short, t.request.Name); err == nil && e != nil {
+		v.Holder = e.Owner
+	}
+	return v, nil
 }
 
 // Wait waits in the server's queue, in one statement after the other.
@@ -149,7 +127,7 @@ func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.V
 	if err == nil && t.pending != nil && wait {
 		g, err = t.rest(ctx)
 	}
-	if err == nil && g.got && b.fenced != nil {
+	if err == nil && g.got && !b.opts.NoFence {
 		err = t.fence(ctx, &g)
 	}
 	if err != nil {
@@ -182,7 +160,7 @@ func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 		return driver.Verdict{}, errLost("the connection ended")
 	}
 	// Not before it is held: a process that was stopped in between would find no holder to record, and not look again.
-	if t.session.bound.fenced != nil && !g.recorded {
+	if !t.session.bound.opts.NoFence && !g.recorded {
 		t.noteIn(noteAfter, g)
 	}
 	return driver.Verdict{Held: true, Token: g.token}, nil
@@ -244,7 +222,7 @@ func (t *boundTicket) release(ctx context.Context) error {
 	t.watch(nil)
 	there, told, a := false, false, t.newAsking()
 	err := t.within(ctx, a, 0, func() (err error) {
-		there, err = b.scheme.release(a.ctx, t.conn, t.request.Name)
+		there, err = b.lock.release(a.ctx, t.conn, t.request.Name)
 		told = err == nil
 		return err
 	})

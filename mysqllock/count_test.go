@@ -94,14 +94,13 @@ func (c *counter) spent(t testing.TB, fn func()) (int64, string) {
 	return c.all - before, fmt.Sprint(c.texts)
 }
 
-// One statement to acquire and one to release, for each primitive and strategy; a
-// row has its token by a second one, on another connection, and looks after its own once more.
+// One statement to acquire and one to release, for each primitive and strategy.
 func uncontendedCosts(t *testing.T, m *backends.MariaDB) {
 	count, base := counted(t, m)
 	for _, x := range []struct {
 		params string
 		each   int64
-	}{{"strategy=table", 2}, {"strategy=getlock", 2}, {"strategy=getlock&fence=off", 2}, {"strategy=row", 4}} {
+	}{{"strategy=table", 2}, {"strategy=getlock", 2}, {"strategy=getlock&fence=off", 2}} {
 		c := client(t, sqlkit.With(base, x.params), hasp.WithTTL(time.Hour))
 		locks := map[string]func(context.Context) (*hasp.Lease, error){"Lock": c.Mutex("a").Lock, "TryLock": c.Mutex("a").TryLock}
 		if x.params == "strategy=table" {

@@ -12,9 +12,8 @@
 // rows under unique indexes, changed by stored procedures, by the server's clock alone. A
 // release grants the next waiter in the same step.
 //
-// getlock is the server's own GET_LOCK, and row is SELECT ... FOR UPDATE in an open
-// transaction: mutexes only, bound to one connection each. They end when the server sees the
-// connection end, not when a time is over.
+// getlock is the server's own GET_LOCK: mutexes only, bound to one connection each. They end when
+// the server sees the connection end, not when a time is over.
 //
 // # Caveats
 //

@@ -82,7 +82,7 @@ func (x *examination) version() {
 }
 
 // proxy asks twice which connection this is. A proxy that spreads statements over
-// connections loses GET_LOCK and open transactions between two of them.
+// connections loses GET_LOCK between two of them.
 func (x *examination) proxy() {
 	ids := map[int64]bool{}
 	for range 5 {
@@ -165,9 +165,6 @@ func (x *examination) timeouts() {
 		}
 		x.add(driver.Warn, "wait_timeout", text, cure)
 	}
-	if n := x.number(x.variables, "idle_transaction_timeout"); n > 0 && x.store.opts.Strategy == StrategyRow {
-		x.add(driver.Bad, "idle_transaction_timeout", fmt.Sprintf("the server ends a transaction that is idle for %d s, and its lock", n), "set it to 0")
-	}
 	x.statementTime()
 	if x.store.opts.Strategy == StrategyTable {
 		return
@@ -189,7 +186,7 @@ func (x *examination) statementTime() {
 		name, seconds = "max_execution_time", float64(ms)/1000
 	}
 	if seconds > 0 && seconds <= waitMost {
-		x.add(driver.Warn, name, fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and getlock and row lose their places", seconds, waitMost),
+		x.add(driver.Warn, name, fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and those of getlock lose their places", seconds, waitMost),
 			"set it to 0, or to more, for hasp's role")
 	}
 }
@@ -242,7 +239,7 @@ func (x *examination) schema() {
 	}
 	x.add(driver.Info, "tables", fmt.Sprintf("%s*, version %d", sc.prefix, v), "")
 	// Dropped indexes make two entries of one ID possible, or every look-up a scan.
-	for table, want := range map[string]int{"names": 2, "sessions": 2, "entries": 3, "bound": 2, "rows": 2, "store": 1, "evictions": 1} {
+	for table, want := range map[string]int{"names": 2, "sessions": 2, "entries": 3, "bound": 2, "store": 1, "evictions": 1} {
 		var engine sql.NullString
 		var indexes int
 		err := row(x.ctx, x.conn, statement(`SELECT (SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = CONVERT(? USING utf8mb4)),

@@ -55,25 +55,24 @@ func TestDoctorHealthy(t *testing.T) {
 func TestDoctorFinds(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{
-		"innodb_flush_log_at_trx_commit=2", "wait_timeout=30", "max_connections=10", "log-bin=b", "binlog_format=STATEMENT", "idle_transaction_timeout=9", "max_statement_time=7.5"}})
+		"innodb_flush_log_at_trx_commit=2", "wait_timeout=30", "max_connections=10", "log-bin=b", "binlog_format=STATEMENT", "max_statement_time=7.5"}})
 	base := sqlkit.MariaDBStore(t, m)
 	db := sqlkit.MariaDBAdmin(t, m)
 	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = ROW")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
 	sqlkit.Exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX id")
-	sqlkit.Exec(t, db, "DROP TABLE locks.hasp_rows")
+	sqlkit.Exec(t, db, "DROP TABLE locks.hasp_evictions")
 	sqlkit.Exec(t, db, "SET GLOBAL read_only = 1")
-	all := findings(t, sqlkit.With(base, "strategy=row"))
+	all := findings(t, sqlkit.With(base, "strategy=getlock"))
 	for _, f := range []driver.Finding{
 		{Level: driver.Warn, Subject: "durability", Text: "is 2"},
 		{Level: driver.Warn, Subject: "wait_timeout", Text: "is 30 s"},
 		{Level: driver.Bad, Subject: "binlog", Text: "STATEMENT"},
-		{Level: driver.Bad, Subject: "idle_transaction_timeout", Text: "9 s"},
 		{Level: driver.Warn, Subject: "max_statement_time", Text: "after 7.5 s"},
 		{Level: driver.Warn, Subject: "keepalive", Text: "TCP keepalive"},
 		{Level: driver.Bad, Subject: "tables", Text: "hasp_entries has 2 of 3 indexes"},
-		{Level: driver.Bad, Subject: "tables", Text: "hasp_rows is missing"},
+		{Level: driver.Bad, Subject: "tables", Text: "hasp_evictions is missing"},
 		{Level: driver.Bad, Subject: "role", Text: "read-only"},
 	} {
 		if !told(all, f.Level, f.Subject, f.Text) {

@@ -31,7 +31,7 @@ func (s *boundSession) busy(ctx context.Context, t *testing.T, connection uint64
 // The statement of a waiter that has gone is ended at the server; the control is one that is not.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
-	for i, params := range []string{"strategy=getlock", "strategy=getlock&fence=off", "strategy=getlock&fence=off&names=plain", "strategy=row"} {
+	for i, params := range []string{"strategy=getlock", "strategy=getlock&fence=off", "strategy=getlock&fence=off&names=plain"} {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
 			ctx := testkit.Context(t)
@@ -51,11 +51,7 @@ func TestWaitingEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !ends {
-					// Of GET_LOCK MariaDB looks once a second whether the client is there.
-					if params == "strategy=row" && !s.busy(ctx, t, connection) {
-						t.Fatal("it ends by itself, and nothing is tested")
-					}
-					w.waiting = 0
+					w.waiting = 0 // MariaDB looks once a second whether the client is there
 				}
 				if err := w.Leave(ctx); err != nil && !errors.Is(err, driver.ErrGone) {
 					t.Fatal(err)
@@ -73,40 +69,38 @@ func TestWaitingEnds(t *testing.T) {
 func TestWaitingOfAnother(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	for _, params := range []string{"strategy=getlock", "strategy=row"} {
-		s := boundTo(t, params)
-		hold, other := testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx)), testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx))
-		defer hold.Close()
-		defer other.Close()
-		var number uint64
-		if err := row(ctx, other, "SELECT CONNECTION_ID()", &number); err != nil {
-			t.Fatal(err)
+	s := boundTo(t, "strategy=getlock")
+	hold, other := testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx)), testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx))
+	defer hold.Close()
+	defer other.Close()
+	var number uint64
+	if err := row(ctx, other, "SELECT CONNECTION_ID()", &number); err != nil {
+		t.Fatal(err)
+	}
+	if err := row(ctx, hold, "SELECT GET_LOCK('another', 0)", new(int)); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		is := 0
+		err := row(ctx, other, "SELECT COALESCE(GET_LOCK('another', 60), -1)", &is)
+		if is != 1 {
+			err = errors.Join(err, fmt.Errorf("it was interrupted: %d", is))
 		}
-		if err := row(ctx, hold, "SELECT GET_LOCK('another', 0)", new(int)); err != nil {
-			t.Fatal(err)
-		}
-		got := make(chan error, 1)
-		go func() {
-			is := 0
-			err := row(ctx, other, "SELECT COALESCE(GET_LOCK('another', 60), -1)", &is)
-			if is != 1 {
-				err = errors.Join(err, fmt.Errorf("it was interrupted: %d", is))
-			}
-			got <- err
-		}()
-		testkit.Eventually(t, "it waits", func() bool { return s.busy(ctx, t, number) })
-		w := s.Ticket(testkit.Request("mine")).(*boundTicket)
-		w.waiting = number
-		w.endWaiting(ctx)
-		if err := row(ctx, hold, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-got; err != nil {
-			t.Errorf("%s: %v", params, err)
-		}
-		if err := row(ctx, other, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
-			t.Fatal(err)
-		}
+		got <- err
+	}()
+	testkit.Eventually(t, "it waits", func() bool { return s.busy(ctx, t, number) })
+	w := s.Ticket(testkit.Request("mine")).(*boundTicket)
+	w.waiting = number
+	w.endWaiting(ctx)
+	if err := row(ctx, hold, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("%v", err)
+	}
+	if err := row(ctx, other, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -24,7 +24,6 @@ const (
 	errDeadlock           = 1213
 	errNoProcedure        = 1305
 	errHasChildren        = 1451
-	errNoWait             = 3572 // MySQL; MariaDB says errLockWait
 )
 
 // refusals are answers that say: not done, and not for a fault of the request.

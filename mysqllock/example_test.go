@@ -131,7 +131,6 @@ func TestExamples(t *testing.T) {
 CREATE TABLE IF NOT EXISTS app_sessions (
 CREATE TABLE IF NOT EXISTS app_entries (
 CREATE TABLE IF NOT EXISTS app_bound (
-CREATE TABLE IF NOT EXISTS app_rows (
 CREATE TABLE IF NOT EXISTS app_evictions (
 CREATE TABLE IF NOT EXISTS app_store (
 CREATE TABLE IF NOT EXISTS app_schema (`, ExampleOpen_schema)

@@ -30,7 +30,7 @@ func proxied(t *testing.T) (*faultnet.Proxy, string) {
 // Closing a client is no failure because its idle connections have broken: they are closed.
 func TestCloseAfterReset(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []string{"table", "getlock", "row"} {
+	for _, strategy := range []string{"table", "getlock"} {
 		p, base := proxied(t)
 		c := client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm))
 		testkit.Release(t, testkit.Lock(t, c, "reset-"+strategy))
@@ -60,38 +60,36 @@ func TestKillIsNoticed(t *testing.T) {
 	}
 	// told reports whether the control was told before its session was renewed, which is no sooner than four seconds after it
 	// began. A try that took longer says nothing.
-	told := func(strategy string) (told, tested bool) {
-		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.Strategy(strategy)})
+	told := func() (told, tested bool) {
+		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.StrategyGetLock})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		c := testkit.ClientOn(t, b, hasp.WithTTL(time.Hour))
-		l := kill(c, "deaf-"+strategy)
+		l := kill(c, "deaf")
 		time.Sleep(200 * time.Millisecond)
 		told = !l.Held()
 		tested = !told || time.Since(began) < 3*time.Second
 		if err := l.Release(ctx(t)); err == nil {
-			t.Errorf("%s: released a lock that had been lost", strategy)
+			t.Error("released a lock that had been lost")
 		}
 		return told, tested
 	}
-	for _, strategy := range []string{"getlock", "row"} {
-		l := kill(client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(time.Hour)), "kill-"+strategy)
-		select {
-		case <-l.Lost():
-		case <-time.After(slack):
-			t.Errorf("%s: the holder was never told", strategy)
+	l := kill(client(t, sqlkit.With(base, "strategy=getlock"), hasp.WithTTL(time.Hour)), "kill-getlock")
+	select {
+	case <-l.Lost():
+	case <-time.After(slack):
+		t.Error("the holder was never told")
+	}
+	early, tested := told()
+	for range 2 {
+		if !tested {
+			early, tested = told()
 		}
-		early, tested := told(strategy)
-		for range 2 {
-			if !tested {
-				early, tested = told(strategy)
-			}
-		}
-		if early {
-			t.Errorf("%s: told without a reader on the connection: this test cannot fail", strategy)
-		}
+	}
+	if early {
+		t.Error("told without a reader on the connection: this test cannot fail")
 	}
 }
 
@@ -101,19 +99,17 @@ func TestLostConnectionsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
 	base, db := sqlkit.MariaDBStore(t, m), sqlkit.MariaDBAdmin(t, m)
-	for _, strategy := range []string{"getlock", "row"} {
-		c := client(t, sqlkit.With(base, "strategy="+strategy, "connections=1"), hasp.WithTTL(time.Hour))
-		for i := range 3 {
-			name := fmt.Sprintf("killed-%s-%d", strategy, i)
-			l := testkit.Lock(t, c, name)
-			if q, err := c.Inspect(ctx(t), name); err != nil || len(q.Holders) != 1 {
-				t.Fatalf("inspected: %+v, %v", q, err)
-			}
-			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", noted(t, db, l)))
-			testkit.Lost(t, l, hasp.ReasonDenied)
+	c := client(t, sqlkit.With(base, "strategy=getlock", "connections=1"), hasp.WithTTL(time.Hour))
+	for i := range 3 {
+		name := fmt.Sprint("killed-", i)
+		l := testkit.Lock(t, c, name)
+		if q, err := c.Inspect(ctx(t), name); err != nil || len(q.Holders) != 1 {
+			t.Fatalf("inspected: %+v, %v", q, err)
 		}
-		testkit.Release(t, testkit.Lock(t, c, "after-"+strategy))
+		sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", noted(t, db, l)))
+		testkit.Lost(t, l, hasp.ReasonDenied)
 	}
+	testkit.Release(t, testkit.Lock(t, c, "after-killed"))
 }
 
 // A client is closed while its server is silent. It gives all of its locks up, and not only that to which the server has not
@@ -423,7 +419,7 @@ func TestLowWaitTimeout(t *testing.T) {
 	testkit.Drawn(t, client(t, base), "warm-up")
 	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "SET GLOBAL wait_timeout = 1")
 	held := map[string]*hasp.Lease{}
-	for _, strategy := range []string{"table", "getlock", "row"} {
+	for _, strategy := range []string{"table", "getlock"} {
 		held[strategy] = testkit.LockDespiteErrors(t, client(t, sqlkit.With(base, "strategy="+strategy), hasp.WithTTL(calm)), "silent") // renews every 4 s
 	}
 	sqlkit.NaiveGetLock(ctx(t), t, sqlkit.MariaDBAt(t, m.Addr, "locks"), "silent")

@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/takennames"
 )
 
-// getLock is the scheme of GET_LOCK.
+// getLock has the requests for GET_LOCK.
 type getLock struct {
 	*store
 	taken takennames.Names

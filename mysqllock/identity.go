@@ -21,20 +21,25 @@ func (t *table) Identity(ctx context.Context) (string, error) {
 	if err := t.fit(ctx); err != nil {
 		return "", err
 	}
-	return t.drawn(ctx, string(StrategyTable), true)
+	w, err := t.location(ctx, true)
+	if err != nil {
+		return "", err
+	}
+	var id string
+	if err := row(ctx, t.work, t.named("SELECT id FROM {p}store"), &id); err != nil {
+		return "", err
+	}
+	if w.folded {
+		w.database = strings.ToLower(w.database)
+	}
+	return "mysql " + string(StrategyTable) + " " + id + " " + digest(w.server, w.database, t.opts.Prefix), nil
 }
 
-// Identity of locks that are the server's own. Rows are in tables, and so the number tells them
-// apart as well; but a node of a cluster does not share their locks with the others.
-//
-// GET_LOCK knows no tables, and perhaps there are none: it is the server's. What separates two
+// Identity of locks that are the server's own. GET_LOCK knows no tables, and perhaps there are none: it is the server's. What separates two
 // databases, or two prefixes, are the names that we give the locks, and with names=plain nothing.
 func (b *bound) Identity(ctx context.Context) (string, error) {
 	if err := b.fit(ctx); err != nil {
 		return "", err
-	}
-	if b.opts.Strategy == StrategyRow {
-		return b.drawn(ctx, string(StrategyRow), false)
 	}
 	w, err := b.location(ctx, false)
 	if err != nil {
@@ -45,22 +50,6 @@ func (b *bound) Identity(ctx context.Context) (string, error) {
 	}
 	// As it is in the locks' names: there the case counts even where a database has none.
 	return "mysql " + string(StrategyGetLock) + " " + digest(w.server) + " " + digest(w.database, b.opts.Prefix), nil
-}
-
-// drawn is for a strategy with tables.
-func (s *store) drawn(ctx context.Context, strategy string, shared bool) (string, error) {
-	w, err := s.location(ctx, shared)
-	if err != nil {
-		return "", err
-	}
-	var id string
-	if err := row(ctx, s.work, s.named("SELECT id FROM {p}store"), &id); err != nil {
-		return "", err
-	}
-	if w.folded {
-		w.database = strings.ToLower(w.database)
-	}
-	return "mysql " + strategy + " " + id + " " + digest(w.server, w.database, s.opts.Prefix), nil
 }
 
 // location is where a store is, as the store says.

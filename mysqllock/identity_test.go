@@ -45,7 +45,6 @@ func TestIdentity(t *testing.T) {
 		"getlock, another server": sqlkit.With(strings.TrimSuffix(elsewhere, "locks")+"identity_a", "strategy=getlock"),
 		"plain names":             sqlkit.With(a, "strategy=getlock&names=plain"), "plain names, no tokens": sqlkit.With(a, "strategy=getlock&names=plain&fence=off"),
 		"plain names, another database": sqlkit.With(b, "strategy=getlock&names=plain"), "plain names, prefix": sqlkit.With(a, "strategy=getlock&names=plain&prefix=other_"),
-		"row": sqlkit.With(a, "strategy=row"), "row, prefix": sqlkit.With(a, "strategy=row&prefix=other_"), "row, the dump": sqlkit.With(b, "strategy=row"),
 	} {
 		stores[what] = testkit.Open(t, u)
 	}
@@ -92,7 +91,7 @@ func TestIdentityAfterRestart(t *testing.T) {
 	base := sqlkit.MariaDBStore(t, m)
 	ids := func() string {
 		all := ""
-		for _, strategy := range []string{"table", "getlock", "row"} {
+		for _, strategy := range []string{"table", "getlock"} {
 			b := testkit.Open(t, sqlkit.With(base, "strategy="+strategy))
 			all += fmt.Sprintln(testkit.Identity(t, b))
 			b.Close()

@@ -113,7 +113,7 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 // look looks once. A record of another connection than the one that holds is of an earlier holder. (If it is
 // the same connection that holds again, it is shown for the few milliseconds until the next record.)
 func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorded bool, err error) {
-	is, connection, err := b.scheme.used(ctx, name)
+	is, connection, err := b.lock.used(ctx, name)
 	if err != nil || !is {
 		return nil, false, err
 	}

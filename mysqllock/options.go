@@ -15,7 +15,6 @@ type Strategy string
 const (
 	StrategyTable   Strategy = "table"   // first come, first served; all primitives
 	StrategyGetLock Strategy = "getlock" // GET_LOCK: mutexes, as long as their connections
-	StrategyRow     Strategy = "row"     // SELECT ... FOR UPDATE: mutexes, as long as their transactions
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
@@ -29,9 +28,9 @@ type Options struct {
 
 	// Connections is how many connections locking and unlocking use at most, where they
 	// are opened from a URL. Renewing has one more for each client, and waiting one, with
-	// Table. With GetLock and Row it bounds the locks that are held or waited for, each of
+	// Table. With GetLock it bounds the locks that are held or waited for, each of
 	// which has a connection: the next acquisition waits for a connection first. Default: 8,
-	// and 64 for GetLock and Row.
+	// and 64 for GetLock.
 	Connections int
 
 	// NoMigrate never creates tables; see driver.Migrator.
@@ -42,7 +41,7 @@ type Options struct {
 	Retention time.Duration
 
 	// NoFence keeps no counters: GetLock then has no tokens, and needs no tables. Default:
-	// tokens are drawn. The other strategies cannot do without their tables.
+	// tokens are drawn. Table cannot do without its tables.
 	NoFence bool
 
 	// PlainNames has GetLock lock the very names it is given, so as to share them with
@@ -83,8 +82,8 @@ func (o *Options) withDefaults() (Options, error) {
 		r.Retention = defaultRetention
 	}
 	switch {
-	case r.Strategy != StrategyTable && r.Strategy != StrategyGetLock && r.Strategy != StrategyRow:
-		return r, fmt.Errorf("%w: the strategy must be table, getlock or row", driver.ErrInvalid)
+	case r.Strategy != StrategyTable && r.Strategy != StrategyGetLock:
+		return r, fmt.Errorf("%w: the strategy must be table or getlock", driver.ErrInvalid)
 	case !plainPrefix().MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 32 of a-z, 0-9 and _, and does not begin with a digit", driver.ErrInvalid)
 	case r.Connections < 1 || r.Connections > mostConnections:

@@ -63,7 +63,7 @@ func ctx(t testing.TB) context.Context {
 	return ctx
 }
 
-// noted is the server's number of the connection that has a lock of the strategies getlock and row. It is recorded a
+// noted is the server's number of the connection that has a lock of the strategy getlock. It is recorded a
 // moment after the grant, on a busy machine later than Inspect waits for it.
 func noted(t testing.TB, db *sql.DB, l *hasp.Lease) (connection int64) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// A token of getlock is no write: what the server writes is a block of them, at times. Control: strategy row writes each.
+// A token of getlock is no write: what the server writes is a block of them, at times. Control: strategy table writes each.
 func TestTokensAreNotWritten(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -26,7 +26,7 @@ func TestTokensAreNotWritten(t *testing.T) {
 	// A block is two rows in ten seconds. A holder that a busy machine has kept for 20 ms is recorded, and so are those that get
 	// the same lock on the same connection after it: so each batch has its name, and the least that one has written counts.
 	const n, times, little = 8, 100, 4
-	for _, strategy := range []string{"getlock", "row"} {
+	for _, strategy := range []string{"getlock", "table"} {
 		c := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy="+strategy))
 		least := int64(math.MaxInt64)
 		for i := 0; i < times && least > little; i++ {
@@ -115,7 +115,7 @@ func TestTokensOverDrop(t *testing.T) {
 	for range 8 { // each begins a block, and the clock moves by less than the test takes
 		last = testkit.Drawn(t, client(t, base), "a")
 	}
-	for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "rows", "evictions"} {
+	for _, table := range []string{"schema", "store", "entries", "sessions", "names", "bound", "evictions"} {
 		sqlkit.Exec(t, db, "DROP TABLE lost_tokens_"+table)
 	}
 	testkit.TokensRise(t, last, "a", client(t, base), old, client(t, base))

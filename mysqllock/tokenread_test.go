@@ -83,7 +83,7 @@ func TestInterruptedRequest(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	b := openHere(t, "", "strategy=getlock&prefix=interrupted_").(*bound)
-	g := b.scheme.(*getLock)
+	g := b.lock
 	if err := b.fit(ctx); err != nil { // makes the tables
 		t.Fatal(err)
 	}

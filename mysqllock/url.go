@@ -85,7 +85,7 @@ func explainOpening(err error, encrypted bool) error {
 func parse(u *url.URL) (*mysql.Config, Options, error) {
 	p := driver.NewParams(u.Query())
 	o := Options{
-		Strategy: driver.OneOf(p, "strategy", StrategyTable, StrategyGetLock, StrategyRow), Prefix: p.String("prefix", defaultPrefix),
+		Strategy: driver.OneOf(p, "strategy", StrategyTable, StrategyGetLock), Prefix: p.String("prefix", defaultPrefix),
 		NoMigrate: !p.Bool("migrate", true), Retention: p.Duration("retention", defaultRetention),
 		NoFence: driver.OneOf(p, "fence", "on", "off") == "off", PlainNames: driver.OneOf(p, "names", "encoded", "plain") == "plain",
 		Connections: p.Int("connections", 0, 1, mostConnections),

@@ -8,53 +8,45 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// advisory is strategy=advisory: pg_advisory_lock, which the server keeps for a connection.
-type advisory struct{ rule string }
-
-func (a advisory) check(name string) error {
-	_, err := keyOf(a.rule, name)
-	return err
-}
-
 // evictionLock is taken and released before a lock is acquired: schema/1.sql says why.
 const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
 // try asks, unless this is to wait and the name was taken lately: then the request that waits asks as well.
-func (a advisory) try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (g grant, err error) {
-	key, err := keyOf(a.rule, r.Name)
+func (b *bound) try(ctx context.Context, c *pgxLink, r driver.Request) (g grant, err error) {
+	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
 	case err != nil:
 	case b.opts.NoFence:
 		err = one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
 		return g, err
 	case r.NoWait:
-		g, err = a.once(ctx, b, c, key, r)
+		g, err = b.once(ctx, c, key, r)
 	case !b.taken.Has(r.Name):
-		g, err = a.free(ctx, b, c, key, r)
+		g, err = b.free(ctx, c, key, r)
 	}
-	return a.recordAgain(ctx, b, c, r, g, err)
+	return b.recordAgain(ctx, c, r, g, err)
 }
 
 // wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is granted and says by a
 // notice that it waits. Without a fence there is nothing of ours at the server, and it needs more statements.
-func (a advisory) wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (g grant, err error) {
-	key, err := keyOf(a.rule, r.Name)
+func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken func()) (g grant, err error) {
+	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
 	case err != nil:
 	case b.opts.NoFence:
 		taken()
-		return grant{held: true}, a.waitUnfenced(ctx, b, c, key)
+		return grant{held: true}, b.waitUnfenced(ctx, c, key)
 	default:
-		g, err = a.obtain(ctx, b, c, key, r, taken)
+		g, err = b.obtain(ctx, c, key, r, taken)
 	}
-	return a.recordAgain(ctx, b, c, r, g, err)
+	return b.recordAgain(ctx, c, r, g, err)
 }
 
 // recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way, or may have been
 // made by another client: see recorder.
-func (a advisory) recordAgain(ctx context.Context, b *bound, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
+func (b *bound) recordAgain(ctx context.Context, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
 	if err == nil && g.held && (b.pooled() || slices.Contains(c.noted, r.Name)) {
-		err = a.note(ctx, b, c, c.pid, r, g)
+		err = b.note(ctx, c, c.pid, r, g)
 	}
 	return g, err
 }
@@ -72,7 +64,7 @@ const freeSQL = "SELECT " + evictionLock + `,
 	hasp_now(), pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true), $3::pg_catalog.text`
 
 // once is for one who will not wait, and is told who holds.
-func (a advisory) once(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request) (grant, error) {
+func (b *bound) once(ctx context.Context, c *pgxLink, key int64, r driver.Request) (grant, error) {
 	var seq, base, most *int64
 	var holder *string
 	err := one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
@@ -83,7 +75,7 @@ func (a advisory) once(ctx context.Context, b *bound, c *pgxLink, key int64, r d
 }
 
 // free takes the lock and its token if it is free and no client waits for it: freeSQL.
-func (a advisory) free(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request) (grant, error) {
+func (b *bound) free(ctx context.Context, c *pgxLink, key int64, r driver.Request) (grant, error) {
 	var seq, base, most *int64
 	var now int64
 	err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
@@ -100,7 +92,7 @@ func (a advisory) free(ctx context.Context, b *bound, c *pgxLink, key int64, r d
 }
 
 // obtain waits for the lock, and has its token: hasp_obtain.
-func (a advisory) obtain(ctx context.Context, b *bound, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
+func (b *bound) obtain(ctx context.Context, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
 	var seq, base, most *int64
 	waited := false
 	c.taken = func() { waited = true; taken() }
@@ -131,7 +123,7 @@ func (l *pgxLink) reserved(base, most *int64) {
 // no positions: after each slice this waiter is at the end of the server's queue again. A slice
 // that ends at the moment of the grant may fail and leave the lock with the connection (see
 // hasp_holds in schema/1.sql): so that is asked for after each.
-func (a advisory) waitUnfenced(ctx context.Context, b *bound, c *pgxLink, key int64) error {
+func (b *bound) waitUnfenced(ctx context.Context, c *pgxLink, key int64) error {
 	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
 		return err // else it stays so; nothing else waits for a lock here
 	}
@@ -149,32 +141,29 @@ func (a advisory) waitUnfenced(ctx context.Context, b *bound, c *pgxLink, key in
 }
 
 // release answers false if the server says that this connection does not hold it.
-func (a advisory) release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error) {
-	key, err := keyOf(a.rule, r.Name)
+func (b *bound) release(ctx context.Context, c *pgxLink, name string) (held bool, err error) {
+	key, err := keyOf(b.opts.Key, name)
 	if err == nil {
 		err = one(ctx, c, "SELECT pg_advisory_unlock($1::bigint)", []any{key}, &held)
 	}
 	return held, err
 }
 
-// holds is true: the lock is the connection's, and outlives an error.
-func (advisory) holds(*pgxLink) bool { return true }
-
 // holders finds the holder of a name: the server's lock table says which of its processes, our
 // table which entry, if it is one of ours.
-func (a advisory) holders(name string) (query string, args []any, err error) {
-	key, err := keyOf(a.rule, name)
+func (b *bound) holders(name string) (query string, args []any, err error) {
+	key, err := keyOf(b.opts.Key, name)
 	return `SELECT l.pid, coalesce(h.seq, 0), coalesce(h.id, ''), coalesce(h.owner, ''), coalesce(h.since, 0)
 		FROM pg_locks l LEFT JOIN hasp_holders h ON h.name = $2::text AND h.pid = l.pid WHERE ` + atKey, []any{key, name}, err
 }
 
 // holdersWithoutTables is holders for a database without our tables, where no holder has a name.
-func (a advisory) holdersWithoutTables(name string) (query string, args []any, err error) {
-	key, err := keyOf(a.rule, name)
+func (b *bound) holdersWithoutTables(name string) (query string, args []any, err error) {
+	key, err := keyOf(b.opts.Key, name)
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
 }
 
-// isAdvisory picks the locks of this kind that are held, atKey those with a key, isHolders those of a row in holders.
+// isAdvisory picks the locks that are held, atKey those with a key, isHolders those of a row in holders.
 const (
 	isAdvisory = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
@@ -182,14 +171,10 @@ const (
 	isHolders = `l.pid = h.pid AND l.classid::bigint = (h.key >> 32) & 4294967295 AND l.objid::bigint = h.key & 4294967295`
 )
 
-// names finds the names that are held, by the key that each had when it was granted.
-func (a advisory) names() string {
-	return `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
-}
+// namesSQL finds the names that are held, by the key that each had when it was granted.
+const namesSQL = `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
 
-// anyUnnamed asks whether a lock is held whose holder is not recorded, and may be soon: a connection that has been idle for longer holds
+// anyUnnamedSQL asks whether a lock is held whose holder is not recorded, and may be soon: a connection that has been idle for longer holds
 // one of another program's, or of another prefix.
-func (a advisory) anyUnnamed() string {
-	return "SELECT EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_stat_activity s ON s.pid = l.pid WHERE " + isAdvisory +
-		" AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + ") AND (s.state_change > clock_timestamp() - interval '1 second') IS NOT FALSE)"
-}
+const anyUnnamedSQL = "SELECT EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_stat_activity s ON s.pid = l.pid WHERE " + isAdvisory +
+	" AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + ") AND (s.state_change > clock_timestamp() - interval '1 second') IS NOT FALSE)"

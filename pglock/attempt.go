@@ -50,7 +50,7 @@ func (t *boundTicket) try(ctx context.Context, a *attempt) (ended bool) {
 		close(a.ended)
 		return true
 	}
-	a.grant, err = b.kind.try(ctx, b, c, t.request)
+	a.grant, err = b.try(ctx, c, t.request)
 	if err == nil && !a.held && !t.request.NoWait {
 		var goOn context.Context
 		if goOn, err = t.goOn(a); err == nil {
@@ -80,7 +80,7 @@ func (t *boundTicket) wait(ctx context.Context, a *attempt, c *pgxLink) {
 	defer a.cancel() // of ctx, which would stay with its session's
 	b := t.session.bound
 	var err error
-	a.grant, err = b.kind.wait(ctx, b, c, t.request, sync.OnceFunc(func() { close(a.waiting) }))
+	a.grant, err = b.wait(ctx, c, t.request, sync.OnceFunc(func() { close(a.waiting) }))
 	t.finish(ctx, a, c, err)
 }
 

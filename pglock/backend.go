@@ -12,7 +12,7 @@ import (
 )
 
 // New makes a backend on a pool of yours, which the backend does not close. Requests
-// share it with yours; renewals, notifications and the locks of Advisory and Row have
+// share it with yours; renewals, notifications and the locks of Advisory have
 // separate connections, made with the pool's settings, so that an exhausted pool never loses a
 // lock. ctx bounds the examination of the server.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (driver.Backend, error) {
@@ -52,11 +52,8 @@ func NewDB(ctx context.Context, db *sql.DB, o *Options) (driver.Backend, error) 
 
 // newBackend chooses the strategy.
 func newBackend(d *dialer, pool runner, closePool func(), o Options) driver.Backend {
-	switch o.Strategy {
-	case StrategyAdvisory:
-		return newBound(d, pool, closePool, o, advisory{rule: o.Key})
-	case StrategyRow:
-		return newBound(d, pool, closePool, o, row{})
+	if o.Strategy == StrategyAdvisory {
+		return newBound(d, pool, closePool, o)
 	}
 	return newTable(d, pool, closePool, o)
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/hasplock/hasp/internal/takennames"
 )
 
-// bound has what the strategies advisory and row share: a lock is held by a connection, and lost
-// with it. Each lock and each waiter has a separate one. It never comes out of a pool of the
-// user's, and is used for another lock only after the server has confirmed that it holds nothing.
+// bound is strategy=advisory: pg_advisory_lock, which a connection holds, and which is lost with it.
+// Each lock and each waiter has a separate one. It never comes out of a pool of the user's, and is
+// used for another lock only after the server has confirmed that it holds nothing.
 type bound struct {
 	*tables
 	dialer    *dialer
 	closePool func()
-	kind      kind
 
 	slice time.Duration // for how long a statement waits
 	taken takennames.Names
@@ -24,22 +23,6 @@ type bound struct {
 	mu     sync.Mutex
 	idle   []*pgxLink // that hold nothing; at most opts.Connections
 	closed bool
-}
-
-// kind is how a connection holds.
-type kind interface {
-	check(name string) error
-	// try takes the lock if it is free; it does not wait for it. Where it expects that the lock is taken, and
-	// r waits, it need not ask.
-	try(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (grant, error)
-	// wait has the lock when it returns without an error. It calls taken as soon as it knows that
-	// it must wait.
-	wait(ctx context.Context, b *bound, c *pgxLink, r driver.Request, taken func()) (grant, error)
-	release(ctx context.Context, b *bound, c *pgxLink, r driver.Request) (held bool, err error)
-	// holds reports whether a connection that has just answered can still have its lock.
-	holds(c *pgxLink) bool
-	holders(name string) (query string, args []any, err error)
-	names() string
 }
 
 // grant is the answer of try and of wait.
@@ -60,8 +43,8 @@ func newGrant(seq *int64, holder *string) grant {
 	return g
 }
 
-func newBound(d *dialer, pool runner, closePool func(), o Options, k kind) *bound {
-	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, kind: k, slice: slice}
+func newBound(d *dialer, pool runner, closePool func(), o Options) *bound {
+	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, slice: slice}
 }
 
 // slice is how long a statement waits: for so long it keeps the whole database from being
@@ -96,14 +79,14 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	if _, plain := b.kind.(advisory); !plain || !b.opts.NoFence { // else no table is needed
+	if !b.opts.NoFence { // else no table is needed
 		if err := b.ensure(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
 	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
 	s.done, s.finish = context.WithCancel(context.Background())
-	if b.opts.Strategy == StrategyRow || !b.opts.NoFence {
+	if !b.opts.NoFence {
 		go b.sweep(s.done)
 	}
 	return s, s.granted(), nil

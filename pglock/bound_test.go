@@ -19,36 +19,32 @@ import (
 	"github.com/hasplock/hasp/pglock"
 )
 
-var boundStrategies = []string{"advisory", "row"}
-
 // O1, S5: the server ends the connection. The holder hears it at once from the reader, not
 // at its next renewal, which is seconds away; the waiter holds.
 func TestTerminatedHolder(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		// 50 ms are promised, and a renewal comes every four seconds: who hears it by that hears it
-		// late each time, and a busy machine is late now and then.
-		took := terminated(t, server, strategy)
-		for tries := 1; took > 3*time.Second && tries < 4; tries++ {
-			t.Logf("%s: told after %s", strategy, took)
-			took = terminated(t, server, strategy)
-		}
-		if took > 3*time.Second {
-			t.Errorf("%s: told after %s, and not sooner in any of four times", strategy, took)
-		}
+	// 50 ms are promised, and a renewal comes every four seconds: who hears it by that hears it
+	// late each time, and a busy machine is late now and then.
+	took := terminated(t, server)
+	for tries := 1; took > 3*time.Second && tries < 4; tries++ {
+		t.Logf("told after %s", took)
+		took = terminated(t, server)
+	}
+	if took > 3*time.Second {
+		t.Errorf("told after %s, and not sooner in any of four times", took)
 	}
 }
 
 // terminated has the server end a holder's connection and returns after how long the holder was told.
-func terminated(t *testing.T, server *backends.Postgres, strategy string) time.Duration {
+func terminated(t *testing.T, server *backends.Postgres) time.Duration {
 	t.Helper()
-	storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
+	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
 	held := testkit.Lock(t, client(t, storeURL), "a")
 	next := queued(t, storeURL, "a")
 	q := listed(t, client(t, storeURL), held)
 	if holder := q[len(q)-1]; holder.ID != held.ID() || holder.Token != held.Token() {
-		t.Errorf("%s: listed %+v, and %s holds with token %d", strategy, holder, held.ID(), held.Token())
+		t.Errorf("listed %+v, and %s holds with token %d", holder, held.ID(), held.Token())
 	}
 	began := time.Now()
 	sqlkit.Postgres(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM hasp_holders WHERE name = 'a'") // not the waiter, which may have a lock for a moment
@@ -56,7 +52,7 @@ func terminated(t *testing.T, server *backends.Postgres, strategy string) time.D
 	took := time.Since(began)
 	got := testkit.Granted(t, next)
 	if got.Token() <= held.Token() {
-		t.Errorf("%s: token %d after %d", strategy, got.Token(), held.Token())
+		t.Errorf("token %d after %d", got.Token(), held.Token())
 	}
 	testkit.Release(t, got)
 	return took
@@ -67,81 +63,72 @@ func terminated(t *testing.T, server *backends.Postgres, strategy string) time.D
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		t.Run(strategy, func(t *testing.T) {
-			t.Parallel()
-			direct := sqlkit.With(server.URL(), "strategy="+strategy)
-			net, cutOff := testkit.Behind(t, direct)
-			held := testkit.Lock(t, client(t, cutOff), strategy)
-			next := queued(t, direct, strategy)
-			net.Partition()
-			testkit.Lost(t, held, hasp.ReasonExpired)
-			select {
-			case <-next:
-				t.Error("granted while the server has the connection")
-			default:
-			}
-			net.Reset() // the proxy's kernel answers the server's probes: it cannot vanish as a machine does
-			testkit.Release(t, testkit.Granted(t, next))
-		})
+	direct := sqlkit.With(server.URL(), "strategy=advisory")
+	net, cutOff := testkit.Behind(t, direct)
+	held := testkit.Lock(t, client(t, cutOff), "advisory")
+	next := queued(t, direct, "advisory")
+	net.Partition()
+	testkit.Lost(t, held, hasp.ReasonExpired)
+	select {
+	case <-next:
+		t.Error("granted while the server has the connection")
+	default:
 	}
+	net.Reset() // the proxy's kernel answers the server's probes: it cannot vanish as a machine does
+	testkit.Release(t, testkit.Granted(t, next))
 }
 
 // A server that restarts has lost every such lock, and says so.
 func TestBoundRestart(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
-		c := client(t, storeURL)
-		held := testkit.Lock(t, c, "a")
-		if err := server.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		testkit.Lost(t, held, hasp.ReasonDenied)
-		if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
-			t.Errorf("%s: release after the loss: %v", strategy, err)
-		}
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		again := testkit.Lock(t, c, "a")
-		if again.Token() <= held.Token() {
-			t.Errorf("%s: token %d after %d", strategy, again.Token(), held.Token())
-		}
-		testkit.Release(t, again)
+	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
+	c := client(t, storeURL)
+	held := testkit.Lock(t, c, "a")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
 	}
+	testkit.Lost(t, held, hasp.ReasonDenied)
+	if err := held.Release(t.Context()); !errors.Is(err, hasp.ErrLost) {
+		t.Errorf("release after the loss: %v", err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	again := testkit.Lock(t, c, "a")
+	if again.Token() <= held.Token() {
+		t.Errorf("token %d after %d", again.Token(), held.Token())
+	}
+	testkit.Release(t, again)
 }
 
 // A try that was refused leaves nothing in its client's memory.
 func TestRefusedTriesAreForgotten(t *testing.T) { // not parallel: it measures this process
-	for _, strategy := range boundStrategies {
-		storeURL := sqlkit.PostgresStore(t, "strategy="+strategy)
-		held, c := testkit.Lock(t, client(t, storeURL), "a"), client(t, storeURL)
-		objects := func(tries int) uint64 {
-			for range tries {
-				if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
-					t.Fatalf("%s: %v", strategy, err)
-				}
+	storeURL := sqlkit.PostgresStore(t, "strategy=advisory")
+	held, c := testkit.Lock(t, client(t, storeURL), "a"), client(t, storeURL)
+	objects := func(tries int) uint64 {
+		for range tries {
+			if _, err := c.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+				t.Fatalf("%v", err)
 			}
-			runtime.GC()
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return m.HeapObjects
 		}
-		const tries = 2000
-		if before, after := objects(100), objects(tries); after > before+tries/2 {
-			t.Errorf("%s: %d objects, and %d more after %d tries", strategy, before, after-before, tries)
-		}
-		testkit.Release(t, held)
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapObjects
 	}
+	const tries = 2000
+	if before, after := objects(100), objects(tries); after > before+tries/2 {
+		t.Errorf("%d objects, and %d more after %d tries", before, after-before, tries)
+	}
+	testkit.Release(t, held)
 }
 
 // Who gives up waiting ends that connection, and no other. (All that were idle were closed, and the next locks had to
 // connect anew.)
 func TestGivingUpKeepsConnections(t *testing.T) {
 	t.Parallel()
-	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off", "strategy=row"} {
+	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off"} {
 		storeURL := sqlkit.PostgresStore(t, params)
 		held := testkit.Lock(t, client(t, storeURL), "a")
 		b := testkit.Open(t, storeURL)
@@ -178,20 +165,18 @@ func TestGivingUpKeepsConnections(t *testing.T) {
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
-		held := testkit.Lock(t, client(t, storeURL), "a")
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err := client(t, storeURL).Mutex("a").Lock(ctx)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: cancelled: %v", strategy, err)
-		}
-		testkit.Eventually(t, "no statement waits at the server", func() bool {
-			return ask[int](t, server.URL(), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0
-		})
-		testkit.Release(t, held)
+	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
+	held := testkit.Lock(t, client(t, storeURL), "a")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	_, err := client(t, storeURL).Mutex("a").Lock(ctx)
+	cancel()
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("cancelled: %v", err)
 	}
+	testkit.Eventually(t, "no statement waits at the server", func() bool {
+		return ask[int](t, server.URL(), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0
+	})
+	testkit.Release(t, held)
 }
 
 // Locks are shared with all that call pg_advisory_lock with the same number.
@@ -251,11 +236,9 @@ func TestTransactionPoolerRefused(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
 	pool := backends.StartPgBouncer(t, backends.SharedPostgres(t), "transaction")
-	for _, strategy := range boundStrategies {
-		_, err := hasp.Open(t.Context(), sqlkit.With(pool.URL(), "strategy="+strategy))
-		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "for the time of a transaction") {
-			t.Errorf("%s: %v", strategy, err)
-		}
+	_, err := hasp.Open(t.Context(), sqlkit.With(pool.URL(), "strategy=advisory"))
+	if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "for the time of a transaction") {
+		t.Errorf("%v", err)
 	}
 	if b := testkit.Open(t, pool.URL()); b.Traits().Push {
 		t.Error("strategy=table promises to push behind a transaction pooler")
@@ -265,21 +248,5 @@ func TestTransactionPoolerRefused(t *testing.T) {
 	defer b.Close()
 	if !b.Traits().Push {
 		t.Error("a session pooler passes notifications on, and no client listens")
-	}
-}
-
-// Strategy row makes the row of a name that contains what stands for our schema and prefix in our
-// statements, and of one that would end a string constant, also for a role whose strings have
-// backslash escapes.
-func TestRowOfAnyName(t *testing.T) {
-	t.Parallel()
-	serverURL := backends.SharedPostgres(t).URL()
-	sqlkit.Postgres(t, serverURL, "CREATE ROLE escapes LOGIN SUPERUSER; ALTER ROLE escapes SET standard_conforming_strings = off")
-	c := client(t, sqlkit.With(as(serverURL, "escapes"), "strategy=row", "prefix=any_name_"))
-	for _, name := range []string{"of hasp_names", `of "hasp_names"`, "it's", `\'; SELECT 1/0; --`} {
-		testkit.Release(t, testkit.Lock(t, c, name))
-		if ask[int](t, serverURL, "SELECT count(*) FROM any_name_rows WHERE name = $1", name) != 1 {
-			t.Errorf("no row has the name %q", name)
-		}
 	}
 }

@@ -85,11 +85,7 @@ func (s *boundSession) answersOn(h *heldConn, began time.Time) error {
 	within, cancel := context.WithTimeout(s.done, s.granted())
 	defer cancel()
 	err := h.use(within, false, func(ctx context.Context, c *pgxLink) error {
-		err := c.script(ctx, "SELECT 1")
-		if !s.bound.kind.holds(c) {
-			c.close() // and so it is lost, and told
-		}
-		return err
+		return c.script(ctx, "SELECT 1")
 	})
 	if err == nil || sqlState(err) != "" {
 		s.mu.Lock()

@@ -30,7 +30,7 @@ func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if r.Units != driver.Whole || r.Capacity != driver.Whole || len(r.Value) > 0 {
 		return driver.Verdict{}, fmt.Errorf("%w: strategy=%s has mutexes only", driver.ErrUnsupported, s.bound.opts.Strategy)
 	}
-	if err := s.bound.kind.check(r.Name); err != nil {
+	if _, err := keyOf(s.bound.opts.Key, r.Name); err != nil {
 		return driver.Verdict{}, err
 	}
 	a, within, err := t.begin(ctx)
@@ -145,7 +145,7 @@ func (t *boundTicket) release(ctx context.Context, h *heldConn) error {
 	var held bool
 	answered := false
 	err := h.use(ctx, true, func(ctx context.Context, c *pgxLink) (err error) {
-		held, err = b.kind.release(ctx, b, c, t.request)
+		held, err = b.release(ctx, c, t.request.Name)
 		answered = true
 		if err != nil || !held {
 			c.close()

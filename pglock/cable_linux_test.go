@@ -36,26 +36,24 @@ func TestCableCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, strategy := range boundStrategies {
-		params := sqlkit.With(server.URL(), "strategy="+strategy)
-		far.holds(t, replaceHost(t, params, far.server), strategy)
-		testkit.Entries(t, client(t, params), strategy) // waits until it is recorded
-		pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", strategy)
-		next := queued(t, params, strategy)
-		client := ask[int](t, server.URL(), "SELECT client_port FROM pg_stat_activity WHERE pid = $1", pid)
-		// The server's process stands still until a renewal has come, and answers into the void.
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
-		t.Cleanup(goOn)
-		testkit.Eventually(t, "a renewal that is not read", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
-		far.link(t, "down")
-		goOn()
-		testkit.Eventually(t, "an answer that is not acknowledged", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
-		testkit.Release(t, testkit.Granted(t, next))
-		far.link(t, "up")
+	params := sqlkit.With(server.URL(), "strategy=advisory")
+	far.holds(t, replaceHost(t, params, far.server), "advisory")
+	testkit.Entries(t, client(t, params), "advisory") // waits until it is recorded
+	pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", "advisory")
+	next := queued(t, params, "advisory")
+	client := ask[int](t, server.URL(), "SELECT client_port FROM pg_stat_activity WHERE pid = $1", pid)
+	// The server's process stands still until a renewal has come, and answers into the void.
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
+	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+	t.Cleanup(goOn)
+	testkit.Eventually(t, "a renewal that is not read", func() bool { _, unread := queues(t, port, far.own, client); return unread > 0 })
+	far.link(t, "down")
+	goOn()
+	testkit.Eventually(t, "an answer that is not acknowledged", func() bool { unacknowledged, _ := queues(t, port, far.own, client); return unacknowledged > 0 })
+	testkit.Release(t, testkit.Granted(t, next))
+	far.link(t, "up")
 }
 
 // One of a client's connections falls silent, here since its process of the server is stopped. Its lock is lost when
@@ -63,26 +61,24 @@ func TestCableCut(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		t.Run(strategy, func(t *testing.T) {
-			t.Parallel()
-			c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
-			silent, other := testkit.Lock(t, c, strategy), testkit.Lock(t, c, strategy+" of another connection")
-			listed(t, c, silent)
-			pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", strategy)
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
-			t.Cleanup(goOn)
-			testkit.Lost(t, silent, hasp.ReasonExpired, hasp.ReasonDenied)
-			lasts(t, other, pglock.MostGranted)
-			late := testkit.Lock(t, c, strategy+", late")
-			goOn()
-			testkit.Release(t, other)
-			testkit.Release(t, late)
-		})
-	}
+	t.Run("advisory", func(t *testing.T) {
+		t.Parallel()
+		c := client(t, sqlkit.With(server.URL(), "strategy=advisory"))
+		silent, other := testkit.Lock(t, c, "advisory"), testkit.Lock(t, c, "advisory of another connection")
+		listed(t, c, silent)
+		pid := ask[int](t, server.URL(), "SELECT pid FROM hasp_holders WHERE name = $1", "advisory")
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+		t.Cleanup(goOn)
+		testkit.Lost(t, silent, hasp.ReasonExpired, hasp.ReasonDenied)
+		lasts(t, other, pglock.MostGranted)
+		late := testkit.Lock(t, c, "advisory, late")
+		goOn()
+		testkit.Release(t, other)
+		testkit.Release(t, late)
+	})
 }
 
 // machine is a network namespace and the cable to it.

@@ -13,11 +13,10 @@
 // and a pause longer than the TTL loses it. A release grants to the next waiter in the same
 // statement and notifies that client, which needs no further request.
 //
-// advisory is pg_advisory_lock on a separate connection for each lock, row is SELECT ... FOR
-// UPDATE in a transaction that stays open: the server's locks, mutexes only, in the order of
-// arrival (but not with fence=off). They last as long as the server sees the connection: a stopped
-// holder keeps them, a terminated connection loses them at once. advisory can share locks
-// with Rails, golang-migrate and all that call pg_advisory_lock by a number.
+// advisory is pg_advisory_lock on a separate connection for each lock: mutexes only, in the order
+// of arrival (but not with fence=off). They last as long as the server sees the connection: a
+// stopped holder keeps them, a terminated connection loses them at once. They can be shared with
+// Rails, golang-migrate and all that call pg_advisory_lock by a number.
 //
 // # Caveats
 //
@@ -25,7 +24,7 @@
 // hold until the first one's next renewal. Tokens still grow, unless clock and data both go
 // back: let the resource check them. Behind a pool that hands connections out for the time
 // of a transaction (pgbouncer's transaction mode), no notification arrives: waiters of
-// table ask ten times a second, and the other strategies are refused. A transaction that
+// table ask ten times a second, and advisory is refused. A transaction that
 // stays open for hours keeps dead rows from being removed and makes busy names slow.
 // `hasp doctor` names what it finds; docs/backends/postgres.md has the details and the
 // options.

@@ -50,7 +50,7 @@ func (x *examination) route(d *dialer) {
 		x.add(driver.Warn, "pooler", "a pool hands connections out for the time of a transaction: no notification arrives, waiters ask every "+x.opts.Poll.String(),
 			"connect to the server itself or to a pool in session mode")
 	case d.seen.pooler == sessionPooler:
-		x.add(driver.Info, "pooler", "a pool in session mode; each session keeps one of its connections, each lock of advisory and row one more", "")
+		x.add(driver.Info, "pooler", "a pool in session mode; each session keeps one of its connections, each lock of advisory one more", "")
 	default:
 		x.add(driver.Info, "pooler", "none", "")
 	}
@@ -189,13 +189,13 @@ func (x *examination) schema() error {
 	p := x.opts.Prefix
 	var keys int64
 	err := one(x.ctx, x.r, `SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE i.indisunique AND i.indisvalid AND n.nspname = $1 AND c.relname IN ($2, $3, $4, $5, $6)`,
-		[]any{x.opts.Schema, p + "names", p + "sessions", p + "entries", p + "holders", p + "rows"}, &keys)
+		WHERE i.indisunique AND i.indisvalid AND n.nspname = $1 AND c.relname IN ($2, $3, $4, $5)`,
+		[]any{x.opts.Schema, p + "names", p + "sessions", p + "entries", p + "holders"}, &keys)
 	if err != nil {
 		return err
 	}
-	if keys < 7 {
-		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 7 unique indexes are there and valid", keys), "drop hasp's tables while they are not in use, and run `hasp migrate`")
+	if keys < 6 {
+		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 6 unique indexes are there and valid", keys), "drop hasp's tables while they are not in use, and run `hasp migrate`")
 		return nil
 	}
 	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", x.there, x.opts.Schema), "")

@@ -73,10 +73,9 @@ func (b *bound) Evict(ctx context.Context, name, id string) error {
 // ended there, before anything was granted; the core asks again. The row of the name is locked as
 // well: the record of a grant of the same name on the same connection, which is made before that is told
 // (note.go), either is visible by then, or is not made.
-// (With strategy row it may still be made, and is reported as lost at once.) This transaction ends
-// before the connection does: the server has sent the signal by then.
+// This transaction ends before the connection does: the server has sent the signal by then.
 func (b *bound) end(ctx context.Context, name, id string, pid int64) (ended bool, err error) {
-	query, args, err := b.kind.holders(name)
+	query, args, err := b.holders(name)
 	if err != nil {
 		return false, err
 	}

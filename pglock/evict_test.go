@@ -17,7 +17,7 @@ import (
 func TestEvictionMeetsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
+	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off"} {
 		storeURL := sqlkit.With(server.URL(), params)
 		c := client(t, storeURL)
 		held := testkit.Lock(t, c, "a")

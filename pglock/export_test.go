@@ -8,10 +8,10 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Slice has a store of strategy advisory or row wait in slices of this length.
+// Slice has a store of strategy advisory wait in slices of this length.
 func Slice(b driver.Backend, d time.Duration) { b.(*bound).slice = d }
 
-// Idle is how many connections a store of strategy advisory or row keeps for the next locks.
+// Idle is how many connections a store of strategy advisory keeps for the next locks.
 func Idle(b driver.Backend) int {
 	s := b.(*bound)
 	s.mu.Lock()

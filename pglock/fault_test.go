@@ -201,7 +201,7 @@ func TestLowTimeouts(t *testing.T) {
 		t.Error("statement_timeout has no effect")
 	}
 	conn.Close(context.Background())
-	for _, strategy := range []string{"table", "advisory", "row"} {
+	for _, strategy := range []string{"table", "advisory"} {
 		storeURL := sqlkit.With(as(server.URL(), "hasty"), "strategy="+strategy)
 		// Those time-outs may end a connection that is being made.
 		held := testkit.LockDespiteErrors(t, client(t, storeURL), strategy)

@@ -41,7 +41,7 @@ func TestAnswersOfOthers(t *testing.T) {
 		t.Errorf("the control was answered %v and %v, want nothing and the answer to its first question", first, second)
 	}
 
-	for _, strategy := range []string{"table", "advisory", "row"} {
+	for _, strategy := range []string{"table", "advisory"} {
 		taken := testkit.Lock(t, client(t, sqlkit.PostgresStore(t, "strategy="+strategy)), "taken")
 		m.next.Store(2) // the first two connections look at the server
 		c := client(t, through("strategy="+strategy, "connections=1"))

@@ -17,10 +17,7 @@ func (t *table) Identity(ctx context.Context) (string, error) {
 // Identity of advisory has no schema: the locks are the database's, by number. Names that become
 // numbers by another rule are other locks.
 func (b *bound) Identity(ctx context.Context) (string, error) {
-	if a, ok := b.kind.(advisory); ok {
-		return b.identity(ctx, a.rule)
-	}
-	return b.identity(ctx, b.opts.Schema+"."+b.opts.Prefix)
+	return b.identity(ctx, b.opts.Key)
 }
 
 func (t *tables) identity(ctx context.Context, within string) (string, error) {

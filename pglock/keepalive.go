@@ -9,7 +9,7 @@ import (
 
 // silenceMost is how long a peer may send nothing before a connection of ours ends, on either side:
 // Go's own keepalives take two minutes, and the kernel sends what is not acknowledged again and
-// again for a quarter of an hour, without a probe. The locks of Advisory and Row end with their
+// again for a quarter of an hour, without a probe. The locks of Advisory end with their
 // connections, and a waiter's position; so the server's side is set as well (settings).
 const silenceMost = 15 * time.Second
 

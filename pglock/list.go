@@ -84,7 +84,7 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 }
 
 func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.Entry, pid int64)) error {
-	query, args, err := b.kind.holders(name)
+	query, args, err := b.holders(name)
 	if err != nil {
 		return nil // no such lock can be held
 	}
@@ -93,12 +93,11 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 	})
 }
 
-// readHolders has do read the holders. advisory needs no tables, if it draws no tokens: then no
-// holder has a name.
+// readHolders has do read the holders. Without tokens no tables are needed, and no holder has a name.
 func (b *bound) readHolders(ctx context.Context, query string, args []any, name string, do func(r runner, query string, args []any) error) error {
 	err := b.safely(ctx, func(r runner) error { return do(r, query, args) })
-	if a, advisory := b.kind.(advisory); advisory && noSchema(err) {
-		if query, args, err = a.holdersWithoutTables(name); err == nil {
+	if noSchema(err) {
+		if query, args, err = b.holdersWithoutTables(name); err == nil {
 			err = b.safely(ctx, func(r runner) error { return do(r, query, args) })
 		}
 	}
@@ -129,19 +128,17 @@ func (b *bound) scan(ctx context.Context, r runner, query string, args []any, na
 
 // Names lists what is held and has a name: locks of other programs are numbers.
 func (b *bound) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	if a, advises := b.kind.(advisory); advises {
-		err := b.recorded(ctx, func() (without bool, err error) {
-			err = b.safely(ctx, func(r runner) error {
-				return one(ctx, r, b.naming.sql(a.anyUnnamed()), nil, &without)
-			})
-			if noSchema(err) {
-				err = nil
-			}
-			return without, explain(ctx, err)
+	err := b.recorded(ctx, func() (without bool, err error) {
+		err = b.safely(ctx, func(r runner) error {
+			return one(ctx, r, b.naming.sql(anyUnnamedSQL), nil, &without)
 		})
-		if err != nil {
-			return err
+		if noSchema(err) {
+			err = nil
 		}
+		return without, explain(ctx, err)
+	})
+	if err != nil {
+		return err
 	}
-	return b.eachName(ctx, b.kind.names(), prefix, yield)
+	return b.eachName(ctx, namesSQL, prefix, yield)
 }

@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 		}
 		return text
 	}
-	kinds := []string{"", "schema=s", "prefix=p_", "strategy=advisory", "strategy=advisory&key=integer", "strategy=row", "strategy=row&prefix=p_"}
+	kinds := []string{"", "schema=s", "prefix=p_", "strategy=advisory", "strategy=advisory&key=integer"}
 	seen := map[string]string{}
 	for _, database := range []string{"postgres", "other", "copy"} {
 		for _, kind := range kinds {
@@ -105,7 +105,6 @@ func TestIdentity(t *testing.T) {
 	for a, b := range map[string]string{
 		"strategy=advisory":           "strategy=advisory&schema=s&prefix=p_",
 		"strategy=advisory&fence=off": "strategy=advisory",
-		"strategy=row&fence=off":      "strategy=row",
 		"connections=3":               "retention=2h",
 	} {
 		if x, y := id(testkit.Open(t, sqlkit.With(server.URL(), a))), id(testkit.Open(t, sqlkit.With(server.URL(), b))); x != y {

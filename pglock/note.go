@@ -11,8 +11,8 @@ import (
 
 // note records the holder, for people. Without it the holder is shown without a name: so also the second of two names
 // that have one number, which keep each other out and do no other harm.
-func (a advisory) note(ctx context.Context, b *bound, on runner, pid uint32, r driver.Request, g grant) error {
-	key, err := keyOf(a.rule, r.Name)
+func (b *bound) note(ctx context.Context, on runner, pid uint32, r driver.Request, g grant) error {
+	key, err := keyOf(b.opts.Key, r.Name)
 	if err != nil {
 		return err
 	}
@@ -37,25 +37,24 @@ func (b *bound) pooled() bool { return b.dialer.seen.pooler == sessionPooler }
 // a connection to the same process, and so each holder makes its record before it is told.
 func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	s := t.session
-	k, advises := s.bound.kind.(advisory)
-	if !advises || s.bound.opts.NoFence || s.bound.pooled() {
+	if s.bound.opts.NoFence || s.bound.pooled() {
 		return nil
 	}
 	return func() {
 		if !slices.Contains(c.noted, t.request.Name) {
 			c.noted = append(c.noted, t.request.Name)
 		}
-		go t.record(k, c.pid, g)
+		go t.record(c.pid, g)
 	}
 }
 
 // record records the holder, and while it holds tries again what has failed, or the holder would be shown without a name
 // for as long as it holds. What was refused is not tried again. Made twice, or late, a record does no harm (recorder).
-func (t *boundTicket) record(k advisory, pid uint32, g grant) {
+func (t *boundTicket) record(pid uint32, g grant) {
 	s := t.session
 	for over := false; !over; {
 		ctx, cancel := context.WithTimeout(s.done, s.granted())
-		err := k.note(ctx, s.bound, s.bound.pool, pid, t.request, g)
+		err := s.bound.note(ctx, s.bound.pool, pid, t.request, g)
 		cancel()
 		if err == nil || errors.Is(err, driver.ErrRefused) {
 			return
@@ -81,8 +80,7 @@ const noteMost = time.Second
 func (b *bound) recorded(ctx context.Context, look func() (unnamed bool, err error)) error {
 	for began := time.Now(); ; {
 		unnamed, err := look()
-		_, advises := b.kind.(advisory)
-		if err != nil || !unnamed || !advises || b.opts.NoFence || time.Since(began) > noteMost {
+		if err != nil || !unnamed || b.opts.NoFence || time.Since(began) > noteMost {
 			return err
 		}
 		select {

@@ -15,7 +15,6 @@ type Strategy string
 const (
 	StrategyTable    Strategy = "table"    // queues in tables: first come, first served; all primitives; leases
 	StrategyAdvisory Strategy = "advisory" // pg_advisory_lock on separate connections: shares mutexes with others
-	StrategyRow      Strategy = "row"      // SELECT ... FOR UPDATE in an open transaction on a separate connection
 )
 
 // Options are the settings of a store. nil or the zero value means the defaults.
@@ -35,7 +34,7 @@ type Options struct {
 	NoMigrate bool
 
 	// Connections bounds the pool that a URL opens. Each session has one more, for renewals
-	// and notifications; Advisory and Row have one more for each lock and waiter. Default: 8.
+	// and notifications; Advisory has one more for each lock and waiter. Default: 8.
 	Connections int
 
 	// Poll is how often the first waiter asks where notifications do not arrive: behind a
@@ -60,7 +59,7 @@ type Options struct {
 	// the next renewal of the client that released it, or until its TTL is over.
 	DurableRelease bool
 
-	// NoFence draws no tokens, which spares Advisory and Row a statement.
+	// NoFence draws no tokens, which lets Advisory work without tables.
 	NoFence bool
 }
 
@@ -92,8 +91,8 @@ func (o *Options) withDefaults() (Options, error) {
 	set(&r.Retention, defaultRetention)
 	set(&r.Key, KeyHash)
 	switch {
-	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory && r.Strategy != StrategyRow:
-		return r, fmt.Errorf("%w: the strategy must be table, advisory or row", driver.ErrInvalid)
+	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory:
+		return r, fmt.Errorf("%w: the strategy must be table or advisory", driver.ErrInvalid)
 	case !plainName().MatchString(r.Schema):
 		return r, fmt.Errorf("%w: schema has 1 to 63 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
 	case !plainPrefix().MatchString(r.Prefix):
@@ -107,9 +106,9 @@ func (o *Options) withDefaults() (Options, error) {
 	case r.Strategy != StrategyAdvisory && r.Key != KeyHash:
 		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
 	case r.Strategy != StrategyTable && r.DurableRelease:
-		return r, fmt.Errorf("%w: durable_release is for strategy=table; with the others a release writes nothing", driver.ErrInvalid)
+		return r, fmt.Errorf("%w: durable_release is for strategy=table; with advisory a release writes nothing", driver.ErrInvalid)
 	case r.Strategy == StrategyTable && r.NoFence:
-		return r, fmt.Errorf("%w: with strategy=table tokens cost nothing, and cannot be switched off; fence=off is for advisory and row", driver.ErrInvalid)
+		return r, fmt.Errorf("%w: with strategy=table tokens cost nothing, and cannot be switched off; fence=off is for advisory", driver.ErrInvalid)
 	}
 	return r, checkKeyRule(r.Key)
 }

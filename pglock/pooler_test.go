@@ -127,9 +127,7 @@ func TestReleaseBehindPoolerEndsNoOther(t *testing.T) {
 	}{
 		{pooler.URL(), "strategy=advisory", false},
 		{pooler.URL(), "strategy=advisory&fence=off", false},
-		{pooler.URL(), "strategy=row&fence=off", false},
 		{server.URL(), "strategy=advisory&fence=off", true},
-		{server.URL(), "strategy=row&fence=off", true},
 	} {
 		b := testkit.Open(t, sqlkit.With(x.serverURL, x.params))
 		t.Cleanup(func() { b.Close() })

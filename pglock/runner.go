@@ -34,7 +34,7 @@ var errMixedUp = errors.New("the server's answer is not one to our request: a po
 
 // echo is a destination that takes nothing but this: what a request has sent for the purpose,
 // to know its answer by. The answers of the functions that say whether a lock is held have one; that of
-// hasp_grant for strategy row, and of the server's own pg_advisory functions, have none.
+// the server's own pg_advisory functions, have none.
 type echo string
 
 // Scan implements sql.Scanner.

@@ -86,7 +86,7 @@ func (n naming) text() string {
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
 -- GRANT SELECT, UPDATE ON SEQUENCE %s TO APP;
 -- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_rows, hasp_ceiling"), n.sql("hasp_tokens"))
+`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_ceiling"), n.sql("hasp_tokens"))
 	return b.String()
 }
 

@@ -64,7 +64,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 			sqlkit.Postgres(t, serverURL, strings.Replace("GRANT"+g, "APP", "humble", 1))
 		}
 	}
-	for _, strategy := range []string{"table", "advisory", "row"} {
+	for _, strategy := range []string{"table", "advisory"} {
 		c := client(t, sqlkit.With(storeURL, "migrate=false", "strategy="+strategy))
 		testkit.Release(t, testkit.Lock(t, c, "a"))
 	}

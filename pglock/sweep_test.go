@@ -74,56 +74,49 @@ func TestSweep(t *testing.T) {
 	testkit.Release(t, held)
 }
 
-// L4: what advisory and row have noted of a name is forgotten as well, also while the connection
+// L4: what advisory has noted of a name is forgotten as well, also while the connection
 // that held it lies idle in a pool; what is held, and what is waited for, is not.
 func TestSweepOfBound(t *testing.T) {
 	t.Parallel()
 	serverURL := backends.SharedPostgres(t).URL()
-	for strategy, prefix := range map[string]string{"advisory": "swept_a_", "row": "swept_r_", "row&fence=off": "swept_n_"} {
-		storeURL := sqlkit.PostgresStore(t, "prefix="+prefix, "strategy="+strategy)
-		c := client(t, storeURL)
-		noted := func(name string) *hasp.Lease { // its holder is recorded
-			l := testkit.Lock(t, c, prefix+name)
-			testkit.Entries(t, c, prefix+name)
-			if strategy == "advisory" {
-				listed(t, c, l)
-			}
-			return l
-		}
-		testkit.Release(t, noted("idle"))
-		held := noted("held")
-		// Another program holds it: no client of ours does, but one waits.
-		other, err := pgx.Connect(t.Context(), serverURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.Close(context.Background())
-		testkit.Release(t, noted("waited"))
-		theirs := "BEGIN; SELECT FROM locks." + prefix + "rows WHERE name = '" + prefix + "waited' FOR UPDATE"
-		if strategy == "advisory" {
-			theirs = "SELECT pg_advisory_lock(key) FROM locks." + prefix + "holders WHERE name = '" + prefix + "waited'"
-		}
-		if _, err := other.Exec(t.Context(), theirs); err != nil {
-			t.Fatal(err)
-		}
-		// By the name of its program: other tests have waiters at this server, too.
-		next := testkit.Locking(t, client(t, sqlkit.With(storeURL, "application_name="+prefix+"waiter")), prefix+"waited")
-		testkit.Eventually(t, "a waiter", func() bool {
-			return ask[int](t, serverURL, waiting+" AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1)", prefix+"waiter") > 0
-		})
-		due(t, prefix)
-		sweep(t, storeURL)
-		for table, want := range map[string]string{"holders": "held waited", "queues": "waited", "rows": map[bool]string{true: "held waited"}[strategy != "advisory"]} {
-			left := ask[[]string](t, serverURL, fmt.Sprintf("SELECT coalesce(array_agg(replace(name, '%s', '') ORDER BY name), '{}') FROM locks.%s%s", prefix, prefix, table))
-			if got := strings.Join(left, " "); got != want {
-				t.Errorf("%s: %s has %q after sweeping, want %q", strategy, table, got, want)
-			}
-		}
-		other.Close(t.Context())
-		testkit.Release(t, testkit.Granted(t, next))
-		testkit.Release(t, held)
-		testkit.Release(t, testkit.Lock(t, c, prefix+"idle"))
+	storeURL := sqlkit.PostgresStore(t, "prefix=swept_", "strategy=advisory")
+	c := client(t, storeURL)
+	noted := func(name string) *hasp.Lease { // its holder is recorded
+		l := testkit.Lock(t, c, "swept_"+name)
+		testkit.Entries(t, c, "swept_"+name)
+		listed(t, c, l)
+		return l
 	}
+	testkit.Release(t, noted("idle"))
+	held := noted("held")
+	// Another program holds it: no client of ours does, but one waits.
+	other, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.Background())
+	testkit.Release(t, noted("waited"))
+	theirs := "SELECT pg_advisory_lock(key) FROM locks." + "swept_" + "holders WHERE name = '" + "swept_" + "waited'"
+	if _, err := other.Exec(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	// By the name of its program: other tests have waiters at this server, too.
+	next := testkit.Locking(t, client(t, sqlkit.With(storeURL, "application_name="+"swept_waiter")), "swept_waited")
+	testkit.Eventually(t, "a waiter", func() bool {
+		return ask[int](t, serverURL, waiting+" AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1)", "swept_waiter") > 0
+	})
+	due(t, "swept_")
+	sweep(t, storeURL)
+	for table, want := range map[string]string{"holders": "held waited", "queues": "waited"} {
+		left := ask[[]string](t, serverURL, fmt.Sprintf("SELECT coalesce(array_agg(replace(name, '%s', '') ORDER BY name), '{}') FROM locks.%s%s", "swept_", "swept_", table))
+		if got := strings.Join(left, " "); got != want {
+			t.Errorf("%s has %q after sweeping, want %q", table, got, want)
+		}
+	}
+	other.Close(t.Context())
+	testkit.Release(t, testkit.Granted(t, next))
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Lock(t, c, "swept_idle"))
 }
 
 // However many clients there are, one of them cleans up, once in a minute, and does not read all

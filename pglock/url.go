@@ -46,7 +46,7 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	o := &Options{
-		Strategy:       driver.OneOf(p, "strategy", StrategyTable, StrategyAdvisory, StrategyRow),
+		Strategy:       driver.OneOf(p, "strategy", StrategyTable, StrategyAdvisory),
 		Schema:         p.String("schema", ""),
 		Prefix:         p.String("prefix", ""),
 		NoMigrate:      !p.Bool("migrate", true),

@@ -33,18 +33,12 @@ func waits(t testing.TB, serverURL string, c *hasp.Client, name string) <-chan *
 	return got
 }
 
-// begun is when the transaction of a waiter began, the first if there are several; "" if all are between two slices.
-func begun(t *testing.T, serverURL string) string {
-	t.Helper()
-	return ask[string](t, serverURL, "SELECT coalesce(min(xact_start)::text, '') FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)")
-}
-
 // A waiter does not keep the database from being vacuumed: the oldest view that a waiting
 // connection keeps goes on with time. The control is a plain statement that waits.
 func TestWaitersAreNoBurden(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, params := range []string{"strategy=advisory", "strategy=row", "strategy=advisory&fence=off"} {
+	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off"} {
 		storeURL := sqlkit.With(server.URL(), params)
 		// Long enough that a second behind it waits for the place of the first.
 		const slice = 300 * time.Millisecond
@@ -52,22 +46,13 @@ func TestWaitersAreNoBurden(t *testing.T) {
 		held := testkit.Lock(t, client(t, storeURL), name)
 		first := waits(t, server.URL(), sliced(t, storeURL, slice), name)
 		second := waits(t, server.URL(), sliced(t, storeURL, slice), name)
-		// Of the waiters, not of the holder: a transaction that has locked a row has a number.
 		oldest := func() int64 {
 			return ask[int64](t, server.URL(), `SELECT coalesce(min(backend_xmin::text::bigint), 0) FROM pg_stat_activity
 				WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)`)
 		}
 		seen := oldest()
-		if params == "strategy=row" {
-			// The holder's own number is the floor of every view; what counts is that the views
-			// are new ones.
-			at := ""
-			testkit.Eventually(t, params+": a view", func() bool { at = begun(t, server.URL()); return at != "" })
-			testkit.Eventually(t, params+": views that go on", func() bool { return begun(t, server.URL()) > at })
-		} else {
-			sqlkit.Postgres(t, server.URL(), "SELECT pg_current_xact_id()")
-			testkit.Eventually(t, params+": views that go on", func() bool { return oldest() > seen })
-		}
+		sqlkit.Postgres(t, server.URL(), "SELECT pg_current_xact_id()")
+		testkit.Eventually(t, params+": views that go on", func() bool { return oldest() > seen })
 		testkit.Release(t, held)
 		for range 2 { // without tables there are no positions between two slices: either comes first
 			select {
@@ -106,10 +91,8 @@ func TestWaitersAreNoBurden(t *testing.T) {
 func TestPositionsAreKept(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		if got := order(t, server.URL(), "strategy="+strategy, strategy); got != "[0 2 3 5 6 7]" {
-			t.Errorf("%s: served in the order %s", strategy, got)
-		}
+	if got := order(t, server.URL(), "strategy=advisory", "advisory"); got != "[0 2 3 5 6 7]" {
+		t.Errorf("served in the order %s", got)
 	}
 }
 
@@ -171,34 +154,32 @@ func stands(t *testing.T, serverURL string) int {
 func TestManyGaveUp(t *testing.T) {
 	t.Parallel()
 	server := private(t)
-	for _, strategy := range boundStrategies {
-		storeURL := sqlkit.With(server.URL(), "strategy="+strategy)
-		held := testkit.Lock(t, client(t, storeURL), strategy)
-		c := client(t, storeURL)
-		sqlkit.Postgres(t, server.URL(), "INSERT INTO hasp_queues VALUES ('"+strategy+"', 3000000000, 3000000000)") // more than 32 bits
-		tail := func() int {
-			return ask[int](t, server.URL(), "SELECT coalesce(max(tail - 3000000000), 0)::int FROM hasp_queues WHERE name = $1", strategy)
-		}
-		for before := tail(); tail() < before+12; {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			if _, err := c.Mutex(strategy).Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
-			}
-			cancel()
-		}
-		testkit.Eventually(t, "all have given up", func() bool { return ask[int](t, server.URL(), waiting) == 0 })
-		next := waits(t, server.URL(), c, strategy)
-		testkit.Eventually(t, "the gaps counted as served", func() bool {
-			return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_queues WHERE name = $1", strategy) <= 9
-		})
-		testkit.Release(t, held)
-		testkit.Release(t, testkit.Granted(t, next))
-		l, err := c.Mutex(strategy).TryLock(testkit.Context(t))
-		if err != nil {
+	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
+	held := testkit.Lock(t, client(t, storeURL), "advisory")
+	c := client(t, storeURL)
+	sqlkit.Postgres(t, server.URL(), "INSERT INTO hasp_queues VALUES ('advisory', 3000000000, 3000000000)") // more than 32 bits
+	tail := func() int {
+		return ask[int](t, server.URL(), "SELECT coalesce(max(tail - 3000000000), 0)::int FROM hasp_queues WHERE name = $1", "advisory")
+	}
+	for before := tail(); tail() < before+12; {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := c.Mutex("advisory").Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		testkit.Release(t, l)
+		cancel()
 	}
+	testkit.Eventually(t, "all have given up", func() bool { return ask[int](t, server.URL(), waiting) == 0 })
+	next := waits(t, server.URL(), c, "advisory")
+	testkit.Eventually(t, "the gaps counted as served", func() bool {
+		return ask[int](t, server.URL(), "SELECT (tail - served)::int FROM hasp_queues WHERE name = $1", "advisory") <= 9
+	})
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, next))
+	l, err := c.Mutex("advisory").TryLock(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Release(t, l)
 }
 
 // A client that finds many positions free counts them as served, and may then find the lock taken

@@ -180,7 +180,7 @@ func TestAgeOfForeignHolders(t *testing.T) {
 func TestFenceOff(t *testing.T) {
 	pg, maria, redis := backends.SharedPostgres(t).URL(), backends.SharedMariaDB(t).URL(), backends.SharedRedis(t).URL()
 	for _, store := range []string{
-		with(t, pg, "strategy=advisory"), with(t, pg, "strategy=row"), with(t, maria, "strategy=getlock"),
+		with(t, pg, "strategy=advisory"), with(t, maria, "strategy=getlock"),
 		with(t, redis, "strategy=setnx"), with(t, redis, "strategy=redisson"),
 	} {
 		for fence, token := range map[string]string{"fence=off": "none", "fence=on": "some", "": "some"} {
@@ -193,7 +193,7 @@ func TestFenceOff(t *testing.T) {
 			t.Errorf("%s with fence=false: %d, %s", store, code, errOut)
 		}
 	}
-	for _, store := range []string{pg, maria, redis, with(t, maria, "strategy=row")} {
+	for _, store := range []string{pg, maria, redis} {
 		if code, _, errOut := hasp(t, with(t, store, "fence=off"), "try", "fenced", "--", "true"); code != 78 {
 			t.Errorf("%s, which has its tokens for nothing: %d, %s", store, code, errOut)
 		}

@@ -26,8 +26,8 @@
 // # Without
 //
 // [Table.Modify] is the optimistic scheme: read, compute, and write only if a version column
-// has not moved. [Table.Lock] is the pessimistic one: SELECT ... FOR UPDATE, for rows that a
-// unique index finds, with a bound on the waiting. docs/FENCING.md says when these beat a
+// has not moved. [Table.Lock] is the classical pessimistic lock: SELECT ... FOR UPDATE
+// on your own row, which a unique index finds, with a bound on the waiting. docs/FENCING.md says when these beat a
 // distributed lock.
 //
 // # How transactions of one name are ordered

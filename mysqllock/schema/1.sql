@@ -84,9 +84,8 @@ CREATE TABLE IF NOT EXISTS {p}entries (
   CONSTRAINT {p}entry_of FOREIGN KEY (session) REFERENCES {p}sessions (id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- For the strategies getlock and row: the entry that held last. It is written while the lock is held
--- and does not say whether it still is. seq is its token, which row draws here (draw), and getlock
--- elsewhere (acquire). lock_name is the name that GET_LOCK was called with.
+-- For the strategy getlock: the entry that held last. It is written while the lock is held and does not
+-- say whether it still is. seq is its token, lock_name the name that GET_LOCK was called with.
 CREATE TABLE IF NOT EXISTS {p}bound (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
@@ -94,16 +93,9 @@ CREATE TABLE IF NOT EXISTS {p}bound (
   connection BIGINT UNSIGNED NOT NULL,
   since BIGINT NOT NULL,
   owner VARBINARY(2048) NOT NULL,
-  lock_name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NULL,
+  lock_name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   used INT UNSIGNED AS (seq DIV 3600000000) STORED,
   KEY (used)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
-//
--- For the strategy row: what transactions lock. looked is when a row was last found in use.
-CREATE TABLE IF NOT EXISTS {p}rows (
-  name VARBINARY(512) NOT NULL PRIMARY KEY,
-  looked INT UNSIGNED NOT NULL DEFAULT 0,
-  KEY (looked)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- evictions has the last eviction of each name, and its reason.
@@ -773,25 +765,6 @@ BEGIN
     WHERE s.id = p_session;
 END
 //
--- draw gives a token to the client that has locked a row, and commits it. It is drawn after the lock
--- is taken: one drawn before could be given to a later holder than a greater one.
---
--- A client that loses the row while it draws learns of that only when it asks its connection once more. Its record may have taken
--- the place of the next holder's by then, and is shown until the name's next record.
-DROP PROCEDURE IF EXISTS {p}draw_1
-//
-CREATE PROCEDURE {p}draw_1(
-  p_name VARBINARY(512), p_id VARBINARY(40), p_connection BIGINT UNSIGNED, p_since BIGINT, p_owner VARBINARY(2048))
-  SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_seq BIGINT UNSIGNED DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-  INSERT INTO {p}bound (name, seq, id, connection, since, owner)
-    VALUES (p_name, v_seq, p_id, p_connection, p_since, p_owner)
-    ON DUPLICATE KEY UPDATE seq = LAST_INSERT_ID(GREATEST(seq + 1, v_seq)),
-      id = p_id, connection = p_connection, since = p_since, owner = p_owner, lock_name = NULL;
-  SELECT IF(ROW_COUNT() = 1, v_seq, LAST_INSERT_ID());
-END
-//
 -- acquire asks for a lock of GET_LOCK, and answers with what makes its token (token.go). If the lock is
 -- taken, and p_wait is not 0, a first answer says so, at once, and the other comes when the lock is granted or
 -- p_wait seconds are over. Clients have a SELECT for a lock that is free.
@@ -890,52 +863,6 @@ BEGIN
       lock_name = IF(seq < p_seq, p_lock, lock_name), seq = GREATEST(seq, p_seq);
 END
 //
--- lock_row locks a name's row and leaves the transaction open. It waits p_wait seconds, or not
--- at all. Its answer begins with 0 if another client has the row. (MariaDB allows no NOWAIT in
--- a procedure; a row that exists and is skipped says the same.)
-DROP PROCEDURE IF EXISTS {p}lock_row_1
-//
-CREATE PROCEDURE {p}lock_row_1(p_name VARBINARY(512), p_wait INT)
-  SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_got, v_there INT DEFAULT 0;
-  DECLARE v_name VARBINARY(512);
-  DECLARE v_timeout BIGINT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR 1205 BEGIN
-    ROLLBACK;
-    SET SESSION innodb_lock_wait_timeout = v_timeout;
-    SELECT 0, CONNECTION_ID();
-  END;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    ROLLBACK;
-    SET SESSION innodb_lock_wait_timeout = v_timeout;
-    RESIGNAL;
-  END;
-  locking: LOOP
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    START TRANSACTION;
-    IF p_wait > 0 THEN
-      SET SESSION innodb_lock_wait_timeout = p_wait;
-      SELECT name INTO v_name FROM {p}rows WHERE name = p_name FOR UPDATE;
-      SET SESSION innodb_lock_wait_timeout = v_timeout;
-    ELSE
-      SELECT name INTO v_name FROM {p}rows WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    END IF;
-    IF v_name IS NOT NULL THEN
-      SET v_got = 1;
-      LEAVE locking;
-    END IF;
-    SELECT COUNT(*) INTO v_there FROM {p}rows WHERE name = p_name;
-    ROLLBACK;
-    IF v_there > 0 THEN
-      LEAVE locking;
-    END IF;
-    -- Committed before it is locked: a row that only we see would keep no other client out.
-    INSERT IGNORE INTO {p}rows (name) VALUES (p_name);
-  END LOOP;
-  SELECT v_got, CONNECTION_ID();
-END
-//
 -- sweep forgets what was idle for p_retention: names, and what is in bound. One client does it
 -- for all of a database, once in a minute; where more is left than is taken at a time, a client
 -- that comes a second later goes on.
@@ -945,8 +872,7 @@ END
 --
 -- It is the only one to lock several names, and so it waits for none of them: a row that is locked
 -- is in use. A client that comes for one that it has locked waits until it is gone, and makes a
--- new one. A client that only tries to lock a row, of a name that was idle for so long, is told in
--- these milliseconds that it is taken.
+-- new one.
 DROP PROCEDURE IF EXISTS {p}sweep_1
 //
 CREATE PROCEDURE {p}sweep_1(p_retention BIGINT UNSIGNED)
@@ -956,13 +882,12 @@ sweeping: BEGIN
   DECLARE v_old BIGINT DEFAULT (v_now - p_retention) DIV 3600000000;
   DECLARE v_name, v_found VARBINARY(512);
   DECLARE v_done BOOLEAN DEFAULT FALSE;
-  DECLARE v_rows, v_swept INT DEFAULT 0;
+  DECLARE v_swept INT DEFAULT 0;
   DECLARE c_names CURSOR FOR SELECT n.name FROM {p}names n
     WHERE n.used < v_old AND NOT EXISTS (SELECT 1 FROM {p}entries e WHERE e.name = n.name)
       AND NOT (n.state = 1 AND EXISTS (SELECT 1 FROM {p}sessions s WHERE s.id = n.h_session)) ORDER BY n.used LIMIT 500;
   DECLARE c_bound CURSOR FOR SELECT b.name FROM {p}bound b
-    WHERE b.used < v_old AND (b.lock_name IS NULL OR IS_USED_LOCK(b.lock_name) IS NULL) ORDER BY b.used LIMIT 500;
-  DECLARE c_rows CURSOR FOR SELECT r.name FROM {p}rows r WHERE r.looked < v_old ORDER BY r.looked LIMIT 500;
+    WHERE b.used < v_old AND IS_USED_LOCK(b.lock_name) IS NULL ORDER BY b.used LIMIT 500;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   UPDATE {p}store SET swept = UTC_TIMESTAMP(6) WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60;
@@ -996,15 +921,6 @@ sweeping: BEGIN
     IF v_done THEN
       LEAVE bound_loop;
     END IF;
-    -- A holder of the strategy row has locked it.
-    SELECT COUNT(*) INTO v_rows FROM {p}rows WHERE name = v_name;
-    IF v_rows > 0 THEN
-      SELECT name INTO v_found FROM {p}rows WHERE name = v_name FOR UPDATE SKIP LOCKED;
-      IF v_found IS NULL THEN
-        ITERATE bound_loop;
-      END IF;
-      SET v_found = NULL;
-    END IF;
     SELECT name INTO v_found FROM {p}bound WHERE name = v_name AND used < v_old FOR UPDATE SKIP LOCKED;
     IF v_found IS NOT NULL THEN
       DELETE FROM {p}bound WHERE name = v_name;
@@ -1012,26 +928,6 @@ sweeping: BEGIN
     END IF;
   END LOOP;
   CLOSE c_bound;
-
-  -- A row is gone with its token; one whose token is young is looked at when that may be old.
-  OPEN c_rows;
-  rows_loop: LOOP
-    SET v_done = FALSE, v_found = NULL;
-    FETCH c_rows INTO v_name;
-    IF v_done THEN
-      LEAVE rows_loop;
-    END IF;
-    SELECT name INTO v_found FROM {p}rows WHERE name = v_name FOR UPDATE SKIP LOCKED;
-    IF v_found IS NOT NULL THEN
-      IF EXISTS (SELECT 1 FROM {p}bound WHERE name = v_name) THEN
-        UPDATE {p}rows SET looked = v_now DIV 3600000000 WHERE name = v_name;
-      ELSE
-        DELETE FROM {p}rows WHERE name = v_name;
-      END IF;
-      SET v_swept = v_swept + 1;
-    END IF;
-  END LOOP;
-  CLOSE c_rows;
   COMMIT;
   IF v_swept >= 500 THEN
     UPDATE {p}store SET swept = UTC_TIMESTAMP(6) - INTERVAL 59 SECOND;

@@ -75,27 +75,17 @@ CREATE TABLE IF NOT EXISTS hasp_entries (
   UNIQUE (session, id)
 );
 
--- rows are what strategy=row locks. No row ever changes. It has no column for the last use: each
--- name has a row in holders as well, and is removed with that.
-CREATE TABLE IF NOT EXISTS hasp_rows (
-  name text COLLATE "C" PRIMARY KEY
-);
-
--- holders has the entry that had a lock of strategy advisory or row last, for people; with advisory
--- only if it had it for longer than some milliseconds. Whether that still holds is in the server's own
--- lock table. With row, seq is the counter of the name's tokens, and ceiling and started are for them:
--- see hasp_grant.
+-- holders has the entry that had an advisory lock last, for people, and only if it had it for longer
+-- than some milliseconds. Whether that still holds is in the server's own lock table.
 CREATE TABLE IF NOT EXISTS hasp_holders (
-  name    text COLLATE "C" PRIMARY KEY,
-  key     bigint UNIQUE, -- of the advisory lock; NULL with strategy row
-  seq     bigint NOT NULL,
-  id      text COLLATE "C" NOT NULL,
-  owner   text NOT NULL,
-  since   bigint NOT NULL,
-  pid     int NOT NULL, -- of the server's process that holds
-  ceiling bigint NOT NULL DEFAULT 0,
-  started bigint NOT NULL DEFAULT 0,
-  used    bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
+  name  text COLLATE "C" PRIMARY KEY,
+  key   bigint UNIQUE NOT NULL, -- of the advisory lock
+  seq   bigint NOT NULL,
+  id    text COLLATE "C" NOT NULL,
+  owner text NOT NULL,
+  since bigint NOT NULL,
+  pid   int NOT NULL, -- of the server's process that holds
+  used  bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
 ) WITH (fillfactor = 50);
 
 -- ceiling has one row, for the tokens of strategy advisory: no token is above the ceiling, and those
@@ -110,7 +100,7 @@ INSERT INTO hasp_ceiling DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 CREATE SEQUENCE IF NOT EXISTS hasp_tokens OWNED BY hasp_ceiling.ceiling;
 
--- queues orders the waiters for an advisory lock or a row.
+-- queues orders the waiters for an advisory lock.
 --
 -- A statement that waits keeps its view of the database, and during that time no dead rows are
 -- removed: a standby that waited for days stopped vacuum everywhere. So waiting is cut into slices,
@@ -742,7 +732,7 @@ BEGIN
     WHERE n.h_id <> '' AND starts_with(n.name, p_prefix) AND n.h_until > hasp_now() AND s.expires > hasp_now();
 END $$;
 
--- From here on: the strategies advisory and row.
+-- From here on: the strategy advisory.
 --
 -- Each connection has an eviction lock, an advisory lock with the numbers 1751216001 and that of
 -- the server's process. A connection takes it, shared, and releases it, before it takes a lock. A
@@ -846,47 +836,7 @@ BEGIN
   INSERT INTO hasp_holders AS h (name, key, seq, id, owner, since, pid) VALUES (p_name, p_key, p_seq, p_id, p_owner, p_since, p_pid)
     ON CONFLICT (name) DO UPDATE SET key = p_key, seq = greatest(h.seq, p_seq), id = p_id, owner = p_owner, since = p_since, pid = p_pid,
       used = greatest(h.used, hasp_now() / 3600000000)
-    WHERE h.seq < p_seq OR h.key IS NULL;
-END $$;
-
--- grant records the holder of a row and draws the token. The caller holds the lock. The commit does not wait
--- for the disk, except once in an hour: a crash forgets the newest tokens, and with a clock that
--- has been set back they would be drawn again. So the row has a ceiling, which no token has passed
--- and which is on the disk: a server that has been started since goes on above it. (A crash of one
--- of the server's processes does not count: the server starts itself again without losing the
--- time.)
-CREATE OR REPLACE FUNCTION hasp_grant(p_name text, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_reserve CONSTANT bigint := 3600000000;
-  v_started bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
-  v_seq     bigint;
-  v_raised  boolean;
-BEGIN
-  LOOP
-    UPDATE hasp_holders h SET key = NULL, id = p_id, owner = p_owner, since = p_since, pid = p_pid,
-        used = greatest(h.used, hasp_now() / 3600000000),
-        seq = greatest(h.seq + 1, hasp_now(), CASE WHEN h.started <> v_started THEN h.ceiling + 1 END)
-      WHERE h.name = p_name RETURNING h.seq, h.started <> v_started OR h.seq > h.ceiling INTO v_seq, v_raised;
-    EXIT WHEN FOUND;
-    INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
-  END LOOP;
-  IF v_raised THEN
-    UPDATE hasp_holders h SET ceiling = greatest(h.ceiling, v_seq + v_reserve), started = v_started WHERE h.name = p_name;
-    IF current_setting('synchronous_commit') = 'off' THEN
-      PERFORM set_config('synchronous_commit', 'local', true);
-    END IF;
-  ELSE
-    PERFORM set_config('synchronous_commit', 'off', true);
-  END IF;
-  RETURN v_seq;
-END $$;
-
--- row makes the row of a new name for strategy row.
-CREATE OR REPLACE FUNCTION hasp_row(p_name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  INSERT INTO hasp_holders (name, seq, id, owner, since, pid) VALUES (p_name, 0, '', '', 0, 0) ON CONFLICT (name) DO NOTHING;
-  INSERT INTO hasp_rows (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+    WHERE h.seq < p_seq;
 END $$;
 
 -- try takes an advisory lock, and its token in the same statement, at once or not at all: o_seq is
@@ -904,9 +854,8 @@ END $$;
 
 -- position answers with 64 bits of the table of queues, the name and the position: the lock of a
 -- position has two numbers, the halves of it, (k >> 32)::int and (k << 32 >> 32)::int. The table is
--- among them because advisory locks are the database's: without it a client that waits under
--- another prefix, or in another schema, would wait in this queue, too, and LockAll under both
--- waited for itself.
+-- among them because advisory locks are the database's, and the positions under another prefix, or in
+-- another schema, are counted in another table.
 CREATE OR REPLACE FUNCTION hasp_position(p_name text, p_position bigint) RETURNS bigint LANGUAGE sql STABLE
 RETURN hashtextextended(($q$hasp_queues$q$::regclass::oid::text || ' ' || p_name) COLLATE "C", p_position);
 
@@ -1044,20 +993,10 @@ BEGIN
   SELECT t.o_seq, t.o_base, t.o_most INTO o_seq, o_base, o_most FROM hasp_token(p_base, p_most) t;
 END $$;
 
--- queue_up draws a position and waits until it is the first. These two are procedures, because a
--- function cannot commit. A procedure that commits cannot have a search_path: nothing in them has
--- to be looked up, and only connections with our settings call them.
-CREATE OR REPLACE PROCEDURE hasp_queue_up(p_name text, p_slice int, OUT o_position bigint) LANGUAGE plpgsql AS $$
-BEGIN
-  o_position := hasp_draw(p_name);
-  COMMIT;
-  WHILE hasp_ahead(p_name, o_position, p_slice) LOOP
-    COMMIT;
-  END LOOP;
-END $$;
-
 -- obtain takes an advisory lock and its token, and waits for it. If it has to, it says so first: a
--- notice is sent at once, while the answer comes when the lock does.
+-- notice is sent at once, while the answer comes when the lock does. It is a procedure, because a
+-- function cannot commit. A procedure that commits cannot have a search_path: nothing in it has to
+-- be looked up, and only connections with our settings call it.
 CREATE OR REPLACE PROCEDURE hasp_obtain(p_name text, p_key bigint, p_id text, p_base bigint, p_most bigint, p_slice int,
   OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint, OUT o_id text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -1121,7 +1060,6 @@ DECLARE
   v_n    int := 0;
   v_more boolean;
   v_keys bigint[];
-  v_free boolean;
   r      record;
 BEGIN
   FOR r IN SELECT n.name, n.watched, n.h_id <> '' AND n.h_until > hasp_now() AS held FROM hasp_names n WHERE n.used < v_hour - p_idle ORDER BY n.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
@@ -1135,17 +1073,12 @@ BEGIN
   v_more := v_n = v_most;
   v_n := 0;
   SELECT array_agg(l.classid::bigint << 32 | l.objid::bigint) INTO v_keys FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1;
-  FOR r IN SELECT h.name, h.key, EXISTS (SELECT FROM hasp_rows o WHERE o.name = h.name) AS has_row FROM hasp_holders h WHERE h.used < v_hour - p_idle ORDER BY h.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
+  FOR r IN SELECT h.name, h.key FROM hasp_holders h WHERE h.used < v_hour - p_idle ORDER BY h.used LIMIT v_most FOR UPDATE SKIP LOCKED LOOP
     v_n := v_n + 1;
-    v_free := NOT coalesce(r.key = ANY (v_keys), false) AND NOT hasp_has_waiters(r.name);
-    IF v_free AND r.has_row THEN -- a client that misses it makes another
-      DELETE FROM hasp_rows d WHERE d.name = (SELECT o.name FROM hasp_rows o WHERE o.name = r.name FOR UPDATE SKIP LOCKED);
-      v_free := FOUND; -- else it is held
-    END IF;
-    IF v_free THEN
-      DELETE FROM hasp_holders h WHERE h.name = r.name;
-    ELSE
+    IF coalesce(r.key = ANY (v_keys), false) OR hasp_has_waiters(r.name) THEN
       UPDATE hasp_holders h SET used = v_hour WHERE h.name = r.name;
+    ELSE
+      DELETE FROM hasp_holders h WHERE h.name = r.name;
     END IF;
   END LOOP;
   v_more := v_more OR v_n = v_most;

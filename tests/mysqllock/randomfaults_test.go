@@ -126,7 +126,7 @@ func TestKilledConnections(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := sqlkit.MariaDBStore(t, m)
-	for _, strategy := range []string{"table", "getlock", "row"} {
+	for _, strategy := range []string{"table", "getlock"} {
 		t.Run(strategy, func(t *testing.T) {
 			rec := history.New()
 			all, cancel := context.WithTimeout(context.Background(), slack)

@@ -75,15 +75,7 @@ func conformanceServer(t *testing.T) (server *backends.Postgres, storeURL string
 // server's, are more than a busy machine with two cores can attend to in time.
 func TestConformanceAdvisory(t *testing.T) {
 	testtier.Long(t)
-	conformBound(t, sqlkit.PostgresStore(t, "strategy=advisory"))
-}
-
-func TestConformanceRow(t *testing.T) {
-	testtier.Long(t)
-	conformBound(t, sqlkit.PostgresStore(t, "strategy=row"))
-}
-
-func conformBound(t *testing.T, storeURL string) {
+	storeURL := sqlkit.PostgresStore(t, "strategy=advisory")
 	drivertest.Run(t, withPrograms(storeURL, 32, drivertest.Harness{
 		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
 		URL:    storeURL,

@@ -17,14 +17,14 @@ STORES
   hasp doctor says what the store in use promises. Some features are missing on
   some stores:
     --shared and --permits  not on redlock; not with strategy=setnx, redisson,
-                            node, advisory, getlock, row: their formats have one
+                            node, advisory, getlock: their formats have one
                             holder per lock
     elect                   not on the same ones, except redlock and node
     HASP_TOKEN              not on redlock
-    ls, release --force     not on redlock, nor with MySQL's getlock and row
+    ls, release --force     not on redlock, nor with MySQL's getlock
     deadlocks, --on-ask, release without --force
                             not on redlock, nor with setnx, redisson, node,
-                            advisory, getlock, row: they do not show who waits
+                            advisory, getlock: they do not show who waits
   hasp refuses them there (78). docs/GUARANTEES.md has the table.
 
 FLAGS BY ENVIRONMENT
