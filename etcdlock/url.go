@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,8 +19,6 @@ import (
 func init() {
 	driver.Register("etcd", openURL)
 }
-
-const defaultPort = "2379"
 
 // Open connects to the store that a URL names; docs/backends/etcd.md has its parameters. ctx bounds
 // the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
@@ -91,28 +86,14 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	if cfg.TLS != nil {
 		scheme = "https://"
 	}
-	for host := range strings.SplitSeq(u.Host, ",") {
-		host, err := withPort(host)
-		if err != nil {
-			return cfg, nil, err
-		}
+	hosts, err := driver.Hosts(u.Host, "2379")
+	if err != nil {
+		return cfg, nil, err
+	}
+	for _, host := range hosts {
 		cfg.Endpoints = append(cfg.Endpoints, scheme+host)
 	}
 	return cfg, o, nil
-}
-
-func withPort(host string) (string, error) {
-	if host == "" {
-		return "", fmt.Errorf("%w: an etcd URL needs a host, or several with commas between", driver.ErrInvalid)
-	}
-	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		name, port = strings.Trim(host, "[]"), defaultPort // no port
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" {
-		return "", fmt.Errorf("%w: each host of an etcd URL is a name or an address, and a port from 1 to 65535", driver.ErrInvalid)
-	}
-	return net.JoinHostPort(name, port), nil
 }
 
 // settings are those of every client that hasp makes.

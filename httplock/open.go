@@ -68,7 +68,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	_, password := u.User.Password()
 	withTLS := u.Scheme == "hasp+https"
 	switch {
-	case u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.Hostname() == "":
+	case u.Opaque != "" || strings.Trim(u.Path, "/") != "":
 		return nil, fmt.Errorf("%w: a %s URL has a host, and no path", driver.ErrInvalid, u.Scheme)
 	case password:
 		return nil, fmt.Errorf("%w: a %s URL has a token before the '@', and no password", driver.ErrInvalid, u.Scheme)
@@ -91,11 +91,14 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if o.TLS != nil && !withTLS {
 		return nil, fmt.Errorf("%w: with TLS the scheme is hasp+https", driver.ErrInvalid)
 	}
-	port := u.Port()
-	if port == "" {
-		port = defaultPort
+	hosts, err := driver.Hosts(u.Host, defaultPort)
+	if err != nil {
+		return nil, err
 	}
-	return New(ctx, strings.TrimPrefix(u.Scheme, "hasp+")+"://"+net.JoinHostPort(u.Hostname(), port), o)
+	if len(hosts) > 1 {
+		return nil, fmt.Errorf("%w: a %s URL has one host; for several, the name of a proxy before them", driver.ErrInvalid, u.Scheme)
+	}
+	return New(ctx, strings.TrimPrefix(u.Scheme, "hasp+")+"://"+hosts[0], o)
 }
 
 func loopback(host string) bool {

@@ -21,7 +21,7 @@ func TestRefusedURLs(t *testing.T) {
 	}
 	for url, says := range map[string]string{
 		"hasp+http://192.0.2.1/path":                                "no path",
-		"hasp+http:///":                                             "has a host",
+		"hasp+http:///":                                             "names no host",
 		"hasp+http:opaque":                                          "has a host",
 		"hasp+http://user:" + secret + "@127.0.0.1":                 "no password",
 		"hasp+http://" + secret + "@192.0.2.1":                      "over TLS",

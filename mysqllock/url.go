@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -120,18 +119,18 @@ func address(u *url.URL) (addr, database string, err error) {
 	if u.Opaque != "" || u.Host == "" {
 		return "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
 	}
-	host, port := u.Hostname(), u.Port()
-	if port == "" {
-		port = defaultPort
+	hosts, err := driver.Hosts(u.Host, defaultPort)
+	if err != nil {
+		return "", "", err
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-		return "", "", fmt.Errorf("%w: a mysql URL has one host, and a port from 1 to 65535", driver.ErrInvalid)
+	if len(hosts) > 1 {
+		return "", "", fmt.Errorf("%w: a mysql URL has one host", driver.ErrInvalid)
 	}
 	database = strings.TrimPrefix(u.Path, "/")
 	if database == "" || strings.Contains(database, "/") {
 		return "", "", fmt.Errorf("%w: the path of a mysql URL is the name of a database: mysql://USER@HOST/DATABASE", driver.ErrInvalid)
 	}
-	return net.JoinHostPort(host, port), database, nil
+	return hosts[0], database, nil
 }
 
 // credentials come from the URL, or the password from a file or the environment: a URL is

@@ -24,7 +24,7 @@ func TestBadURLs(t *testing.T) {
 		"mysql://u:hunter2@h":                                "name of a database",
 		"mysql://u:hunter2@h/a/b":                            "name of a database",
 		"mysql:///db":                                        "mysql://USER@HOST/DATABASE",
-		"mysql://u:hunter2@h:0/db":                           "port from 1 to 65535",
+		"mysql://u:hunter2@h:0/db":                           "a number from 1 to 65535",
 		"mysql://u:hunter2@h/db?prefx=hunter2":               `unknown parameter "prefx"`,
 		"mysql://u@h/db?strategy=hunter2":                    `"strategy" must be one of table, getlock`,
 		"mysql://u@h/db?prefix=x%27DROP":                     "prefix has 1 to 32",

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"strings"
@@ -25,14 +26,15 @@ func defaultMode(u *url.URL, q url.Values) string {
 			return verified
 		}
 	}
-	trial := url.Values{}
-	for key, values := range q {
-		trial[key] = values
-	}
+	trial := maps.Clone(q)
 	trial.Set("sslmode", "disable")
-	cfg, err := pgx.ParseConfig(plainURL(u, trial))
+	plain, err := plainURL(u, trial)
 	if err != nil {
 		return verified // the caller meets the same error
+	}
+	cfg, err := pgx.ParseConfig(plain)
+	if err != nil {
+		return verified // as here
 	}
 	hosts := []string{cfg.Host}
 	for _, f := range cfg.Fallbacks {

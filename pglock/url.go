@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -100,7 +102,11 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	if strings.Contains(u.Host, ",") && !p.Has("target_session_attrs") {
 		q.Set("target_session_attrs", "read-write") // of several, the primary
 	}
-	cfg, err := pgx.ParseConfig(plainURL(u, q))
+	plain, err := plainURL(u, q)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgx.ParseConfig(plain)
 	if err != nil {
 		return nil, badURL(err)
 	}
@@ -113,10 +119,29 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-func plainURL(u *url.URL, q url.Values) string {
+// plainURL is what pgx is to parse. Hosts and ports are parameters in it: in their place net/url takes
+// no list of IPv6 addresses. A port that is not there pgx finds (PGPORT, a service file).
+func plainURL(u *url.URL, q url.Values) (string, error) {
 	plain := *u
-	plain.Scheme, plain.RawQuery = "postgres", q.Encode()
-	return plain.String()
+	plain.Scheme = "postgres"
+	if u.Host != "" && !strings.HasPrefix(u.Host, ":") { // a port alone goes with pgx's own host
+		addrs, err := driver.Hosts(u.Host, "")
+		if err != nil {
+			return "", err
+		}
+		hosts, ports := make([]string, len(addrs)), make([]string, len(addrs))
+		for i, a := range addrs {
+			hosts[i], ports[i], _ = net.SplitHostPort(a)
+		}
+		q = maps.Clone(q)
+		q.Set("host", strings.Join(hosts, ","))
+		if all := strings.Join(ports, ","); strings.Trim(all, ",") != "" {
+			q.Set("port", all)
+		}
+		plain.Host = ""
+	}
+	plain.RawQuery = q.Encode()
+	return plain.String(), nil
 }
 
 // badURL reports what pgx found without its message, which quotes the URL; a file's name is not

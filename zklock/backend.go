@@ -54,7 +54,7 @@ func open(servers []string, o *Options) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err = addresses(servers)
+	servers, err = driver.Hosts(strings.Join(servers, ","), defaultPort)
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,6 @@ package zklock
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -175,23 +173,4 @@ func (o *Options) acl() []zk.ACL {
 		return append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermRead)...)
 	}
 	return zk.WorldACL(zk.PermAll)
-}
-
-// addresses checks host[:port] and adds the usual port.
-func addresses(servers []string) ([]string, error) {
-	var all []string
-	for _, s := range servers {
-		host, port, err := net.SplitHostPort(s)
-		if err != nil { // no port
-			host, port = strings.Trim(s, "[]"), defaultPort
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-			return nil, fmt.Errorf("%w: each server is a name or an address, and a port from 1 to 65535", driver.ErrInvalid)
-		}
-		all = append(all, net.JoinHostPort(host, port))
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: no server given", driver.ErrInvalid)
-	}
-	return all, nil
 }

@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -26,7 +25,7 @@ func Proxy(t testing.TB, addr string) *faultnet.Proxy {
 // backend, and the network behind it.
 func Proxied(t testing.TB, storeURL string) (driver.Backend, faultnet.Network) {
 	t.Helper()
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +40,7 @@ func Proxied(t testing.TB, storeURL string) (driver.Backend, faultnet.Network) {
 // Behind is Proxy before the one server of a store's URL, and the URL that leads through it.
 func Behind(t testing.TB, storeURL string) (*faultnet.Proxy, string) {
 	t.Helper()
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,18 @@ func TestRefusedURLs(t *testing.T) {
 	}
 }
 
+// Servers may be named by their IPv6 addresses, which net/url takes in no list.
+func TestServersWithIPv6Addresses(t *testing.T) {
+	t.Parallel()
+	var hosts []string
+	for _, node := range backends.StartRedisNodes(t, 3, backends.RedisOptions{Config: []string{"bind 127.0.0.1 ::1"}}) {
+		_, port, _ := strings.Cut(node.Addr, ":")
+		hosts = append(hosts, "[::1]:"+port)
+	}
+	c := testkit.Client(t, "redlock://"+strings.Join(hosts, ","))
+	testkit.Release(t, testkit.Lock(t, c, "name"))
+}
+
 // Servers that cannot vote, or would vote twice, are refused when they are met.
 func TestRefusedServers(t *testing.T) {
 	testtier.Long(t)

@@ -61,8 +61,12 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 			return cfg, fmt.Errorf("%w: a user without a password; a password alone is written %s://:PASSWORD@host", driver.ErrInvalid, u.Scheme)
 		}
 	}
+	hosts := u.Host
+	if hosts == "" {
+		hosts = "127.0.0.1"
+	}
 	var err error
-	if cfg.Addrs, err = addresses(u.Host); err != nil {
+	if cfg.Addrs, err = driver.Hosts(hosts, "6379"); err != nil {
 		return cfg, err
 	}
 	cfg.Label = u.Scheme + "://" + strings.Join(cfg.Addrs, ",")
@@ -77,28 +81,6 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 	}
 	cfg.TLS, err = tlsConfig(p, u.Scheme, secure)
 	return cfg, err
-}
-
-// addresses splits host[:port],host[:port],...
-func addresses(hosts string) ([]string, error) {
-	if hosts == "" {
-		hosts = "127.0.0.1"
-	}
-	var addrs []string
-	for _, h := range strings.Split(hosts, ",") {
-		host, port, err := net.SplitHostPort(h)
-		if err != nil { // no port
-			host, port = strings.Trim(h, "[]"), "6379"
-		}
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Errorf("%w: a port must be a number from 1 to 65535", driver.ErrInvalid)
-		}
-		if host == "" {
-			return nil, fmt.Errorf("%w: a host is missing between commas", driver.ErrInvalid)
-		}
-		addrs = append(addrs, net.JoinHostPort(host, port))
-	}
-	return addrs, nil
 }
 
 // tlsConfig is nil without TLS. An empty server name means that of the address: rueidis connects

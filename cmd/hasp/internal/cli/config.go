@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/hasplock/hasp/driver"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -172,7 +172,7 @@ func (a *app) parseConfig(c *configFile, text []byte) error {
 // taken for one with a password if it could be. A URL of hasp serve has its token where others have
 // a user's name.
 func hasPassword(value string) bool {
-	u, err := url.Parse(value)
+	u, err := driver.SplitURL(value)
 	if err != nil {
 		return strings.Contains(value, "@")
 	}

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"net/url"
 	"time"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
 
@@ -32,7 +32,7 @@ func checkTTL(fs *pflag.FlagSet) error {
 }
 
 func ttlIn(store string) time.Duration {
-	u, err := url.Parse(store)
+	u, err := driver.SplitURL(store)
 	if err != nil {
 		return 0
 	}

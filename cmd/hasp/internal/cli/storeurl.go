@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
 
@@ -26,7 +27,7 @@ func (s *storeURL) Type() string   { return "URL" }
 // Set takes any text: only the driver can refuse it without a word of what may be a secret.
 func (s *storeURL) Set(text string) error {
 	s.text = text
-	s.parsed, _ = url.Parse(text)
+	s.parsed, _ = driver.SplitURL(text)
 	return nil
 }
 

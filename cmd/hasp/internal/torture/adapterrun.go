@@ -42,7 +42,7 @@ func (r *run) storeName() string {
 	if r.client != nil {
 		return r.client.Backend().String()
 	}
-	u, err := url.Parse(r.Store)
+	u, err := driver.SplitURL(r.Store)
 	if err != nil {
 		return "" // Disturbable has refused it
 	}
@@ -161,7 +161,7 @@ func (w *worker) useAdapters(names []string) error {
 
 // address has the hosts of a store's URL with their ports, and commas between: a shell script has no parser of URLs.
 func address(storeURL string) string {
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
@@ -28,13 +29,9 @@ func targets(u *url.URL) (all []string) {
 	if strings.HasPrefix(u.Scheme, "hasp+") { // what passes there is no lock's own protocol
 		return nil
 	}
-	for h := range strings.SplitSeq(u.Host, ",") {
-		switch host, p, err := net.SplitHostPort(h); {
-		case err == nil:
-			all = append(all, net.JoinHostPort(host, p))
-		case h != "" && port != "":
-			all = append(all, net.JoinHostPort(strings.Trim(h, "[]"), port))
-		}
+	all, err := driver.Hosts(u.Host, port)
+	if err != nil || slices.ContainsFunc(all, func(a string) bool { return strings.HasSuffix(a, ":") }) {
+		return nil // none, or no port
 	}
 	return all
 }
@@ -42,7 +39,7 @@ func targets(u *url.URL) (all []string) {
 // OnThisMachine reports whether a store is reached without leaving this machine. A store that
 // cannot be understood is not.
 func OnThisMachine(storeURL string) bool {
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		return false
 	}
@@ -62,7 +59,7 @@ func loopback(target string) bool {
 // Disturbable returns nil if a proxy can stand between a client and the store that a URL names, or
 // the reason why not: then only the faults of [Local] can be made.
 func Disturbable(storeURL string) error {
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		return errors.New("the store's URL cannot be understood")
 	}
@@ -98,7 +95,7 @@ func secured(u *url.URL) bool {
 // them. TLS goes on: a driver that demands it of a distant host only would drop it for a proxy on
 // loopback, and send a password in plain text to the real one.
 func proxies(storeURL string) (faultnet.Network, string, error) {
-	u, err := url.Parse(storeURL)
+	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		return nil, "", errors.New("the store's URL cannot be understood")
 	}
