@@ -46,6 +46,15 @@ func (d Dialect) quote(name string) string {
 	return q + strings.ReplaceAll(name, ".", q+"."+q) + q
 }
 
+// qualified adds the schema to a name that has none: see Options.Table.
+func (d Dialect) qualified(table string) string {
+	schema := map[Dialect]string{PostgreSQL: "public.", SQLite: "main."}[d]
+	if strings.Contains(table, ".") {
+		return table
+	}
+	return schema + table
+}
+
 // arg is the placeholder of the nth argument, from 1.
 func (d Dialect) arg(n int) string {
 	if d == PostgreSQL {

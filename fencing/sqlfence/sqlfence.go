@@ -9,13 +9,15 @@ import (
 	"github.com/hasplock/hasp/internal/retry"
 )
 
-// DefaultTable is the name of the table that keeps the tokens.
+// DefaultTable is the name of the table that keeps the tokens; its schema is Options.Table's.
 const DefaultTable = "hasp_fence"
 
 // Options are the settings of a Fence. nil or the zero value means the defaults.
 type Options struct {
-	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'.
-	// Default: DefaultTable.
+	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'. A name
+	// without a schema is in public (PostgreSQL) or main (SQLite), whatever the search_path: roles
+	// with different paths would compare in different tables, and a stale write would pass. In MySQL
+	// it is in the connection's database. Default: DefaultTable.
 	Table string
 	// Tries is how often a transaction is run that collides with others, before it fails with
 	// fencing.ErrConflict. Default: 10, which takes about half a second.
@@ -51,6 +53,7 @@ func New(d Dialect, o *Options) (*Fence, error) {
 	if err := checkTable(g.table); err != nil {
 		return nil, err
 	}
+	g.table = d.qualified(g.table)
 	g.check = g.checkSQL()
 	return g, nil
 }

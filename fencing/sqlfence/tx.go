@@ -21,8 +21,11 @@ var ErrEnded = errors.New("the transaction had ended before the function returne
 
 // transact runs fn once.
 func (g *Fence) transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
-	if g.dialect == MySQL {
+	switch g.dialect {
+	case MySQL:
 		return transactMySQL(ctx, db, o, fn)
+	case SQLite:
+		return transactSQLite(ctx, db, o, fn)
 	}
 	tx, err := db.BeginTx(ctx, o)
 	if err != nil {
@@ -33,6 +36,31 @@ func (g *Fence) transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn f
 		return err
 	}
 	return tx.Commit()
+}
+
+// transactSQLite is transact for a database whose COMMIT is refused, and leaves the transaction open,
+// if another connection reads meanwhile. database/sql takes that transaction for ended and gives the
+// connection to the next caller, with what fn wrote and with the lock that keeps every other writer
+// out. Today's drivers roll back themselves, others and older ones do not. So a ROLLBACK follows; it
+// fails where there is no transaction any more.
+func transactSQLite(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return exhausted(err)
+	}
+	defer c.Close()
+	tx, err := c.BeginTx(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // even if fn panics; after Commit it does nothing
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err = tx.Commit(); err != nil {
+		_, _ = c.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	}
+	return err
 }
 
 func exhausted(err error) error {

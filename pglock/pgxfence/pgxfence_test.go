@@ -272,3 +272,44 @@ func BenchmarkTx(b *testing.B) {
 		}
 	})
 }
+
+// The search_path leads two roles to different schemas, and they compare in one table all the same.
+func TestFenceOfRolesWithDifferentPaths(t *testing.T) {
+	base := backends.SharedPostgres(t).URL()
+	admin, err := pgxpool.New(t.Context(), base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	table := "fence" + strings.ToLower(rand.Text()[:10])
+	with := func(token uint64) (*pgxfence.Writer, error) {
+		path := "path_" + strings.ToLower(rand.Text()[:10])
+		if _, err := admin.Exec(t.Context(), "CREATE SCHEMA "+path); err != nil {
+			t.Fatal(err)
+		}
+		pool, err := pgxpool.New(t.Context(), base+"&search_path="+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		g, err := pgxfence.New(&sqlfence.Options{Table: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.EnsureTable(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		return g.With(t.Context(), pool, fencing.GrantOf("n", token))
+	}
+	stale, err := with(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := with(8); err != nil {
+		t.Fatal(err)
+	}
+	err = stale.Do(t.Context(), func(pgx.Tx) error { t.Error("the stale function runs"); return nil })
+	if !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale write: %v", err)
+	}
+}

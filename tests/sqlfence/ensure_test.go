@@ -3,9 +3,12 @@
 package sqlfence_test
 
 import (
+	"database/sql"
+	"errors"
 	"net/url"
 	"testing"
 
+	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/sqlfence"
 )
 
@@ -35,4 +38,65 @@ func TestEnsureTableInPostgreSQLWithoutCreate(t *testing.T) {
 	if err := missing.EnsureTable(t.Context(), humble); err == nil {
 		t.Error("the role may create: this has tested nothing")
 	}
+}
+
+// Roles whose search_path leads to different schemas, and each of which may create there, compare in one
+// table: the fence of one refuses the stale write of the other. The schema with the role's name is what
+// the default path, "$user", public, finds first.
+func TestFenceOfRolesWithDifferentPaths(t *testing.T) {
+	d := postgres(t)
+	admin := d.connect(t)
+	table := fresh("fence")
+	as := func(role string) (*sqlfence.Fence, *sql.DB) {
+		t.Helper()
+		mustExec(t, admin, "CREATE ROLE %s LOGIN; GRANT pg_read_all_data, pg_write_all_data TO %s; CREATE SCHEMA %s AUTHORIZATION %s; GRANT CREATE ON SCHEMA public TO %s", role, role, role, role, role)
+		u, err := url.Parse(d.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.User(role)
+		at := d
+		at.DSN = u.String()
+		db := at.connect(t)
+		g, err := sqlfence.New(d.Dialect, &sqlfence.Options{Table: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.EnsureTable(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		return g, db
+	}
+	one, first := as(fresh("one"))
+	other, second := as(fresh("other"))
+	stale := with(t, one, first, "n", 7)
+	with(t, other, second, "n", 8)
+	err := stale.Do(t.Context(), func(*sql.Tx) error { t.Error("the stale function runs"); return nil })
+	if !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale write: %v", err)
+	}
+}
+
+// A temporary table of the same name hides none of SQLite's or PostgreSQL's either.
+func TestTemporaryTableIsNoFence(t *testing.T) {
+	each(t, func(t *testing.T, d database) {
+		if d.Dialect == sqlfence.MySQL {
+			t.Skip("a temporary table hides the other of its database, also by its full name")
+		}
+		db := d.connect(t)
+		db.SetMaxOpenConns(1) // whose connection has it
+		table := fresh("fence")
+		mustExec(t, db, "CREATE TEMPORARY TABLE %s (name text PRIMARY KEY, token bigint NOT NULL)", table)
+		g, err := sqlfence.New(d.Dialect, &sqlfence.Options{Table: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.EnsureTable(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		with(t, g, db, "n", 8)
+		if _, err := g.With(t.Context(), d.connect(t), fencing.GrantOf("n", 7)); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a stale token on another connection: %v", err)
+		}
+	})
 }
