@@ -99,7 +99,8 @@ func TestTortureNeedsAStoreAndConsent(t *testing.T) {
 	}
 }
 
-// The adapter of docs/TORTURE.md excludes on Redis under every fault; one whose check always says held is caught.
+// The adapter of docs/TORTURE.md excludes on Redis under every fault. It is caught if its check always says held,
+// and with a check that asks, if it takes the lock from another, always or now and then, or releases another's.
 func TestTortureAdapterOfThePage(t *testing.T) {
 	testtier.Long(t)
 	if err := backends.InstallProgram(os.Stderr, "redis-cli", "redis-tools"); err != nil {
@@ -111,19 +112,43 @@ func TestTortureAdapterOfThePage(t *testing.T) {
 	}
 	_, text, _ := strings.Cut(string(page), "```sh\n#!/bin/sh\n")
 	text, _, ok := strings.Cut(text, "```")
-	ignorant := strings.Replace(text, "*) echo lost", "*) echo held", 1) // the first is that of check
-	if !ok || ignorant == text {
-		t.Fatal("the page has no script with a check")
+	without := func(old, new string) string {
+		broken := strings.Replace(text, old, new, 1)
+		if !ok || broken == text {
+			t.Fatalf("the script of the page has no %q", old)
+		}
+		return broken
 	}
 	server := backends.SharedRedis(t)
-	path := filepath.Join(t.TempDir(), "lock.sh")
-	for script, want := range map[string]int{text: 0, ignorant: 1} {
-		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		v := torture(t, server.URL(), want, 20*time.Second, "--processes", "4", "--seed", "3", "--adapter", "sh "+path)
-		if v.Acquisitions == 0 || v.Control.Violations == 0 {
-			t.Errorf("exit code %d: %+v", want, v)
-		}
+	v := torture(t, server.URL(), 0, 20*time.Second, adapting(t, text)...)
+	if v.Acquisitions == 0 || v.Control.Violations == 0 {
+		t.Errorf("%+v", v)
 	}
+	for what, script := range map[string]string{
+		"always says held":      without("*) echo lost", "*) echo held"), // the first is that of check
+		"SET without NX":        without(" NX PX", " PX"),
+		"DEL without compare":   without(`"$delete" 1 "$lock"`, `"return redis.call('DEL', KEYS[1])" 1 "$lock"`),
+		"takes it now and then": without("do sleep 0.05", `do case $(date +%N) in ?????[0-2]*) redis SET "$lock" "$me" PX "$HASP_TTL_MS" >&2; break ;; esac; sleep 0.05`),
+	} {
+		t.Run(what, func(t *testing.T) {
+			for lasts := 20 * time.Second; ; lasts *= 3 { // on a busy machine most holders are disturbed
+				code, v := tortureOnce(t, server.URL(), lasts, adapting(t, script)...)
+				if code == 1 && v.Overlaps.Broken > 0 {
+					return
+				}
+				if code != 0 && code != inconclusive || lasts > time.Minute {
+					t.Fatalf("exit code %d: %+v", code, v)
+				}
+			}
+		})
+	}
+}
+
+// adapting are the arguments for an adapter that is this script.
+func adapting(t *testing.T, script string) []string {
+	path := filepath.Join(t.TempDir(), "lock.sh")
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--processes", "4", "--seed", "3", "--adapter", "sh " + path}
 }

@@ -266,6 +266,9 @@ func (a *app) torture(f *tortureFlags) (err error) {
 		}
 	}
 	c.Say(fmt.Sprintf("%s with %d processes, faults %s, seed %d", c.For, c.Processes, torture.Join(c.Faults), c.Seed))
+	if enough := torture.Enough(c); enough > c.For {
+		c.Say(fmt.Sprintf("a run this short may not catch the control, and then says nothing: --for %s has three faults of each kind for it", enough))
+	}
 	v, err := torture.Run(ctx, c)
 	if err != nil {
 		return noVerdict(f, interruption(ctx, err))

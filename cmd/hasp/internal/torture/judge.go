@@ -55,7 +55,7 @@ func (r *run) judge(left settled) (*Verdict, error) {
 		ours, excused = untilCut(ours, r.faults)
 	}
 	ours, forgets := untilForgotten(ours, r.forgetting(), history.Time(r.ttl), excused)
-	v.measure(ours, busy, stopped, excused, traits.FIFO)
+	v.measure(ours, busy, stopped, excused, traits)
 	var found []history.Violation
 	for _, epoch := range epochs(ours, forgets, history.Time(r.ttl)) {
 		found = append(found, history.Check(epoch, history.Options{Fencing: traits.Fencing})...)
@@ -79,6 +79,7 @@ func (r *run) verdict(left settled, fencing bool) *Verdict {
 		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes, Names: r.Names,
 		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: fencing,
 		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
+		enough: Enough(r.Config),
 	}
 	if left.listed {
 		v.Orphans = &left.orphans

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/internal/history"
 )
@@ -44,12 +45,75 @@ func TestOverlaps(t *testing.T) {
 		"released after the grant":   {granted("a", 1, 5, 10, 22, 1), Overlaps{Broken: 1}},
 	} {
 		v := &Verdict{}
-		v.measure(history.History{c.a, b}, disturbed{}, disturbed{}, nil, true)
+		v.measure(history.History{c.a, b}, disturbed{}, disturbed{}, nil, driver.Traits{FIFO: true})
 		if v.Overlaps != c.want {
 			t.Errorf("%s: %+v, want %+v", name, v.Overlaps, c.want)
 		}
 		if broken := c.a.Release == history.Released && c.want.Broken > 0; (v.FalseEnds > 0) != broken {
 			t.Errorf("%s: %d false ends", name, v.FalseEnds)
+		}
+	}
+}
+
+// Another was granted the lock while its holder, which nothing had disturbed, was within its TTL: that is
+// broken, whatever the holder is told later. Disturbed, or after the TTL, it is not.
+func TestTakenWithinTheTTL(t *testing.T) {
+	const ttl = 6
+	asked := func(call, ret int) history.Operation { return lost(granted("a", call, ret, 21, 24, 1), 23) }
+	for name, c := range map[string]struct {
+		a         history.Operation
+		b         history.Operation
+		disturbed Stall
+		want      Overlaps
+	}{
+		"taken":                               {asked(19, 20), granted("b", 19, 22, 24, 25, 2), Stall{}, Overlaps{Broken: 1}},
+		"taken after a long wait":             {asked(1, 20), granted("b", 2, 22, 24, 25, 2), Stall{}, Overlaps{Broken: 1}},
+		"taken, and told in the end":          {lost(granted("a", 19, 20, 21, 31, 1), 30), granted("b", 19, 22, 24, 25, 2), Stall{}, Overlaps{Broken: 1}},
+		"taken, and told by its release":      {asked(19, 20), granted("b", 21, 22, 24, 25, 2), Stall{"c", 21 * second, 22 * second}, Overlaps{Broken: 1}},
+		"its TTL was over":                    {asked(14, 15), granted("b", 16, 22, 24, 25, 2), Stall{}, Overlaps{InFlight: 1}},
+		"perhaps over: the answer waited":     {asked(1, 16), granted("b", 16, 22, 24, 25, 2), Stall{}, Overlaps{InFlight: 1}},
+		"it was disturbed":                    {asked(19, 20), granted("b", 19, 22, 24, 25, 2), Stall{"a", 21 * second, 22 * second}, Overlaps{InFlight: 1}},
+		"the machine was":                     {asked(19, 20), granted("b", 19, 22, 24, 25, 2), Stall{"", 21 * second, 22 * second}, Overlaps{InFlight: 1}},
+		"the other's grant was late":          {asked(19, 20), granted("b", 14, 22, 24, 25, 2), Stall{"b", 15 * second, 21 * second}, Overlaps{InFlight: 1}},
+		"the other was late, and asked later": {asked(19, 20), granted("b", 21, 22, 24, 25, 2), Stall{"b", 15 * second, 21 * second}, Overlaps{Broken: 1}},
+		"told before":                         {lost(granted("a", 19, 20, 21, 23, 1), 21), granted("b", 19, 22, 24, 25, 2), Stall{}, Overlaps{Told: 1}},
+	} {
+		v, d := &Verdict{TTL: ttl}, disturbed{}
+		d.add(c.disturbed)
+		v.measure(history.History{c.a, c.b}, d, disturbed{}, nil, driver.Traits{})
+		if v.conclude(); v.Overlaps != c.want || (v.Result == BrokenResult) != (c.want.Broken > 0) {
+			t.Errorf("%s: %+v, want %+v; %s", name, v.Overlaps, c.want, v.Broken)
+		}
+	}
+}
+
+// A loss that is told to a process that ran, long after the next grant, is a broken promise.
+func TestToldLate(t *testing.T) {
+	const ttl = 6
+	b := granted("b", 2, 20, 50, 51, 2)
+	for name, c := range map[string]struct {
+		at      int // when a was told
+		adapter string
+		bound   driver.Liveness
+		cut     Stall // of a's network
+		want    int
+	}{
+		"before the grant":                 {19, "", 0, Stall{}, 0},
+		"as late as an unnoticed stall":    {21, "", 0, Stall{}, 0},
+		"later":                            {22, "", 0, Stall{}, 1},
+		"later, and cut off: by its clock": {22, "", 0, Stall{"a", 10 * second, 22 * second}, 1},
+		"bound to a connection":            {32, "", driver.ConnectionBound, Stall{}, 0},
+		"and later than its bound":         {33, "", driver.ConnectionBound, Stall{}, 1},
+		"an adapter that is slow":          {26, "x", 0, Stall{}, 0},
+		"an adapter that does not tell":    {27, "x", 0, Stall{}, 1},
+		"an adapter that cannot ask":       {27, "x", 0, Stall{"a", 10 * second, 22 * second}, 0},
+	} {
+		v, d := &Verdict{TTL: ttl, Adapter: c.adapter}, disturbed{}
+		d.add(c.cut)
+		a := lost(granted("a", 1, 5, 10, c.at+1, 1), c.at)
+		v.measure(history.History{a, b}, d, disturbed{}, nil, driver.Traits{Liveness: c.bound})
+		if v.conclude(); v.ToldLate != c.want || (v.Result == BrokenResult) != (c.want > 0) || len(v.Margins) != 1 {
+			t.Errorf("%s: %d told late, %s, margins %v", name, v.ToldLate, v.Broken, v.Margins)
 		}
 	}
 }
@@ -74,7 +138,7 @@ func TestCutOff(t *testing.T) {
 	} {
 		h, cut := untilCut(history.History{c.a, b}, []Fault{c.f})
 		v := &Verdict{}
-		v.measure(h, disturbed{}, disturbed{}, cut, false)
+		v.measure(h, disturbed{}, disturbed{}, cut, driver.Traits{})
 		broken := len(history.Exclusion(h)) > 0
 		if v.Overlaps != c.want || broken != (c.want.Broken > 0) || c.want.CutOff > 0 && len(v.Margins) > 0 {
 			t.Errorf("%s: %+v, want %+v; exclusion is broken: %v", name, v.Overlaps, c.want, broken)
@@ -89,7 +153,7 @@ func TestMargin(t *testing.T) {
 		if stopped {
 			idle.add(Stall{"a", 11 * second, 14 * second})
 		}
-		v.measure(h, disturbed{}, idle, nil, false)
+		v.measure(h, disturbed{}, idle, nil, driver.Traits{})
 		if stopped != (len(v.Margins) == 0) || !stopped && v.Margins[0] != 5 || v.Losses != 1 || v.Inversions != nil {
 			t.Errorf("stopped %v: margins %v, %d losses", stopped, v.Margins, v.Losses)
 		}
@@ -112,7 +176,7 @@ func TestOvertaking(t *testing.T) {
 	} {
 		v, d := &Verdict{}, disturbed{}
 		d.add(c.idle)
-		v.measure(history.History{a, c.b}, d, d, nil, true)
+		v.measure(history.History{a, c.b}, d, d, nil, driver.Traits{FIFO: true})
 		if *v.Inversions != c.want {
 			t.Errorf("%s: %d, want %d", name, *v.Inversions, c.want)
 		}
@@ -197,6 +261,18 @@ func TestPlan(t *testing.T) {
 	if onControl < len(plan)/5 {
 		t.Errorf("%d of %d faults can show the control", onControl, len(plan))
 	}
+	onControl = 0
+	c.Faults = Kinds
+	counts := map[Kind]int{}
+	for _, p := range Plan(c) {
+		if p.Name == 0 && p.At < Enough(c) {
+			counts[p.Kind]++
+		}
+	}
+	if counts[Cut] < 2 || counts[Pause] < 2 || counts[Hold] < 2 || len(counts) != 3 || Enough(c) > c.For {
+		t.Errorf("within %s the control is disturbed by %v", Enough(c), counts)
+	}
+	c.Faults = []Kind{Hold, Kill}
 	if c.Seed++; slices.Equal(plan, Plan(c)) {
 		t.Error("another seed gives the same plan")
 	}
@@ -244,7 +320,7 @@ func TestForgotten(t *testing.T) {
 		excused := map[string]excuse{}
 		h, forgets := untilForgotten(history.History{c.a, b}, c.forgets, 2*second, excused)
 		v, found := &Verdict{}, 0
-		v.measure(h, disturbed{}, disturbed{}, excused, false)
+		v.measure(h, disturbed{}, disturbed{}, excused, driver.Traits{})
 		for _, epoch := range epochs(h, forgets, 2*second) {
 			found += len(history.Check(epoch, history.Options{Fencing: true}))
 		}
@@ -280,7 +356,7 @@ func TestFaultOfServer(t *testing.T) {
 	v := &Verdict{Faults: map[Kind]Count{}}
 	v.countHits(faults, history.History{a, b}, "control")
 	busy, stopped := disturbances(faults, nil, second)
-	v.measure(history.History{a, b}, busy, stopped, nil, true)
+	v.measure(history.History{a, b}, busy, stopped, nil, driver.Traits{FIFO: true})
 	if v.Hits != 1 || v.Faults[ServerRestart].Hits != 1 || v.Faults[ServerPause].Done != 1 || *v.Inversions != 0 {
 		t.Errorf("%+v, %d overtaken", v.Faults, *v.Inversions)
 	}
@@ -305,6 +381,10 @@ func TestRoutes(t *testing.T) {
 		"zookeeper://a,b?tls=true":                {false, "servername"},
 		"zookeeper://a,b?tls=true&servername=zoo": {false, ""},
 		"postgres:///x?host=/run":                 {false, "address"},
+		"hasp+http://127.0.0.1":                   {true, "address"},
+		"hasp+https://[::1]:8443/x":               {true, "address"},
+		"hasp+http://127.0.0.1.evil.example":      {false, "address"},
+		"nosuch://127.0.0.1":                      {true, "address"},
 	} {
 		if got := OnThisMachine(store); got != c.here {
 			t.Errorf("%s: on this machine: %v", store, got)

@@ -5,7 +5,9 @@ package torture
 import (
 	"cmp"
 	"slices"
+	"time"
 
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/history"
 )
 
@@ -19,7 +21,9 @@ func (d disturbed) add(s Stall) { d[s.Client] = append(d[s.Client], s) }
 func disturbances(faults []Fault, idle []Stall, after history.Time) (all, stopped disturbed) {
 	all, stopped = disturbed{}, disturbed{}
 	for _, s := range idle {
-		stopped.add(s)
+		if s.Client != "" { // the coordinator's: the workers may have run, but their answers were late
+			stopped.add(s)
+		}
 		s.To += after
 		all.add(s)
 	}
@@ -49,7 +53,7 @@ func (d disturbed) anyAt(from, to history.Time) bool {
 }
 
 // measure counts and measures what no check of package history reports.
-func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused map[string]excuse, fifo bool) {
+func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused map[string]excuse, traits driver.Traits) {
 	inversions := 0
 	history.EachName(ours, "", func(_ *history.CheckRun, ops []*history.Operation) {
 		var grants []*history.Operation
@@ -64,14 +68,14 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused ma
 		slices.SortFunc(grants, func(a, b *history.Operation) int { return cmp.Compare(a.Return, b.Return) })
 		v.Acquisitions += len(grants)
 		for i, o := range grants {
-			v.overlap(o, grants[i+1:], excused[o.ID])
+			v.overlap(o, grants[i+1:], d, excused[o.ID])
 			if i+1 < len(grants) {
-				v.handOver(o, grants[i+1], d, stopped, excused[o.ID])
+				v.handOver(o, grants[i+1], d, stopped, excused[o.ID], traits)
 			}
 			inversions += overtakers(o, grants[:i], d)
 		}
 	})
-	if fifo {
+	if traits.FIFO {
 		v.Inversions = &inversions
 	}
 	slices.Sort(v.Margins)
@@ -81,7 +85,7 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused ma
 }
 
 // overlap classifies what o did after others had been granted the lock. later are in order of grant.
-func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, why excuse) {
+func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, d disturbed, why excuse) {
 	end := over(o)
 	if o.ReleaseCall == 0 {
 		end = o.LastHeld // killed: what it last knew
@@ -104,19 +108,40 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, why 
 			v.Overlaps.CutOff++
 		case why == forgotten:
 			v.Overlaps.Forgot++
+		case v.takenFrom(o, b, d):
+			v.Overlaps.Broken++
 		default:
 			v.Overlaps.InFlight++
 		}
 	}
 }
 
+// takenFrom reports whether b was granted the lock though o, whom nothing had disturbed, had it by
+// then for less than a TTL. No lock may do that, whatever it says to o afterwards: one that asks its
+// store who has the key answers "lost" as soon as another has overwritten or removed it.
+//
+// The store granted o the lock when o asked at the earliest, and to a client that ran at most a third
+// of a TTL before o heard of it: half of that is what noteStalls does not note, the rest is for the
+// server. A lease that was there before the lock, as a session's, is as old at most. b may have been
+// granted the lock before o was, and have heard of it late: then b was disturbed.
+func (v *Verdict) takenFrom(o, b *history.Operation, d disturbed) bool {
+	from := max(o.Call, o.Return-v.ttl()/3)
+	first := b.Call < o.Return && d.at(b.Client, o.Return, b.Return)
+	return !first && b.Return < from+v.ttl() && !d.at(o.Client, from, b.Return)
+}
+
+func (v *Verdict) ttl() history.Time { return history.Time(v.TTL * float64(time.Second)) }
+
 // handOver measures the time between the end of one hold and the next grant.
-func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, why excuse) {
+func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, why excuse, traits driver.Traits) {
 	if o.Lost > 0 {
 		v.Losses++
 		// One that does not run cannot be told.
 		if why == none && !stopped.at(o.Client, max(o.LastHeld, o.Return), o.Lost) {
 			v.Margins = append(v.Margins, seconds(next.Return-o.Lost))
+			if v.toldLate(o, next, d, traits) {
+				v.ToldLate++
+			}
 		}
 		return
 	}
@@ -127,6 +152,24 @@ func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, why
 	if took := seconds(max(0, next.Return-o.ReleaseReturn)); v.HandOver == nil || took > *v.HandOver {
 		v.HandOver = &took
 	}
+}
+
+// toldLate reports whether a holder that ran was told of the loss after next had been granted the
+// lock, by more than chance. Hasp's leases end by the holder's own clock, also while its network is
+// disturbed: only a stall that was not noted makes that late. Those that are bound to a connection have
+// the bound of S5. Another lock may have to ask its store,
+// so a holder with a disturbed network cannot be told; one that is not disturbed can, within a TTL
+// for programs that are slow on a busy machine.
+func (v *Verdict) toldLate(o, next *history.Operation, d disturbed, traits driver.Traits) bool {
+	late := o.Lost - next.Return
+	switch {
+	case v.Adapter == "" && traits.Liveness == driver.ConnectionBound:
+		return late > cutOffBound
+	case v.Adapter == "":
+		return late > v.ttl()/6
+	}
+	first := next.Call < o.Return && d.at(next.Client, o.Return, next.Return)
+	return late > v.ttl() && !first && !d.at(o.Client, o.Return, o.Lost)
 }
 
 // overtakers counts those that asked after o was in the queue, and held before it did.

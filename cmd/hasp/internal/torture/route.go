@@ -36,22 +36,24 @@ func targets(u *url.URL) (all []string) {
 	return all
 }
 
-// OnThisMachine reports whether a store is reached without leaving this machine. A store that
-// cannot be understood is not.
+// OnThisMachine reports whether a store is reached without leaving this machine, by a server of hasp's
+// as well. A store that cannot be understood is not.
 func OnThisMachine(storeURL string) bool {
 	u, err := driver.SplitURL(storeURL)
 	if err != nil {
 		return false
 	}
-	if u.Scheme == "file" {
-		return true
-	}
-	all := targets(u)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(t string) bool { return !loopback(t) })
+	return u.Scheme == "file" || u.Host != "" && !slices.ContainsFunc(strings.Split(u.Host, ","), func(h string) bool {
+		return !loopback(h)
+	})
 }
 
+// loopback is of a host, or a host:port.
 func loopback(target string) bool {
-	host, _, _ := net.SplitHostPort(target)
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		host = strings.Trim(target, "[]")
+	}
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }

@@ -92,9 +92,13 @@ func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 			_ = os.RemoveAll(r.dir)
 		}
 	}()
+	noting, end := context.WithCancel(ctx)
+	noted := make(chan error)
+	go func() { noted <- noteStalls(noting, r.dir, "", r.ttl) }()
 	err = r.disturb(ctx)
 	r.stopWorkers()
-	if err = cmp.Or(context.Cause(ctx), err); err != nil {
+	end()
+	if err = cmp.Or(context.Cause(ctx), err, <-noted); err != nil {
 		return nil, err
 	}
 	v, err := r.judge(r.settle(ctx))

@@ -42,8 +42,8 @@ func (v *Verdict) lines() (all []line) {
 	}
 	all = append(all, line{})
 	o := v.Overlaps
-	add("overlapping beliefs", "%d: %d stopped or with a write in flight, %d told and about to notice, %d cut off and not told yet, %d told that they hold",
-		o.InFlight+o.Told+o.CutOff+o.Broken, o.InFlight, o.Told, o.CutOff, o.Broken)
+	add("two held at once", "%s", count(o.Broken))
+	add("overlapping beliefs", "%s", v.unpreventable())
 	if o.Forgot > 0 {
 		add("the server forgot", "%d more overlaps: granted before it was started anew, and again after it; this store does not promise to prevent that", o.Forgot)
 	}
@@ -56,8 +56,8 @@ func (v *Verdict) lines() (all []line) {
 	add("orphans", "%s", optional(v.Orphans, "not known: the store cannot list its entries"))
 	add("overtaken waiters", "%s", optional(v.Inversions, "not counted: the store promises no order"))
 	if v.MarginMin != nil {
-		add("told of a loss", "%s before the next grant at the least, %s in the middle (%d losses of a process that ran)",
-			short(*v.MarginMin), short(*v.MarginMid), len(v.Margins))
+		add("told of a loss", "%s the next grant at worst, %s it in the middle (%d losses of a process that ran)",
+			beside(*v.MarginMin), beside(*v.MarginMid), len(v.Margins))
 	}
 	if v.HandOver != nil {
 		add("slowest hand-over", "%s, of those without a fault near", short(*v.HandOver))
@@ -72,8 +72,22 @@ func (v *Verdict) lines() (all []line) {
 		add("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
 	}
 	c := v.Control
-	add("control", "%s: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
+	add("control", "%s, under the same faults: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)
 	return all
+}
+
+// unpreventable says of overlaps that broke no promise what they were.
+func (v *Verdict) unpreventable() string {
+	o := v.Overlaps
+	n := o.InFlight + o.Told + o.CutOff
+	if n == 0 {
+		return "none"
+	}
+	text := fmt.Sprintf("%d, which no lock can prevent and only a fence makes harmless: %d of holders that were stopped or had a write in flight, %d that had been told and were about to notice", n, o.InFlight, o.Told)
+	if o.CutOff > 0 {
+		text += fmt.Sprintf(", %d whose connection was cut, told in time", o.CutOff)
+	}
+	return text
 }
 
 func (v *Verdict) fence() string {
@@ -96,8 +110,10 @@ func (v *Verdict) Sentence() string {
 		text = "INCONCLUSIVE: the naive lock was not caught, so this run would not have seen a lock that fails; "
 		if v.Control.Hits == 0 {
 			text += "no fault came upon its holder: run for longer."
+		} else if v.enough > 0 {
+			text += fmt.Sprintf("run for longer: --for %s has three faults of each kind for it.", max(v.enough, 2*time.Duration(v.Seconds*float64(time.Second))))
 		} else {
-			text += "add faults that take a lock away (pause, hold, cut), or run for longer."
+			text += "add faults that take a lock away (pause, hold, cut)."
 		}
 	default:
 		text = "Every promise held, and the control was caught."
@@ -123,6 +139,14 @@ func optional(n *int, otherwise string) string {
 		return otherwise
 	}
 	return count(*n)
+}
+
+// beside says when a loss was told, by its margin.
+func beside(margin float64) string {
+	if margin < 0 {
+		return short(-margin) + " after"
+	}
+	return short(margin) + " before"
 }
 
 func short(s float64) string {

@@ -26,6 +26,7 @@ type Verdict struct {
 	Faults       map[Kind]Count `json:"faults"`
 	Hits         int            `json:"hits"` // faults that came upon a holder
 	Losses       int            `json:"losses"`
+	ToldLate     int            `json:"losses_told_late"` // after the next grant, of a process that ran
 
 	Overlaps   Overlaps  `json:"overlaps"`
 	LostPlain  uint64    `json:"lost_updates_unfenced"`
@@ -54,7 +55,8 @@ type Verdict struct {
 	Result     Result   `json:"verdict"`
 	Record     string   `json:"record,omitempty"` // directory of the record, kept where a promise was broken
 
-	picture *picture // for WriteHTML
+	picture *picture      // for WriteHTML
+	enough  time.Duration // see Enough
 }
 
 // Count counts the faults of one kind.
@@ -70,7 +72,7 @@ type Overlaps struct {
 	Told     int `json:"told"`                 // it had been told of the loss, and was about to notice
 	CutOff   int `json:"cut_off"`              // its connection had ended, which took the lock; it was told in time (connection-bound stores)
 	Forgot   int `json:"server_forgot"`        // the server was started anew between the grants, without the first one; where no promise excludes that
-	Broken   int `json:"broken"`               // none of these: it asked, and was told that it holds
+	Broken   int `json:"broken"`               // it asked, and was told that it holds; or it ran undisturbed, within its TTL
 }
 
 // Control has the results of the naive lock.
@@ -107,6 +109,7 @@ func (v *Verdict) conclude() {
 	}
 	add(len(v.Violations) > 0, "%d contradictions in the record", len(v.Violations))
 	add(v.Overlaps.Broken > 0, "two held at once, %d times", v.Overlaps.Broken)
+	add(v.ToldLate > 0, "%d losses were told after another had been granted the lock, to processes that ran", v.ToldLate)
 	add(v.LostFenced > 0, "%d updates were lost in spite of the fence", v.LostFenced)
 	add(v.FalseEnds > 0, "%d releases reported success after another had been granted the lock", v.FalseEnds)
 	add(len(v.Stuck) > 0, "%d names are stuck", len(v.Stuck))

@@ -84,7 +84,11 @@ func Worker(in io.Reader, out io.Writer, open Opener) error {
 	w.say(reply{Ready: true})
 	go w.obey(orders)
 	var all sync.WaitGroup
-	all.Go(w.noteStalls)
+	all.Go(func() {
+		if err := noteStalls(w.quit, w.Dir, w.Client, w.TTL); err != nil {
+			w.broken(err)
+		}
+	})
 	for _, name := range append([]string{w.Control}, w.Names...) {
 		all.Go(func() { w.contend(name) })
 	}
@@ -287,7 +291,7 @@ func (w *worker) update(token uint64, registers []*register) error {
 
 // Stall is a time in which a worker did not run, for any reason.
 type Stall struct {
-	Client string       `json:"client"`
+	Client string       `json:"client"` // "": the coordinator
 	From   history.Time `json:"from"`
 	To     history.Time `json:"to"`
 }
@@ -296,15 +300,21 @@ type Stall struct {
 const stalls = "stalls.jsonl"
 
 // noteStalls notes when the process did not run for a sixth of the TTL: it may have lost its place in
-// a queue then, which is no fault of the lock.
-func (w *worker) noteStalls() {
-	every := w.TTL / 30
-	for last := history.Now(); w.quit.Err() == nil; {
-		w.wait(w.quit, every)
+// a queue then, which is no fault of the lock. The coordinator's have no client: it is the machine that
+// was busy, and what passes through the proxies was late.
+func noteStalls(ctx context.Context, dir, client string, ttl time.Duration) error {
+	tick := time.NewTicker(ttl / 30)
+	defer tick.Stop()
+	for last := history.Now(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
 		now := history.Now()
-		if time.Duration(now-last) > w.TTL/6 {
-			if err := appendLine(filepath.Join(w.Dir, stalls), Stall{w.Client, last, now}); err != nil {
-				w.broken(err)
+		if time.Duration(now-last) > ttl/6 {
+			if err := appendLine(filepath.Join(dir, stalls), Stall{client, last, now}); err != nil {
+				return err
 			}
 		}
 		last = now
