@@ -64,8 +64,10 @@ func (a *app) run(args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	var f *failure
+	refused := !errors.As(err, &f) || f.code == exitUsage && !errors.Is(err, errInput) // before anything was done
 	code := a.explain(err)
-	if exporting(cmd, args) && a.keeper == nil && code != exitOK {
+	if code != exitOK && a.keeper == nil && exporting(cmd, args, refused) {
 		noLock(a.stdout, code)
 	}
 	return code
@@ -141,9 +143,10 @@ func suggestion(cmd *cobra.Command, arg string) string {
 	return ""
 }
 
-// oneName is for the verbs that take a lock's name and nothing else.
+// oneName is for the verbs that take a lock's name and nothing else. A name that begins with '-' stands
+// behind "--".
 func oneName(cmd *cobra.Command, args []string) (string, error) {
-	if len(args) != 1 || cmd.ArgsLenAtDash() >= 0 {
+	if len(args) != 1 || cmd.ArgsLenAtDash() > 0 {
 		return "", usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())
 	}
 	return args[0], checkName(args[0])

@@ -130,6 +130,10 @@ func TestPublicURL(t *testing.T) {
 		"etcd://a,b?authToken=s3cret&ttl=3s":              "etcd://a,b?ttl=3s",
 		"redis://ana@h?b=2&a=1":                           "redis://h?b=2&a=1",
 		"redis://h:port":                                  "",
+		"redis://h?password=a;b&x=1":                      "redis://h?x=1",
+		"redis://h?x=1;password=s":                        "redis://h",
+		"redis://h?pass%77ord=s&x=1":                      "redis://h?x=1",
+		"redis://h?pass%ZZword=s":                         "redis://h",
 	} {
 		if got := storeAt(in).public(); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -179,10 +180,8 @@ func hasPassword(value string) bool {
 	if _, given := u.User.Password(); given || strings.HasPrefix(u.Scheme, "hasp+") && u.User.Username() != "" {
 		return true
 	}
-	for key := range u.Query() {
-		if secretParameter(key) && !strings.HasSuffix(strings.ToLower(key), "file") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' || r == ';' }), func(part string) bool {
+		key, _, _ := strings.Cut(part, "=")
+		return hasSecret(part) && !strings.HasSuffix(strings.ToLower(key), "file")
+	})
 }

@@ -17,8 +17,8 @@ func trustFile(c *configFile, info fs.FileInfo) error {
 		return misconfigured("%s belongs to user %d: settings are taken from files of root and of this user only; chown it, or set XDG_CONFIG_HOME", c.path, st.Uid)
 	}
 	mode := info.Mode().Perm()
-	if mode&0o002 != 0 {
-		return misconfigured("everybody may write %s; chmod o-w %s", c.path, c.path)
+	if mode&0o022 != 0 {
+		return misconfigured("others may write %s (mode %04o); chmod go-w %s", c.path, mode, c.path)
 	}
 	for _, s := range c.settings {
 		if mode&0o077 != 0 && hasPassword(s.value) {

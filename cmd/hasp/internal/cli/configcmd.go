@@ -18,7 +18,7 @@ const configManual = `CONFIGURATION FILES
     ttl = 30s
   Unknown keys and bad values are errors (78) that name file and line. A file with
   a password must be readable by its owner alone (chmod 600); one that belongs to
-  another user than root and you, or that everybody may write, is refused.
+  another user than root and you, or that others may write, is refused.
   $XDG_CONFIG_HOME takes the place of ~/.config. Root's is that of its account,
   not that of HOME. A command under hasp run finds the same files, other than
   variables. hasp config shows what is in force.

@@ -191,6 +191,18 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	return failed
 }
 
+// refuseEmpty refuses an empty text on the command line: --prefix "$UNSET" would grant all names,
+// --client-ca "$UNSET" let everybody in, and --faults "$UNSET" mean all of them. A note may be empty.
+func refuseEmpty(fs *pflag.FlagSet) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		text := slices.Contains([]string{"string", "stringSlice", "stringArray"}, f.Value.Type())
+		if text && f.Name != "note" && strings.Trim(f.Value.String(), `[]"`) == "" {
+			err = usage("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
+}
+
 // noteSettings notes the flags of a verb that variables and files can set, and adds the variables to the
 // verb's help. Each start of hasp does this for all verbs: so it looks at them in the order in which they
 // were made, and does not sort them.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"syscall"
@@ -159,6 +160,8 @@ func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *outle
 	return nil
 }
 
+var errInput = errors.New("standard input cannot be read")
+
 func unreadable(err error) *failure {
-	return usage("standard input cannot be read: %v; hold needs one that stays open for as long as the lock is to be held", err)
+	return usage("%w: %v; hold needs one that stays open for as long as the lock is to be held", errInput, err)
 }

@@ -145,22 +145,25 @@ func living(sockets string) []string {
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // exporting recognises hold --export on a command line that has failed: a script that evaluates what is printed
-// must not run on. In doubt it is recognised. Where the command line is refused, the verb may be mistyped, or another
-// one than was meant: an unknown flag takes the next word for its value. But nothing behind "--" counts then: there
-// is the command of another verb, whose output is not to be touched.
-func exporting(cmd *cobra.Command, args []string) bool {
-	if cmd.Name() != "hold" {
-		if i := slices.Index(args, "--"); i >= 0 {
-			args = args[:i]
-		}
-		if cmd.HasParent() && !slices.Contains(args, "hold") {
-			return false
-		}
+// must not run on. In doubt it is recognised. Where the command line is refused, the verb or the flag may be
+// mistyped, or another verb than was meant: an unknown flag takes the next word for its value. So hold that is
+// refused for its command line counts in any case, as nobody was told of a lock. But nothing behind "--" counts:
+// there is the command of another verb, whose output is not to be touched.
+func exporting(cmd *cobra.Command, args []string, refused bool) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	hold := cmd.Name() == "hold" || slices.Contains(args, "hold")
+	switch {
+	case cmd.HasParent() && !hold:
+		return false
+	case refused && hold && (cmd.Name() == "hold" || !cmd.HasParent()):
+		return true
 	}
 	return slices.ContainsFunc(args, func(arg string) bool {
 		name, value, given := strings.Cut(arg, "=")
 		on, err := strconv.ParseBool(value)
-		return name == "--export" && (!given || on || err != nil)
+		return strings.HasPrefix(name, "--ex") && (!given || on || err != nil)
 	})
 }
 

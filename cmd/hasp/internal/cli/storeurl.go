@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
@@ -47,18 +48,20 @@ func (s *storeURL) public() string {
 	}
 	u := *s.parsed
 	u.User = nil
-	q := u.Query()
-	dropped := false
-	for key := range q {
-		if secretParameter(key) {
-			q.Del(key)
-			dropped = true
-		}
-	}
-	if dropped { // otherwise the URL as it was, byte for byte
-		u.RawQuery = q.Encode()
-	}
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), hasSecret), "&")
 	return u.String()
+}
+
+// hasSecret reports whether a parameter is called like a secret, or has one behind a ';', which
+// drivers may take for '&' and url.Values drops together with what stands around it.
+func hasSecret(parameter string) bool {
+	return slices.ContainsFunc(strings.Split(parameter, ";"), func(part string) bool {
+		key, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(key); err == nil {
+			key = plain
+		}
+		return secretParameter(key)
+	})
 }
 
 // chooseStore has a verb without a store use this user's. It refuses a store that is named but

@@ -154,12 +154,6 @@ func (a *app) tortureCommand() *cobra.Command {
 				}
 			}
 		}
-		if cmd.Flags().Changed("adapter") && strings.TrimSpace(f.adapter) == "" {
-			return usage("--adapter is empty: name a program that locks, with its arguments")
-		}
-		if cmd.Flags().Changed("local") && f.local == "" {
-			return usage("--local is empty: name a kind of store; there are %s", strings.Join(localstore.Kinds, ", "))
-		}
 		if f.local != "" && (len(args) == 1 || a.storeFrom == "--store") {
 			return usage("--local starts a store, and another is named: leave one of them out")
 		}

@@ -61,6 +61,9 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		if cmd.Flags().Lookup("store") != nil { // the others hold nothing, and end as any program whose reader has gone
 			surviveClosedPipes()
 		}
+		if err := refuseEmpty(cmd.Flags()); err != nil {
+			return err
+		}
 		if err := a.configure(cmd.Flags()); err != nil {
 			return err
 		}
