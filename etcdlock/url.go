@@ -2,8 +2,10 @@ package etcdlock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/driver/tlsparams"
@@ -85,6 +88,7 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	scheme := "http://"
 	if cfg.TLS != nil {
 		scheme = "https://"
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(freshCredentials{credentials.NewTLS(cfg.TLS), cfg.TLS, secure}))
 	}
 	hosts, err := driver.Hosts(u.Host, "2379")
 	if err != nil {
@@ -95,6 +99,19 @@ func parse(u *url.URL) (clientv3.Config, *Options, error) {
 	}
 	return cfg, o, nil
 }
+
+// freshCredentials are those of a TLS configuration, whose files each handshake reads again.
+type freshCredentials struct {
+	credentials.TransportCredentials
+	first  *tls.Config
+	secure tlsparams.Params
+}
+
+func (c freshCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(c.secure.Fresh(c.first)).ClientHandshake(ctx, authority, conn)
+}
+
+func (c freshCredentials) Clone() credentials.TransportCredentials { return c }
 
 // settings are those of every client that hasp makes.
 func settings() clientv3.Config {

@@ -30,6 +30,8 @@ const defaultPort = "7070"
 type Options struct {
 	Token string      // sent with each request; none if empty
 	TLS   *tls.Config // for https; the system's defaults if nil
+
+	secure tlsparams.Params // what TLS was made of, if of a URL
 }
 
 // Open connects to the server that a URL names; docs/SERVE.md has its parameters. ctx bounds
@@ -84,6 +86,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		}
 		o.Token = strings.TrimSpace(string(b))
 	}
+	o.secure = secure
 	var err error
 	if o.TLS, err = secure.Config(withTLS); err != nil {
 		return nil, err

@@ -168,7 +168,11 @@ func encrypt(cfg *mysql.Config, secure tlsparams.Params) error {
 		c.ServerName = host
 	}
 	cfg.TLS = c
-	return nil
+	// The file of a certificate may have been renewed since.
+	return cfg.Apply(mysql.BeforeConnect(func(_ context.Context, cfg *mysql.Config) error {
+		cfg.TLS = secure.Fresh(cfg.TLS)
+		return nil
+	}))
 }
 
 func loopback(host string) bool {

@@ -92,6 +92,7 @@ func (d *dialer) runner(on pgxQuerier) pgxRunner {
 // the goroutine that reads from the connection.
 func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn, error) {
 	cfg := d.cfg.Copy()
+	d.renewTLS(cfg)
 	if d.before != nil {
 		if err := d.before(ctx, cfg); err != nil {
 			return nil, err
@@ -113,6 +114,17 @@ func (d *dialer) dial(ctx context.Context, noticed func(text string)) (*pgx.Conn
 		setKeepAlive(conn)
 	}
 	return conn, err
+}
+
+// renewTLS gives a connection what the files of certificates hold now: they are renewed while a
+// program runs, and pgx reads them with the URL only. Files that cannot be read change nothing.
+func (d *dialer) renewTLS(cfg *pgx.ConnConfig) {
+	if !d.own || cfg.TLSConfig == nil {
+		return
+	}
+	if now, err := pgx.ParseConfig(d.cfg.ConnString()); err == nil {
+		cfg.TLSConfig, cfg.Fallbacks = now.TLSConfig, now.Fallbacks
+	}
 }
 
 func (d *dialer) link(ctx context.Context) (l link, err error) {

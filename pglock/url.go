@@ -168,6 +168,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	cfg.ConnConfig, cfg.MaxConns = d.cfg, int32(o.Connections)
 	cfg.PingTimeout = dialTimeout // of a connection that was idle; without it one that is silent keeps its place for a minute
 	cfg.BeforeConnect = func(_ context.Context, cfg *pgx.ConnConfig) error {
+		d.renewTLS(cfg)
 		if examined.Load() && d.seen.pooler != "" {
 			neverCancel(cfg)
 		}

@@ -16,7 +16,7 @@ import (
 // before it tries a lone server again.
 type dialer struct {
 	hosts   []string // host:port, shuffled: clients should not all begin at the same server
-	tls     *tls.Config
+	opts    *Options
 	timeout time.Duration
 	conn    *conn
 
@@ -33,7 +33,7 @@ type dialer struct {
 func newDialer(o *Options, servers []string, c *conn) *dialer {
 	hosts := append([]string(nil), servers...)
 	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
-	d := &dialer{hosts: hosts, tls: o.TLS, timeout: o.ConnectTimeout, conn: c}
+	d := &dialer{hosts: hosts, opts: o, timeout: o.ConnectTimeout, conn: c}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -114,7 +114,7 @@ func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error
 		return nil, err
 	}
 	answerBy := time.Now().Add(d.timeout)
-	c, err := d.connect(network, address)
+	c, err := d.connect(address)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", address, err)
 	} else {
@@ -134,13 +134,15 @@ func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error
 }
 
 // connect opens a TCP connection and, with TLS, proves the server's name.
-func (d *dialer) connect(network, address string) (net.Conn, error) {
+func (d *dialer) connect(address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 	defer cancel()
-	nd := &net.Dialer{}
-	if d.tls == nil {
-		return nd.DialContext(ctx, network, address)
+	return d.opts.dial(ctx, address)
+}
+
+func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
+	if o.TLS == nil {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	}
-	td := &tls.Dialer{NetDialer: nd, Config: d.tls}
-	return td.DialContext(ctx, network, address)
+	return (&tls.Dialer{Config: o.secure.Fresh(o.TLS)}).DialContext(ctx, "tcp", address)
 }

@@ -2,11 +2,9 @@ package zklock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"time"
 )
@@ -16,13 +14,7 @@ import (
 func (b *backend) fourLetterWord(ctx context.Context, server, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.ConnectTimeout)
 	defer cancel()
-	var c net.Conn
-	var err error
-	if b.opts.TLS == nil {
-		c, err = (&net.Dialer{}).DialContext(ctx, "tcp", server)
-	} else {
-		c, err = (&tls.Dialer{Config: b.opts.TLS}).DialContext(ctx, "tcp", server)
-	}
+	c, err := b.opts.dial(ctx, server)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", server, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 // Options of a Backend. nil and zero fields mean the defaults.
@@ -39,7 +40,8 @@ type Options struct {
 	ACL ACL
 
 	// TLS encrypts the connection. Its ServerName defaults to the host that is dialed.
-	TLS *tls.Config
+	TLS    *tls.Config
+	secure tlsparams.Params // what TLS was made of, if of a URL
 
 	// ConnectTimeout bounds each attempt to reach a server and get its first answer.
 	// Default: 2 s.

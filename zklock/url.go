@@ -68,6 +68,7 @@ func parse(u *url.URL) (*Options, error) {
 		return nil, fmt.Errorf("%w: a zookeeper URL has both a user and a password, or neither", driver.ErrInvalid)
 	}
 	var err error
+	o.secure = secure
 	if o.TLS, err = secure.Config(false); err != nil {
 		return nil, err
 	}

@@ -155,3 +155,58 @@ func TestOnOrOff(t *testing.T) {
 		}
 	}
 }
+
+// What files hold when a connection is made counts, with the name that a driver has added; files
+// that cannot be used are as if they had not changed.
+func TestFresh(t *testing.T) {
+	first, firstKey := writePEM(t)
+	second, secondKey := writePEM(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	renew := func(cert2, key2 string) {
+		for to, from := range map[string]string{cert: cert2, key: key2} {
+			b, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	renew(first, firstKey)
+	p := driver.NewParams(url.Values{"ca": {cert}, "cert": {cert}, "key": {key}})
+	params := tlsparams.Take(p)
+	client, err := params.Config(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.ServerName = "localhost"
+	server := func() *tls.Config {
+		c := client.Clone()
+		c = params.Fresh(c)
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, c.RootCAs
+		return c
+	}
+	old := server()
+	renew(second, secondKey)
+	if err := handshake(t, params.Fresh(client), server()); err != nil {
+		t.Errorf("renewed: %v", err)
+	}
+	if err := handshake(t, params.Fresh(client), old); err == nil {
+		t.Error("the old certificate is trusted still")
+	}
+	renewed := server()
+	other := params.Fresh(client)
+	other.ServerName = "elsewhere"
+	if err := handshake(t, other, renewed); err == nil {
+		t.Error("another name is trusted")
+	}
+	renew(first, secondKey) // half written
+	if got := params.Fresh(client); got != client {
+		t.Error("a pair that does not belong together is used")
+	}
+	if tlsparams.Take(driver.NewParams(nil)).Fresh(client) != client || params.Fresh(nil) != nil {
+		t.Error("without files something changes")
+	}
+}

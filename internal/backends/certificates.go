@@ -11,7 +11,9 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"os"
 	"path/filepath"
+	"testing"
 	"time"
 
 	"github.com/hasplock/hasp/internal/serverprocess"
@@ -69,4 +71,25 @@ func newCertificates(dir string, a *serverprocess.Account) (*certificates, error
 
 func writePEM(file string, a *serverprocess.Account, kind string, der []byte) error {
 	return serverprocess.WriteFile(file, a, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+}
+
+// RenewCertificates has another authority sign another certificate for the server of which ca is the
+// authority's file. The server takes them at the latest when it starts again. It returns what then
+// trusts the server.
+func RenewCertificates(tb testing.TB, ca string) *tls.Config {
+	tb.Helper()
+	dir := filepath.Dir(ca)
+	c, err := newCertificates(dir, nil) // the files stay their account's
+	if store := filepath.Join(dir, "keystore.pem"); err == nil && exists(store) {
+		err = concatenate(store, c.key, c.cert)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c.client
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }

@@ -23,6 +23,7 @@ type Config struct {
 	Secret string // the password
 	DB     int
 	TLS    *tls.Config
+	Secure tlsparams.Params // what TLS was made of
 
 	Sentinel                       string // the master's name; Addrs are then the sentinels
 	SentinelUser, SentinelPassword string
@@ -79,24 +80,20 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 	if u.Opaque != "" {
 		return cfg, fmt.Errorf("%w: write %s://HOST", driver.ErrInvalid, u.Scheme)
 	}
-	cfg.TLS, err = tlsConfig(p, u.Scheme, secure)
-	return cfg, err
-}
-
-// tlsConfig is nil without TLS. An empty server name means that of the address: rueidis connects
-// to the name it was given, and tls.Dialer verifies it.
-func tlsConfig(p *driver.Params, scheme string, on bool) (*tls.Config, error) {
-	secure := tlsparams.Take(p)
-	if on && secure.Off() {
-		return nil, fmt.Errorf("%w: tls=false contradicts the scheme %s", driver.ErrInvalid, scheme)
+	cfg.Secure = tlsparams.Take(p)
+	if secure && cfg.Secure.Off() {
+		return cfg, fmt.Errorf("%w: tls=false contradicts the scheme %s", driver.ErrInvalid, u.Scheme)
 	}
-	return secure.Config(on)
+	// An empty server name means that of the address, which tls.Dialer verifies.
+	cfg.TLS, err = cfg.Secure.Config(secure)
+	return cfg, err
 }
 
 // options are rueidis's. Retries are off: a caller that repeats a request must know that it does.
 // There is one connection and not several, so that requests keep their order and a server has few
 // connections.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
+	d.secure = cfg.Secure
 	nd := net.Dialer{
 		Timeout:         cfg.ConnectTimeout,
 		KeepAlive:       pingInterval, // rueidis's

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hasplock/hasp/driver/tlsparams"
 )
 
 // The pause between attempts to dial a server that could not be reached. Every request on a dead
@@ -31,7 +33,8 @@ type dialer struct {
 	dialing map[*context.CancelFunc]string // the address
 
 	frozen atomic.Bool // nothing is dialled
-	idle   bool        // rueidis does not read between two requests
+	secure tlsparams.Params
+	idle   bool // rueidis does not read between two requests
 
 	// onBroken is called when a connection fails or is closed.
 	onBroken func()
@@ -62,7 +65,7 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 	pause := time.Until(d.refused[addr].until)
 	d.mu.Unlock()
 
-	c, err := dialAfter(ctx, pause, addr, nd, tc)
+	c, err := dialAfter(ctx, pause, addr, nd, d.secure.Fresh(tc))
 
 	t, err := d.register(ctx, &cancel, addr, c, err)
 	if err != nil {
