@@ -22,8 +22,9 @@ func TestNoSecretsForTheCommand(t *testing.T) {
 	} {
 		for _, store := range stores {
 			for flag, want := range map[string]string{"--pass-credentials": "s3cret\n", "--pass-credentials=false": "none\n"} {
-				code, out, errOut := hasp(t, store, "run", flag, "secrets", "--", "sh", "-c", "echo ${"+variable+"-none}")
-				if code != 0 || out != want {
+				code, out, errOut := hasp(t, store, "run", "-v", flag, "secrets", "--", "sh", "-c", "echo ${"+variable+"-none}")
+				said := strings.Contains(errOut, variable+" is the store's, and not in the command's environment")
+				if code != 0 || out != want || said != (want == "none\n") || strings.Contains(errOut, "s3cret") {
 					t.Errorf("%s with %s: %d, %q, want %q: %s", store, flag, code, out, want, errOut)
 				}
 			}

@@ -126,7 +126,7 @@ func TestTortureAdapterOfThePage(t *testing.T) {
 	}
 	for what, script := range map[string]string{
 		"always says held":      without("*) echo lost", "*) echo held"), // the first is that of check
-		"SET without NX":        without(" NX PX", " PX"),
+		"SET without NX":        without(`"$me" NX PX`, `"$me" PX`),
 		"DEL without compare":   without(`"$delete" 1 "$lock"`, `"return redis.call('DEL', KEYS[1])" 1 "$lock"`),
 		"takes it now and then": without("do sleep 0.05", `do case $(date +%N) in ?????[0-2]*) redis SET "$lock" "$me" PX "$HASP_TTL_MS" >&2; break ;; esac; sleep 0.05`),
 	} {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,10 +110,40 @@ func TestDefaultDir(t *testing.T) {
 		{"linux", 0, map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/state"}, none, "/var/lib/hasp"},
 		{"linux", 0, nil, none, "/var/lib/hasp"},
 	} {
-		got, err := defaultDir(c.goos, c.uid, func(k string) string { return c.env[k] }, c.home)
+		getenv := func(k string) string { return c.env[k] }
+		if other := otherDir(c.goos, c.uid, getenv, c.home); other != "" {
+			t.Errorf("uid %d, %v: another store %s, which does not exist", c.uid, c.env, other)
+		}
+		got, err := defaultDir(c.goos, c.uid, getenv, c.home)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("uid %d, %v: %q, %v; want %q", c.uid, c.env, got, err, c.want)
 		}
+	}
+}
+
+// A shell with XDG_STATE_HOME and a cron without it are two stores of one user, if the latter's is there.
+func TestOtherDir(t *testing.T) {
+	home := t.TempDir()
+	locks := filepath.Join(home, ".local", "state", "hasp")
+	env := map[string]string{"HOME": home, "XDG_STATE_HOME": t.TempDir()}
+	other := func(uid int) string {
+		return otherDir("linux", uid, func(k string) string { return env[k] }, func() (string, error) { return home, nil })
+	}
+	if got := other(1000); got != "" {
+		t.Errorf("%s, where nobody has locked", got)
+	}
+	if err := os.MkdirAll(locks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := other(1000); got != locks {
+		t.Errorf("%q, want %s", got, locks)
+	}
+	if got := other(0); got != "" {
+		t.Errorf("root has %s as well", got)
+	}
+	delete(env, "XDG_STATE_HOME")
+	if got := other(1000); got != "" {
+		t.Errorf("%s beside itself", got)
 	}
 }
 
@@ -193,11 +224,11 @@ func TestCommandEnvByStore(t *testing.T) {
 		{"postgres", "PGPASSWORD=p"}, {"postgresql", "PGPASSWORD=p"}, {"postgres", "PGSSLPASSWORD=k"}, {"postgresql", "PGSSLPASSWORD=k"},
 	} {
 		scheme, gone := is[0], is[1]
-		env := a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true)
+		env := a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), false, true, &reporter{})
 		if slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://h") || len(env) < 6 {
 			t.Errorf("with %s: %q", scheme, env)
 		}
-		env = a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true)
+		env = a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true, &reporter{})
 		if !slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://ana:s3cret@h") {
 			t.Errorf("with %s and --pass-credentials: %q", scheme, env)
 		}

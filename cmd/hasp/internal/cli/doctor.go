@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -64,6 +66,13 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 	d := diagnosis{Store: client.Backend().String(), Connected: millis(time.Since(began)), Findings: []driver.Finding{}}
 	if err := d.examine(ctx, client); err != nil {
 		return fail(interruption(ctx, err))
+	}
+	if other := otherDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir); f.store.assumed && other != "" {
+		d.Findings = append(d.Findings, driver.Finding{
+			Level: driver.Warn, Subject: "default store",
+			Text: "XDG_STATE_HOME is set here, and this user's other processes have locked in " + other + ", as those of cron do, where it is not set",
+			Cure: "name one store for all, by HASP_STORE or in the configuration file",
+		})
 	}
 	if f.json {
 		err = a.printJSON(d)

@@ -143,7 +143,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	r.say("leading %q%s", r.name, tokenText(term.Token()))
 	t := &task{
 		path: c.path, argv: c.argv,
-		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true),
+		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true, r),
 		lease: held, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
 		explain: func(lost error) error { return explainLoss(c.client, held, lost) },
 	}

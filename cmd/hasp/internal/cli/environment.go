@@ -69,7 +69,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
 // cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
 // margin) can stand in the store's URL, which is passed on.
-func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool) []string {
+func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool, r *reporter) []string {
 	own := map[string]string{}
 	if slices.ContainsFunc(a.environ(), maySet) {
 		a.noteOthers()
@@ -92,6 +92,9 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 		own[storeVariable] = store.public()
 		for _, v := range storeSecrets[store.scheme()] {
 			own[v] = ""
+			if a.getenv(v) != "" {
+				r.detail("%s is the store's, and not in the command's environment; --pass-credentials leaves it there", v)
+			}
 		}
 	}
 	return overlay(a.environ(), own)

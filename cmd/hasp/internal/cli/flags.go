@@ -129,7 +129,7 @@ func (f *holdFlags) add(fs *pflag.FlagSet) {
 	f.maxHold.min = 1
 	f.busyCode.code = exitBusy
 	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
-	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal ends that")
+	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal or the death of hasp ends that")
 	fs.VarP(&f.busyCode, "busy-code", "E", "the exit code when the lock is busy")
 	fs.BoolVar(&f.skipOK, "skip-ok", false, "do not wait (unless --wait says so), and being busy is a success (exit code 0), as for a cron job that still runs")
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"syscall"
@@ -35,6 +36,7 @@ type job struct {
 	stopAt    <-chan time.Time // when a command that does not heed TSTP is stopped for good
 	untoldAt  <-chan time.Time // when hasp stops although it has not heard that the command has
 	suspended bool             // the user pressed Ctrl-Z
+	leftAt    <-chan time.Time // when hasp says for which process it waits
 	exited    bool
 }
 
@@ -119,8 +121,22 @@ func (j *job) loop() {
 			j.send(syscall.SIGSTOP)
 		case <-j.untoldAt:
 			j.suspend(false)
+		case <-j.leftAt:
+			j.sayLeft()
 		}
 	}
+}
+
+// leftPatience is how long what a command has left behind is waited for without a word. Few leave
+// anything on purpose, and a lock that is held by no visible job is a riddle.
+const leftPatience = 5 * time.Second
+
+func (j *job) sayLeft() {
+	who := "what it has started"
+	if m, known := j.group.Left(); known {
+		who = fmt.Sprintf("process %d (%s), which it has left behind", m.PID, m.Command)
+	}
+	j.report.say("the command has ended, and %q is held until %s ends as well", j.report.name, clean(who))
 }
 
 // forward passes a signal on, to the group and not to the command alone: a script's child does the
@@ -149,6 +165,7 @@ func (j *job) event(e group.Event) {
 	case group.Exited:
 		j.end.status, j.exited = e.Status, true
 		j.report.detail("the command has ended; waiting for what is left of its group")
+		j.leftAt = time.After(leftPatience)
 	case group.Failed:
 		j.end.notStarted = notRunnable(j.argv[0], e.Err)
 	case group.Unguarded:

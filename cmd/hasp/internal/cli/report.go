@@ -135,7 +135,7 @@ func (r *reporter) held(g *commandLease) {
 		rec.Locks = g.locks()
 	}
 	r.write(rec)
-	r.detail("acquired %q%s after %s", r.name, token, brief(r.acquired.Sub(r.began)))
+	r.detail("acquired %q%s at %s after %s", r.name, token, r.store, brief(r.acquired.Sub(r.began)))
 }
 
 // done reports the end, and returns the error by which Main exits.

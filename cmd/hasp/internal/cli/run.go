@@ -125,7 +125,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	held.numbered = len(f.locks) > 0
 	t := &task{
 		path: e.path, argv: e.argv,
-		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive()),
+		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r),
 		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d,
 		signals: sigs, requests: requests, report: r,
 		explain: func(lost error) error { return explainLoss(client, held, lost) },

@@ -110,6 +110,26 @@ func defaultDir(goos string, uid int, getenv func(string) string, home func() (s
 	return filepath.Join(dir, ".local", "state", "hasp"), nil
 }
 
+// otherDir is the default directory of this user's processes that have no XDG_STATE_HOME, such as
+// cron's, if it is another than that of this process and there are locks in it; else "".
+func otherDir(goos string, uid int, getenv func(string) string, home func() (string, error)) string {
+	own, err := defaultDir(goos, uid, getenv, home)
+	if err != nil {
+		return ""
+	}
+	plain := func(name string) string {
+		if name == "XDG_STATE_HOME" {
+			return ""
+		}
+		return getenv(name)
+	}
+	other, err := defaultDir(goos, uid, plain, home)
+	if info, serr := os.Stat(other); err != nil || serr != nil || !info.IsDir() || other == own {
+		return ""
+	}
+	return other
+}
+
 func homeDir() (string, error) {
 	u, err := user.Current()
 	if err != nil {

@@ -54,4 +54,5 @@ func (s Status) ExitCode() int {
 // Member is a process of a group.
 type Member struct {
 	PID, UID int
+	Command  string // as the kernel calls it: 15 bytes of its program's name
 }

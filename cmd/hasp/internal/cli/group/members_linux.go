@@ -53,16 +53,28 @@ func (g *Group) OutOfReach() []Member {
 	var out []Member
 	for _, p := range all {
 		if !p.zombie && syscall.Kill(p.id, 0) == syscall.EPERM {
-			out = append(out, Member{PID: p.id, UID: realUser(p.id)})
+			out = append(out, Member{p.id, realUser(p.id), p.command})
 		}
 	}
 	return out
+}
+
+// Left is a running process of the group, if one is visible.
+func (g *Group) Left() (Member, bool) {
+	all, _ := processesOf(g.id)
+	for _, p := range all {
+		if !p.zombie {
+			return Member{p.id, realUser(p.id), p.command}, true
+		}
+	}
+	return Member{}, false
 }
 
 // process is a process as /proc shows it.
 type process struct {
 	id, group int
 	zombie    bool
+	command   string
 }
 
 // processesOf are all processes of a group, in the order of their numbers. After an error there may
@@ -109,14 +121,16 @@ func readProcess(id int) (process, error) {
 		return process{}, err
 	}
 	// pid (name) state ppid pgrp ... The name may have spaces and parentheses in it.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	end := max(bytes.LastIndexByte(text, ')'), 0)
+	_, name, _ := strings.Cut(string(text[:end]), "(")
+	fields := strings.Fields(string(text[end+1:]))
 	if len(fields) < 18 {
 		return process{}, errors.New("/proc is not as expected")
 	}
 	group, err := strconv.Atoi(fields[2])
 	// The state is the first thread's, which may have ended before the others.
 	dead := fields[0] == "X" || fields[0] == "Z" && fields[17] == "1"
-	return process{id, group, dead}, err
+	return process{id, group, dead, name}, err
 }
 
 // realUser is the user that the process belongs to, which decides who may signal it. -1 means

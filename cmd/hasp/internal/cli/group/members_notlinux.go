@@ -7,3 +7,6 @@ func (g *Group) working() bool { return true }
 
 // OutOfReach is not known here.
 func (g *Group) OutOfReach() []Member { return nil }
+
+// Left is not known here.
+func (g *Group) Left() (Member, bool) { return Member{}, false }
