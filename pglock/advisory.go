@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -35,7 +36,7 @@ func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken fu
 	case err != nil:
 	case b.opts.NoFence:
 		taken()
-		return grant{held: true}, b.waitUnfenced(ctx, c, key)
+		return grant{held: true}, c.script(ctx, fmt.Sprintf(waitUnfencedSQL, key, b.opts.Slice.Milliseconds(), strings.ReplaceAll(atKey, "$1::bigint", fmt.Sprintf("(%d)::bigint", key))))
 	default:
 		g, err = b.obtain(ctx, c, key, r, taken)
 	}
@@ -97,7 +98,7 @@ func (b *bound) obtain(ctx context.Context, c *pgxLink, key int64, r driver.Requ
 	waited := false
 	c.taken = func() { waited = true; taken() }
 	err := one(ctx, c, b.naming.sql("CALL hasp_obtain($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text, $4::bigint, $5::bigint, $6::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::pg_catalog.text)"),
-		[]any{r.Name, key, r.ID, c.base, c.most, b.slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
+		[]any{r.Name, key, r.ID, c.base, c.most, b.opts.Slice.Milliseconds()}, &seq, &base, &most, echo(r.ID))
 	c.taken = nil
 	c.reserved(base, most)
 	b.taken.Met(r.Name, waited)
@@ -119,26 +120,23 @@ func (l *pgxLink) reserved(base, most *int64) {
 	}
 }
 
-// waitUnfenced waits in slices, for the same reason as hasp_obtain, but without tables there are
-// no positions: after each slice this waiter is at the end of the server's queue again. A slice
-// that ends at the moment of the grant may fail and leave the lock with the connection (see
-// hasp_holds in schema/1.sql): so that is asked for after each.
-func (b *bound) waitUnfenced(ctx context.Context, c *pgxLink, key int64) error {
-	if err := c.script(ctx, fmt.Sprintf("SET lock_timeout = %d", b.slice.Milliseconds())); err != nil {
-		return err // else it stays so; nothing else waits for a lock here
-	}
-	for {
-		err := one(ctx, c, "SELECT pg_advisory_lock($1::bigint)::text", []any{key}, new(string))
-		if sqlState(err) != lockNotAvailable {
-			return err
-		}
-		var ours bool
-		err = one(ctx, c, "SELECT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND "+atKey+")", []any{key}, &ours)
-		if err != nil || ours {
-			return err
-		}
-	}
-}
+// waitUnfencedSQL waits in slices as hasp_obtain does, and commits between them; but without tables
+// there are no positions: after each slice this waiter is at the end of the server's queue again. A
+// slice that ends at the moment of the grant may fail and leave the lock with the connection (see
+// hasp_holds in schema/1.sql): so that is looked for after each. Rejected: a statement for each slice,
+// each of which would fail and fill the server's log.
+const waitUnfencedSQL = `DO $$ BEGIN
+  LOOP
+    PERFORM set_config('lock_timeout', '%[2]d', true);
+    BEGIN
+      PERFORM pg_advisory_lock(%[1]d);
+      EXIT;
+    EXCEPTION WHEN lock_not_available THEN
+      EXIT WHEN EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND %[3]s);
+    END;
+    COMMIT;
+  END LOOP;
+END $$`
 
 // release answers false if the server says that this connection does not hold it.
 func (b *bound) release(ctx context.Context, c *pgxLink, name string) (held bool, err error) {

@@ -17,7 +17,6 @@ type bound struct {
 	dialer    *dialer
 	closePool func()
 
-	slice time.Duration // for how long a statement waits
 	taken takennames.Names
 
 	mu     sync.Mutex
@@ -44,12 +43,8 @@ func newGrant(seq *int64, holder *string) grant {
 }
 
 func newBound(d *dialer, pool runner, closePool func(), o Options) *bound {
-	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool, slice: slice}
+	return &bound{tables: newTables(pool, o), dialer: d, closePool: closePool}
 }
-
-// slice is how long a statement waits: for so long it keeps the whole database from being
-// vacuumed. Each begins with a check for deadlocks, so it should not be short.
-const slice = 30 * time.Second
 
 func (b *bound) String() string { return b.dialer.String() }
 

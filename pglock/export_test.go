@@ -9,7 +9,7 @@ import (
 )
 
 // Slice has a store of strategy advisory wait in slices of this length.
-func Slice(b driver.Backend, d time.Duration) { b.(*bound).slice = d }
+func Slice(b driver.Backend, d time.Duration) { b.(*bound).opts.Slice = d }
 
 // Idle is how many connections a store of strategy advisory keeps for the next locks.
 func Idle(b driver.Backend) int {

@@ -54,6 +54,12 @@ type Options struct {
 	// Advisory only.
 	Key string
 
+	// Slice is for how long a waiter of Advisory waits in one transaction: vacuum and CREATE INDEX
+	// CONCURRENTLY wait for that one to end. It must be shorter than the server's deadlock_timeout (1 s
+	// by default), or such a statement on a connection that has the lock may be taken for a deadlock.
+	// From 10 ms. Default: 250 ms.
+	Slice time.Duration
+
 	// DurableRelease has releases of Table wait for the server's disk, as grants do. Without it a
 	// crash of the server can forget a release of its last moments: the lock then stays taken until
 	// the next renewal of the client that released it, or until its TTL is over.
@@ -69,6 +75,7 @@ const (
 	defaultConnections = 8
 	defaultPoll        = 100 * time.Millisecond
 	defaultRetention   = 24 * time.Hour
+	defaultSlice       = 250 * time.Millisecond
 )
 
 // plainName matches an SQL identifier here. A prefix leaves room for what follows
@@ -90,6 +97,7 @@ func (o *Options) withDefaults() (Options, error) {
 	set(&r.Poll, defaultPoll)
 	set(&r.Retention, defaultRetention)
 	set(&r.Key, KeyHash)
+	set(&r.Slice, defaultSlice)
 	switch {
 	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory:
 		return r, fmt.Errorf("%w: the strategy must be table or advisory", driver.ErrInvalid)
@@ -103,6 +111,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: poll (%s) cannot be shorter than 10ms", driver.ErrInvalid, r.Poll)
 	case r.Retention < time.Hour:
 		return r, fmt.Errorf("%w: retention (%s) cannot be shorter than an hour", driver.ErrInvalid, r.Retention)
+	case r.Slice < 10*time.Millisecond:
+		return r, fmt.Errorf("%w: slice (%s) cannot be shorter than 10ms", driver.ErrInvalid, r.Slice)
 	case r.Strategy != StrategyAdvisory && r.Key != KeyHash:
 		return r, fmt.Errorf("%w: key is for strategy=advisory", driver.ErrInvalid)
 	case r.Strategy != StrategyTable && r.DurableRelease:

@@ -57,6 +57,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		NoListen:       !p.Bool("listen", true),
 		Retention:      p.Duration("retention", 0),
 		Key:            p.String("key", ""),
+		Slice:          p.Duration("slice", 0),
 		NoFence:        driver.OneOf(p, "fence", "on", "off") == "off",
 		DurableRelease: driver.OneOf(p, "durable_release", "off", "on") == "on",
 	}

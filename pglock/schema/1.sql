@@ -102,9 +102,11 @@ CREATE SEQUENCE IF NOT EXISTS hasp_tokens OWNED BY hasp_ceiling.ceiling;
 
 -- queues orders the waiters for an advisory lock.
 --
--- A statement that waits keeps its view of the database, and during that time no dead rows are
--- removed: a standby that waited for days stopped vacuum everywhere. So waiting is cut into slices,
--- each a separate transaction. But a client that leaves a queue of the server's and enters it again
+-- A statement that waits keeps its view of the database. During that time no dead rows are removed (a
+-- standby that waited for days stopped vacuum everywhere), and CREATE INDEX CONCURRENTLY waits for its
+-- end; if that is on the connection that has the lock, the server finds a deadlock once deadlock_timeout
+-- has passed, and leaves an invalid index. So waiting is cut into slices, each a separate transaction
+-- and shorter than that. But a client that leaves a queue of the server's and enters it again
 -- is at its end. So the order is not that queue's: each waiter draws a position, keeps it locked
 -- for as long as it waits, and waits for the position before it; only the first waits for the lock
 -- itself, and no other passes it when its slice ends. At most two wait for any lock of the
