@@ -51,6 +51,9 @@ func (x *examination) route(d *dialer) {
 			"connect to the server itself or to a pool in session mode")
 	case d.seen.pooler == sessionPooler:
 		x.add(driver.Info, "pooler", "a pool in session mode; each session keeps one of its connections, each lock of advisory one more", "")
+	case d.hiddenPool(x.ctx):
+		x.add(driver.Bad, "pooler", "a pool hands connections out for the time of a transaction, and greets as the server does: waiters hear of no grant, and prepared statements fail",
+			"connect to the server itself or to a pool in session mode")
 	default:
 		x.add(driver.Info, "pooler", "none", "")
 	}

@@ -32,6 +32,7 @@ const (
 	undefinedSchema      = "3F000"
 	lockNotAvailable     = "55P03"
 	queryCanceled        = "57014"
+	protocolViolation    = "08P01"
 
 	aboveReadCommitted = "HASP1" // raised by our functions
 	foreignOwner       = "HASP2" // and by our migration

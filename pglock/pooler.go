@@ -46,9 +46,11 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 		return err
 	}
 	d.seen.listens = true
-	if uint32(pid) != conn.PgConn().PID() {
-		// The process that greeted us is not the one that answers.
-		if err := d.examinePooler(ctx, conn); err != nil {
+	// Usually a pool greets with a number of its own. One that greets with that of the server's process is taken for the
+	// server, unless two could hold because of it; table fails behind it, and `hasp doctor` says why.
+	greets := uint32(pid) == conn.PgConn().PID()
+	if !greets || o.Strategy == StrategyAdvisory {
+		if err := d.examinePooler(ctx, conn, greets); err != nil {
 			return err
 		}
 	}
@@ -61,45 +63,94 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	return nil
 }
 
+// poolPatience is how long the examination waits for a pool, and poolSilence for an answer that a pool
+// which hands nothing out gives at once.
+const (
+	poolPatience = 5 * time.Second
+	poolSilence  = time.Second
+)
+
 // examinePooler finds out of what kind it is. First by proof: if a transaction of a second
 // client gets the connection that just answered the first, or the first is answered by
-// another one meanwhile, connections are not ours. A busy pool may not give that proof, so
-// a notification decides, which arrives or does not.
-func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn) error {
-	second, err := d.dial(ctx, nil)
+// another one meanwhile, or by none since all are in use, connections are not ours. A busy pool may
+// not give that proof, so a notification decides, which arrives or does not; not where the pool greets as the server does.
+func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn, greets bool) error {
+	within, cancel := context.WithTimeout(ctx, poolPatience)
+	defer cancel()
+	second, err := d.dial(within, nil)
 	if err != nil {
-		return err
+		return fullPool(ctx, within, greets, err)
 	}
 	defer (&pgxLink{conn: second}).close()
-	a, b := plainly(first), plainly(second)
-	pid := func(r runner) (n int64, err error) {
-		err = one(ctx, r, ownPID, nil, &n)
-		return n, err
-	}
-	d.seen.pooler = sessionPooler
 	for range 3 {
-		before, err := pid(a)
+		ours, err := keepsConnections(within, plainly(first), plainly(second))
 		if err != nil {
-			return err
+			return fullPool(ctx, within, greets, err)
 		}
-		var inside, after int64
-		err = b.atomically(ctx, func(tx runner) (err error) {
-			if inside, err = pid(tx); err == nil {
-				after, err = pid(a)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if inside == before || after != before {
+		if !ours {
 			d.seen.pooler, d.seen.listens = transactionPooler, false
 			return nil
 		}
 	}
-	d.seen.listens, err = arrives(ctx, first, b)
+	if greets {
+		return nil // the server itself, as far as can be told
+	}
+	d.seen.pooler = sessionPooler
+	d.seen.listens, err = arrives(ctx, first, plainly(second))
 	if !d.seen.listens {
 		d.seen.pooler = transactionPooler
+	}
+	return err
+}
+
+// hiddenPool looks for a pool that greets with the number of the server's process, and so was not seen.
+// Where nothing can be told there is none.
+func (d *dialer) hiddenPool(ctx context.Context) bool {
+	first, err := d.dial(ctx, nil)
+	if err != nil {
+		return false
+	}
+	defer (&pgxLink{conn: first}).close()
+	looked := dialer{cfg: d.cfg, before: d.before}
+	return looked.examinePooler(ctx, first, true) == nil && looked.seen.pooler != ""
+}
+
+// keepsConnections reports whether two clients seem to have a connection of the server's each. After
+// an answer that did not come, a is of no use.
+func keepsConnections(ctx context.Context, a, b runner) (ours bool, err error) {
+	pid := func(ctx context.Context, r runner) (n int64, err error) {
+		err = one(ctx, r, ownPID, nil, &n)
+		return n, err
+	}
+	before, err := pid(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	err = b.atomically(ctx, func(tx runner) error {
+		inside, err := pid(ctx, tx)
+		if err != nil || inside == before {
+			return err // a would wait until this transaction has ended, if the pool has no more
+		}
+		short, cancel := context.WithTimeout(ctx, poolSilence)
+		defer cancel()
+		after, err := pid(short, a)
+		if err != nil && short.Err() != nil && ctx.Err() == nil {
+			return nil
+		}
+		ours = after == before
+		return err
+	})
+	return ours, err
+}
+
+// fullPool explains an answer to the examination that a pool did not give, or gave instead of the server.
+func fullPool(ctx, within context.Context, greets bool, err error) error {
+	switch {
+	case greets:
+	case sqlState(err) == protocolViolation && strings.Contains(err.Error(), "statement pooling"):
+		return fmt.Errorf("%w: a pool in statement mode stands before the server, and allows no transaction: set its pool_mode to session or, for strategy=table, to transaction; or connect to the server itself: %w", driver.ErrInvalid, err)
+	case within.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("a pool stands before the server (PgBouncer?) and had no second connection for us within %s: in session mode each client of hasp keeps one for its renewals, beside those of its requests; raise default_pool_size and max_db_connections, or connect to the server itself", poolPatience)
 	}
 	return err
 }
