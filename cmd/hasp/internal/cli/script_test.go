@@ -148,7 +148,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	c.Args[0] = args[0]
 	c.Dir = ts.MkAbs(".")
 	for _, name := range []string{
-		"PATH", "HOME", "XDG_CONFIG_HOME", "WORK", "TMPDIR", "HASP_STORE", "HASP_WAIT", "HASP_NO_WAIT", "HASP_NOTE", "HASP_BUSY_CODE",
+		"PATH", "HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "WORK", "TMPDIR", "HASP_STORE", "HASP_WAIT", "HASP_NO_WAIT", "HASP_NOTE", "HASP_BUSY_CODE",
 		"HASP_STATUS_FD", "HASP_HELD", "HASP_TTL", "HASP_KILL_AFTER", "REDISCLI_AUTH", "PGPASSWORD", "GORACE",
 	} {
 		if value := ts.Getenv(name); value != "" {
