@@ -22,7 +22,7 @@ func verbs() []verb {
 		{"run", (*app).runCommand}, {"try", (*app).tryCommand}, {"hold", (*app).holdCommand}, {"wait", (*app).waitCommand},
 		{"ls", (*app).lsCommand}, {"who", (*app).whoCommand}, {"top", (*app).topCommand}, {"deadlocks", (*app).deadlocksCommand},
 		{"release", (*app).releaseCommand}, {"elect", (*app).electCommand}, {"fence", (*app).fenceCommand}, {"doctor", (*app).doctorCommand},
-		{"bench", (*app).benchCommand}, {"migrate", (*app).migrateCommand}, {"config", (*app).configCommand},
+		{"migrate", (*app).migrateCommand}, {"config", (*app).configCommand},
 		{"version", (*app).versionCommand}, {manVerb, (*app).manCommand},
 	}, optionalVerbs)
 }

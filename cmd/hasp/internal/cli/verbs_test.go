@@ -21,7 +21,7 @@ import (
 var useOf = map[string][]string{
 	"run": {"a", "--", "true"}, "try": {"a", "--", "true"}, "elect": {"a", "--", "true"},
 	"hold": {"a"}, "wait": {"a"}, "who": {"a"}, "release": {"a", "--force", "--reason=x", "--holder=x"}, "ls": {}, "top": {}, "deadlocks": {},
-	"doctor": {}, "bench": {"--duration=1s"}, "migrate": {}, "exporter": {"a"}, "serve": {}, "torture": {"--for=1s"},
+	"doctor": {}, "migrate": {}, "exporter": {"a"}, "serve": {}, "torture": {"--for=1s"},
 	"fence file": {"--name=a", "--token=1", "out"}, "serve token": {"--tokens=tokens", "a"},
 	"config": {}, "version": {}, "man": {"."}, "help": {},
 	"completion bash": {}, "completion zsh": {}, "completion fish": {}, "completion powershell": {},
