@@ -26,7 +26,6 @@ func (a *app) completions(root *cobra.Command) {
 	names := map[string]cobra.CompletionFunc{
 		"run": a.completeName, "try": a.completeName, "hold": a.completeName, "elect": a.completeName, "wait": a.completeName,
 		"who": a.completeName, "release": a.completeName, "ls": a.completeName, "top": a.completeName,
-		"man": cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 	}
 	for _, c := range root.Commands() {
 		if f := names[c.Name()]; f != nil {
@@ -44,7 +43,7 @@ func (a *app) completions(root *cobra.Command) {
 // completeFlags offers the words that a flag knows.
 func (a *app) completeFlags(c *cobra.Command) {
 	of := map[string]cobra.CompletionFunc{
-		"lock": a.completeFlagName, "name": a.completeFlagName, "permits": a.completePermits, "holder": a.completeHolder,
+		"lock": a.completeFlagName, "name": a.completeFlagName,
 		"store": cobra.FixedCompletions(storeWords(), cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -104,45 +103,6 @@ func (a *app) completeFlagName(cmd *cobra.Command, _ []string, begun string) ([]
 		}
 		slices.Sort(names)
 		return names
-	}), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completePermits offers the number of permits that the users of the name have agreed on.
-func (a *app) completePermits(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.ofEntries(cmd, args, func(e hasp.Entry) string {
-		if e.Capacity == driver.Whole {
-			return ""
-		}
-		return (&permits{1, e.Capacity}).String()
-	})
-}
-
-// completeHolder offers the entries of the name.
-func (a *app) completeHolder(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.ofEntries(cmd, args, func(e hasp.Entry) string {
-		if !plain(e.ID) {
-			return ""
-		}
-		return e.ID + "\t" + clean(ownerText(e.Owner))
-	})
-}
-
-// ofEntries offers a word for each entry of the name that the line has already, but the empty word.
-func (a *app) ofEntries(cmd *cobra.Command, args []string, word func(hasp.Entry) string) (words []string, _ cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.lookUp(cmd, func(ctx context.Context, c *hasp.Client) (words []string) {
-		q, err := c.Inspect(ctx, args[0])
-		if err != nil {
-			return nil
-		}
-		for _, e := range append(q.Holders, q.Waiters...) {
-			if w := word(e); w != "" && !slices.Contains(words, w) {
-				words = append(words, w)
-			}
-		}
-		return words
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
