@@ -39,21 +39,10 @@ func (r *release) build(platform, to string) error {
 }
 
 // commonFiles are those of all platforms.
-func (r *release) commonFiles(hasp, temp string) ([]file, error) {
-	var files []file
-	man := filepath.Join(temp, "man")
-	if err := os.Mkdir(man, 0o755); err != nil {
+func (r *release) commonFiles(hasp string) ([]file, error) {
+	files, err := r.manual(hasp)
+	if err != nil {
 		return nil, err
-	}
-	if _, err := r.run(hasp, "man", man); err != nil {
-		return nil, err
-	}
-	pages, err := filepath.Glob(filepath.Join(man, "*.1"))
-	if err != nil || len(pages) == 0 {
-		return nil, fmt.Errorf("hasp man has written %d pages: %w", len(pages), err)
-	}
-	for _, page := range pages {
-		files = append(files, file{"usr/share/man/man1/" + filepath.Base(page), page, nil, 0o644})
 	}
 	for shell, path := range map[string]string{
 		"bash": "usr/share/bash-completion/completions/hasp",

@@ -98,7 +98,7 @@ func (r *release) make() (err error) {
 	if err := r.build(runtime.GOOS+"/"+runtime.GOARCH, here); err != nil {
 		return err
 	}
-	common, err := r.commonFiles(here, own)
+	common, err := r.commonFiles(here)
 	if err != nil {
 		return err
 	}

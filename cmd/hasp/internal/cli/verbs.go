@@ -23,15 +23,15 @@ func verbs() []verb {
 		{"ls", (*app).lsCommand}, {"who", (*app).whoCommand}, {"top", (*app).topCommand}, {"deadlocks", (*app).deadlocksCommand},
 		{"release", (*app).releaseCommand}, {"elect", (*app).electCommand}, {"fence", (*app).fenceCommand}, {"doctor", (*app).doctorCommand},
 		{"migrate", (*app).migrateCommand}, {"config", (*app).configCommand},
-		{"version", (*app).versionCommand}, {manVerb, (*app).manCommand},
+		{"version", (*app).versionCommand},
 	}, optionalVerbs)
 }
 
-// addVerbs makes the verb that the command line begins with, or all of them: for help, completion and the manual
-// pages, and to suggest one. To make all takes as long as a run of one of them; scripts start hasp often.
+// addVerbs makes the verb that the command line begins with, or all of them: for help and completion,
+// and to suggest one. To make all takes as long as a run of one of them; scripts start hasp often.
 func (a *app) addVerbs(root *cobra.Command) {
 	all := verbs()
-	if len(a.args) > 0 && a.args[0] != manVerb {
+	if len(a.args) > 0 {
 		if i := slices.IndexFunc(all, func(v verb) bool { return v.name == a.args[0] }); i >= 0 {
 			root.CompletionOptions.DisableDefaultCmd = true
 			root.AddCommand(all[i].make(a))

@@ -23,7 +23,7 @@ var useOf = map[string][]string{
 	"hold": {"a"}, "wait": {"a"}, "who": {"a"}, "release": {"a", "--force", "--reason=x", "--holder=x"}, "ls": {}, "top": {}, "deadlocks": {},
 	"doctor": {}, "migrate": {}, "exporter": {"a"}, "serve": {}, "torture": {"--for=1s"},
 	"fence file": {"--name=a", "--token=1", "out"}, "serve token": {"--tokens=tokens", "a"},
-	"config": {}, "version": {}, "man": {"."}, "help": {},
+	"config": {}, "version": {}, "help": {},
 	"completion bash": {}, "completion zsh": {}, "completion fish": {}, "completion powershell": {},
 }
 
