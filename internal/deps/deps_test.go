@@ -30,8 +30,6 @@ var reasons = map[string]string{
 	"github.com/jackc/pgx/v5":             "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
 	"github.com/prometheus/client_golang": "promhasp: what it counts for",
 	"github.com/redis/go-redis/v9":        "the client that most users have: redislock/goredis takes theirs",
-	"charm.land/bubbletea/v2":             "the screen of hasp top: terminal, keys, sizes",
-	"github.com/charmbracelet/x/ansi":     "the width of texts on the screen of hasp top, in cells",
 	"github.com/redis/rueidis":            "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
 	"github.com/rogpeppe/go-internal":     "testscript runs the command's scenarios; tests only",
 	"github.com/spf13/cobra":              "the command's subcommands and completion",
@@ -111,14 +109,13 @@ var mayImport = map[string][]string{
 
 	// The program is the one place that links every store.
 	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/top", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./cmd/hasp/internal/exporter": {".", "./driver"},
 	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/page"},
 	// The page shows what the library's client sees, and an operator does there what hasp release does.
 	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access"},
 	// Who may do what: it knows nothing of locks but that they have names.
 	"./cmd/hasp/internal/serve/access": {},
-	"./cmd/hasp/internal/top":          {".", "charm.land/bubbletea/v2", "github.com/charmbracelet/x/ansi"},
 	"./cmd/hasp/internal/torture":      {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
 	"./cmd/hasp/internal/cli/group":    {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
