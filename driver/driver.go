@@ -21,8 +21,12 @@ type Request struct {
 	Name string // any valid UTF-8 without NUL, 1..512 bytes; the core has checked it
 
 	// ID is chosen by the core, unique among all entries of all clients ever: plain
-	// ASCII letters, digits and '-', at most 40 bytes. Enqueueing an ID twice makes
+	// ASCII letters, digits and '-', at most 40 bytes (see ValidID). Enqueueing an ID twice makes
 	// one entry, so that a lost reply is harmless.
+	//
+	// But a client of hasp serve may name the ID of another's entry. So a driver finds an entry by its
+	// name, its ID and its session together, in every request: to another session's ID under the same
+	// name it may say ErrGone, or make a second entry.
 	ID string
 
 	Units, Capacity int64     // 1 <= Units <= Capacity <= Whole

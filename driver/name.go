@@ -91,6 +91,18 @@ func DecodeName(encoded string) (name string, ok bool) {
 	return name, true
 }
 
+// ValidID reports whether an entry of ours can have this ID, as Request.ID says. It is for requests that name one and come
+// from elsewhere than the core, before any I/O.
+func ValidID(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-') {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 40
+}
+
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

@@ -79,6 +79,7 @@ type theme struct {
 func themes() []theme {
 	return []theme{
 		{"Contract", contractTests},
+		{"IDs", idTests},
 		{"Expiry", expiryTests},
 		{"Listing", listingTests},
 		{"Agreement", agreementTests},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -198,6 +199,8 @@ func testAdoptRefused(e *env) {
 	}
 	offers := map[string]offer{
 		"another id":   {e.whole(name), "absent-1", v.Token},
+		"a long id":    {e.whole(name), strings.Repeat("i", 41), v.Token},
+		"an odd id":    {e.whole(name), "x'\x00\xff", v.Token},
 		"another seq":  {e.whole(name), r.ID, v.Token + 1},
 		"another name": {e.whole(e.name()), r.ID, v.Token},
 	}

@@ -100,6 +100,9 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 
 // Adopt implements driver.Adopter.
 func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
+	if !driver.ValidID(id) {
+		return driver.Verdict{}, driver.ErrGone // no entry has such an ID, and the server takes none
+	}
 	return a.t.enter(ctx, http.MethodPost, "/adopt", func() any { return httpapi.AdoptLock{Acquire: a.t.requestLocked(), From: id, Seq: seq} })
 }
 

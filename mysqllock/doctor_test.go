@@ -61,7 +61,7 @@ func TestDoctorFinds(t *testing.T) {
 	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = ROW")
 	testkit.Release(t, testkit.Lock(t, client(t, base), "a"))
 	sqlkit.Exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
-	sqlkit.Exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX id")
+	sqlkit.Exec(t, db, "ALTER TABLE locks.hasp_entries DROP INDEX name")
 	sqlkit.Exec(t, db, "DROP TABLE locks.hasp_evictions")
 	sqlkit.Exec(t, db, "SET GLOBAL read_only = 1")
 	all := findings(t, sqlkit.With(base, "strategy=getlock"))

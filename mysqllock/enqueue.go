@@ -23,9 +23,10 @@ type answer struct {
 
 // The answers of enter, apart from 0.
 const (
-	saidBusy = iota + 1
-	saidMismatch
-	saidGone
+	saidBusy      = 1
+	saidMismatch  = 2
+	saidGone      = 3
+	saidNoSession = 5 // of adopt, too
 )
 
 // What is left of dead sessions.

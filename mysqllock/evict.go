@@ -9,7 +9,10 @@ import (
 // Evict removes an entry on an operator's behalf. Its session learns of it at the next
 // renewal.
 func (t *table) Evict(ctx context.Context, name, id string) error {
-	there, err := t.leave(ctx, t.work, name, id)
+	if !driver.ValidID(id) {
+		return driver.ErrGone // no entry has such an ID, and the server would call it too long
+	}
+	there, err := t.leave(ctx, t.work, name, id, "NULL")
 	if err == nil && !there {
 		err = driver.ErrGone
 	}
@@ -18,6 +21,9 @@ func (t *table) Evict(ctx context.Context, name, id string) error {
 
 // EvictFor does so, and keeps the note, in one call.
 func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone
+	}
 	var there bool
 	text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
 	err := row(ctx, t.work, text, &there)

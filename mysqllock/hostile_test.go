@@ -78,8 +78,8 @@ func TestHostileRole(t *testing.T) {
 	refused("DROP PROCEDURE locks.hasp_grant_1")
 	refused("CREATE PROCEDURE locks.more() SELECT 1")
 	refused("CREATE TRIGGER locks.t BEFORE INSERT ON locks.hasp_entries FOR EACH ROW SET NEW.units = 0")
-	refused("CALL locks.hasp_leave_1('a', 'x', NULL, NULL)")
+	refused("CALL locks.hasp_leave_1('a', 'x', NULL, NULL, NULL)")
 	sqlkit.Exec(t, db, "GRANT EXECUTE ON locks.* TO stranger@'%'")
-	refused("CALL locks.hasp_leave_1('a', 'x', NULL, NULL)")
+	refused("CALL locks.hasp_leave_1('a', 'x', NULL, NULL, NULL)")
 	refused("CALL locks.hasp_sweep_1(1)")
 }

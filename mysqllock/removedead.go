@@ -86,7 +86,7 @@ func (t *table) remove(ctx context.Context, q querier, id string) error {
 			break
 		}
 		for _, e := range entries {
-			if _, err := t.leave(ctx, q, e.name, e.id); err != nil {
+			if _, err := t.leave(ctx, q, e.name, e.id, expression(literal(id))); err != nil {
 				return err
 			}
 		}

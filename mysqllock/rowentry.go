@@ -85,12 +85,15 @@ func (r *rowEntries) lost(t *ticket) {
 }
 
 // enterRow makes the entry in the row of its name if there is no other. Seq is 0 if it was not made:
-// because there is one, or no such row. The row is locked by the statement that draws Seq.
+// because there is one, or no such row, or no session any more, which enter then says. A session that has expired, or
+// whose row was removed, would get a lock that others do not see: no entry is there without its session. The row is
+// locked by the statement that draws Seq.
 func (s *session) enterRow(ctx context.Context, t *ticket) (seq uint64, err error) {
 	r := t.Request
 	text := s.table.named(`UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
 		state = 1, h_id = ?, h_session = ?, h_units = ?, h_capacity = ?, h_since = ?, h_edition = 0, h_owner = ?, h_value = ?
-		WHERE name = ? AND state = 0`, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value, r.Name)
+		WHERE name = ? AND state = 0 AND EXISTS (SELECT 1 FROM {p}sessions WHERE id = ? AND expires > UTC_TIMESTAMP(6))`,
+		r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value, r.Name, s.id)
 	n, last, err := change(ctx, s.table.work, text)
 	if n > 0 {
 		seq = last
@@ -110,7 +113,7 @@ func (s *session) leaveRow(ctx context.Context, t *ticket) (there bool, err erro
 	if !s.rows.has(t) {
 		return false, nil
 	}
-	n, err := run(ctx, s.table.work, s.table.named("UPDATE {p}names SET state = 0 WHERE name = ? AND state = 1 AND h_id = ?", t.Request.Name, t.Request.ID))
+	n, err := run(ctx, s.table.work, s.table.named("UPDATE {p}names SET state = 0 WHERE name = ? AND state = 1 AND h_id = ? AND h_session = ?", t.Request.Name, t.Request.ID, s.id))
 	switch {
 	case missing(err):
 		return false, nil

@@ -52,6 +52,8 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		return pushqueue.Answer{}, &driver.MismatchError{Name: t.Request.Name, Want: t.Request.Capacity, Found: a.capacity}
 	case saidGone:
 		return pushqueue.Answer{State: pushqueue.Gone}, nil
+	case saidNoSession:
+		return pushqueue.Answer{State: pushqueue.Dead}, nil
 	}
 	if a.held {
 		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
@@ -108,12 +110,12 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 	st := s.table
 	n, err := int64(0), error(nil)
 	if s.rows.has(t) { // looked for in the order in which it moves
-		n, err = run(ctx, st.work, st.named("UPDATE {p}names SET h_value = ?, h_edition = ? WHERE name = ? AND state = 1 AND h_id = ? AND h_edition < ?",
-			value, number, t.Request.Name, t.Request.ID, number))
+		n, err = run(ctx, st.work, st.named("UPDATE {p}names SET h_value = ?, h_edition = ? WHERE name = ? AND state = 1 AND h_id = ? AND h_session = ? AND h_edition < ?",
+			value, number, t.Request.Name, t.Request.ID, s.id, number))
 	}
 	if err == nil && n == 0 {
-		n, err = run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE id = ? AND edition < ?",
-			value, number, t.Request.ID, number))
+		n, err = run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE name = ? AND id = ? AND session = ? AND edition < ?",
+			value, number, t.Request.Name, t.Request.ID, s.id, number))
 	}
 	return n > 0, st.gone(err)
 }
@@ -127,9 +129,6 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 	s.bells.ring(bell)
 	return there, st.gone(err)
 }
-
-// saidNoSession is the answer of adopt if our session has ended.
-const saidNoSession = 5
 
 // Adopt moves another session's entry to ours, in one call.
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
@@ -162,16 +161,16 @@ func (s *session) leave(ctx context.Context, q querier, name, id string) (there 
 func (s *session) depart(ctx context.Context, q querier, name, id string, low expression) (there bool, server uint64, bell sql.Null[uint64], err error) {
 	var seq sql.Null[uint64]
 	var granted sql.NullString
-	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?)", name, id, s.id, low), &there, &server, &bell, &granted, &seq)
+	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?, ?)", name, id, s.id, s.id, low), &there, &server, &bell, &granted, &seq)
 	if granted.Valid {
 		s.Granted(granted.String, seq.V)
 	}
 	return there, server, bell, err
 }
 
-// leave removes an entry of any session. Its bell is not ours to ring: who waits at it finds out
+// leave removes an entry of a session, or of any if that is NULL. Its bell is not ours to ring: who waits at it finds out
 // when that session ends, or was due to be renewed, or is renewed.
-func (t *table) leave(ctx context.Context, q querier, name, id string) (there bool, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, NULL, NULL)", name, id), &there, new(uint64), new(any), new(any), new(any))
+func (t *table) leave(ctx context.Context, q querier, name, id string, of expression) (there bool, err error) {
+	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, ?, NULL, NULL)", name, id, of), &there, new(uint64), new(any), new(any), new(any))
 	return there, err
 }

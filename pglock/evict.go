@@ -9,6 +9,9 @@ import (
 
 // Evict removes an entry on an operator's behalf, and tells its session.
 func (t *table) Evict(ctx context.Context, name, id string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone // no entry has such an ID, and the server could not even read some
+	}
 	there, err := t.installed(ctx)
 	if err == nil && there {
 		there, _, err = t.leave(ctx, leaveSlowly, name, "", id)
@@ -18,6 +21,9 @@ func (t *table) Evict(ctx context.Context, name, id string) error {
 
 // EvictFor does so, and keeps the note, in one statement.
 func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone
+	}
 	if err := t.ensure(ctx); err != nil {
 		return err
 	}

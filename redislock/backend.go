@@ -130,9 +130,12 @@ func (q *queue) fullName(name string) string {
 // channel is where a session listens. The scripts build the same name from the key.
 func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
 
-func (q *queue) leaveCall(key, id string) redisconn.Call {
-	return redisconn.Call{Keys: q.keys(key), Args: []string{id}}
+func (s *session) leaveCall(t *ticket) redisconn.Call {
+	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: []string{s.own(t)}}
 }
+
+// own is how a script finds an entry of this session, and no other's that has the same ID.
+func (s *session) own(t *ticket) string { return t.Request.ID + " " + s.id }
 
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
 	r := q.conn.Eval(ctx, leaveScript, c, 0)

@@ -14,6 +14,9 @@ func (q *queue) Evict(ctx context.Context, name, id string) error {
 
 // EvictFor does so, and keeps the note, if there is one, in the name's hash, which is deleted with it.
 func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone // no entry has such an ID
+	}
 	there, err := q.leave(ctx, redisconn.Call{Keys: q.keys(q.key(name)), Args: []string{id, note}})
 	if err == nil && !there {
 		err = driver.ErrGone

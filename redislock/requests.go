@@ -75,7 +75,7 @@ func (s *session) details(r driver.Request) string {
 
 // Leave removes the entry. It is not renewed any more, whether or not the store answers.
 func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
-	there, err := s.queue.leave(ctx, s.queue.leaveCall(t.Extra.key, t.Request.ID))
+	there, err := s.queue.leave(ctx, s.leaveCall(t))
 	if err == nil && !there {
 		err = driver.ErrGone
 	}
@@ -84,7 +84,7 @@ func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 
 // Publish replaces the value of the held entry.
 func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
-	return s.change(ctx, t, publishScript, s.queue.opts.Replicas, t.Request.ID, strconv.FormatUint(number, 10), string(value))
+	return s.change(ctx, t, publishScript, s.queue.opts.Replicas, s.own(t), strconv.FormatUint(number, 10), string(value))
 }
 
 // Downgrade makes the held entry smaller, in one script that also grants the waiters that now
@@ -94,7 +94,7 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 // are: our entry has all its units again, and blocks waiters that could hold. A waiter that was
 // granted has the replicas confirm its grant, which they only have together with the downgrade.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
-	return s.change(ctx, t, downgradeScript, 0, t.Request.ID, strconv.FormatInt(units, 10))
+	return s.change(ctx, t, downgradeScript, 0, s.own(t), strconv.FormatInt(units, 10))
 }
 
 // Adopt takes over another session's entry in one script. The other session's renewals ask for
@@ -106,7 +106,7 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
 	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
-		r.ID, id, strconv.FormatUint(seq, 10), s.ttl, s.keep, s.details(r))
+		s.own(t), id, strconv.FormatUint(seq, 10), s.ttl, s.keep, s.details(r))
 	if !there {
 		return pushqueue.Answer{State: pushqueue.Gone}, err
 	}

@@ -68,7 +68,7 @@ func (s *session) Close(ctx context.Context) error {
 	last := s.End()
 	s.Lock()
 	for _, t := range last {
-		s.left = append(s.left, s.queue.leaveCall(t.Extra.key, t.Request.ID))
+		s.left = append(s.left, s.leaveCall(t))
 	}
 	left := s.left
 	s.Unlock()

@@ -22,7 +22,7 @@ type Control struct {
 // Controls are all of them.
 func Controls() []Control {
 	return slices.Concat(
-		grantControls, transferControls, leaveControls, wakeControls, sessionControls, expiryControls, administerControls,
+		grantControls, idControls, transferControls, leaveControls, wakeControls, sessionControls, expiryControls, administerControls,
 	)
 }
 

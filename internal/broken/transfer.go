@@ -3,6 +3,7 @@ package broken
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -46,3 +47,30 @@ func (t *generous) Adopt(ctx context.Context, id string, seq uint64) (driver.Ver
 	_, _ = t.fullTicket.Adopt(ctx, id, seq)
 	return driver.Verdict{Held: true, Token: seq}, nil
 }
+
+// Flaws in what an ID is worth to another client than the one that it belongs to.
+var idControls = []Control{
+	{
+		Name: "finds an entry by its ID alone",
+		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
+			first, _ := byID.LoadOrStore(r.ID, g)
+			return first.(driver.Ticket)
+		}},
+		Seen: []string{"IDs/OfAnotherName", "IDs/OfAnotherSession", "IDs/OfAnotherSessionsWaiter"},
+	},
+	{
+		Name: "evicts by the ID alone",
+		Flaw: Flaw{evict: func(b fullBackend, ctx context.Context, _, id, note string) (err error) {
+			err = driver.ErrGone
+			_ = b.Names(ctx, "", func(name string) bool {
+				err = b.EvictFor(ctx, name, id, note)
+				return err != nil
+			})
+			return err
+		}},
+		Seen: []string{"IDs/Evicted"},
+	},
+}
+
+// byID has the first ticket of each ID.
+var byID sync.Map

@@ -303,6 +303,9 @@ func (t *Ticket[E]) Adopt(ctx context.Context, id string, seq uint64) (driver.Ve
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
+	if !driver.ValidID(id) {
+		return driver.Verdict{}, driver.ErrGone // no entry has such an ID
+	}
 	s := t.session
 	if _, err := s.register(t); err != nil {
 		return driver.Verdict{}, err

@@ -10,6 +10,12 @@
 -- its own entry, and the foreign keys lock the two sessions in this order. Beside a hand-over between the same two under another
 -- name that can be a circle: the server undoes one of the two, whose client repeats it.
 --
+-- An entry is found by its name, its id and its session, in every statement: an id may be chosen by a client of
+-- hasp serve, and so be another client's. Only an operator's request names no session.
+--
+-- A transaction ends with AND NO CHAIN NO RELEASE: with the variable completion_type a plain COMMIT would begin
+-- another, which the next statements would then be in, or close the connection.
+--
 -- Moments are the server's, in UTC. All strings are binary: a, A and "a " are three names.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES'
 //
@@ -79,7 +85,7 @@ CREATE TABLE IF NOT EXISTS {p}entries (
   owner VARBINARY(2048) NOT NULL,
   value VARBINARY(1024) NOT NULL,
   PRIMARY KEY (name, seq),
-  UNIQUE KEY (id),
+  UNIQUE KEY (name, id),
   KEY (session, granted),
   CONSTRAINT {p}entry_of FOREIGN KEY (session) REFERENCES {p}sessions (id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
@@ -220,7 +226,7 @@ CREATE PROCEDURE {p}renew_1(p_session VARBINARY(40), p_ttl BIGINT UNSIGNED)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there BOOLEAN DEFAULT NULL;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT expires > UTC_TIMESTAMP(6) INTO v_there FROM {p}sessions WHERE id = p_session FOR UPDATE;
@@ -228,7 +234,7 @@ BEGIN
     UPDATE {p}sessions SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND)
       WHERE id = p_session;
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   SELECT COALESCE(v_there, FALSE), COUNT(*), COALESCE(BIT_XOR(seq), 0),
     EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
@@ -255,7 +261,8 @@ END
 -- is killed, the gate may stay with the connection, which the client closes then. Only a gate that was got is
 -- released: a cluster that does not allow GET_LOCK (pxc_strict_mode) does not allow RELEASE_LOCK either.
 --
--- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry or session. stale, of 1 and 2
+-- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry, or the id is another session's, 5 no such session:
+-- one that has expired, or was removed, gets nothing any more. stale, of 1 and 2
 -- alone, since who waits looks for the dead in listen: 1 some session is dead and no client removes it; 2
 -- entries of one that is being removed are still in this queue. The last of the answer are whether the
 -- entry is in the row of the name, and for one that waits, the bell of the session in its way, see listen, and
@@ -272,17 +279,17 @@ entering: BEGIN
   DECLARE v_capacity, v_units INT UNSIGNED;
   DECLARE v_stale, v_state TINYINT DEFAULT 0;
   DECLARE v_row BOOLEAN DEFAULT FALSE;
-  DECLARE v_found, v_session VARBINARY(40);
+  DECLARE v_found, v_of, v_session VARBINARY(40);
   DECLARE v_holder VARBINARY(2048);
   DECLARE v_bell VARBINARY(64);
   DECLARE v_gate VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hasp:gate:', SHA1(CONCAT(DATABASE(), '.{p}', p_name)));
   DECLARE v_got INT DEFAULT 0;
-  -- A duplicate id is an entry whose making was not answered; a missing parent is a session
+  -- A duplicate id is an entry whose making was not answered, or another session's; a missing parent is a session
   -- that ended.
   DECLARE CONTINUE HANDLER FOR 1062 SET v_said = 4;
-  DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 3;
+  DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 5;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    ROLLBACK;
+    ROLLBACK AND NO CHAIN NO RELEASE;
     IF v_got = 1 THEN
       DO RELEASE_LOCK(v_gate);
     END IF;
@@ -297,7 +304,8 @@ entering: BEGIN
   IF p_mode >= 3 THEN
     SET p_mode = p_mode - 3, v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, v_now)), state = 1, h_id = p_id, h_session = p_session, h_units = p_units,
-      h_capacity = p_capacity, h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name AND state = 0;
+      h_capacity = p_capacity, h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name AND state = 0
+        AND EXISTS (SELECT 1 FROM {p}sessions WHERE id = p_session AND expires > UTC_TIMESTAMP(6));
     IF ROW_COUNT() > 0 THEN
       IF v_got = 1 THEN
         DO RELEASE_LOCK(v_gate);
@@ -313,7 +321,7 @@ entering: BEGIN
     IF v_state = 2 THEN
       CALL {p}grant_1(p_name, NULL);
     END IF;
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
     SET v_said = 4;
   ELSE
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -321,12 +329,12 @@ entering: BEGIN
     IF ROW_COUNT() > 0 THEN
       SET v_seq = LAST_INSERT_ID();
     ELSE -- and another may have changed it since
-      SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+      SELECT state, h_id, h_session, h_units, h_capacity INTO v_state, v_found, v_of, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
       IF v_found IS NULL THEN
         INSERT INTO {p}names (name, seq) VALUES (p_name, v_now) ON DUPLICATE KEY UPDATE seq = seq; -- which locks it
-        SELECT state, h_id, h_units, h_capacity INTO v_state, v_found, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
+        SELECT state, h_id, h_session, h_units, h_capacity INTO v_state, v_found, v_of, v_units, v_capacity FROM {p}names WHERE name = p_name FOR UPDATE;
       END IF;
-      IF v_state = 1 AND v_found = p_id THEN
+      IF v_state = 1 AND v_found = p_id AND v_of = p_session THEN
         SET v_said = 4;
       ELSEIF v_state = 1 AND (v_capacity <> p_capacity OR p_mode = 1 AND v_units + p_units > p_capacity)
           AND EXISTS (SELECT 1 FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name) THEN
@@ -362,17 +370,15 @@ entering: BEGIN
           END IF;
         END IF;
       END IF;
-      IF v_said = 0 AND v_last IS NOT NULL THEN
+      IF v_said = 0 AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE id = p_session AND expires > UTC_TIMESTAMP(6)) THEN
+        SET v_said = 5;
+      ELSEIF v_said = 0 AND v_last IS NOT NULL THEN
         INSERT INTO {p}entries (name, seq, id, session, granted, turn, units, capacity, since, owner, value)
           VALUES (p_name, v_seq, p_id, p_session, v_granted, v_turn, p_units, p_capacity, p_since, p_owner, p_value);
       ELSEIF v_said = 0 THEN
-        SET v_row = EXISTS (SELECT 1 FROM {p}sessions WHERE id = p_session);
-        IF v_row THEN
-          UPDATE {p}names SET state = 1, h_id = p_id, h_session = p_session, h_units = p_units, h_capacity = p_capacity,
-            h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name;
-        ELSE
-          SET v_said = 3;
-        END IF;
+        SET v_row = TRUE;
+        UPDATE {p}names SET state = 1, h_id = p_id, h_session = p_session, h_units = p_units, h_capacity = p_capacity,
+          h_since = p_since, h_edition = 0, h_owner = p_owner, h_value = p_value WHERE name = p_name;
       END IF;
     END IF;
     -- The next one may come to the row now: it is free before this commit is on the disk.
@@ -380,19 +386,19 @@ entering: BEGIN
       DO RELEASE_LOCK(v_gate);
     END IF;
     IF v_said = 0 THEN
-      COMMIT;
+      COMMIT AND NO CHAIN NO RELEASE;
     ELSE
-      ROLLBACK;
+      ROLLBACK AND NO CHAIN NO RELEASE;
     END IF;
   END IF;
-  IF v_said <> 0 AND v_said <> 3 THEN
+  IF v_said NOT IN (0, 3, 5) THEN
     -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
     -- looked for in the order in which it moves. The last of the queue is then not the one in its way.
     SET v_seq = NULL, v_bell = NULL;
     SELECT n.seq, 0, TRUE INTO v_seq, v_granted, v_row FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
-      WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
+      WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id AND n.h_session = p_session;
     IF v_seq IS NULL THEN
-      SELECT seq, granted INTO v_seq, v_granted FROM {p}entries WHERE id = p_id;
+      SELECT seq, granted INTO v_seq, v_granted FROM {p}entries WHERE name = p_name AND id = p_id AND session = p_session;
     END IF;
     IF v_seq IS NOT NULL THEN
       SET v_said = 0;
@@ -471,8 +477,8 @@ END
 -- and the one that waits for both would be granted by neither. The statement that locks it tells what
 -- its state was (LAST_INSERT_ID), or 3 for an entry of the row, behind which none waits.
 --
--- p_ring is the session of the entry if it is its own client that asks, which can ring its bell; else
--- NULL. It is rung if another session waits: the answer has the number of the bell that is next,
+-- p_of is the session of the entry, NULL if an operator removes it, of any. p_ring is the same session if it is its own
+-- client that asks, which can ring its bell; else NULL. It is rung if another session waits: the answer has the number of the bell that is next,
 -- or NULL. If the client asks on the connection that has the bells, p_low is the lowest of them, and it is
 -- rung here, after the commit; what others have counted up since it rings when it has this answer. Else p_low is NULL.
 -- Of one grant the answer has the id and the Seq, for a client that grants to itself.
@@ -481,24 +487,24 @@ END
 -- two statements, where grant looks for all that fit.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
-CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_ring VARBINARY(40), p_low BIGINT UNSIGNED)
+CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_of VARBINARY(40), p_ring VARBINARY(40), p_low BIGINT UNSIGNED)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
   DECLARE v_was, v_granted, v_next BIGINT UNSIGNED;
   DECLARE v_id, v_session, v_mine VARBINARY(40);
   DECLARE v_usual, v_others BOOLEAN DEFAULT FALSE;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SET v_was = LAST_INSERT_ID(0); -- there may be no such name
-  UPDATE {p}names SET departures = departures + (LAST_INSERT_ID(IF(state = 1 AND h_id = p_id, 3, state)) = 2),
-      state = IF(state = 1 AND h_id = p_id, 0, state) WHERE name = p_name;
+  UPDATE {p}names SET departures = departures + (LAST_INSERT_ID(IF(state = 1 AND h_id = p_id AND h_session = COALESCE(p_of, h_session), 3, state)) = 2),
+      state = IF(state = 1 AND h_id = p_id AND h_session = COALESCE(p_of, h_session), 0, state) WHERE name = p_name;
   SET v_was = LAST_INSERT_ID();
   IF v_was = 3 THEN
     SELECT COUNT(*) INTO v_there FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session WHERE n.name = p_name;
   ELSEIF v_was = 2 THEN
-    DELETE FROM {p}entries WHERE id = p_id AND name = p_name;
+    DELETE FROM {p}entries WHERE id = p_id AND name = p_name AND session = COALESCE(p_of, session);
     SET v_there = ROW_COUNT();
   END IF;
   IF v_there > 0 AND v_was = 2 THEN
@@ -520,14 +526,14 @@ BEGIN
             OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_ring);
         END IF;
         CALL {p}grant_1(p_name, IF(v_others, p_ring, NULL));
-        SELECT id INTO v_mine FROM {p}entries WHERE id = v_id AND session = p_ring AND granted IS NOT NULL;
+        SELECT id INTO v_mine FROM {p}entries WHERE id = v_id AND name = p_name AND session = p_ring AND granted IS NOT NULL;
       END IF;
     END IF;
   END IF;
   IF v_was = 2 AND v_there = 0 THEN
-    ROLLBACK; -- nothing has departed
+    ROLLBACK AND NO CHAIN NO RELEASE; -- nothing has departed
   ELSE
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
   END IF;
   -- If there was no entry, it may have been removed by a request whose answer was lost.
   IF v_others AND p_low IS NOT NULL THEN
@@ -545,7 +551,7 @@ CREATE PROCEDURE {p}evict_1(p_name VARBINARY(512), p_id VARBINARY(40), p_note VA
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   CALL {p}settle_1(p_name); -- which locks the name
@@ -557,7 +563,7 @@ BEGIN
     CALL {p}grant_1(p_name, NULL);
     REPLACE INTO {p}evictions (name, at, note) VALUES (p_name, UTC_TIMESTAMP(6), p_note);
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   DELETE FROM {p}evictions WHERE at < UTC_TIMESTAMP(6) - INTERVAL p_retention MICROSECOND LIMIT 100;
   SELECT v_there;
 END
@@ -573,23 +579,23 @@ CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_uni
 BEGIN
   DECLARE v_seq, v_bell BIGINT UNSIGNED;
   DECLARE v_units INT UNSIGNED;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
   SELECT n.h_units INTO v_units FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
-    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id;
+    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id AND n.h_session = p_ring;
   IF v_units IS NOT NULL THEN -- none waits behind it
     UPDATE {p}names SET h_units = LEAST(h_units, p_units) WHERE name = p_name;
     SET v_units = 0;
   ELSE
-    SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name;
+    SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name AND session = p_ring;
   END IF;
   IF v_units > p_units THEN
-    UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name;
+    UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name AND session = p_ring;
     CALL {p}grant_1(p_name, p_ring);
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   SELECT bell INTO v_bell FROM {p}sessions WHERE id = p_ring;
   SELECT v_units IS NOT NULL, v_bell;
 END
@@ -601,8 +607,8 @@ END
 -- asks again finds its own. For those that watch it is a change like a publication; ours are
 -- counted on from there.
 --
--- said: 0 it is ours, 3 no such entry, or it differs from what its new owner expects, 5 our session
--- has ended.
+-- said: 0 it is ours, 3 no such entry, or it differs from what its new owner expects, or another has our id, 5 our
+-- session has ended.
 DROP PROCEDURE IF EXISTS {p}adopt_1
 //
 CREATE PROCEDURE {p}adopt_1(
@@ -613,8 +619,9 @@ BEGIN
   DECLARE v_said TINYINT DEFAULT 0;
   DECLARE v_seq, v_found BIGINT UNSIGNED;
   DECLARE v_edition INT UNSIGNED DEFAULT 0;
+  DECLARE CONTINUE HANDLER FOR 1062 SET v_said = 3;
   DECLARE CONTINUE HANDLER FOR 1216, 1452 SET v_said = 5;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
@@ -633,8 +640,8 @@ BEGIN
         WHERE id = p_old AND name = p_name;
     END IF;
   END IF;
-  SELECT edition INTO v_edition FROM {p}entries WHERE id = p_id AND name = p_name;
-  COMMIT;
+  SELECT edition INTO v_edition FROM {p}entries WHERE id = p_id AND name = p_name AND session = p_session;
+  COMMIT AND NO CHAIN NO RELEASE;
   SELECT v_said, v_edition;
 END
 //
@@ -819,7 +826,7 @@ BEGIN
   DECLARE v_ceiling, v_server, v_origin, v_base, v_most, v_count, v_token BIGINT UNSIGNED;
   DECLARE v_now BIGINT;
   DECLARE v_more BIGINT UNSIGNED;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   IF @{p}seen IS NULL THEN
     SELECT base INTO @{p}seen FROM {p}store WHERE one = 1;
   END IF;
@@ -835,12 +842,12 @@ BEGIN
   END IF;
   IF v_token + 10000000 >= v_now THEN
     UPDATE {p}store SET ceiling = ceiling WHERE one = 1; -- which a server that is read-only refuses
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
   ELSE
     SET v_more = LEAST(262143, IF(v_count > v_origin + (v_most - v_base), GREATEST(1023, 4 * (v_most - v_base) + 3), 1023));
     SET v_token = GREATEST(v_ceiling + 1, v_now), v_server = @@server_id;
     UPDATE {p}store SET ceiling = v_token + v_more WHERE one = 1;
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
     SET v_count = UUID_SHORT();
     UPDATE {p}store SET server = v_server, origin = v_count, base = v_token, most = v_token + v_more WHERE one = 1 AND base < v_token;
   END IF;
@@ -889,7 +896,7 @@ sweeping: BEGIN
   DECLARE c_bound CURSOR FOR SELECT b.name FROM {p}bound b
     WHERE b.used < v_old AND IS_USED_LOCK(b.lock_name) IS NULL ORDER BY b.used LIMIT 500;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   UPDATE {p}store SET swept = UTC_TIMESTAMP(6) WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) >= 60;
   IF ROW_COUNT() = 0 THEN
     LEAVE sweeping;
@@ -928,7 +935,7 @@ sweeping: BEGIN
     END IF;
   END LOOP;
   CLOSE c_bound;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_swept >= 500 THEN
     UPDATE {p}store SET swept = UTC_TIMESTAMP(6) - INTERVAL 59 SECOND;
   END IF;

@@ -490,7 +490,7 @@ BEGIN
   o_holder := coalesce(w.o_holder, '');
   o_retry := greatest(coalesce(w.o_soon, 0) - hasp_now(), 0);
   IF p_mode <> 'first' THEN
-    SELECT e.seq INTO v_own FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id;
+    SELECT e.seq INTO v_own FROM hasp_entries e WHERE e.session = p_session AND e.id = p_id AND e.name = p_name;
   END IF;
   IF v_own IS NOT NULL THEN
     o_seq := v_own;

@@ -1,4 +1,4 @@
--- adopt: ARGV id old seq ttl keep rest
+-- adopt: ARGV id-and-session old seq ttl keep rest
 --
 -- Gives another session's held entry to this session: the entry gets the id and the rest
 -- (session and owner) of the new one and keeps its place and its Seq. 1: it is ours now, or was
@@ -17,7 +17,8 @@ if find() then
   save(true)
   return 1
 end
-id = ARGV[2]
+if redis.call('HEXISTS', K, 'e:' .. new) == 1 or one and string.sub(one, 1, #new + 1) == new .. ' ' then return 0 end -- another's
+id, of = ARGV[2], ''
 if not find() or not holds() then return 0 end
 local _, s, expiry, units = parse(mine)
 if s ~= ARGV[3] or expiry <= now or string.match(ARGV[6], '^%d+ %d+') ~= units .. ' ' .. cap then return 0 end

@@ -1,4 +1,4 @@
--- downgrade: ARGV id units
+-- downgrade: ARGV id-and-session units
 --
 -- Makes an entry smaller, in its place and at its Seq, and grants the waiters that now fit
 -- beside it, as leave does with all units. 0: the entry is gone. The script

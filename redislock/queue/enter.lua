@@ -17,6 +17,7 @@ if name ~= '' and (redis.call('HGET', K, 'name') or name) ~= name then return { 
 if find(m[3]) then -- a repeated request
   local _, s, expiry, u, rest = parse(mine)
   if expiry > now then
+    if sessionOf(mine) ~= string.match(ARGV[4], '^%d+ %d+ (%S+) ') then return { 'gone' } end -- another's id
     extendKey(ARGV[3]) -- before HSET: see remove
     replaceMine(pack(id, s, now + ttl, u, rest))
     if not holds() then

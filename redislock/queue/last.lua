@@ -1,10 +1,11 @@
--- last: KEYS name [mark], ARGV id [note]
+-- last: KEYS name [mark], ARGV id-and-session, or id note
 --
 -- The start of "leave", and all of it for the holder of a mutex, if the first waiter is alive or there is none.
 -- The answers are those of leave.lua.
 local K, id = KEYS[1], ARGV[1]
 local m = redis.call('HMGET', K, 'hasp1', 'one')
-local only = m[2] and not ARGV[2] and string.sub(m[2], 1, #id + 1) == id .. ' '
+local who, of = string.match(id, '^(%S+) (%S+)$')
+local only = m[2] and who and string.sub(m[2], 1, #who + 1) == who .. ' ' and string.match(m[2], '^%S+ %d+ %d+ %d+ %d+ (%S+) ') == of
 if only and string.find(m[1] or '', '^%d+ %d+$') then
   redis.call('HDEL', K, 'one')
   return 1

@@ -1,4 +1,4 @@
--- leave: ARGV id [note]
+-- leave: ARGV id-and-session, or id note
 --
 -- Removes an entry and grants the next waiters. 1: the entry was there. That includes an expired
 -- entry that no script has removed yet: no other client has held since. Whether the lease was

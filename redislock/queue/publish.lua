@@ -1,4 +1,4 @@
--- publish: ARGV id version value
+-- publish: ARGV id-and-session version value
 --
 -- Replaces the value of an entry, which its owner knows to hold. 0: it is gone. A newer version stays: of
 -- two requests of one holder the first may arrive after the second, which is already confirmed.

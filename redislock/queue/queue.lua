@@ -60,6 +60,13 @@ local function load(m)
   return true
 end
 
+-- of is the session that the entry of id must be of, '' if it may be any: a client of hasp serve can choose an id
+-- that another has.
+local of = ''
+if id then id, of = string.match(id, '^(%S+) ?(%S*)$') end
+
+local function sessionOf(entry) return string.match(entry, '^%S+ %d+ %d+ %d+ %d+ (%S+) ') end
+
 -- find reads the entry of id. place is what the field 'e:ID' says, nil if that was not read.
 local function find(place)
   if one and string.sub(one, 1, #id + 1) == id .. ' ' then
@@ -69,6 +76,7 @@ local function find(place)
     if at == nil then at = redis.call('HGET', K, 'e:' .. id) end
     mine = at and redis.call('HGET', K, at)
   end
+  if mine and of ~= '' and sessionOf(mine) ~= of then mine, at = nil, nil end
   return mine
 end
 

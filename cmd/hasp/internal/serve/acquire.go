@@ -3,8 +3,6 @@ package serve
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -43,8 +41,6 @@ func (s *Server) entering(c *call) (x *session, number uint64, in httpapi.Acquir
 	return
 }
 
-var entryID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z-]{1,40}$`) })
-
 // request checks what the core of the library has checked where that is the client, and what only a
 // server must.
 func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64) (r driver.Request, err error) {
@@ -81,7 +77,7 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		return r, httpapi.NewProblem(httpapi.Unsupported, "the store does not show who waits, so that no holder sees a request")
 	case len(in.Value) > 1024:
 		return invalid("value has %d bytes, 1024 are allowed", len(in.Value))
-	case in.Entry != "" && !entryID().MatchString(in.Entry):
+	case in.Entry != "" && !driver.ValidID(in.Entry):
 		return invalid("entry has other characters than letters, digits and '-', or more than 40")
 	}
 	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and

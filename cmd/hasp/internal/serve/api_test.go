@@ -427,6 +427,10 @@ func TestRefused(t *testing.T) {
 		t.Log(what)
 		c.refused(httpapi.Invalid, "PUT", "/v1/locks/9", body)
 	}
+	for _, id := range []string{"", strings.Repeat("i", 41), "a b", "x\x00"} {
+		c.refused(httpapi.Invalid, "POST", "/v1/locks/9/adopt", httpapi.AdoptLock{Acquire: httpapi.Acquire{Name: "b"}, From: id, Seq: 1})
+	}
+	c.refused(httpapi.Invalid, "PUT", "/v1/locks/9", httpapi.Acquire{Name: "b", Entry: strings.Repeat("i", 41)})
 	c.refused(httpapi.Invalid, "PUT", "/v1/locks/0", httpapi.Acquire{Name: "b"})
 	c.refused(httpapi.Invalid, "PUT", "/v1/locks/-1", httpapi.Acquire{Name: "b"})
 	c.refused(httpapi.NotFound, "POST", "/v1/locks", nil)

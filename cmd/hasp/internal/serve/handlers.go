@@ -210,7 +210,9 @@ func (s *Server) adopt(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.From = httpapi.Named(in.From, in.FromSession, in.FromLock)
+	if in.From = httpapi.Named(in.From, in.FromSession, in.FromLock); !driver.ValidID(in.From) {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "from is the id of an entry: letters, digits and '-', at most 40")
+	}
 	if err := c.may(access.Operate, r.Name); err != nil && !httpapi.Owns(in.From, in.FromSession, in.FromLock) {
 		return nil, err
 	}
