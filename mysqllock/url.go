@@ -101,7 +101,8 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	}
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Timeout = "tcp", timeout
-	cfg.Logger = discardLogger{} // a library does not write to standard error
+	cfg.Logger = discardLogger{}                      // a library does not write to standard error
+	cfg.Params = map[string]string{"autocommit": "1"} // a server's default may be another
 	if cfg.Addr, cfg.DBName, err = address(u); err != nil {
 		return nil, o, err
 	}
@@ -197,7 +198,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	p.work = &pool{DB: db}
 	// A held lock's connection is silent between two renewals, however long they are.
 	bound := cfg.Clone()
-	bound.Params = map[string]string{"wait_timeout": "86400"}
+	bound.Params["wait_timeout"] = "86400"
 	if p.monitors, err = newConnMonitors(bound); err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
