@@ -28,13 +28,12 @@ func (f file) content() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// build builds the command, and does not follow the settings of go env on this machine. Not with -s: hasp
-// finds out by its symbol table which signals were ignored before it began. Without -w it would be a third
-// larger, by what only debuggers read, and without grpcnotrace by two thirds (see the Makefile).
+// build builds the command, and does not follow the settings of go env on this machine. Without -s it would
+// be half as large again, by what only debuggers read, and without grpcnotrace by two thirds (see the Makefile).
 func (r *release) build(platform, to string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	_, err := r.runIn("cmd/hasp", []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
-		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", to, "-ldflags", "-w -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".")
+		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", to, "-ldflags", "-s -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".")
 	return err
 }
 

@@ -149,8 +149,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A binary for Linux needs no library and no loader. It has its symbols: without them hasp does not
-// find out which signals its parent ignored.
+// A binary for Linux needs no library and no loader.
 func TestStatic(t *testing.T) {
 	r := released(t)
 	for _, platform := range r.platforms {
@@ -168,8 +167,8 @@ func TestStatic(t *testing.T) {
 		}
 		libraries, _ := f.ImportedLibraries()
 		loader := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-		if symbols, err := f.Symbols(); len(libraries) > 0 || loader || err != nil || len(symbols) == 0 {
-			t.Errorf("%s: libraries %v, loader %t, %d symbols, %v", path, libraries, loader, len(symbols), err)
+		if len(libraries) > 0 || loader {
+			t.Errorf("%s: libraries %v, loader %t", path, libraries, loader)
 		}
 		_ = f.Close()
 	}

@@ -84,8 +84,8 @@ SIGNALS
   hasp cannot signal processes that run as another user (sudo): they keep running
   after a loss or --max-hold. hasp says so, keeps trying, and keeps waiting; its
   last message and the exit code (76, 124) then give the true outcome.
-  If a signal was ignored when hasp started, the command ignores it, too (HUP, INT
-  and those of job control; all others only on Linux, and if hasp has its symbols).
+  If HUP, INT or a signal of job control was ignored when hasp started, the command
+  ignores it, too. All other signals have their default effect on it.
   hasp never waits for the reader of its messages (Ctrl-S, a full pipe): it acts
   first. Beyond 64 KB it drops the oldest lines, and a line says how many.
 

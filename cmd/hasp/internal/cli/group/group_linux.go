@@ -2,7 +2,12 @@ package group
 
 import (
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,26 +32,29 @@ func executable() (string, error) {
 	return "", fmt.Errorf("%s: %w", own, err)
 }
 
-// executedAs is the path by which this program was executed, from the kernel, behind the memory of the
-// arguments and the environment; nil if it is not known.
+// executedAs is the path by which this program was executed, from the kernel; nil if it is not known.
 func executedAs() *byte {
-	at := auxiliary(atExecFn)
-	return *(**byte)(unsafe.Pointer(&at))
-}
-
-// What the kernel tells a program about itself: its first instruction, and executedAs.
-const (
-	atEntry  = 9  // AT_ENTRY
-	atExecFn = 31 // AT_EXECFN
-)
-
-// auxiliary is 0 for what the kernel has not told.
-func auxiliary(kind uintptr) uintptr {
+	const path = 31 // AT_EXECFN
 	vector, _ := unix.Auxv()
 	for _, entry := range vector {
-		if entry[0] == kind {
-			return entry[1]
+		if entry[0] == path {
+			return *(**byte)(unsafe.Pointer(&entry[1]))
 		}
 	}
-	return 0
+	return nil
+}
+
+// onParentDeath has the process get a signal when the thread that starts it ends.
+func onParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
+
+// KeepIgnored has Ctrl-Z stay ignored, for hasp and for the command, if the parent process ignored it.
+// Go sees to HUP and INT, and does not touch the others of job control. What became of the rest is not
+// known: Go takes them over before any code of ours runs, and the command has their default effect.
+func KeepIgnored() {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, mask, _ := strings.Cut(string(text), "\nSigIgn:")
+	mask, _, _ = strings.Cut(strings.TrimSpace(mask), "\n")
+	if set, err := strconv.ParseUint(mask, 16, 64); err == nil && set&(1<<(syscall.SIGTSTP-1)) != 0 {
+		signal.Ignore(syscall.SIGTSTP)
+	}
 }

@@ -85,7 +85,7 @@ func Start(path string, argv, env []string) (*Group, error) {
 // fork starts the command. failure is where its start fails: see awaitLaunch.
 func (g *Group) fork(path string, argv, env []string, failure *os.File) (err error) {
 	children.watch(g)
-	g.holding = launchers && g.guardian.lifeline != nil
+	g.holding = g.guardian.lifeline != nil
 	g.id, err = children.start(func() (int, error) {
 		return startCommand(path, argv, env, g.guardian.lifeline, failure)
 	}, g.tell)
@@ -122,7 +122,7 @@ func (g *Group) handOutLocked() {
 // Signal sends a signal to every process of the group. It must not be called after Gone: another
 // process may have the number by then.
 //
-// A launcher (where there is one) is a Go program for a millisecond, and does not take signals as the
+// A launcher is a Go program for a millisecond, and does not take signals as the
 // command would: USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has
 // become the command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
 // before it: between becoming the command and getting the held signals it may stop itself.

@@ -292,11 +292,14 @@ func TestAGuardianKeepsNothingOpen(t *testing.T) {
 	guardian := c.ready(t)
 	dir := fmt.Sprintf("/proc/%d/fd", guardian)
 	open, err := os.ReadDir(dir)
-	if err != nil || len(open) != 1 {
+	if err != nil || len(open) == 0 {
 		t.Fatalf("%v open, %v", open, err)
 	}
-	if to, err := os.Readlink(filepath.Join(dir, open[0].Name())); err != nil || !strings.HasPrefix(to, "pipe:") {
-		t.Errorf("%s is open, %v", to, err)
+	for _, file := range open {
+		to, err := os.Readlink(filepath.Join(dir, file.Name()))
+		if own := strings.HasPrefix(to, "anon_inode:"); err != nil || !own && (file.Name() != "0" || !strings.HasPrefix(to, "pipe:")) {
+			t.Errorf("%s is open as %s, %v", to, file.Name(), err)
+		}
 	}
 }
 
@@ -308,16 +311,14 @@ func TestLimitsAreInherited(t *testing.T) {
 	}
 }
 
-// The command ignores the signals that the parent process ignored, exactly as without hasp. This
-// uses a built binary and not the test's, which go test strips of its symbols: see
-// group.KeepIgnored.
+// The command ignores HUP, INT and the signals of job control if the parent process ignored them, exactly
+// as without hasp, and takes all others as without hasp where nothing is ignored.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	holder := buildHolder(t)
 	const look = "grep -E 'SigIgn|SigBlk' /proc/self/status"
 	for _, trap := range []string{
 		"", // the control
-		"trap '' QUIT USR1 PIPE TERM TSTP;",
-		"trap '' HUP INT QUIT ABRT USR1 USR2 PIPE ALRM TERM TSTP TTIN TTOU XCPU XFSZ VTALRM WINCH IO PWR;",
+		"trap '' HUP;", "trap '' INT TSTP;", "trap '' HUP INT TSTP TTIN TTOU;",
 	} {
 		plain, err := exec.Command("sh", "-c", trap+" exec "+look).Output()
 		if err != nil {

@@ -1,6 +1,6 @@
 // Package spawn runs this program's binary as one of the two small processes beside a command: the
-// guardian and the launcher. Package group starts them where it cannot fork them: everywhere but on
-// Linux.
+// guardian and the launcher. Between fork and exec Go runs no code of ours, and so both are processes
+// that begin anew: a command starts some milliseconds later than by itself.
 //
 // They run in this package's init, so before the packages of the store clients set themselves up,
 // and the command waits for the launcher. The alternative, a call at the start of main, also had to

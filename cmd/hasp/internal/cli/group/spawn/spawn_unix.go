@@ -1,4 +1,4 @@
-//go:build unix && !linux
+//go:build unix
 
 package spawn
 
@@ -34,6 +34,7 @@ func init() {
 // still ends the guardian, and hasp replaces it: an inherited signal mask does not help, since Go's
 // runtime unblocks TERM, INT and HUP.
 func guard() {
+	closeInherited()
 	signal.Ignore()
 	group, number := int32(0), make([]byte, 4) // no write is larger, and a pipe does not divide so small ones
 	for {
@@ -52,8 +53,22 @@ func guard() {
 	os.Exit(0)
 }
 
+// closeInherited closes what the guardian has open beside its input: what hasp was started with, a lock of
+// its caller's or a pipe that another process reads to its end. Where there is no /proc it stays open up to
+// the guardian's end, a moment after hasp's. Descriptors of Go's runtime are no files.
+func closeInherited() {
+	open, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range open {
+		to, _ := os.Readlink("/proc/self/fd/" + f.Name())
+		if n, err := strconv.Atoi(f.Name()); err == nil && n > 0 && !strings.HasPrefix(to, "anon_inode:") {
+			_ = syscall.Close(n)
+		}
+	}
+}
+
 // launch tells the guardian the number of its group, which is the launcher's own, and becomes the
-// command: args are the numbers of the signals that it is to ignore, its path and its arguments.
+// command: args are its path and its arguments. Signals that hasp's parent had it ignore stay ignored:
+// Go's runtime leaves HUP and INT so, and does not touch those of job control.
 //
 // So there is no moment in which the command runs and the guardian does not know it. If hasp dies
 // before the number is written, the launcher dies (of the parent-death signal) or still writes it;
@@ -61,20 +76,14 @@ func guard() {
 // hasp writing the number after the fork, leaves the command a moment before that: enough to start
 // a child and kill its parent.
 func launch(args []string) {
-	if len(args) < 3 {
+	if len(args) < 2 {
 		return
-	}
-	// Go's runtime has taken over the signals that were ignored until it started.
-	for n := range strings.SplitSeq(args[0], ",") {
-		if n, err := strconv.Atoi(n); err == nil {
-			signal.Ignore(syscall.Signal(n))
-		}
 	}
 	syscall.CloseOnExec(Lifeline)
 	syscall.CloseOnExec(Failure)
 	// If the guardian is dead already, hasp replaces it, and tells the next one the number itself.
 	write(Lifeline, int32(os.Getpid()))
-	err := syscall.Exec(args[1], args[2:], os.Environ())
+	err := syscall.Exec(args[0], args[1:], os.Environ())
 	if errno, ok := err.(syscall.Errno); ok {
 		write(Failure, int32(errno))
 	}

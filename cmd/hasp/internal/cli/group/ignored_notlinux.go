@@ -1,6 +1,0 @@
-//go:build unix && !linux
-
-package group
-
-// KeepIgnored: Go sees to HUP and INT. What became of others is not known here.
-func KeepIgnored() {}
