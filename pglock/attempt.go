@@ -44,7 +44,11 @@ func (t *boundTicket) try(ctx context.Context, a *attempt) (ended bool) {
 	cancel := a.cancel // of ctx
 	defer cancel()
 	b := t.session.bound
-	c, err := b.link(ctx)
+	var c *pgxLink
+	err := b.made(ctx)
+	if err == nil {
+		c, err = b.link(ctx)
+	}
 	if err != nil {
 		a.err = err
 		close(a.ended)
@@ -103,6 +107,9 @@ func (t *boundTicket) finish(ctx context.Context, a *attempt, c *pgxLink, err er
 	case err != nil:
 		// What the server has done it undoes when the connection ends.
 		a.err = explain(ctx, err)
+		if noSchema(err) {
+			b.forget() // dropped; the core asks again, and then they are made again
+		}
 		c.close()
 		if ctx.Err() == nil || !a.waits() {
 			b.dropIdle() // they are likely to be as broken as this: a server that restarts breaks all

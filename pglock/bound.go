@@ -74,10 +74,8 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	if !b.opts.NoFence { // else no table is needed
-		if err := b.ensure(ctx); err != nil {
-			return nil, 0, err
-		}
+	if err := b.made(ctx); err != nil {
+		return nil, 0, err
 	}
 	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
 	s.done, s.finish = context.WithCancel(context.Background())
@@ -85,6 +83,14 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 		go b.sweep(s.done)
 	}
 	return s, s.granted(), nil
+}
+
+// made has the tables be there; without tokens none is needed.
+func (b *bound) made(ctx context.Context) error {
+	if b.opts.NoFence {
+		return nil
+	}
+	return b.ensure(ctx)
 }
 
 // link takes an idle connection, or makes one.

@@ -158,7 +158,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 // pg_catalog (schema/1.sql); the functions need READ COMMITTED; the notice of
 // hasp_obtain must come; every statement of ours has one good plan, so that making five others
 // first, as the server does to compare, is work for nothing, and on a connection that is used a
-// few times most of the work; and the server must notice when we are gone, also while it has us
+// few times most of the work; a policy that would hide rows must fail the statement; and the server must notice when we are gone, also while it has us
 // wait for a lock (client_connection_check_interval), and while something that it has
 // sent is not acknowledged: its kernel sends no probes then, but the same thing again, for a
 // quarter of an hour (tcp_user_timeout).
@@ -169,7 +169,7 @@ const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VAL
 	('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
 	('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
 	('default_transaction_isolation', 'read committed'), ('client_min_messages', 'notice'),
-	('plan_cache_mode', 'force_generic_plan'),
+	('plan_cache_mode', 'force_generic_plan'), ('row_security', 'off'),
 	('tcp_keepalives_idle', '6'), ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'),
 	('tcp_user_timeout', '15s'), ('client_connection_check_interval', '5s')) v(name, value)
 	WHERE pg_catalog.current_setting(v.name, true) IS NOT NULL`

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -64,8 +65,12 @@ func (x *examination) route(d *dialer) {
 
 func (x *examination) examine() ([]driver.Finding, error) {
 	var err error
-	if x.there, err = x.naming.versionNow(x.ctx, x.pool); err != nil {
-		return nil, explain(x.ctx, err)
+	x.there, err = x.naming.versionNow(x.ctx, x.pool)
+	if err = explain(x.ctx, err); errors.Is(err, errRowSecurity) {
+		x.add(driver.Bad, "tables", "row level security hides them from this role", "their owner runs ALTER TABLE ... DISABLE ROW LEVEL SECURITY for each, or gives the role BYPASSRLS")
+		return x.found, nil
+	} else if err != nil {
+		return nil, err
 	}
 	for _, look := range []func() error{x.version, x.settings, x.headroom, x.clock, x.schema, x.oldTransactions} {
 		err := x.safely(x.ctx, func(r runner) error {

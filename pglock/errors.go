@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,6 +33,9 @@ const (
 	undefinedSchema      = "3F000"
 	lockNotAvailable     = "55P03"
 	queryCanceled        = "57014"
+	rightMissing         = "42501"
+	authorization        = "28000"
+	tooManyConnections   = "53300"
 	protocolViolation    = "08P01"
 
 	aboveReadCommitted = "HASP1" // raised by our functions
@@ -67,10 +71,14 @@ func explain(ctx context.Context, err error) error {
 	if ended := pushqueue.Ended(ctx); ended != nil && (state == "" || state == queryCanceled) {
 		return ended // what broke because of it is not the news
 	}
+	if errors.As(err, new(*pgconn.ConnectError)) {
+		return refused(err)
+	}
 	switch state {
-	case "28000", "28P01", "3D000":
-		return fmt.Errorf("%w (%w): the server does not let us in; check user, password and database: %w", driver.ErrRefused, driver.ErrInvalid, err)
-	case "42501":
+	case rightMissing:
+		if strings.Contains(err.Error(), "row-level security") {
+			return fmt.Errorf("%w: %w", errRowSecurity, err)
+		}
 		return fmt.Errorf("%w (%w): the role may not use hasp's tables; an administrator runs `hasp migrate` or what `hasp migrate --print` prints, with the grants at its end: %w", driver.ErrRefused, driver.ErrInvalid, err)
 	case undefinedTable, undefinedFunction, undefinedSchema:
 		return fmt.Errorf("hasp's tables are not there (dropped?); run `hasp migrate`: %w", err)
@@ -78,8 +86,63 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: the database's encoding cannot store this name or owner; a UTF8 database can: %w", driver.ErrUnsupported, err)
 	case "25006":
 		return fmt.Errorf("%w: the server is read-only, a replica perhaps: %w", driver.ErrRefused, err)
-	case "53100", "53200", "53300": // disk full, out of memory, no connection left
+	case "53100", "53200", tooManyConnections: // disk full, out of memory, no connection left
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	}
+	return err
+}
+
+// errRowSecurity is for tables that this role sees through a policy: what it hides would count as free.
+var errRowSecurity = fmt.Errorf("%w (%w): row level security hides hasp's tables from this role; their owner runs ALTER TABLE ... DISABLE ROW LEVEL SECURITY for each, or gives the role BYPASSRLS",
+	driver.ErrRefused, driver.ErrInvalid)
+
+// wordless is the cure of two of the refusals.
+const wordless = "the server ended the connection without a word: it may want TLS from the first byte, be no PostgreSQL server, or a proxy with nothing behind it"
+
+// refusals are the answers to a connection that is being made, with what to do; the first that fits
+// counts. words are the server's, or where there is no state pgx's, which has no sentinel for them
+// (TestRefusals holds them).
+var refusals = []struct {
+	state, words string // "": any
+	passes       bool   // by itself, perhaps
+	cure         string
+}{
+	{"28P01", "", false, "the server does not let us in: check user and password (in the URL, PGPASSWORD or ~/.pgpass)"},
+	{authorization, "no encryption", false, "the server lets us in by TLS only: add sslmode=verify-full to the URL; if that is so already, check user, database and pg_hba.conf"},
+	{authorization, "certificate", false, "the server wants a client's certificate: add sslcert=FILE and sslkey=FILE to the URL"},
+	{authorization, "", false, "the server does not let us in: check user and database, and that its pg_hba.conf has a line for both and this host"},
+	{"3D000", "", false, "there is no such database: check the end of the URL, or create it"},
+	{rightMissing, "", false, "this role may not connect to the database: GRANT CONNECT ON DATABASE ... TO the role"},
+	{"55000", "", false, "the database takes no connections: ALTER DATABASE ... ALLOW_CONNECTIONS true, or another database"},
+	{tooManyConnections, "", true, "no connection is left at the server, or in the limit of the role or the database: raise max_connections or that limit, lower `connections`, or share a pool"},
+	{"57P03", "", true, "the server is starting, stopping or recovering: it lets us in when it is done"},
+	{protocolViolation, "", true, "a pool before the server refuses us: check its databases, users and ignore_startup_parameters"},
+	{"", "server refused TLS connection", false, "the server has no TLS, or is no PostgreSQL: switch it on there (ssl = on), or add sslmode=disable to the URL, and everything travels in plaintext"},
+	{"", "received unexpected message", false, "this is no PostgreSQL server: check host and port"},
+	{"", "connection reset", true, wordless},
+	{"", "unexpected EOF", true, wordless},
+	{"", "connection refused", true, "no server listens there: check host and port, and that it runs"},
+	{"", "no such host", true, "check the host's name"},
+	{"", "timeout", true, "no answer in time: check host and port, that they are a PostgreSQL server's, and the network in between"},
+}
+
+// refused says what to do about the end of an attempt to connect.
+func refused(err error) error {
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("%w: add sslrootcert=FILE with the certificate that has signed the server's: %w", driver.ErrInvalid, err)
+	}
+	text, state := strings.ReplaceAll(err.Error(), ": %!w(<nil>)", ""), sqlState(err)
+	for _, r := range refusals {
+		switch {
+		case r.state != state || !strings.Contains(text, r.words):
+		case state == tooManyConnections:
+			return fmt.Errorf("%w: %s: %w", driver.ErrRefused, r.cure, err)
+		case r.passes: // the core asks again
+			return fmt.Errorf("%s: %w", r.cure, err)
+		default:
+			return fmt.Errorf("%w (%w): %s: %s", driver.ErrRefused, driver.ErrInvalid, r.cure, text)
+		}
 	}
 	return err
 }

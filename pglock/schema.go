@@ -90,12 +90,20 @@ func (n naming) text() string {
 	return b.String()
 }
 
-// versionNow reads which version is there, 0 for none.
+// versionNow reads which version is there, 0 for none. Tables that a policy hides would look empty, or
+// as if they were not there.
 func (n naming) versionNow(ctx context.Context, r runner) (int, error) {
 	var v int64
-	err := one(ctx, r, n.sql("SELECT coalesce(pg_catalog.max(v.version), 0)::bigint FROM hasp_schema v"), nil, &v)
-	if noSchema(err) {
+	var hidden bool
+	err := one(ctx, r, n.sql(`SELECT coalesce(pg_catalog.max(v.version), 0)::bigint, EXISTS (SELECT FROM pg_catalog.pg_class c
+			WHERE c.relnamespace OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regnamespace AND c.relrowsecurity
+			AND pg_catalog.starts_with(c.relname::pg_catalog.text, $2::pg_catalog.text) AND pg_catalog.row_security_active(c.oid))
+		FROM hasp_schema v`), []any{n.schema, n.prefix}, &v, &hidden)
+	switch {
+	case noSchema(err):
 		return 0, nil
+	case err == nil && hidden:
+		return 0, errRowSecurity
 	}
 	return int(v), err
 }

@@ -103,6 +103,38 @@ func TestTablesDropped(t *testing.T) {
 	testkit.Release(t, next)
 }
 
+// The database is reset under clients at work, as by a test's cleaner: the schema is dropped with all
+// that is in it. The next use makes it anew, also for a lock that waits, and for connections that have
+// used what was there; tokens grow.
+func TestSchemaDropped(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	for _, strategy := range []string{"table", "advisory"} {
+		schema := "dropped_" + strategy
+		storeURL := sqlkit.With(server.URL(), "strategy="+strategy, "schema="+schema)
+		c, other := client(t, storeURL, hasp.WithTTL(calm)), client(t, storeURL, hasp.WithTTL(calm))
+		last := testkit.Drawn(t, c, "a")
+		testkit.Drawn(t, other, "a")
+		for range 2 {
+			held := testkit.Lock(t, c, "held")
+			waiting := testkit.Locking(t, other, "held")
+			sqlkit.Postgres(t, server.URL(), "DROP SCHEMA "+schema+" CASCADE")
+			for _, c := range []*hasp.Client{c, other} {
+				next := testkit.Drawn(t, c, "a")
+				if next <= last {
+					t.Errorf("%s: token %d after %d", strategy, next, last)
+				}
+				last = next
+			}
+			if strategy == "advisory" {
+				lasts(t, held, 0)
+				testkit.Release(t, held)
+			}
+			testkit.Release(t, testkit.Granted(t, waiting))
+		}
+	}
+}
+
 // The entry alone is deleted: the renewal counts, and misses it. A lock that stays
 // beside it is the control.
 func TestEntryDeleted(t *testing.T) {

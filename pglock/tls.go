@@ -1,17 +1,12 @@
 package pglock
 
 import (
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/url"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/hasplock/hasp/driver"
 )
 
 // defaultMode is the sslmode of a URL that has none: as mysqllock does, verified TLS to every host
@@ -52,19 +47,4 @@ func defaultMode(u *url.URL, q url.Values) string {
 func here(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
-}
-
-// explainTLS says what to add to the URL when the server and we do not agree about TLS. pgx has no
-// sentinel for the first case; TestTLSErrorsNameTheCure holds its words.
-func explainTLS(err error) error {
-	var unknown x509.UnknownAuthorityError
-	switch {
-	case strings.Contains(err.Error(), "server refused TLS connection"):
-		return fmt.Errorf("%w: the server has no TLS; switch it on there (ssl = on), or add sslmode=disable to the URL, and everything travels in plaintext: %w", driver.ErrInvalid, err)
-	case sqlState(err) == "28000" && strings.Contains(err.Error(), "no encryption"):
-		return fmt.Errorf("add sslmode=verify-full to the URL if the server takes TLS only: %w", err)
-	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: add sslrootcert=FILE with the certificate that has signed the server's: %w", driver.ErrInvalid, err)
-	}
-	return err
 }

@@ -28,7 +28,7 @@ func init() {
 // passedOn are the parameters of a connection URL that mean here what they mean to every
 // client of PostgreSQL.
 var passedOn = []string{
-	"host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "passfile", "servicefile", "service",
+	"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "passfile", "servicefile", "service",
 	"connect_timeout", "target_session_attrs", "application_name", "channel_binding",
 }
 
@@ -121,28 +121,45 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 }
 
 // plainURL is what pgx is to parse. Hosts and ports are parameters in it: in their place net/url takes
-// no list of IPv6 addresses. A port that is not there pgx finds (PGPORT, a service file).
+// no list of IPv6 addresses, and no directory of a socket. A port that is not there pgx finds (PGPORT,
+// a service file).
 func plainURL(u *url.URL, q url.Values) (string, error) {
 	plain := *u
 	plain.Scheme = "postgres"
 	if u.Host != "" && !strings.HasPrefix(u.Host, ":") { // a port alone goes with pgx's own host
-		addrs, err := driver.Hosts(u.Host, "")
+		hosts, ports, err := hostsAndPorts(u.Host)
 		if err != nil {
 			return "", err
 		}
-		hosts, ports := make([]string, len(addrs)), make([]string, len(addrs))
-		for i, a := range addrs {
-			hosts[i], ports[i], _ = net.SplitHostPort(a)
-		}
 		q = maps.Clone(q)
-		q.Set("host", strings.Join(hosts, ","))
-		if all := strings.Join(ports, ","); strings.Trim(all, ",") != "" {
-			q.Set("port", all)
+		q.Set("host", hosts)
+		if strings.Trim(ports, ",") != "" {
+			q.Set("port", ports)
 		}
 		plain.Host = ""
 	}
+	if plain.Host == "" && plain.Path == "" {
+		plain.Path = "/" // or net/url leaves out the slashes by which pgx knows a URL
+	}
 	plain.RawQuery = q.Encode()
 	return plain.String(), nil
+}
+
+// hostsAndPorts splits a list, or the directory of a socket: libpq's postgres://%2Frun%2Fpostgresql/db.
+func hostsAndPorts(list string) (hosts, ports string, err error) {
+	if strings.HasPrefix(list, "/") && !strings.Contains(list, ",") {
+		if i := strings.LastIndexByte(list, ':'); i > 0 {
+			return list[:i], list[i+1:], nil
+		}
+		return list, "", nil
+	}
+	addrs, err := driver.Hosts(list, "")
+	var h, p []string
+	for _, a := range addrs {
+		host, port, _ := net.SplitHostPort(a)
+		h, p = append(h, host), append(p, port)
+	}
+	return strings.Join(h, ","), strings.Join(p, ","), err
 }
 
 // badURL reports what pgx found without its message, which quotes the URL; a file's name is not
@@ -202,7 +219,7 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	})
 	if err != nil {
 		closeSoon(pool, 100*time.Millisecond) // for ctx may have ended
-		return nil, explainTLS(explain(ctx, err))
+		return nil, explain(ctx, err)
 	}
 	return pool, nil
 }
