@@ -28,11 +28,11 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the commands into bin/
-	CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp
+	CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp ./cmd/hasp/hasp-torture
 
 .PHONY: install
-install: build ## install hasp below PREFIX (default /usr/local)
-	install -D -m 0755 bin/hasp $(DESTDIR)$(PREFIX)/bin/hasp
+install: build ## install the commands below PREFIX (default /usr/local)
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/hasp bin/hasp-torture
 
 # The same commit makes the same bytes.
 .PHONY: release
@@ -87,13 +87,13 @@ programs: ## run random programs on every store (HASP_PROGRAMS=500), a million o
 # In slices of a minute, whose verdicts are kept: the same command goes on where it was broken off.
 HASP_TORTURE_DIR ?= $(HOME)/.cache/hasp-torture
 .PHONY: torture
-torture: servers build ## hasp torture on every store, 10 minutes each (FOR=1h), into interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
-	cd interop && go run . campaign -hasp ../bin/hasp -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../docs/TORTURE.md)
+torture: servers build ## hasp-torture on every store, 10 minutes each (FOR=1h), into interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
+	cd interop && go run . campaign -torture ../bin/hasp-torture -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../docs/TORTURE.md)
 
 # The locks of others as adapters: interop has them.
 .PHONY: torture-peers
-torture-peers: build ## hasp torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
-	cd interop && go run . peers -hasp ../bin/hasp -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../docs/TORTURE.md
+torture-peers: build ## hasp-torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
+	cd interop && go run . peers -hasp ../bin/hasp -torture ../bin/hasp-torture -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../docs/TORTURE.md
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: interop

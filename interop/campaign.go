@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// A campaign is hasp torture on each of hasp's stores for long, in slices of a minute. The verdict of each is a file:
+// A campaign is hasp-torture on each of hasp's stores for long, in slices of a minute. The verdict of each is a file:
 // a campaign that is broken off goes on with those that are missing.
 
-// ordeal is one store of the campaign, as hasp torture --local starts it.
+// ordeal is one store of the campaign, as hasp-torture --local starts it.
 type ordeal struct {
 	name, local string
 	ttl         time.Duration
@@ -60,7 +60,7 @@ type slice struct {
 // arguments are those of hasp. In every fourth slice the servers are disturbed as well: they are away for much of
 // the time then, and nothing is acquired.
 func (s slice) arguments() []string {
-	args := []string{"torture", "--json", "--local", s.local, "--for", sliceTime.String(), "--seed", fmt.Sprint(s.number), "--ttl", s.ttl.String(),
+	args := []string{"--json", "--local", s.local, "--for", sliceTime.String(), "--seed", fmt.Sprint(s.number), "--ttl", s.ttl.String(),
 		"--processes", fmt.Sprint(s.processes), "--names", fmt.Sprint(s.names), "--interval", s.interval.String()}
 	if s.number%4 != 0 && s.local != "file" {
 		args = append(args, "--faults", "pause,hold,ackloss,cut,kill")
@@ -133,7 +133,7 @@ func (s slice) run(ctx context.Context, hasp, dir string) (*done, error) {
 // runCampaign runs what is missing of a campaign, and adds up all of it.
 func runCampaign(args []string) error {
 	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
-	hasp := flags.String("hasp", "", "the hasp that judges")
+	hasp := flags.String("torture", "", "the hasp that judges")
 	duration := flags.Duration("for", 10*time.Minute, "how long for each store")
 	dir := flags.String("dir", "", "where the verdicts are kept")
 	only := flags.String("only", "", "the stores whose name matches this regular expression")
@@ -145,7 +145,7 @@ func runCampaign(args []string) error {
 	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil || *hasp == "" || *dir == "" || *parallel < 0 {
-		return errors.Join(err, errors.New("campaign needs -hasp PROGRAM and -dir DIRECTORY"))
+		return errors.Join(err, errors.New("campaign needs -torture PROGRAM and -dir DIRECTORY"))
 	}
 	if err := os.MkdirAll(*dir, 0o755); err != nil {
 		return err

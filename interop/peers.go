@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// peer is a lock that hasp torture judges through an adapter, beside hasp's own.
+// peer is a lock that hasp-torture judges through an adapter, beside hasp's own.
 type peer struct {
 	what, library, kind string
 	store               string // of the URL, if the server's address is none
@@ -59,7 +59,7 @@ type judged struct {
 	Verdict judgement `json:"verdict"`
 }
 
-// judgement has what hasp torture --json prints, as far as tables need it.
+// judgement has what hasp-torture --json prints, as far as tables need it.
 type judgement struct {
 	Seconds      float64 `json:"seconds"`
 	Acquisitions int     `json:"acquisitions"`
@@ -90,10 +90,11 @@ type overlaps struct {
 	Broken   int `json:"broken"`
 }
 
-// torturePeers has hasp torture judge every peer, and writes what it says to a file and, as a table, into a page.
+// torturePeers has hasp-torture judge every peer, and writes what it says to a file and, as a table, into a page.
 func torturePeers(args []string) error {
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
-	hasp := flags.String("hasp", "", "the hasp that judges")
+	hasp := flags.String("hasp", "", "the hasp whose server the clients in other languages use")
+	torture := flags.String("torture", "", "the hasp-torture that judges")
 	duration := flags.Duration("for", 30*time.Second, "how long each run is")
 	only := flags.String("only", "", "judge the peers whose store and name match this regular expression, and keep what the file has of the others")
 	out := flags.String("out", "", "the file for what was seen")
@@ -102,8 +103,8 @@ func torturePeers(args []string) error {
 		return err
 	}
 	chosen, err := regexp.Compile(*only)
-	if err != nil || *hasp == "" {
-		return errors.Join(err, errors.New("peers needs -hasp PROGRAM"))
+	if err != nil || *hasp == "" || *torture == "" {
+		return errors.Join(err, errors.New("peers needs -hasp PROGRAM and -torture PROGRAM"))
 	}
 	served.program = *hasp
 	defer served.end()
@@ -126,7 +127,7 @@ func torturePeers(args []string) error {
 			}
 			continue
 		}
-		j = p.judge(*hasp, *duration)
+		j = p.judge(*torture, *duration)
 		fmt.Fprint(os.Stderr, row(j))
 		all = append(all, j)
 	}
@@ -157,16 +158,16 @@ func judgedBefore(path string) (map[string][]*judged, error) {
 	return before, err
 }
 
-// judge runs hasp torture. What goes wrong with that is noted: the others can be judged yet.
-func (p peer) judge(hasp string, duration time.Duration) *judged {
+// judge runs hasp-torture. What goes wrong with that is noted: the others can be judged yet.
+func (p peer) judge(torture string, duration time.Duration) *judged {
 	j := &judged{What: p.what}
-	if err := p.run(j, hasp, duration); err != nil {
+	if err := p.run(j, torture, duration); err != nil {
 		j.Why = err.Error()
 	}
 	return j
 }
 
-func (p peer) run(j *judged, hasp string, duration time.Duration) error {
+func (p peer) run(j *judged, torture string, duration time.Duration) error {
 	exe, err := self()
 	if err != nil {
 		return err
@@ -192,19 +193,19 @@ func (p peer) run(j *judged, hasp string, duration time.Duration) error {
 	}
 	j.Version = one.version
 	one.kill()
-	arguments := []string{"torture", "--json", "--for", duration.String(), "--ttl", ttl.String(), "--processes", fmt.Sprint(p.processes), "--seed", "1"}
-	j.Command = fmt.Sprintf("hasp %s --adapter 'interop adapter %s %s'", strings.Join(arguments, " "), p.library, p.kind)
-	cmd := exec.Command(hasp, append(arguments, "--adapter", fmt.Sprintf("'%s' adapter %s %s", exe, p.library, p.kind), url)...)
+	arguments := []string{"--json", "--for", duration.String(), "--ttl", ttl.String(), "--processes", fmt.Sprint(p.processes), "--seed", "1"}
+	j.Command = fmt.Sprintf("hasp-torture %s --adapter 'interop adapter %s %s'", strings.Join(arguments, " "), p.library, p.kind)
+	cmd := exec.Command(torture, append(arguments, "--adapter", fmt.Sprintf("'%s' adapter %s %s", exe, p.library, p.kind), url)...)
 	var said, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &words
 	ended := cmd.Run() // 1 and 77 are answers, too
 	if err := json.Unmarshal(said.Bytes(), &j.Verdict); err != nil {
-		return fmt.Errorf("hasp torture: %v: %s", ended, lastLine(words.String()))
+		return fmt.Errorf("hasp-torture: %v: %s", ended, lastLine(words.String()))
 	}
 	return nil
 }
 
-// environOf has the variables that hasp torture sets.
+// environOf has the variables that hasp-torture sets.
 func environOf(p peer, url, server string, ttl time.Duration) []string {
 	env := environ(server, ttl)
 	env[0] = storeVariable + "=" + url

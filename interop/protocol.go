@@ -20,7 +20,7 @@ import (
 // several with commas between; HASP_TTL_MS. It says "ready VERSION" when it is connected, reads one
 // command a line and answers each with one line. It holds at most one lock.
 //
-// It is also the protocol of hasp torture's adapters (docs/TORTURE.md), which are asked to lock, check and
+// It is also the protocol of hasp-torture's adapters (docs/TORTURE.md), which are asked to lock, check and
 // unlock only: adapter.go makes one of any client.
 //
 //	lock NAME              wait for the lock        ok MICROS [TOKEN]

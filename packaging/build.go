@@ -28,21 +28,29 @@ func (f file) content() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// build builds the command, and does not follow the settings of go env on this machine. Without -s it would
-// be half as large again, by what only debuggers read, and without grpcnotrace by two thirds (see the Makefile).
-func (r *release) build(platform, to string) error {
+// build builds the commands into a directory, and does not follow the settings of go env on this machine. Without
+// -s they would be half as large again, by what only debuggers read, and without grpcnotrace by two thirds (see the
+// Makefile).
+func (r *release) build(platform, dir string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	_, err := r.runIn("cmd/hasp", []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
-		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", to, "-ldflags", "-s -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".")
+		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", dir+string(filepath.Separator),
+		"-ldflags", "-s -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".", "./hasp-torture")
 	return err
 }
 
 // commonFiles are those of all platforms.
-func (r *release) commonFiles(hasp string) ([]file, error) {
-	files, err := r.manual(hasp)
+func (r *release) commonFiles(programs string) ([]file, error) {
+	hasp := filepath.Join(programs, "hasp")
+	files, err := r.manual(hasp, "distributed locks for commands")
 	if err != nil {
 		return nil, err
 	}
+	torture, err := r.manual(hasp+"-torture", "stop, cut off and kill clients of a store, and judge what they believed")
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, torture...)
 	for shell, path := range map[string]string{
 		"bash": "usr/share/bash-completion/completions/hasp",
 		"fish": "usr/share/fish/vendor_completions.d/hasp.fish",

@@ -53,11 +53,14 @@ func TestDeb(t *testing.T) {
 	if out := do(t, hasp, "version"); !strings.Contains(out, version) {
 		t.Errorf("%s", out)
 	}
+	if out := do(t, hasp+"-torture", "--dry-run", "file:///nowhere"); !strings.Contains(out, "pause") {
+		t.Errorf("%s", out)
+	}
 	if out := do(t, hasp, "run", "--store", "file://"+filepath.Join(root, "locks"), "a", "--", "echo", "locked"); out != "locked\n" {
 		t.Errorf("%q", out)
 	}
 	for file, has := range map[string]string{
-		"usr/share/man/man1/hasp.1": "hasp", "usr/share/man/man1/hasp-run.1": "hasp", "lib/systemd/system/hasp-exporter.service": "ExecStart=/usr/bin/hasp",
+		"usr/share/man/man1/hasp.1": "hasp", "usr/share/man/man1/hasp-run.1": "hasp", "usr/share/man/man1/hasp-torture.1": "hasp-torture", "lib/systemd/system/hasp-exporter.service": "ExecStart=/usr/bin/hasp",
 		"lib/systemd/system/hasp-serve.service": "ExecStart=/usr/bin/hasp serve",
 		"usr/share/doc/hasp/copyright":          "==== github.com/redis/rueidis", "usr/share/doc/hasp/examples/scheduler.service": "hasp elect",
 		"usr/share/doc/hasp/examples/nightly-report.timer": "OnCalendar", "usr/share/fish/vendor_completions.d/hasp.fish": "hasp",

@@ -93,27 +93,29 @@ func (r *release) make() (err error) {
 		return err
 	}
 	defer os.RemoveAll(own)
-	// A hasp for this machine writes the pages and completions for all.
-	here := filepath.Join(own, "hasp")
-	if err := r.build(runtime.GOOS+"/"+runtime.GOARCH, here); err != nil {
+	// Programs for this machine write the pages and completions for all.
+	if err := r.build(runtime.GOOS+"/"+runtime.GOARCH, own); err != nil {
 		return err
 	}
-	common, err := r.commonFiles(here)
+	common, err := r.commonFiles(own)
 	if err != nil {
 		return err
 	}
 	for _, platform := range r.platforms {
 		goos, goarch, _ := strings.Cut(platform, "/")
-		binary := filepath.Join(r.out, "bin", goos+"_"+goarch, "hasp")
+		programs := filepath.Join(r.out, "bin", goos+"_"+goarch)
+		binary := filepath.Join(programs, "hasp")
 		base := filepath.Join(r.out, fmt.Sprintf("hasp_%s_%s_%s", strings.TrimPrefix(r.version, "v"), goos, goarch))
-		if err := r.build(platform, binary); err != nil {
+		if err := r.build(platform, programs); err != nil {
 			return err
 		}
 		licenses, err := r.licenses(binary)
 		if err != nil {
 			return err
 		}
-		files := slices.Concat(common, []file{{"usr/bin/hasp", binary, nil, 0o755}, {"usr/share/doc/hasp/copyright", "", licenses, 0o644}})
+		files := slices.Concat(common, []file{
+			{"usr/bin/hasp", binary, nil, 0o755}, {"usr/bin/hasp-torture", filepath.Join(programs, "hasp-torture"), nil, 0o755}, {"usr/share/doc/hasp/copyright", "", licenses, 0o644},
+		})
 		if err := writeSBOM(base+".cdx.json", binary, r.version, platform); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 // manual returns a page for the program and for each of its verbs, in the language of man(7). The help
 // that the program prints is the only source. cobra's own generator takes the texts for Markdown, and
 // breaks their columns.
-func (r *release) manual(program string) ([]file, error) {
+func (r *release) manual(program, short string) ([]file, error) {
 	var pages []file
 	var write func(words []string, short string) error
 	write = func(words []string, short string) error {
@@ -32,7 +32,7 @@ func (r *release) manual(program string) ([]file, error) {
 		}
 		return nil
 	}
-	return pages, write([]string{filepath.Base(program)}, "distributed locks for commands")
+	return pages, write([]string{filepath.Base(program)}, short)
 }
 
 // help is a help text in its parts.

@@ -14,17 +14,18 @@ import (
 func TestManual(t *testing.T) {
 	need(t, "groff")
 	dir := t.TempDir()
-	hasp := filepath.Join(dir, "hasp")
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", hasp, ".")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", dir+"/", ".", "./hasp-torture")
 	build.Dir, build.Env = "../cmd/hasp", append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r := &release{root: "..", version: version}
-	pages, err := r.manual(hasp)
-	if err != nil {
-		t.Fatal(err)
+	pages, err := r.manual(filepath.Join(dir, "hasp"), "locks")
+	torture, terr := r.manual(filepath.Join(dir, "hasp-torture"), "faults")
+	if err != nil || terr != nil {
+		t.Fatal(err, terr)
 	}
+	pages = append(pages, torture...)
 	texts := map[string]string{}
 	bold := regexp.MustCompile("\x1b\\[[0-9;]*m|.\b")
 	for _, p := range pages {
@@ -43,6 +44,7 @@ func TestManual(t *testing.T) {
 	for page, has := range map[string]string{
 		"hasp-run.1": "\n       -w, --wait duration\n           wait at most so long (default: as long as it takes) [HASP_WAIT]\n", "hasp-fence-file.1": "hasp fence file [flags] PATH",
 		"hasp-completion-bash.1": "SEE ALSO\n       hasp-completion(1)\n", "hasp-doctor.1": "examine the store",
+		"hasp-torture.1": "\n       --html FILE\n           write a page",
 	} {
 		if !strings.Contains(texts[page], has) {
 			t.Errorf("%s has no %q:\n%s", page, has, texts[page])

@@ -15,16 +15,24 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/hasplock/hasp/cmd/hasp/internal/torture/command"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// This test binary is the hasp that the tests run, as a process, against real servers.
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"hasp": main}) }
+// This test binary is the hasp that the tests run, as a process, against real servers, and hasp-torture.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"hasp": main, "hasp-torture": func() { os.Exit(command.Main()) }})
+}
 
 // hasp runs the command on a store and returns its exit code and what it printed.
 func hasp(t *testing.T, store string, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	return program(t, "hasp", store, args...)
+}
+
+func program(t *testing.T, name, store string, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	races, err := os.MkdirTemp(temp, "hasp-races-")
 	if err != nil {
@@ -32,7 +40,7 @@ func hasp(t *testing.T, store string, args ...string) (code int, out, errOut str
 	}
 	defer os.RemoveAll(races)
 	var stdout, stderr bytes.Buffer
-	c := exec.CommandContext(t.Context(), "hasp", args...)
+	c := exec.CommandContext(t.Context(), name, args...)
 	c.Env = append(os.Environ(), "HASP_STORE="+store, "GORACE=atexit_sleep_ms=0 log_path="+races+"/race") // not a second for each process
 	c.Stdout, c.Stderr = &stdout, &stderr
 	err = c.Run()

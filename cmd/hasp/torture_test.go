@@ -35,7 +35,7 @@ type verdict struct {
 // inconclusive is the exit code of a run without a caught control.
 const inconclusive = 77
 
-// torture runs hasp torture, and returns its verdict. A busy machine comes to fewer faults: a run that is inconclusive
+// torture runs hasp-torture, and returns its verdict. A busy machine comes to fewer faults: a run that is inconclusive
 // begins again, for longer.
 func torture(t *testing.T, store string, want int, lasts time.Duration, args ...string) verdict {
 	t.Helper()
@@ -53,7 +53,7 @@ func torture(t *testing.T, store string, want int, lasts time.Duration, args ...
 
 func tortureOnce(t *testing.T, store string, lasts time.Duration, args ...string) (code int, v verdict) {
 	t.Helper()
-	code, out, words := hasp(t, store, append([]string{"torture", "--json", "--ttl", "1s", "--for", lasts.String()}, args...)...)
+	code, out, words := program(t, "hasp-torture", store, append([]string{"--json", "--ttl", "1s", "--for", lasts.String()}, args...)...)
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatalf("exit code %d: %v\n%s%s", code, err, out, words)
 	}
@@ -89,11 +89,11 @@ func TestTortureRedis(t *testing.T) {
 }
 
 func TestTortureNeedsAStoreAndConsent(t *testing.T) {
-	code, _, words := hasp(t, "redis://:s3cret@127.0.0.1:1", "torture", "--for", "1s")
+	code, _, words := program(t, "hasp-torture", "redis://:s3cret@127.0.0.1:1", "--for", "1s")
 	if code != 69 || strings.Contains(words, "s3cret") {
 		t.Errorf("an unreachable store: exit code %d, %s", code, words)
 	}
-	code, _, words = hasp(t, "redis://:s3cret@192.0.2.1", "torture")
+	code, _, words = program(t, "hasp-torture", "redis://:s3cret@192.0.2.1")
 	if code != 64 || !strings.Contains(words, "redis://192.0.2.1 is not on this machine") || !strings.Contains(words, "--yes") {
 		t.Errorf("a distant store: exit code %d, %s", code, words)
 	}

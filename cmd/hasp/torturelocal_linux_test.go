@@ -51,7 +51,7 @@ func tortureLocal(t *testing.T, kind string) {
 	}
 	missing := []string{"serverpause", "serverrestart", "serverforget"}
 	for lasts := 20 * time.Second; len(missing) > 0 && lasts < 10*time.Minute; lasts *= 3 { // a busy machine comes to fewer faults
-		v := torture(t, "file:///none", 0, lasts, "--local", kind, "--ttl", ttl, "--seed", "3", "--processes", "4",
+		v := torture(t, "", 0, lasts, "--local", kind, "--ttl", ttl, "--seed", "3", "--processes", "4",
 			"--faults", "hold,serverpause,serverrestart,serverforget")
 		missing = slices.DeleteFunc(missing, func(fault string) bool { return v.Faults[fault].Hits > 0 })
 		if v.Verdict != "held" || v.Acquisitions == 0 {
@@ -73,7 +73,7 @@ func TestTortureLocalForgets(t *testing.T) {
 	testtier.Long(t)
 	installed["redis"](t)
 	for seed := range 5 {
-		v := torture(t, "file:///none", 0, time.Minute, "--local", "redis?quarantine=off", "--faults", "hold,serverforget", "--ttl", "3s",
+		v := torture(t, "", 0, time.Minute, "--local", "redis?quarantine=off", "--faults", "hold,serverforget", "--ttl", "3s",
 			"--processes", "8", "--names", "8", "--interval", "500ms", "--seed", fmt.Sprint(seed))
 		if v.Overlaps.Broken > 0 {
 			t.Errorf("%+v", v)
@@ -92,8 +92,8 @@ func TestTortureLocalIsBrokenOff(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			tmp := t.TempDir()
 			passable(t, tmp)
-			c := exec.CommandContext(t.Context(), "hasp", "torture", "--local", "redis", "--for", "1h", "--ttl", "1s")
-			c.Env = append(os.Environ(), "TMPDIR="+tmp, "HASP_STORE=file:///none")
+			c := exec.CommandContext(t.Context(), "hasp-torture", "--local", "redis", "--for", "1h", "--ttl", "1s")
+			c.Env = append(os.Environ(), "TMPDIR="+tmp, "HASP_STORE=")
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestTortureFullDisk(t *testing.T) {
 	}
 	t.Run("record", func(t *testing.T) {
 		t.Setenv("TMPDIR", small)
-		code, out, words := hasp(t, store, "torture", "--ttl", "1s", "--for", "10m")
+		code, out, words := program(t, "hasp-torture", store, "--ttl", "1s", "--for", "10m")
 		if code != 70 || out != "" || !strings.Contains(words, "no space left on device") {
 			t.Errorf("exit code %d: %s%s", code, out, words)
 		}
@@ -148,7 +148,7 @@ func TestTortureFullDisk(t *testing.T) {
 			t.Fatal("there is room for more than 4 MB")
 		}
 		page := filepath.Join(small, "page.html")
-		code, out, words := hasp(t, store, "torture", "--ttl", "1s", "--for", "8s", "--processes", "4", "--seed", "2", "--json", "--html", page)
+		code, out, words := program(t, "hasp-torture", store, "--ttl", "1s", "--for", "8s", "--processes", "4", "--seed", "2", "--json", "--html", page)
 		var v struct{ Verdict string }
 		if err := json.Unmarshal([]byte(out), &v); err != nil || code == 0 || !strings.Contains(words, "--html: ") || !strings.Contains(words, "no space left on device") {
 			t.Errorf("exit code %d, verdict %q: %v: %s", code, v.Verdict, err, words)
@@ -157,7 +157,7 @@ func TestTortureFullDisk(t *testing.T) {
 			t.Errorf("left: %q", files)
 		}
 	})
-	code, _, words := hasp(t, store, "torture", "--for", "1s", "--html", "/dev/full")
+	code, _, words := program(t, "hasp-torture", store, "--for", "1s", "--html", "/dev/full")
 	if code != 78 || !strings.Contains(words, `"/dev/full" is no file`) {
 		t.Errorf("a page that is no file: exit code %d, %s", code, words)
 	}

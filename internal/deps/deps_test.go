@@ -107,17 +107,20 @@ var mayImport = map[string][]string{
 
 	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
-	// The program is the one place that links every store.
-	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
-	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	// The programs link every store.
+	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./cmd/hasp/internal/stores"},
+	"./cmd/hasp/hasp-torture":      {"./cmd/hasp/internal/torture/command", "./cmd/hasp/internal/stores"},
+	"./cmd/hasp/internal/stores":   {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock"},
+	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"./cmd/hasp/internal/exporter": {".", "./driver"},
 	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/page"},
 	// The page shows what the library's client sees, and an operator does there what hasp release does.
 	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access"},
 	// Who may do what: it knows nothing of locks but that they have names.
-	"./cmd/hasp/internal/serve/access": {},
-	"./cmd/hasp/internal/torture":      {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
-	"./cmd/hasp/internal/cli/group":    {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
+	"./cmd/hasp/internal/serve/access":    {},
+	"./cmd/hasp/internal/torture":         {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
+	"./cmd/hasp/internal/torture/command": {".", "./driver", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli/group":       {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},
 	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group"}, // what its tests kill
@@ -125,7 +128,7 @@ var mayImport = map[string][]string{
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
 	"./internal/backends":            {"./internal/serverprocess"},
-	"./internal/serverprocess":       {}, // and hasp torture --local
+	"./internal/serverprocess":       {}, // and hasp-torture --local
 	"./cmd/hasp/internal/localstore": {"./internal/serverprocess"},
 	"./internal/backends/install":    {"./internal/backends"},
 	"./internal/runtests":            {}, // runs go test
@@ -136,7 +139,7 @@ var mayImport = map[string][]string{
 	"./internal/fstype":              {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
 	"./internal/rulecases":           {"./driver"},         // the table of cases that every driver's rule is held to
 	"./internal/naivelock":           {},                   // a lock as people write it by hand, for controls
-	"./internal/history":             {},                   // tests, and hasp torture
+	"./internal/history":             {},                   // tests, and hasp-torture
 	"./tests/internal/linear":        {"./internal/history", "github.com/anishathalye/porcupine"},
 	"./tests/internal/haspbin":       {"./internal/serverprocess"}, // runs go
 	"./tests/internal/haspserve":     {"./internal/testkit", "./tests/internal/haspbin"},

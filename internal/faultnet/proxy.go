@@ -44,7 +44,7 @@ func New(ctx context.Context, target string) (*Proxy, error) {
 	return start(ctx, target, false)
 }
 
-// NewRemote is New for a target on any host: for hasp torture, whose user names the store.
+// NewRemote is New for a target on any host: for hasp-torture, whose user names the store.
 func NewRemote(ctx context.Context, target string) (*Proxy, error) {
 	if _, _, err := net.SplitHostPort(target); err != nil {
 		return nil, fmt.Errorf("faultnet: target %q is not host:port: %w", target, err)

@@ -1,5 +1,5 @@
 // Package recordedhold locks, holds and releases, and has package history record all that the
-// holder was told. Tests with random faults and hasp torture share it: what is recorded, and in which
+// holder was told. Tests with random faults and hasp-torture share it: what is recorded, and in which
 // order, decides what the checks can prove.
 package recordedhold
 

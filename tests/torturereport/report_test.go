@@ -1,4 +1,4 @@
-// Package torturereport_test looks at the page of hasp torture --html in a real browser.
+// Package torturereport_test looks at the page of hasp-torture --html in a real browser.
 package torturereport_test
 
 import (
@@ -37,7 +37,7 @@ func do(t *testing.T, tab context.Context, steps ...chromedp.Action[chromedp.Voi
 func TestReport(t *testing.T) {
 	testtier.Long(t)
 	page := filepath.Join(t.TempDir(), "report.html")
-	c := exec.CommandContext(t.Context(), haspbin.Build(t), "torture", backends.SharedRedis(t).URL(), "--for", "20s", "--seed", "5", "--html", page)
+	c := exec.CommandContext(t.Context(), haspbin.BuildTorture(t), backends.SharedRedis(t).URL(), "--for", "20s", "--seed", "5", "--html", page)
 	out, err := c.CombinedOutput()
 	verdict := "held"
 	if c.ProcessState != nil && c.ProcessState.ExitCode() == 77 { // a busy machine: the page is there all the same

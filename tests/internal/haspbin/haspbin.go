@@ -13,7 +13,12 @@ import (
 )
 
 // Build builds hasp with the stores redis and etcd, and returns its file, which is removed when the process has ended.
-func Build(t testing.TB) string {
+func Build(t testing.TB) string { return built(t, hasp) }
+
+// BuildTorture is Build for hasp-torture.
+func BuildTorture(t testing.TB) string { return built(t, torture) }
+
+func built(t testing.TB, build func() (string, error)) string {
 	t.Helper()
 	file, err := build()
 	if err != nil {
@@ -22,8 +27,13 @@ func Build(t testing.TB) string {
 	return file
 }
 
-// build does so once: to link it takes a second and a half of processor time, also if nothing has changed.
-var build = sync.OnceValues(func() (string, error) {
+// Each is built once: to link it takes a second and a half of processor time, also if nothing has changed.
+var (
+	hasp    = sync.OnceValues(func() (string, error) { return build(".") })
+	torture = sync.OnceValues(func() (string, error) { return build("./hasp-torture") })
+)
+
+func build(program string) (string, error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/hasplock/hasp").Output()
 	if err != nil {
 		return "", fmt.Errorf("go list: %w", err)
@@ -33,10 +43,10 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "hasp")
-	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, ".")
+	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, program)
 	c.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "hasp")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return file, nil
-})
+}

@@ -23,7 +23,6 @@ const (
 	exitInternal      = 70
 	exitBusy          = 75
 	exitLost          = 76
-	exitInconclusive  = 77 // as a test that was skipped, for automake and others
 	exitConfig        = 78
 	exitOverdue       = 124
 	exitNotExecutable = 126
@@ -45,8 +44,7 @@ const (
 	outcomeInterrupted   outcome = "interrupted"
 	outcomeUnreachable   outcome = "unreachable"
 	outcomeConfig        outcome = "configuration"
-	outcomeRefused       outcome = "refused"      // by the store; the exit code is that of a configuration error
-	outcomeInconclusive  outcome = "inconclusive" // the control of hasp torture was not caught
+	outcomeRefused       outcome = "refused" // by the store; the exit code is that of a configuration error
 	outcomeUsage         outcome = "usage"
 	outcomeNotFound      outcome = "command not found"
 	outcomeNotExecutable outcome = "command not executable"

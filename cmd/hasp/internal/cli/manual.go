@@ -43,8 +43,7 @@ FLAGS BY ENVIRONMENT
 const exitHelp = `EXIT CODES
   0-255  the command's own
   128+n  the command was killed by signal n, or hasp was while it waited
-  1      the answer is no: who --held, elect --observe --once; with hasp torture,
-         a promise is broken
+  1      the answer is no: who --held, elect --observe --once
   64     usage
   69     store unreachable, or it did not answer in time; --wait covers that, and
          elect tries until a signal comes
@@ -52,7 +51,6 @@ const exitHelp = `EXIT CODES
   75     busy, or the wait ended (--busy-code, --skip-ok change it); with hasp
          deadlocks, a circle was found
   76     lock lost, command stopped; or, with hasp fence, a stale token
-  77     hasp torture is inconclusive: its control was not caught
   78     configuration: bad or empty store URL, not supported there, nested lock;
          or the store refuses: no permission, read-only, full; with hasp doctor,
          the store breaks a promise

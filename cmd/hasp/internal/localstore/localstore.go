@@ -1,4 +1,4 @@
-// Package localstore starts a store of locks on this machine, and disturbs it: hasp torture --local. The server
+// Package localstore starts a store of locks on this machine, and disturbs it: hasp-torture --local. The server
 // is the program that is installed already; its data are temporary. All that it starts ends with it, or with
 // this process (internal/serverprocess).
 //

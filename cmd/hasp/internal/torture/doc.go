@@ -1,5 +1,5 @@
 // Package torture runs hasp, or a lock of somebody else's, on a real store while it stops, cuts off and
-// kills the clients, and judges afterwards what they believed. It is `hasp torture`; docs/TORTURE.md is for its users.
+// kills the clients, and judges afterwards what they believed. It is `hasp-torture`; docs/TORTURE.md is for its users.
 //
 // # The parts
 //

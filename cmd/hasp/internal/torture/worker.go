@@ -70,7 +70,7 @@ func Worker(in io.Reader, out io.Writer, open Opener) error {
 	w := &worker{out: json.NewEncoder(out), linger: map[string]time.Duration{}, finish: map[string]func(){}, asking: map[string]*history.Attempt{}}
 	orders := json.NewDecoder(in)
 	if err := orders.Decode(&w.task); err != nil {
-		return fmt.Errorf("a worker is started by hasp torture only: %w", err)
+		return fmt.Errorf("a worker is started by hasp-torture only: %w", err)
 	}
 	w.quit, w.fail = context.WithCancel(context.Background())
 	defer w.fail()

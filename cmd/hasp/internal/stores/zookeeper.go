@@ -1,5 +1,5 @@
 //go:build !nozookeeper
 
-package main
+package stores
 
 import _ "github.com/hasplock/hasp/zklock"

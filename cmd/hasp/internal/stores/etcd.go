@@ -1,5 +1,5 @@
 //go:build !noetcd
 
-package main
+package stores
 
 import _ "github.com/hasplock/hasp/etcdlock"

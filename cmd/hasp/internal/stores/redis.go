@@ -1,6 +1,6 @@
 //go:build !noredis
 
-package main
+package stores
 
 import (
 	_ "github.com/hasplock/hasp/redislock"

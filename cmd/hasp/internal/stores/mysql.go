@@ -1,5 +1,5 @@
 //go:build !nomysql
 
-package main
+package stores
 
 import _ "github.com/hasplock/hasp/mysqllock"

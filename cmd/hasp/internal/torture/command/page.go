@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package command
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/torture"
 )
@@ -23,7 +24,7 @@ func newPage(path string) (*page, error) {
 		return &page{}, nil
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", quoteArg(path))
+		return nil, fmt.Errorf("%s is no file", strconv.Quote(path))
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), ".hasp-torture-*")
 	if err != nil {

@@ -1,5 +1,5 @@
 //go:build !nohttp
 
-package main
+package stores
 
 import _ "github.com/hasplock/hasp/httplock"

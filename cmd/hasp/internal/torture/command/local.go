@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package command
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 )
 
 // startLocal has the store in use be one that runs for as long as the run.
-func (a *app) startLocal(ctx context.Context, f *tortureFlags) (*localstore.Store, error) {
+func startLocal(ctx context.Context, f *flags) (*localstore.Store, error) {
 	spec, err := localstore.Parse(f.local)
 	if err != nil {
 		return nil, usage("--local: %v", err)
 	}
 	store, err := localstore.Start(ctx, spec, func(ctx context.Context, url string) error {
-		c, err := a.connect(ctx, url)
+		c, err := hasp.Open(ctx, url)
 		if err != nil {
 			return err
 		}
@@ -29,10 +29,8 @@ func (a *app) startLocal(ctx context.Context, f *tortureFlags) (*localstore.Stor
 		return errors.Join(err, c.Close())
 	})
 	if err != nil {
-		return nil, fail(interruption(ctx, misconfigured("--local %s: %w", f.local, err)))
+		return nil, interruption(ctx, &failure{codeConfig, fmt.Errorf("--local %s: %w", f.local, err)})
 	}
-	_ = f.store.Set(store.URL())
-	f.store.assumed = false
 	return store, nil
 }
 
@@ -41,5 +39,5 @@ func leftover(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("--local: end the server and remove its data: %w", err)}
+	return &failure{codeInternal, fmt.Errorf("--local: end the server and remove its data: %w", err)}
 }

@@ -1,5 +1,5 @@
 //go:build !nopostgres
 
-package main
+package stores
 
 import _ "github.com/hasplock/hasp/pglock"
