@@ -20,6 +20,6 @@
 // the store may grant it to others. What waits queues again. What is exported stays where it is, for what is left of
 // its time. A release that meets such a server may have an unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
 //
-// A session has one request open for its losses, and each lock that is waited for has one, each on a
-// separate connection.
+// A session has one request open, however many of its locks are held and waited for: its answer tells
+// of losses and of grants.
 package httplock

@@ -242,4 +242,5 @@ func (s *session) switchOver() (left []leftBehind, switched bool) {
 func (t *ticket) goOnLocked() {
 	t.s.last++
 	t.number, t.moved = t.s.last, true
+	t.granted, t.asksAgain = false, false
 }

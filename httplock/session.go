@@ -87,7 +87,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 
 // Ticket prepares an entry.
 func (s *session) Ticket(r driver.Request) driver.Ticket {
-	return (&ticket{s: s, r: r}).withAbilities(s.can)
+	return (&ticket{s: s, r: r, news: make(chan struct{}, 1)}).withAbilities(s.can)
 }
 
 // Close has the server close the session at the store. Its waiters are told before that.
@@ -193,9 +193,15 @@ func (s *session) send(t *ticket) error {
 	return nil
 }
 
-// poll asks for losses, one request after the other: each answer is told at once.
+// longWait is how long one request for events waits: a TTL, so that one on a dead connection does not
+// keep those who wait from asking for longer.
+func (s *session) longWait() time.Duration {
+	return min(max(s.options.TTL, time.Second), 20*time.Second)
+}
+
+// poll asks for events, one request after the other: each answer is told at once.
 func (s *session) poll() {
-	const long = 20 * time.Second
+	long := s.longWait()
 	ctx, cancel := context.WithCancel(s.done)
 	defer cancel()
 	defer context.AfterFunc(s.b.closed, cancel)()
@@ -219,11 +225,15 @@ func (s *session) poll() {
 		switch {
 		case ctx.Err() != nil || errors.Is(err, driver.ErrGone):
 			return
-		case err == nil && (len(e.Lost) > 0 || time.Since(began) > long/2):
+		case err == nil && (len(e.Lost)+len(e.Changed) > 0 || time.Since(began) > long/2):
 			s.lose(id, e.Lost)
+			s.change(id, e.Changed)
 			seen, pause = e.Version, 0
 		case err == nil && e.Draining && s.moveAway(ctx, id):
 			pause = 0
+		case err == nil && e.Draining: // it cannot move, and this server waits for nothing any more
+			s.askAgain()
+			pause = min(2*pause+100*time.Millisecond, 2*time.Second)
 		default: // an error, or a server that is about to end
 			pause = min(2*pause+100*time.Millisecond, 2*time.Second)
 		}
@@ -232,6 +242,39 @@ func (s *session) poll() {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// change has those who wait look at what has become of their locks.
+func (s *session) change(id string, all []httpapi.Changed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id != s.id {
+		return // numbers of a session that this one has left
+	}
+	for _, c := range all {
+		t := s.tickets[c.Lock]
+		if t == nil || t.left || t.lost != nil {
+			continue
+		}
+		switch c.State {
+		case httpapi.Held:
+			// One that is not confirmed yet is held for the move only when its own answer has come.
+			t.granted, t.holds, t.token = true, t.confirmed, c.Token
+		case httpapi.Waiting:
+			t.asksAgain = true
+		}
+		t.tell()
+	}
+}
+
+// askAgain has those who wait ask the server.
+func (s *session) askAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		t.asksAgain = true
+		t.tell()
 	}
 }
 

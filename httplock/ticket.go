@@ -30,6 +30,9 @@ type ticket struct {
 	holds     bool   // by the server's newest answer
 	token     uint64 // 0 if its store has none
 	published uint64
+	granted   bool          // by an event: true also where the answer to a request that came before is late
+	asksAgain bool          // by an event: the server waits no longer
+	news      chan struct{} // has an element when Wait should look
 	named     string   // the server's name of the entry, if it is not ours
 	at        location // of its entry, since it was confirmed
 	to        location // that it is moved to
@@ -47,6 +50,7 @@ func (t *ticket) gone() error {
 func (t *ticket) loseLocked(err error) {
 	t.lost = err
 	t.dropLocked()
+	t.tell()
 }
 
 // dropLocked forgets a ticket that has no entry.
@@ -127,6 +131,9 @@ func (t *ticket) enter(ctx context.Context, method, more string, bodyLocked func
 		t.forgetLocked()
 	case err == nil:
 		t.confirmed, t.uncertain = true, false
+		if t.granted && a.State == httpapi.Waiting { // the event has overtaken this answer
+			a = httpapi.Lock{State: httpapi.Held, Token: t.token, Entry: a.Entry}
+		}
 		t.noteLocked(a)
 		if id == t.s.id { // or it was adopted meanwhile, and is known to be there
 			t.at = location{id, t.number, cmp.Or(a.Entry, t.r.ID)}
@@ -174,70 +181,51 @@ func verdict(a httpapi.Lock) (driver.Verdict, error) {
 	switch a.State {
 	case httpapi.Held:
 		return driver.Verdict{Held: true, Token: a.Token}, nil
-	case httpapi.Waiting, httpapi.Busy:
+	case httpapi.Busy:
 		return driver.Verdict{Retry: time.Duration(a.Retry) * time.Millisecond, Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
+	case httpapi.Waiting: // without Retry: where the store has to be asked again, the server does it
+		return driver.Verdict{Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
 	}
 	return driver.Verdict{}, fmt.Errorf("the server answers that the lock is %q", a.State)
 }
 
-// longWait is how long one request waits: a TTL, so that one on a dead connection does not keep the
-// waiter from asking for longer.
-func (s *session) longWait() time.Duration {
-	return min(max(s.options.TTL, time.Second), 20*time.Second)
-}
-
-// Wait has the server wait for the store's push, one request after the other. After an Enqueue that was not answered it asks anew: the
-// server may not know the lock yet, and its "gone" would have an entry forgotten that the late request is about to make.
+// Wait waits for the session's events: the server waits for the store's push, and asks it where that
+// is needed. After an Enqueue that was not answered it asks anew: the server may not know the lock
+// yet, and its "gone" would have an entry forgotten that the late request is about to make.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
-	t.s.mu.Lock()
-	gone, unanswered := t.left || t.lost != nil || t.number == 0, !t.confirmed
-	err := t.gone()
-	t.s.mu.Unlock()
-	switch {
-	case gone:
-		return driver.Verdict{}, err
-	case unanswered:
-		return t.Enqueue(ctx)
-	}
-	wctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(t.s.done, func() { cancel(errClosed) })()
 	for {
-		var a httpapi.Lock
-		long := t.s.longWait()
-		id, err := t.s.callAt(wctx, request{method: http.MethodPost, of: t, more: "/wait", body: httpapi.Wait{Wait: long.Milliseconds()}, wait: long}, &a)
+		t.s.mu.Lock()
+		gone, unanswered, granted, again, token := t.left || t.lost != nil || t.number == 0, !t.confirmed, t.granted, t.asksAgain, t.token
+		err := t.gone()
+		t.asksAgain = false
+		t.s.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
 			return driver.Verdict{}, ctx.Err()
-		case wctx.Err() != nil:
-			return driver.Verdict{}, context.Cause(wctx)
-		case errors.Is(err, driver.ErrGone):
-			t.s.mu.Lock()
-			defer t.s.mu.Unlock()
-			if t.lost == nil {
-				t.loseLocked(err)
-			}
+		case gone:
 			return driver.Verdict{}, err
-		case err != nil:
-			return driver.Verdict{}, err
-		case !a.Unchanged:
-			return t.changed(id, a)
+		case unanswered:
+			return t.Enqueue(ctx)
+		case granted:
+			return driver.Verdict{Held: true, Token: token}, nil
+		case again:
+			return driver.Verdict{}, nil // the core asks, and the answer says why
+		}
+		select {
+		case <-t.news:
+		case <-t.s.done.Done():
+			return driver.Verdict{}, errClosed
+		case <-ctx.Done():
 		}
 	}
 }
 
-// changed takes in the answer of a wait.
-func (t *ticket) changed(id string, a httpapi.Lock) (driver.Verdict, error) {
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	if t.leftBehindLocked(id) {
-		t.orphanLocked()
+// tell has a Wait look, or the next one.
+func (t *ticket) tell() {
+	select {
+	case t.news <- struct{}{}:
+	default: // it is about to
 	}
-	if t.lost != nil || t.left {
-		return driver.Verdict{}, t.gone()
-	}
-	t.noteLocked(a)
-	return verdict(a)
 }
 
 // Leave removes the entry. From now on no answer brings it back.
@@ -251,6 +239,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	s := t.s
 	s.mu.Lock()
 	t.left = true
+	t.tell()
 	done := t.number == 0 || t.released || s.ended || t.lost != nil
 	orphaned := t.orphaned
 	s.mu.Unlock()

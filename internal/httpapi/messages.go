@@ -10,9 +10,6 @@ import (
 // every proxy, so that it is in no path.
 const SessionHeader = "Hasp-Session"
 
-// ServerHeader carries Store.Server with the answer of /healthz, which needs no token.
-const ServerHeader = "Hasp-Server"
-
 // Store says what is behind a server.
 type Store struct {
 	Server string   `json:"server"` // one life of one server: it forgets its sessions with it
@@ -93,12 +90,22 @@ type Lost struct {
 	Detail string `json:"detail"`
 }
 
-// Events are the losses of a session that its client has not seen. To ask with after=Version says that those up
-// to Version were seen.
+// Events are the news of a session that its client has not seen. To ask with after=Version says that
+// those up to Version were seen.
 type Events struct {
-	Version  uint64 `json:"version"`
-	Lost     []Lost `json:"lost"`
-	Draining bool   `json:"draining,omitempty"` // this server is about to end: open a session at another, and adopt what is held
+	Version  uint64    `json:"version"`
+	Lost     []Lost    `json:"lost"`
+	Changed  []Changed `json:"changed,omitempty"`
+	Draining bool      `json:"draining,omitempty"` // this server is about to end: open a session at another, and adopt what is held
+}
+
+// Changed is what has become of a lock that waits while no request waited for it: it is Held, or it
+// is Waiting and the server waits no longer, because the store has answered with an error. Then ask
+// again.
+type Changed struct {
+	Lock  uint64 `json:"lock"`
+	State string `json:"state"`
+	Token uint64 `json:"token,omitempty"`
 }
 
 // Acquire asks for a lock, or asks again.
@@ -117,11 +124,6 @@ type Acquire struct {
 	Wait     int64     `json:"wait_ms,omitempty"` // answer when it is held, or after this
 }
 
-// Wait asks for a change of a lock that waits.
-type Wait struct {
-	Wait int64 `json:"wait_ms"`
-}
-
 // The states of a lock.
 const (
 	Held    = "held"
@@ -137,7 +139,6 @@ type Lock struct {
 	Retry      int64  `json:"retry_ms,omitempty"`      // ask again after this: the store may not announce the next change
 	Holder     string `json:"holder,omitempty"`        // the owner of an entry in the way, where the answer had it
 	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
-	Unchanged  bool   `json:"unchanged,omitempty"`     // the time of a wait is over, and nothing has changed
 }
 
 // AdoptLock takes over another session's entry: one that was exported, or the client's own of a session that

@@ -39,6 +39,8 @@ const (
 	NoToken     = "unauthorized" // no token, or one that is not known
 	Forbidden   = "forbidden"    // the token lacks the right
 	NotFound    = "not-found"    // there is no such path
+	Method      = "method"       // the path has other methods: those of the header Allow
+	Internal    = "internal"     // a fault of the server: the outcome is unknown
 )
 
 // problems has the status and the title of each type.
@@ -60,6 +62,8 @@ var problems = map[string]struct {
 	NoToken:     {http.StatusUnauthorized, "a known token is needed"},
 	Forbidden:   {http.StatusForbidden, "the token does not allow this"},
 	NotFound:    {http.StatusNotFound, "there is nothing here"},
+	Method:      {http.StatusMethodNotAllowed, "the path has other methods"},
+	Internal:    {http.StatusInternalServerError, "a fault of the server, which has logged it; the outcome is unknown"},
 }
 
 // ProblemTypes lists the types.

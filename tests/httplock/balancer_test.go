@@ -8,17 +8,19 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
 
-// balancer is a proxy before several servers, which leads requests to some of them in turns. One that cannot be reached is passed over.
+// balancer is a proxy before several servers. It has affinity: all requests of its client come to one
+// server, until that cannot be reached.
 type balancer struct {
-	to      atomic.Pointer[[]string]
-	turn    atomic.Uint64
-	adopted atomic.Int64
+	to      atomic.Pointer[[]string] // the first is the client's
+	adopted *atomic.Int64
 }
 
+// lead sends all requests to the first of some addresses, and to the next when that is down.
 func (b *balancer) lead(addrs ...string) { b.to.Store(&addrs) }
 
 func (b *balancer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -29,7 +31,7 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	q.Body = io.NopCloser(bytes.NewReader(body))
 	p := &httputil.ReverseProxy{
 		Rewrite:       func(q *httputil.ProxyRequest) { q.Out.URL.Scheme = "http" },
-		Transport:     inTurns{b, body},
+		Transport:     affine{b, body},
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0), // of servers that are killed
 		ModifyResponse: func(r *http.Response) error {
@@ -42,21 +44,26 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	p.ServeHTTP(w, q)
 }
 
-type inTurns struct {
+type affine struct {
 	*balancer
 	body []byte
 }
 
-func (b inTurns) RoundTrip(q *http.Request) (r *http.Response, err error) {
-	to := *b.to.Load()
-	for first := b.turn.Add(1); len(to) > 0; to = to[:len(to)-1] {
-		q.URL.Host = to[first%uint64(len(to))]
+func (b affine) RoundTrip(q *http.Request) (r *http.Response, err error) {
+	to := b.to.Load()
+	for range *to {
+		q.URL.Host = (*to)[0]
 		q.Body = io.NopCloser(bytes.NewReader(b.body))
 		r, err = http.DefaultTransport.RoundTrip(q)
 		var op *net.OpError
 		if !errors.As(err, &op) || op.Op != "dial" {
 			return r, err
 		}
+		next := append(slices.Clone((*to)[1:]), (*to)[0])
+		if !b.to.CompareAndSwap(to, &next) { // another request has found it down
+			next = *b.to.Load()
+		}
+		to = &next
 	}
 	return r, err
 }

@@ -1,7 +1,6 @@
 package httplock_test
 
 import (
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -19,39 +18,32 @@ import (
 func TestConformance(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.SharedRedis(t)
-	conform(t, haspserve.New(t, redis.URL()).URL())
-}
-
-// Each request comes to another of two servers than the one before, and they pass on what is not their own.
-func TestConformanceInTurns(t *testing.T) {
-	testtier.Long(t)
-	t.Parallel()
-	both := haspserve.Peers(t, backends.SharedRedis(t).URL(), 2)
-	front := &balancer{}
-	front.lead(both[0].Addr, both[1].Addr)
-	proxy := httptest.NewServer(front)
-	t.Cleanup(proxy.Close)
-	conform(t, "hasp+"+proxy.URL)
+	conform(t, haspserve.New(t, redis.URL(), "--ttl", conformTTL.String()).URL())
 }
 
 func TestConformanceOthers(t *testing.T) {
 	testtier.Long(t)
 	for name, store := range map[string]func(*testing.T) string{
-		"Etcd":  func(t *testing.T) string { return "etcd://" + backends.SharedEtcd(t).Addr },
-		"SetNX": func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
+		"Etcd":     func(t *testing.T) string { return "etcd://" + backends.SharedEtcd(t).Addr },
+		"SetNX":    func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
+		"Postgres": func(t *testing.T) string { return backends.SharedPostgres(t).URL() + "?strategy=table" },
+		"MariaDB":  func(t *testing.T) string { return backends.SharedMariaDB(t).URL() + "?strategy=table" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := haspserve.New(t, store(t))
+			s := haspserve.New(t, store(t), "--ttl", conformTTL.String())
 			t.Parallel()
 			conform(t, s.URL())
 		})
 	}
 }
 
+// conformTTL is also the server's: a store that can forget has one TTL for all.
+const conformTTL = 3 * time.Second
+
 func conform(t *testing.T, url string) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, url) },
 		URL:  url,
-		TTL:  3 * time.Second,
+		TTL:  conformTTL,
 	})
 }

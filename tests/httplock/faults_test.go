@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func newFaultRun(t *testing.T, front func(addr string) string) *faultRun {
 		store:    testkit.Proxy(t, redis.Addr),
 		Workload: recordedhold.Workload{Names: []string{"a", "b"}, TTL: faultTTL, Rec: history.New()},
 	}
-	f.server = haspserve.New(t, "redis://"+f.store.Addr())
+	f.server = haspserve.New(t, "redis://"+f.store.Addr(), "--ttl", faultTTL.String())
 	for range faultClients {
 		net := testkit.Proxy(t, front(f.server.Addr))
 		f.nets = append(f.nets, net)
@@ -138,7 +139,7 @@ func TestServerKilled(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			redis := backends.StartRedis(t, backends.RedisOptions{})
-			s := haspserve.New(t, redis.URL())
+			s := haspserve.New(t, redis.URL(), "--ttl", faultTTL.String())
 			rec := history.New()
 			held, overlapped := make(chan struct{}), make(chan struct{})
 			through := recordedhold.Hold{
@@ -232,36 +233,42 @@ func TestServerStartedAnew(t *testing.T) {
 	}
 }
 
-// Two instances of the server before one store, and clients that reach one or the other: which one changes while
-// they hold and wait, and each is killed, stopped and started anew. Locks pass from one instance to the other,
-// no two hold at once, and tokens follow the order of the grants. That locks have passed is counted. In the second part each request
-// comes to another server than the one before, and each server passes on what is not its own.
+// Two instances of the server before one store, and clients that reach one or the other: which one
+// changes while they hold and wait, and each is killed, stopped and started anew. Locks pass from one
+// instance to the other, no two hold at once, and tokens follow the order of the grants. That locks
+// have passed is counted. In the second part each client has a proxy with affinity, which leads it to
+// the other server only when its own is down.
 func TestInstancesChange(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})
-	t.Run("one at a time", func(t *testing.T) {
-		t.Parallel()
-		instancesChange(t, redis, []*haspserve.Server{haspserve.New(t, redis.URL()), haspserve.New(t, redis.URL())}, false)
-	})
-	t.Run("in turns", func(t *testing.T) {
-		t.Parallel()
-		instancesChange(t, redis, haspserve.Peers(t, redis.URL(), 2), true)
-	})
+	for name, affinity := range map[string]bool{"one at a time": false, "with affinity": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			instancesChange(t, redis, affinity)
+		})
+	}
 }
 
-func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.Server, inTurns bool) {
-	front := &balancer{}
-	front.lead(servers[0].Addr)
+func instancesChange(t *testing.T, redis *backends.Redis, affinity bool) {
+	ttl := []string{"--ttl", faultTTL.String()}
+	servers := []*haspserve.Server{haspserve.New(t, redis.URL(), ttl...), haspserve.New(t, redis.URL(), ttl...)}
+	var adopted atomic.Int64
+	var fronts []*balancer
 	changes, atLeast := 4, int64(5)
-	if inTurns { // locks pass only when a server is killed, or stopped for longer than the other waits for it
-		front.lead(servers[0].Addr, servers[1].Addr)
+	if affinity { // locks pass only when a server is killed
 		changes, atLeast = 2, 2
 	}
-	proxy := httptest.NewServer(front)
-	t.Cleanup(proxy.Close)
 	names := []string{t.Name() + "a", t.Name() + "b"}
 	w := recordedhold.Workload{Names: names, TTL: faultTTL, Rec: history.New()}
-	for range faultClients {
+	for i := range faultClients {
+		front := &balancer{adopted: &adopted}
+		front.lead(servers[0].Addr)
+		if affinity {
+			front.lead(servers[i%2].Addr, servers[1-i%2].Addr)
+		}
+		proxy := httptest.NewServer(front)
+		t.Cleanup(proxy.Close)
+		fronts = append(fronts, front)
 		w.Clients = append(w.Clients, testkit.Client(t, "hasp+"+proxy.URL, hasp.WithTTL(faultTTL)))
 	}
 	w.Clients = append(w.Clients, testkit.Client(t, redis.URL(), hasp.WithTTL(faultTTL)))
@@ -271,11 +278,13 @@ func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.S
 	r := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	// Longer where the machine is so busy that few locks have passed by then.
-	shown := func() bool { return front.adopted.Load() >= atLeast }
+	shown := func() bool { return adopted.Load() >= atLeast }
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) || !shown() && time.Now().Before(end.Add(testkit.Patience)); {
 		i := r.IntN(2)
-		if !inTurns {
-			front.lead(servers[1-i].Addr)
+		for _, front := range fronts {
+			if !affinity {
+				front.lead(servers[1-i].Addr)
+			}
 		}
 		switch r.IntN(changes) {
 		case 0:
@@ -292,6 +301,6 @@ func instancesChange(t *testing.T, redis *backends.Redis, servers []*haspserve.S
 	workers.Wait()
 	judge(t, &w)
 	if !shown() {
-		t.Errorf("%d locks have passed from one instance to the other: this shows little", front.adopted.Load())
+		t.Errorf("%d locks have passed from one instance to the other: this shows little", adopted.Load())
 	}
 }

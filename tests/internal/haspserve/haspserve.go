@@ -38,22 +38,6 @@ func New(t testing.TB, store string, args ...string) *Server {
 	return s
 }
 
-// Peers starts n servers of a store that pass requests on to each other.
-func Peers(t testing.TB, store string, n int) (all []*Server) {
-	t.Helper()
-	var urls []string
-	for range n {
-		s := New(t, store)
-		all, urls = append(all, s), append(urls, "http://"+s.Addr)
-	}
-	for _, s := range all { // again, with what was not known before
-		s.args = append(s.args, "--peers", strings.Join(urls, ","))
-		s.Kill()
-		s.Start()
-	}
-	return all
-}
-
 // Start returns when the server says where it listens. One that cannot reach its store ends at once, and
 // is started again, as a service manager would.
 func (s *Server) Start() {

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/spf13/cobra"
@@ -26,14 +27,16 @@ func init() { optionalVerbs = append(optionalVerbs, verb{"serve", (*app).serveCo
 type serveFlags struct {
 	storeFlags
 	listen, tokens, cert, key, clientCA, log string
-	peersCA                                  string
-	peers                                    []string
-	drain                                    span
+	drain, ttl, maxTTL                       span
+	behindTLS                                bool
 	limits                                   serve.Limits
 }
 
 func (a *app) serveCommand() *cobra.Command {
-	f := serveFlags{drain: span{d: 10 * time.Second, min: time.Millisecond}}
+	f := serveFlags{
+		drain: span{d: 10 * time.Second, min: time.Millisecond}, ttl: span{d: hasp.DefaultTTL, min: time.Millisecond},
+		maxTTL: span{d: serve.Defaults.TTL, min: time.Millisecond},
+	}
 	c := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "serve a store's locks over HTTP, to programs in any language",
@@ -56,9 +59,6 @@ adds one. With --client-ca every connection needs a certificate of that authorit
 
 --config names a file of settings in the form of hasp config ("listen = :7070"),
 which is then read in place of the user's and the system's.
-
-Behind a proxy that leads each request to any of several servers, give each of
-them --peers: a request about a session of another one is then passed on to it.
 
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
@@ -87,13 +87,14 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
 	fs.StringVar(&f.key, "key", "", "the `FILE` with its key")
 	fs.StringVar(&f.clientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
-	fs.StringSliceVar(&f.peers, "peers", nil, "the `URLS` of all servers of the store, with commas; a name stands for all its addresses")
-	fs.StringVar(&f.peersCA, "peers-ca", "", "the `FILE` with the authorities of their certificates, in PEM; the system's if absent")
 	fs.String("config", "", "the `FILE` of settings to read, and no other")
 	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
 	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
+	fs.Var(&f.ttl, "ttl", "the TTL of all clients at a store that can forget (redis): after a restart it grants nothing for so long")
+	fs.Var(&f.maxTTL, "max-ttl", "the longest TTL that a client may ask for")
+	fs.BoolVar(&f.behindTLS, "behind-tls", false, "a proxy in front of the server ends TLS: browsers send the page's cookie over TLS only")
 	fs.IntVar(&f.limits.Sessions, "max-sessions", serve.Defaults.Sessions, "`N` sessions of a token at most")
-	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a session at most")
+	fs.IntVar(&f.limits.Locks, "max-locks", serve.Defaults.Locks, "`N` locks of a token at most")
 	fs.IntVar(&f.limits.Waiting, "max-waiting", serve.Defaults.Waiting, "`N` waiting locks of a token at most")
 	fs.IntVar(&f.limits.Rate, "max-rate", serve.Defaults.Rate, "`N` requests a second of a token at most, besides new sessions, keep-alives and releases; 0 for any")
 }
@@ -168,10 +169,6 @@ func (a *app) serveStore(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	peers, peersTLS, err := f.passOn(secure)
-	if err != nil {
-		return err
-	}
 	log, err := a.serverLog(f.log)
 	if err != nil {
 		return err
@@ -185,12 +182,12 @@ func (a *app) serveStore(f *serveFlags) error {
 		return err
 	}
 	defer client.Close()
-	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits, Peers: peers, PeersTLS: peersTLS})
+	f.limits.TTL = f.maxTTL.d
+	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits, TTL: f.ttl.d, BehindTLS: f.behindTLS})
 	if err != nil {
 		return fail(err)
 	}
 	defer s.Close()
-	go serve.ReturnMemory(ctx)
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return misconfigured("--listen: %w", err)
@@ -203,7 +200,7 @@ func (a *app) serveStore(f *serveFlags) error {
 		scheme = "https"
 	}
 	a.tell(fmt.Sprintf("locks of %s at %s://%s", client.Backend(), scheme, l.Addr()))
-	return serveUntil(ctx, s, h, l, f.drain.d)
+	return serveUntil(ctx, s, h, s.Listener(l), f.drain.d)
 }
 
 // serveUntil answers until a signal comes, and then for as long as what is held needs, but no longer

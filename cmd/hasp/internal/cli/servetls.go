@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/netip"
-	"net/url"
 	"os"
-	"strings"
 )
 
 // tls is nil without certificates.
@@ -43,31 +41,6 @@ func authorities(flag, file string) (*x509.CertPool, error) {
 		return nil, misconfigured("%s: %s has no certificate in PEM", flag, file)
 	}
 	return pool, nil
-}
-
-// passOn is how requests reach other servers. They carry the tokens of clients, and so need TLS unless they stay on this machine.
-func (f *serveFlags) passOn(own *tls.Config) (urls []*url.URL, c *tls.Config, err error) {
-	for _, text := range f.peers {
-		u, err := url.Parse(text)
-		switch {
-		case err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "":
-			return nil, nil, usage("--peers: not the URL of a server, such as https://locks-1.example.com:7070")
-		case u.Scheme == "http" && !onlyHere(u.Hostname()):
-			return nil, nil, misconfigured("--peers: %s is on another machine: use https, since requests carry tokens", quoteArg(u.Host))
-		}
-		urls = append(urls, u)
-	}
-	if f.peersCA == "" && own == nil {
-		return urls, nil, nil
-	}
-	c = &tls.Config{MinVersion: tls.VersionTLS12}
-	if own != nil && f.clientCA != "" {
-		c.Certificates = own.Certificates // the others want one, too
-	}
-	if f.peersCA != "" {
-		c.RootCAs, err = authorities("--peers-ca", f.peersCA)
-	}
-	return urls, c, err
 }
 
 // onlyHere reports an address that other machines cannot reach.

@@ -23,7 +23,9 @@ func (s *Server) acquire(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.acquire(c.q.Context(), l, c.patience(in.Wait))
+	a, err := x.acquire(c.q.Context(), l, c.patience(in.Wait))
+	x.dropGone(l, err)
+	return orError(a, err)
 }
 
 // entering reads a request for a lock.

@@ -15,18 +15,10 @@ func draining() *httpapi.Problem {
 
 func (s *Server) isDraining() bool { return s.drain.Err() != nil }
 
-// beginDrain has all that waits see that the server drains. What begins to wait afterwards looks at that before.
-func (s *Server) beginDrain() {
-	s.startDrain()
-	for _, x := range s.all() {
-		x.endWaits()
-	}
-}
-
 // Drain refuses new sessions and new locks, ends what waits, and returns when no session has a lock, or
 // when ctx ends. Keep-alives and releases are served: what is held stays held, and can be given back.
 func (s *Server) Drain(ctx context.Context) {
-	s.beginDrain()
+	s.startDrain()
 	for tick := time.NewTicker(50 * time.Millisecond); s.holds() && ctx.Err() == nil; {
 		s.forgetAdopted(ctx)
 		select {

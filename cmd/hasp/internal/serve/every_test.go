@@ -63,7 +63,6 @@ func TestEveryOperation(t *testing.T) {
 	held := call("PUT /v1/locks/{number}", "/v1/locks/1", httpapi.Acquire{Name: "a", Kind: "write", Value: []byte("v"), Note: "why"})
 	call("PUT /v1/locks/{number}", "/v1/locks/2", httpapi.Acquire{Name: "a", Kind: "read"})
 	call("PUT /v1/locks/{number}", "/v1/locks/3", httpapi.Acquire{Name: "a", NoWait: true})
-	call("POST /v1/locks/{number}/wait", "/v1/locks/2/wait", httpapi.Wait{Wait: 1})
 	call("GET /v1/queue", "/v1/queue?name=a&limit=5", nil)
 	call("GET /v1/names", "/v1/names?prefix=a", nil)
 	call("GET /v1/watch", "/v1/watch?name=a", nil)

@@ -24,7 +24,7 @@ func FuzzAPI(f *testing.F) {
 	for _, lines := range []string{
 		"GET /v1\nGET /v1/openapi.json\nGET /metrics\nGET /healthz\nGET /readyz\nGET /nowhere",
 		`POST /v1/session {"ttl_ms":60000}` + "\n" + `PUT /v1/locks/1 {"name":"mine/a","kind":"write","value":"eA==","note":"why"}` + "\n" + `PUT /v1/locks/2 {"name":"mine/a","kind":"read","wait_ms":5}` +
-			"\n" + `POST /v1/locks/2/wait {"wait_ms":1}` + "\n" + `PUT /v1/locks/1/value {"value":"eQ==","number":3}` + "\n" + `POST /v1/locks/1/downgrade {"units":1}` + "\nPOST /v1/session/keepalive\n" +
+			"\n" + `PUT /v1/locks/2 {"name":"a","wait_ms":1}` + "\n" + `PUT /v1/locks/1/value {"value":"eQ==","number":3}` + "\n" + `POST /v1/locks/1/downgrade {"units":1}` + "\nPOST /v1/session/keepalive\n" +
 			"GET /v1/session/events?after=0&wait_ms=1\nDELETE /v1/locks/1\nDELETE /v1/session",
 		"GET /v1/queue?name=other/held\nGET /v1/queue?name=mine/a&limit=1\nGET /v1/names?prefix=\nGET /v1/watch?name=mine/a\nGET /v1/eviction?name=mine/a\nGET /v1/quarantine?name=mine/a\nGET /v1/identity\nGET /v1/doctor\nGET /v1/warnings",
 		`POST /v1/evict {"name":"other/held","entry":"x","note":"{}"}` + "\n" + `POST /v1/evict {"name":"mine/a","from_session":"x","from_lock":1}`,
@@ -42,7 +42,7 @@ func FuzzAPI(f *testing.F) {
 		store := memlock.New()
 		c, _ := with(t, serve.Options{Store: store.Backend(), Tokens: known})
 		c.token = theirs
-		c.open(time.Hour)
+		c.open(time.Minute)
 		held, theirSession := c.lock("1", "other/held"), c.session
 		mine := &fuzzed{t: t, api: c, secrets: []string{secret, theirs, theirSession, "other/", held.Entry}}
 		c.token, c.session = secret, ""

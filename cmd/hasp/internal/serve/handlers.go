@@ -17,7 +17,7 @@ func (s *Server) about(*call) (any, error) { return s.store(), nil }
 
 func (s *Server) store() httpapi.Store {
 	b := s.o.Store
-	return httpapi.Store{Server: s.life, Label: b.String(), Traits: httpapi.TraitsOf(b.Traits()), Can: abilities(b)}
+	return httpapi.Store{Server: s.name, Label: b.String(), Traits: httpapi.TraitsOf(b.Traits()), Can: abilities(b)}
 }
 
 func (s *Server) openSession(c *call) (any, error) {
@@ -28,7 +28,7 @@ func (s *Server) openSession(c *call) (any, error) {
 	if !c.holder.MayAnywhere(access.Lock) {
 		return nil, httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has the right to lock no name", c.holder.Name))
 	}
-	x, granted, err := s.open(c.ctx(), c.holder, time.Duration(min(in.TTL, longestTTL.Milliseconds()+1))*time.Millisecond)
+	x, granted, err := s.open(c.ctx(), c.holder, time.Duration(min(in.TTL, s.o.Limits.TTL.Milliseconds()+1))*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Server) events(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.events(c.q.Context(), after, c.patience(int64(min(wait, uint64(longestWait.Milliseconds())))))
+	return orError(x.events(c.q.Context(), after, c.patience(int64(min(wait, uint64(longestWait.Milliseconds()))))))
 }
 
 // number reads a parameter of the query.
@@ -139,18 +139,6 @@ func (s *Server) held(c *call, in any) (*session, *lock, error) {
 	}
 	l, err := x.find(number)
 	return x, l, err
-}
-
-func (s *Server) wait(c *call) (any, error) {
-	var in httpapi.Wait
-	x, l, err := s.held(c, &in)
-	if err != nil {
-		return nil, err
-	}
-	if s.isDraining() {
-		return nil, draining()
-	}
-	return x.wait(c.q.Context(), l, c.patience(in.Wait))
 }
 
 func (s *Server) publish(c *call) (any, error) {
@@ -227,10 +215,11 @@ func (s *Server) adopt(c *call) (any, error) {
 	var out httpapi.Lock
 	err = x.use(c.q.Context(), l, func(ctx context.Context) error {
 		v, err := a.Adopt(ctx, in.From, in.Seq)
-		v, err = x.heard(l, v, err, true)
+		v, err = x.note(l, v, err, true)
 		out = answer(l, v)
 		return err
 	})
+	x.dropGone(l, err)
 	return orError(out, err)
 }
 

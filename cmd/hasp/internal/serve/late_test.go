@@ -17,9 +17,9 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// A wait that its client has given up is delivered while the client's next one is under way, and ends that
-// one at the server. The client waits on, and is granted the lock.
-func TestWaitDeliveredLate(t *testing.T) {
+// A request for events that its client has given up is delivered while the client's next one is under
+// way, and ends that one at the server. The client asks again, and is granted the lock.
+func TestEventsDeliveredLate(t *testing.T) {
 	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})
 	through := &repeater{t: t, server: &url.URL{Scheme: "http", Host: addr}, overtaken: make(chan struct{})}
 	proxy := httptest.NewServer(through)
@@ -48,7 +48,7 @@ func TestWaitDeliveredLate(t *testing.T) {
 		}
 		granted <- err
 	}()
-	testkit.Await(t, "a wait that is overtaken", through.overtaken)
+	testkit.Await(t, "a request that is overtaken", through.overtaken)
 	if err := holder.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestWaitDeliveredLate(t *testing.T) {
 	}
 }
 
-// repeater passes requests on, and repeats the first wait until the answer to the original is that another
+// repeater passes requests on, and repeats the first request until the answer to the original is that another
 // has overtaken it.
 type repeater struct {
 	t         testing.TB
@@ -69,7 +69,7 @@ type repeater struct {
 func (p *repeater) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	pass := httputil.NewSingleHostReverseProxy(p.server)
 	pass.ErrorLog = quiet // a request that is given up at the end
-	if !strings.HasSuffix(q.URL.Path, "/wait") || p.began.Swap(true) {
+	if !strings.HasSuffix(q.URL.Path, "/events") || p.began.Swap(true) {
 		pass.ServeHTTP(w, q)
 		return
 	}
@@ -77,7 +77,7 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	go p.repeat(q, answered)
 	pass.ModifyResponse = func(r *http.Response) error {
 		if r.StatusCode != http.StatusConflict {
-			p.t.Errorf("the first wait was answered with %s", r.Status)
+			p.t.Errorf("the first request was answered with %s", r.Status)
 		}
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 func (p *repeater) repeat(q *http.Request, answered <-chan struct{}) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		again, err := http.NewRequestWithContext(ctx, q.Method, p.server.String()+q.URL.Path, strings.NewReader(`{"wait_ms":20}`))
+		again, err := http.NewRequestWithContext(ctx, q.Method, p.server.String()+q.URL.Path+"?wait_ms=20", nil)
 		if err != nil {
 			p.t.Error(err)
 		}

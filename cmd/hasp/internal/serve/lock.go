@@ -4,11 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
+
+// lock is a client's lock: one driver.Ticket.
+type lock struct {
+	number uint64
+	name   string
+	entry  string
+	noWait bool // the ticket does not queue
+	ticket driver.Ticket
+	turn   *turn
+
+	published uint64 // the greatest number of a value; of the request that has the turn
+
+	// Guarded by the session's mu.
+	confirmed bool // the store has answered that there is an entry
+	uncertain bool // a request was not answered: there may be one
+	held      bool
+	waits     bool             // it counts as waiting
+	leaves    bool             // a request to release it has come
+	lost      string           // not "": why it is gone
+	changed   *httpapi.Changed // what has become of it while no request waited; nil: nothing
+	version   uint64           // of the loss, or of the change
+}
 
 // find returns the session's lock of a number.
 func (s *session) find(number uint64) (*lock, error) {
@@ -24,8 +45,9 @@ func (s *session) find(number uint64) (*lock, error) {
 	}
 }
 
-// usable returns the lock unless it is lost or being released. A request that comes late must not overtake the release, nor take
-// what its ticket then says for the end: the lock would be forgotten, and a release that is not confirmed yet not be repeated.
+// usable returns the lock unless it is lost or being released. A request that comes late must not
+// overtake the release, nor take what its ticket then says for the end: the lock would be forgotten,
+// and a release that is not confirmed yet not be repeated.
 func (l *lock) usable() (*lock, error) {
 	switch {
 	case l.lost != "":
@@ -36,8 +58,8 @@ func (l *lock) usable() (*lock, error) {
 	return l, nil
 }
 
-// enter returns the lock of a number, and makes it if the number was never used. That comes before the
-// request to the store: from here on its number is used, and a loss is noted.
+// enter returns the lock of a number, and makes it if the number was never used. That comes before
+// the request to the store: from here on its number is used, and a loss is noted.
 func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,18 +81,18 @@ func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 	if s.entries[r.ID] != nil {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "another lock of the session has this entry")
 	}
-	if err := s.server.admitLock(s.owner, len(s.locks)); err != nil {
+	if err := s.server.admitLock(s.owner); err != nil {
 		return nil, err
 	}
 	s.numbers.use(number)
-	l := &lock{number: number, name: r.Name, entry: r.ID, noWait: r.NoWait, ticket: s.drv.Ticket(r)}
+	l := &lock{number: number, name: r.Name, entry: r.ID, noWait: r.NoWait, ticket: s.drv.Ticket(r), turn: newTurn()}
 	s.locks[number], s.entries[r.ID] = l, l
 	return l, nil
 }
 
 // take waits for the request's turn with a lock. What it returns must be released.
 func (s *session) take(client context.Context, l *lock) (*use, error) {
-	u, err := l.turn.take(client)
+	u, err := l.turn.take(client, s.server.over)
 	if err != nil {
 		return nil, s.ended(err)
 	}
@@ -81,18 +103,13 @@ func (s *session) take(client context.Context, l *lock) (*use, error) {
 	return u, nil
 }
 
-// step makes a request to the store. The context ends with the client, with the session, and when the next request for the lock has come.
+// step makes a request to the store. Its context ends with the client, with the session, and when
+// the next request for the lock has come.
 func (s *session) step(u *use, f func(context.Context) error) error {
-	ctx, done := u.step(time.Now().Add(silence), false)
-	defer done()
-	err := f(ctx)
-	if err == nil {
-		return nil
+	if err := u.step(silence, f); err != nil {
+		return s.ended(err)
 	}
-	if why := u.over(); why != nil && ctx.Err() != nil && isContext(err) {
-		err = why
-	}
-	return s.ended(err)
+	return nil
 }
 
 // use makes one request to the store about a lock when it is the request's turn.
@@ -117,24 +134,15 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errOvertaken)
 }
 
-// enqueue asks the store once: it makes the entry, or finds it.
-func (s *session) enqueue(ctx context.Context, l *lock) (driver.Verdict, error) {
-	v, err := l.ticket.Enqueue(ctx)
-	return s.heard(l, v, err, true)
-}
-
-// heard notes what the store has answered.
-func (s *session) heard(l *lock, v driver.Verdict, err error, entered bool) (driver.Verdict, error) {
+// note notes what the store has answered. entered: to a request that makes the entry.
+func (s *session) note(l *lock, v driver.Verdict, err error, entered bool) (driver.Verdict, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.dead != nil: // its locks are forgotten, or about to be, and one that begins to wait now would be counted for ever
+	case s.dead != nil: // its locks are forgotten, and one that begins to wait now would count for ever
 		return driver.Verdict{}, s.dead
 	case l.lost != "": // the loss has overtaken the answer
 		return driver.Verdict{}, httpapi.NewProblem(httpapi.Gone, l.lost)
-	case errors.Is(err, driver.ErrGone):
-		s.dropLocked(l)
-		return v, err
 	case err != nil && entered && !l.confirmed && !l.uncertain && unchanged(err):
 		s.dropLocked(l) // nothing was made, and nothing is to be left
 		return v, err
@@ -152,66 +160,13 @@ func unchanged(err error) bool {
 	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
 }
 
-// acquire enqueues and, for as long as the request says, waits. What is not held then stays in the
-// queue.
-//
-// Whether it queues at all is for the first request to say, by which the ticket was made. A repeated one that says something else changes
-// nothing: a place in the queue is not forgotten here while the store keeps it, and a ticket that does not queue is not waited for.
-func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (any, error) {
-	if l.noWait {
-		wait = 0
-	}
-	u, err := s.take(client, l)
-	if err != nil {
-		return nil, err
-	}
-	w := &lockWait{use: u, session: s, lock: l, asks: true, until: time.Now().Add(wait)}
+// dropGone forgets a lock that its client is about to be told is gone.
+func (s *session) dropGone(l *lock, err error) {
 	s.mu.Lock()
-	before := l.confirmed || l.uncertain
-	s.mu.Unlock()
-	waits := !w.ask() && wait > 0
-	refuse := before && s.server.isDraining()
-	if waits && !refuse {
-		return w, nil
+	defer s.mu.Unlock()
+	if errors.Is(err, driver.ErrGone) && l.lost == "" {
+		s.dropLocked(l)
 	}
-	defer u.release()
-	if waits {
-		// Nothing waits here any more, and its client would ask again at once if told that it waits. Not where this request has made the
-		// entry: a refusal by draining says that nothing was changed.
-		return nil, draining()
-	}
-	return w.asked()
-}
-
-// asked is the answer of the store that ask has got: where the ticket does not queue, what is not held is not in the queue.
-func (w *lockWait) asked() (any, error) {
-	if w.lock.noWait && w.err == nil && w.reply.State == httpapi.Waiting {
-		w.session.mu.Lock()
-		w.session.dropLocked(w.lock)
-		w.session.mu.Unlock()
-		w.reply.State = httpapi.Busy
-	}
-	return w.result()
-}
-
-// wait waits for a change of a lock that is in the queue. Of one that is held, the answer that said so was lost; and of one of which the
-// store has answered nothing it is unknown whether it is in the queue: the request to acquire may have ended, overtaken by this
-// one, before it was sent, or when its entry was made. A ticket has nothing to wait by then. So both ask the store.
-func (s *session) wait(client context.Context, l *lock, wait time.Duration) (any, error) {
-	u, err := s.take(client, l)
-	if err != nil {
-		return nil, err
-	}
-	w := &lockWait{use: u, session: s, lock: l, until: time.Now().Add(wait)}
-	s.mu.Lock()
-	waits := l.confirmed && !l.uncertain && !l.held
-	s.mu.Unlock()
-	if waits {
-		return w, nil
-	}
-	defer u.release()
-	w.ask()
-	return w.asked()
 }
 
 func answer(l *lock, v driver.Verdict) httpapi.Lock {
@@ -255,4 +210,29 @@ func (s *session) leave(ctx context.Context, number uint64) error {
 		s.mu.Unlock()
 	}
 	return err
+}
+
+// dropLocked forgets a lock of which nothing is left in the store.
+func (s *session) dropLocked(l *lock) {
+	s.waitsLocked(l, false)
+	if s.locks[l.number] == l {
+		delete(s.locks, l.number)
+		s.server.count(s.owner, func(u *usage) { u.locks-- })
+	}
+	if s.entries[l.entry] == l {
+		delete(s.entries, l.entry)
+	}
+}
+
+func (s *session) waitsLocked(l *lock, waits bool) {
+	if l.waits != waits {
+		l.waits = waits
+		s.server.count(s.owner, func(u *usage) {
+			if waits {
+				u.waiting++
+			} else {
+				u.waiting--
+			}
+		})
+	}
 }

@@ -12,8 +12,10 @@ import (
 
 // measured counts what the server has done.
 type measured struct {
-	expired  atomic.Int64
-	passedOn atomic.Int64
+	expired    atomic.Int64
+	panics     atomic.Int64
+	unaccepted atomic.Int64
+	strangers  atomic.Int64
 
 	mu       sync.Mutex
 	requests map[answered]int64
@@ -51,18 +53,20 @@ func (s *Server) metrics(c *call) (any, error) {
 	one("hasp_serve_sessions", "gauge", "Sessions of clients.", int64(all.sessions))
 	one("hasp_serve_locks", "gauge", "Locks that are held or waited for.", int64(all.locks))
 	one("hasp_serve_waiting", "gauge", "Locks that are waited for.", int64(all.waiting))
-	one("hasp_serve_sessions_ended_total", "counter", "Sessions that the store has ended, or that were not kept alive.", s.meas.expired.Load())
-	one("hasp_serve_passed_on_total", "counter", "Requests that were passed on to the server of their session.", s.meas.passedOn.Load())
+	one("hasp_serve_sessions_ended_total", "counter", "Sessions that the store has ended, or that were not kept alive.", s.measured.expired.Load())
+	one("hasp_serve_panics_total", "counter", "Faults of the program that have cost an answer.", s.measured.panics.Load())
+	one("hasp_serve_accept_errors_total", "counter", "Connections that could not be accepted.", s.measured.unaccepted.Load())
+	one("hasp_serve_strangers_closed_total", "counter", "Connections that were closed because too many had shown no token.", s.measured.strangers.Load())
 	const requests = "hasp_serve_requests_total"
 	fmt.Fprintf(&b, "# HELP %s Requests by route and status.\n# TYPE %s counter\n", requests, requests)
-	s.meas.mu.Lock()
-	keys := slices.SortedFunc(maps.Keys(s.meas.requests), func(a, b answered) int {
+	s.measured.mu.Lock()
+	keys := slices.SortedFunc(maps.Keys(s.measured.requests), func(a, b answered) int {
 		return cmp.Or(cmp.Compare(a.route, b.route), cmp.Compare(a.status, b.status))
 	})
 	for _, k := range keys {
-		fmt.Fprintf(&b, "%s{route=%q,status=\"%d\"} %d\n", requests, k.route, k.status, s.meas.requests[k])
+		fmt.Fprintf(&b, "%s{route=%q,status=\"%d\"} %d\n", requests, k.route, k.status, s.measured.requests[k])
 	}
-	s.meas.mu.Unlock()
+	s.measured.mu.Unlock()
 	c.w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = c.w.Write([]byte(b.String())) // to a scraper that may have gone
 	return written, nil

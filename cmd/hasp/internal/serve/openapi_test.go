@@ -17,7 +17,7 @@ import (
 // messages are the types of what is sent, by their names in the document.
 var messages = []any{
 	httpapi.Store{}, httpapi.Traits{}, httpapi.OpenSession{}, httpapi.Session{}, httpapi.Alive{}, httpapi.Late{}, httpapi.Lost{}, httpapi.Events{},
-	httpapi.Acquire{}, httpapi.Wait{}, httpapi.Lock{}, httpapi.AdoptLock{}, httpapi.Value{}, httpapi.Smaller{}, httpapi.Queue{}, httpapi.Entry{},
+	httpapi.Acquire{}, httpapi.Changed{}, httpapi.Lock{}, httpapi.AdoptLock{}, httpapi.Value{}, httpapi.Smaller{}, httpapi.Queue{}, httpapi.Entry{},
 	httpapi.NameList{}, httpapi.EvictEntry{}, httpapi.Text{}, httpapi.Closed{}, httpapi.Findings{}, driver.Finding{}, httpapi.Problem{},
 }
 

@@ -101,13 +101,14 @@ func (s *Server) watch(c *call) (any, error) {
 	if !ok {
 		return nil, unsupported("cannot follow a name")
 	}
-	if err := s.admitWatch(c.holder); err != nil {
+	release, err := s.admitWatch(c.holder)
+	if err != nil {
 		return nil, err
 	}
-	defer s.count(c.holder, func(u *usage) { u.waiting-- })
+	defer release()
 	ctx, cancel := context.WithCancel(c.q.Context())
 	defer cancel()
-	defer context.AfterFunc(s.drain, cancel)()
+	defer context.AfterFunc(s.standing(), cancel)()
 	changed, ended := make(chan struct{}, 1), make(chan error, 1) // one change that is not told yet stands for all
 	go func() {
 		ended <- w.Watch(ctx, name, func() {
@@ -136,6 +137,7 @@ func (s *Server) watch(c *call) (any, error) {
 		}
 		if first {
 			c.w.Header().Set("Content-Type", "text/plain")
+			c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep lines back
 			c.w.WriteHeader(http.StatusOK)
 			first = false
 		}

@@ -209,13 +209,15 @@ func TestPageRights(t *testing.T) {
 	b := &tab{t: t, addr: addr}
 	b.status(http.StatusUnauthorized, "GET", "/", "")
 	b.status(http.StatusUnauthorized, "GET", "/page/events", "")
-	b.signIn("wrong")
-	b.status(http.StatusUnauthorized, "GET", "/", "")
+	b.head = map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	b.status(http.StatusUnauthorized, "POST", "/page/login", "token=wrong")
 
 	cookie := b.signIn(token["viewer"])
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, token["viewer"]) {
 		t.Errorf("the cookie is %v", cookie)
 	}
+	api := &tab{t: t, addr: addr, head: map[string]string{"Authorization": "bearer " + cookie.Value}}
+	api.status(http.StatusUnauthorized, "GET", "/v1/queue?name=app/deploy", "") // it is of use for the page only
 	rows(t, b.events(), "app/deploy")
 	b.status(http.StatusOK, "GET", "/page/queue?name=app/deploy", "")
 	b.status(http.StatusForbidden, "GET", "/page/queue?name=secret", "")

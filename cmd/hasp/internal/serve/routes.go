@@ -3,25 +3,29 @@ package serve
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
-	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
 const (
 	largestBody = 16 << 10
-	writeSlack  = 10 * time.Second // for the answer's way to a slow reader
+	longestWait = 30 * time.Second // of one request
+	storeAnswer = 10 * time.Second // how long the store may take for what its client does not wait for
 )
+
+// openAPI describes the API. A test compares it with the routes and with the messages.
+//
+//go:embed openapi.json
+var openAPI []byte
 
 // route is one operation of the API.
 type route struct {
@@ -38,7 +42,6 @@ var api = []route{
 	{"GET /v1/session/events", (*Server).events},
 	{"PUT /v1/locks/{number}", (*Server).acquire},
 	{"DELETE /v1/locks/{number}", (*Server).release},
-	{"POST /v1/locks/{number}/wait", (*Server).wait},
 	{"POST /v1/locks/{number}/adopt", (*Server).adopt},
 	{"PUT /v1/locks/{number}/value", (*Server).publish},
 	{"POST /v1/locks/{number}/downgrade", (*Server).downgrade},
@@ -64,17 +67,33 @@ func (s *Server) routes() *http.ServeMux {
 		_, _ = w.Write(openAPI) // to a client that may have gone
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(httpapi.ServerHeader, s.life) // by which other servers find the server of a session
-		_, _ = io.WriteString(w, "ok\n")             // to a client that may have gone
+		_, _ = io.WriteString(w, "ok\n") // to a client that may have gone
 	})
 	mux.HandleFunc("GET /readyz", s.ready)
 	for _, r := range s.page.Routes() {
 		mux.HandleFunc(r.Pattern, func(w http.ResponseWriter, q *http.Request) { s.servePage(w.(*reply), q, r) })
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
-		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path, or not by this method: GET /v1/openapi.json lists them"))
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) { noRoute(mux, w, q) })
 	return mux
+}
+
+// noRoute says that there is no such path, or which methods it has.
+func noRoute(mux *http.ServeMux, w http.ResponseWriter, q *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		other := *q
+		other.Method = method
+		if _, pattern := mux.Handler(&other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if allowed == nil {
+		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path: GET /v1/openapi.json lists them"))
+		return
+	}
+	methods := strings.Join(allowed, ", ")
+	w.Header().Set("Allow", methods)
+	writeProblem(w, httpapi.NewProblem(httpapi.Method, "the path has other methods: "+methods))
 }
 
 // call is one request.
@@ -117,94 +136,13 @@ func (s *Server) handle(w *reply, q *http.Request, r route) {
 		if err := c.read(); err != nil {
 			return nil, err
 		}
-		if p := s.elsewhere(c, r.pattern); p != nil {
-			return s.passOn(c, p)
-		}
 		return r.do(s, c)
 	}()
-	if waits, ok := answer.(waiting); ok && err == nil {
-		w.waits = waits
-		return
-	}
 	w.answer(c.status, answer, err)
 }
 
 // written is the answer of a handler that has written it itself.
 var written = any("written")
-
-// here reports a Host header that names this machine.
-func here(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.Trim(host, "[]")
-	}
-	a, err := netip.ParseAddr(name)
-	return name == "localhost" || err == nil && a.IsLoopback()
-}
-
-// holder is who has sent a request. A web page in a browser of this machine can send requests here as
-// well, also as another host if it lies about its own address (DNS rebinding): those are refused.
-func (s *Server) holder(q *http.Request) (*access.Holder, error) {
-	return s.tokenHolder(q, func() (string, bool) { return strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ") })
-}
-
-// tokenHolder is the same with the token from elsewhere.
-func (s *Server) tokenHolder(q *http.Request, sent func() (token string, ok bool)) (*access.Holder, error) {
-	if err := s.origin.Check(q); err != nil {
-		return nil, httpapi.NewProblem(httpapi.Forbidden, "a page of another site has made this request")
-	}
-	if s.o.Tokens == nil {
-		if !here(q.Host) {
-			return nil, httpapi.NewProblem(httpapi.Forbidden, "without tokens the server answers to this machine's names only (the header Host is another)")
-		}
-		return s.anybody, nil
-	}
-	token, ok := sent()
-	if !ok {
-		return s.certificateHolder(q)
-	}
-	h := s.o.Tokens.Find(token)
-	if h == nil {
-		return nil, httpapi.NewProblem(httpapi.NoToken, "the token is not in the server's file")
-	}
-	return h, nil
-}
-
-// certificateHolder is who has the certificate of a connection. A token counts for more: one client of a connection may act for others.
-func (s *Server) certificateHolder(q *http.Request) (*access.Holder, error) {
-	if q.TLS == nil || len(q.TLS.VerifiedChains) == 0 {
-		return nil, httpapi.NewProblem(httpapi.NoToken, "the request needs the header Authorization: Bearer TOKEN")
-	}
-	name := q.TLS.VerifiedChains[0][0].Subject.CommonName
-	h := s.o.Tokens.FindCertificate(name)
-	if h == nil {
-		return nil, httpapi.NewProblem(httpapi.NoToken, fmt.Sprintf("the certificate's common name %q is not in the server's file, and there is no header Authorization: Bearer TOKEN", name))
-	}
-	return h, nil
-}
-
-// servePage answers a request of the page. The token comes from its cookie, which the API does not look at: no page of another
-// site makes a request here that counts.
-func (s *Server) servePage(w *reply, q *http.Request, r page.Route) {
-	page.Protect(w.Header())
-	h, refused := s.tokenHolder(q, func() (string, bool) {
-		c, err := q.Cookie(page.Cookie)
-		if err != nil {
-			return "", false
-		}
-		return c.Value, true
-	})
-	if refused == nil {
-		refused = s.admitRequest(h, r.Pattern)
-		w.holder = h.Name
-	}
-	unknown := new(httpapi.Problem)
-	if refused != nil && !(r.Open && errors.As(refused, &unknown) && unknown.Of(httpapi.NoToken)) {
-		writeProblem(w, problem(refused))
-		return
-	}
-	r.Do(w, q, h)
-}
 
 // read reads the whole body. Only after that can the server notice that the client goes away, and the
 // time that a body may take must not end a request that waits.
@@ -240,22 +178,6 @@ func (c *call) decode(into any) error {
 		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("the body is not what is expected: %v", err))
 	}
 	return nil
-}
-
-func (c *call) may(r access.Right, name string) error {
-	if c.holder.May(r, name) {
-		return nil
-	}
-	return httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has not the right to %s %q", c.holder.Name, r, name))
-}
-
-// problem is an error as it is sent.
-func problem(err error) *httpapi.Problem {
-	p := new(httpapi.Problem)
-	if errors.As(err, &p) {
-		return p
-	}
-	return httpapi.ProblemOf(err)
 }
 
 // ready says whether new clients should come here.

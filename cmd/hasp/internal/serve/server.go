@@ -1,22 +1,31 @@
+// Package serve is the server of `hasp serve`: the contract of package driver over HTTP, for
+// programs in other languages and for package httplock. docs/SERVE.md describes what it promises.
+//
+// A client's session is one driver.Session of the store. The server never renews it by itself: a
+// keep-alive is passed on to the store while its client waits, and the duration that the store has
+// granted is the answer. The client counts that from before its request was sent, which is before
+// the server's request was: its trust ends before the store's, also if the server stops or dies.
+//
+// A request walks down these files: http.go (net/http), routes.go (which operation), holder.go
+// (who asks), limits.go, then session.go, acquire.go, lock.go and wait.go, or operate.go.
 package serve
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
@@ -30,57 +39,37 @@ type Options struct {
 	Log    *slog.Logger   // a line for each request
 	Limits Limits
 
-	Peers    []*url.URL  // the other servers of the store, this one among them or not; a name stands for all its addresses
-	PeersTLS *tls.Config // to reach them, nil for the system's authorities
+	// TTL is that of all sessions at a store that can forget; 0: hasp.DefaultTTL. Such a store grants
+	// nothing for so long after it was restarted, and must do so for the longest that any client trusts.
+	TTL time.Duration
+
+	BehindTLS bool // browsers come by TLS, which a proxy ends
 }
-
-// Limits bound what a token's holder can make the server keep.
-type Limits struct {
-	Sessions int // of a token
-	Locks    int // of a session
-	Waiting  int // of a token, in queues
-	Rate     int // requests a second of a token; 0: any
-}
-
-// Defaults are the limits if nothing else is said.
-var Defaults = Limits{Sessions: 10000, Locks: 20000, Waiting: 20000}
-
-const (
-	longestTTL  = 24 * time.Hour
-	longestWait = 30 * time.Second // of one request
-	storeAnswer = 10 * time.Second // how long the store may take for what its client does not wait for
-)
 
 // Server serves one store. It is an http.Handler.
 type Server struct {
-	o    Options
-	life string // tells this server from the one before at the same address
-	mux  *http.ServeMux
-	meas measured
-	page *page.Page
-
-	peers  *peers // nil: no request is passed on
-	origin *http.CrossOriginProtection
+	o        Options
+	name     string // of this server, until it ends: it is told from the one before at its address
+	mux      *http.ServeMux
+	measured measured
+	often    sparse // errors in the log
+	conns    conns
+	page     *page.Page
+	origin   *http.CrossOriginProtection
 
 	background sync.WaitGroup
 	over       context.Context // ends with the reaper
 	stop       context.CancelFunc
 	drain      context.Context // ended: no new sessions and locks, and waits end
 	startDrain context.CancelFunc
-	aside      chan func()  // to goroutines that have begun requests: see beginAside
-	inPlace    atomic.Int32 // requests that wait in net/http's hands: see waitInPlace
-	parking    parking
 
 	mu       sync.Mutex
+	tokens   *access.Tokens  // nil: everybody may do everything
+	renewed  context.Context // ends when there are other tokens: what goes on asks again whether it may
+	renew    context.CancelFunc
 	sessions map[string]*session
-	usage    map[*access.Holder]*usage
+	usage    map[string]*usage // by the holder's name
 	anybody  *access.Holder
-}
-
-// usage counts what the holder of a token uses.
-type usage struct {
-	sessions, locks, waiting int
-	bucket
 }
 
 // New makes a server. It refuses a store of which the death of the server would free the locks at once,
@@ -90,17 +79,27 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: the locks of %s are %s: they would be free as soon as the server dies, while its clients still rely on them. "+
 			"Serve a store with leases: redis, etcd, zookeeper, or strategy=table of a database", driver.ErrUnsupported, o.Store, l)
 	}
-	if o.Limits == (Limits{}) {
-		o.Limits = Defaults
+	o.TTL = cmp.Or(o.TTL, hasp.DefaultTTL)
+	l, d := &o.Limits, Defaults
+	l.Sessions, l.Locks, l.Waiting, l.TTL = cmp.Or(l.Sessions, d.Sessions), cmp.Or(l.Locks, d.Locks), cmp.Or(l.Waiting, d.Waiting), cmp.Or(l.TTL, d.TTL)
+	s := &Server{
+		o: o, name: rand.Text(), sessions: map[string]*session{}, usage: map[string]*usage{}, tokens: o.Tokens,
+		anybody: access.Anybody(), origin: http.NewCrossOriginProtection(),
 	}
-	s := &Server{o: o, life: rand.Text(), sessions: map[string]*session{}, usage: map[*access.Holder]*usage{}, anybody: access.Anybody(), origin: http.NewCrossOriginProtection(), aside: make(chan func())}
-	if len(o.Peers) > 0 {
-		s.peers = &peers{urls: o.Peers, tls: o.PeersTLS, known: map[string]*peer{}, absent: map[string]time.Time{}}
-	}
+	s.conns = conns{place: map[net.Conn]*list.Element{}, most: strangers, over: func() { s.measured.strangers.Add(1) }}
 	s.over, s.stop = context.WithCancel(context.Background())
-	s.drain, s.startDrain = context.WithCancel(context.Background())
+	s.drain, s.startDrain = context.WithCancel(s.over)
+	s.renewed, s.renew = context.WithCancel(s.drain)
 	var err error
-	if s.page, err = page.New(page.Options{Store: o.Store, Tokens: o.Tokens != nil, Over: s.drain, Admit: s.admitPage}); err != nil {
+	if s.page, err = page.New(page.Options{
+		Store: o.Store, Tokens: o.Tokens != nil, Secure: o.BehindTLS, Over: s.drain, Standing: s.standing, Admit: s.admitWatch,
+		Find: func(h access.Hash) *access.Holder {
+			if known := s.knownTokens(); known != nil {
+				return known.FindHash(h)
+			}
+			return s.anybody
+		},
+	}); err != nil {
 		return nil, err
 	}
 	s.mux = s.routes()
@@ -108,20 +107,43 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
+// SetTokens changes who may do what. What goes on for long (a watch, an open page) ends, and is
+// asked for again; a session of a token that is not known any more cannot be kept alive.
+func (s *Server) SetTokens(t *access.Tokens) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens = t
+	s.renew()
+	s.renewed, s.renew = context.WithCancel(s.drain)
+}
+
+// standing is ended by all that ends what goes on for long.
+func (s *Server) standing() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.renewed
+}
+
 // open begins a session at the store.
 func (s *Server) open(ctx context.Context, owner *access.Holder, ttl time.Duration) (*session, time.Duration, error) {
-	floor := max(s.o.Store.Traits().MinTTL, time.Millisecond)
-	if ttl < floor || ttl > longestTTL {
-		return nil, 0, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("ttl_ms must be from %d to %d", floor.Milliseconds(), longestTTL.Milliseconds()))
+	traits := s.o.Store.Traits()
+	floor := max(traits.MinTTL, time.Millisecond)
+	if ttl < floor || ttl > s.o.Limits.TTL {
+		return nil, 0, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("ttl_ms must be from %d to %d", floor.Milliseconds(), s.o.Limits.TTL.Milliseconds()))
+	}
+	atStore := ttl
+	if traits.Forgets {
+		atStore = max(s.o.TTL, floor)
+		ttl = min(ttl, atStore)
 	}
 	if err := s.admitSession(owner); err != nil {
 		return nil, 0, err
 	}
 	x := &session{
-		server: s, id: s.life + "-" + rand.Text(), owner: owner,
+		server: s, id: s.name + "-" + rand.Text(), owner: owner, ttl: ttl, turn: newTurn(), listening: newTurn(),
 		locks: map[uint64]*lock{}, entries: map[string]*lock{}, changed: make(chan struct{}),
 	}
-	drv, granted, err := s.o.Store.Open(ctx, driver.SessionOptions{TTL: ttl, Gone: x.gone})
+	drv, granted, err := s.o.Store.Open(ctx, driver.SessionOptions{TTL: atStore, Gone: x.gone})
 	if err == nil && granted == driver.Forever {
 		err = errors.New("the store has granted a session for ever, which no server can pass on")
 		_ = drv.Close(ctx) // the news is why
@@ -132,7 +154,7 @@ func (s *Server) open(ctx context.Context, owner *access.Holder, ttl time.Durati
 	}
 	x.mu.Lock()
 	x.drv = drv
-	x.keptAliveLocked(granted)
+	granted = x.keptAliveLocked(granted)
 	x.mu.Unlock()
 	s.mu.Lock()
 	s.sessions[x.id] = x
@@ -145,7 +167,7 @@ func (s *Server) session(owner *access.Holder, id string) (*session, error) {
 	s.mu.Lock()
 	x := s.sessions[id]
 	s.mu.Unlock()
-	if x == nil || x.owner != owner {
+	if x == nil || !x.owner.Is(owner) {
 		return nil, httpapi.NewProblem(httpapi.SessionGone, "no such session: it has ended, was not kept alive, or began at another server or before this one was started")
 	}
 	return x, nil
@@ -189,7 +211,7 @@ func (s *Server) reap() {
 		}
 		for _, x := range s.all() {
 			if x.expire(time.Now()) && s.forget(x) {
-				s.meas.expired.Add(1)
+				s.measured.expired.Add(1)
 				s.background.Go(func() {
 					ctx, cancel := context.WithTimeout(s.over, storeAnswer)
 					defer cancel()
@@ -206,75 +228,12 @@ func (s *Server) all() []*session {
 	return slices.AppendSeq(make([]*session, 0, len(s.sessions)), maps.Values(s.sessions))
 }
 
-// count changes what a holder uses.
-func (s *Server) count(h *access.Holder, change func(*usage)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.usage[h]
-	if u == nil {
-		u = &usage{}
-		s.usage[h] = u
-	}
-	change(u)
-}
-
-func (s *Server) admitSession(h *access.Holder) (err error) {
-	if s.isDraining() {
-		return draining()
-	}
-	s.count(h, func(u *usage) {
-		if u.sessions >= s.o.Limits.Sessions {
-			err = httpapi.NewProblem(httpapi.Limit, fmt.Sprintf("the token has %d sessions here, and may have no more", u.sessions))
-			return
-		}
-		u.sessions++
-	})
-	return err
-}
-
-func (s *Server) admitLock(h *access.Holder, has int) (err error) {
-	if has >= s.o.Limits.Locks {
-		return httpapi.NewProblem(httpapi.Limit, fmt.Sprintf("the session has %d locks, and may have no more", has))
-	}
-	s.count(h, func(u *usage) {
-		if u.waiting >= s.o.Limits.Waiting {
-			err = httpapi.NewProblem(httpapi.Limit, fmt.Sprintf("%d locks of the token wait, and no more may", u.waiting))
-			return
-		}
-		u.locks++
-	})
-	return err
-}
-
-// admitWatch counts a watch as one that waits; its end must be counted as well.
-func (s *Server) admitWatch(h *access.Holder) (err error) {
-	s.count(h, func(u *usage) {
-		if u.waiting >= s.o.Limits.Waiting {
-			err = httpapi.NewProblem(httpapi.Limit, fmt.Sprintf("%d locks and watches of the token wait, and no more may", u.waiting))
-			return
-		}
-		u.waiting++
-	})
-	return err
-}
-
-// admitPage counts an open page as a watch.
-func (s *Server) admitPage(h *access.Holder) (release func(), err error) {
-	if err := s.admitWatch(h); err != nil {
-		return nil, err
-	}
-	return func() { s.count(h, func(u *usage) { u.waiting-- }) }, nil
-}
-
 // Close ends the server, after its last request. Sessions without locks are closed at the store. The
 // others are left to their leases: their clients rely on them until these are over, and cannot go on
 // here.
 func (s *Server) Close() {
-	s.beginDrain()
 	s.stop()
-	s.parking.close()
 	s.background.Wait()
-	s.parking.forget()
 	ctx, cancel := context.WithTimeout(context.Background(), storeAnswer)
 	defer cancel()
 	for _, x := range s.all() {
@@ -285,20 +244,4 @@ func (s *Server) Close() {
 			_ = s.close(ctx, x, "the server has ended") // else it expires at the store
 		}
 	}
-}
-
-// HTTP is an http.Server for s: HTTP/1.1, and HTTP/2 with TLS or without. Slow senders are cut off;
-// each handler says how long its answer may take.
-func HTTP(s *Server) *http.Server {
-	const slow = 10 * time.Second
-	var both http.Protocols
-	both.SetHTTP1(true)
-	both.SetHTTP2(true)
-	both.SetUnencryptedHTTP2(true)
-	h := &http.Server{
-		Handler: s, Protocols: &both, ReadHeaderTimeout: slow, ReadTimeout: slow, WriteTimeout: slow + writeSlack, IdleTimeout: idle,
-		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0), // of what clients do wrong
-	}
-	s.parking.open(h)
-	return h
 }

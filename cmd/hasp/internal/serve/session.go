@@ -18,9 +18,11 @@ type session struct {
 	server *Server
 	id     string
 	owner  *access.Holder // the token that has opened it
+	ttl    time.Duration  // the longest that its client trusts it without a keep-alive
 	drv    driver.Session
-	turn   turn // of keep-alives
-	told   turn // of requests for losses: one is open at a time
+	turn   *turn // of keep-alives
+
+	listening *turn // of requests for events: one is open at a time
 
 	mu      sync.Mutex
 	dead    *httpapi.Problem // not nil: the store has none, or it is being closed
@@ -29,29 +31,8 @@ type session struct {
 	numbers numbers
 	locks   map[uint64]*lock
 	entries map[string]*lock // by the entry's id
-	version uint64           // of the last loss
-	changed chan struct{}    // closed at the next loss, and then another
-}
-
-// lock is a client's lock: one driver.Ticket.
-type lock struct {
-	number uint64
-	name   string
-	entry  string
-	noWait bool // the ticket does not queue
-	ticket driver.Ticket
-	turn   turn
-
-	published uint64 // the greatest number of a value; of who has the turn
-
-	// Guarded by the session's mu.
-	confirmed bool // the store has answered that there is an entry
-	uncertain bool // a request was not answered: there may be one
-	held      bool
-	waits     bool   // it counts as waiting
-	leaves    bool   // a request to release it has come
-	lost      string // not "": why it is gone
-	version   uint64 // of the loss
+	version uint64           // of the last loss or change
+	changed chan struct{}    // closed at the next one, and then another
 }
 
 // gone is the driver's SessionOptions.Gone: it is called from anywhere, and only notes.
@@ -66,13 +47,28 @@ func (s *session) gone(entry string, err error) {
 	if l == nil || l.lost != "" {
 		return
 	}
-	s.version++
-	l.lost, l.version = err.Error(), s.version
+	l.lost = err.Error()
 	s.waitsLocked(l, false)
-	s.notifyLocked()
+	s.newsLocked(l)
 	if l.held {
 		s.server.page.Lost(page.Loss{Name: l.name, Token: s.owner.Name, Why: l.lost, At: time.Now()})
 	}
+}
+
+// tell has events tell what has become of a lock that no request waited for.
+func (s *session) tell(l *lock, a httpapi.Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.locks[l.number] == l && l.lost == "" {
+		l.changed = &httpapi.Changed{Lock: l.number, State: a.State, Token: a.Token}
+		s.newsLocked(l)
+	}
+}
+
+func (s *session) newsLocked(l *lock) {
+	s.version++
+	l.version = s.version
+	s.notifyLocked()
 }
 
 func (s *session) notifyLocked() {
@@ -94,7 +90,7 @@ func (s *session) endLocked(why *httpapi.Problem) bool {
 	s.dead = why
 	for _, l := range s.locks {
 		s.waitsLocked(l, false)
-		l.turn.end(why) // of a request that comes to its turn later, take sees that the session is dead
+		l.turn.end(why) // a request that comes to its turn later sees that the session is dead
 	}
 	s.notifyLocked()
 	return true
@@ -112,13 +108,13 @@ func (s *session) state() error {
 
 // keepAlive passes a keep-alive on to the store.
 func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
-	u, err := s.turn.take(client)
+	u, err := s.turn.take(client, s.server.over)
 	if err != nil {
 		return httpapi.Alive{}, err
 	}
 	defer u.release()
-	ctx, done := u.step(time.Now().Add(storeAnswer), false)
-	defer done()
+	ctx, cancel := context.WithTimeout(u.ctx, storeAnswer)
+	defer cancel()
 	s.mu.Lock()
 	if s.dead != nil {
 		defer s.mu.Unlock()
@@ -144,26 +140,29 @@ func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
 	case s.dead != nil: // it was closed meanwhile: what the store has granted is void
 		return httpapi.Alive{}, s.dead
 	}
-	s.keptAliveLocked(granted)
+	granted = s.keptAliveLocked(granted)
 	alive := httpapi.Alive{Valid: granted.Milliseconds(), Lost: s.lostLocked(0)}
 	if partial.Err != nil {
-		alive.Error = partial.Err.Error()
+		alive.Error = withoutAddresses(partial.Err.Error())
 		for entry, left := range partial.Late {
 			if l := s.entries[entry]; l != nil {
-				alive.Late = append(alive.Late, httpapi.Late{Lock: l.number, Valid: left.Milliseconds()})
+				alive.Late = append(alive.Late, httpapi.Late{Lock: l.number, Valid: min(left, s.ttl).Milliseconds()})
 			}
 		}
 	}
 	return alive, nil
 }
 
-// keptAliveLocked notes until when a client can trust the session. Its answer says granted, counted
-// from before its request, so that its trust ends before now + granted. An earlier answer may have granted
-// longer, and the client goes by that if this one is lost: so the time never goes back.
-func (s *session) keptAliveLocked(granted time.Duration) {
+// keptAliveLocked notes until when a client can trust the session, and returns what its client is
+// told: what the store has granted, but not more than the client wanted. The client counts from before
+// its request, so that its trust ends before now + granted. An earlier answer may have granted longer,
+// and the client goes by that if this one is lost: so the time never goes back.
+func (s *session) keptAliveLocked(granted time.Duration) time.Duration {
+	granted = min(granted, s.ttl)
 	if until := time.Now().Add(granted); until.After(s.until) {
 		s.until = until
 	}
+	return granted
 }
 
 // expire ends a session that no client can trust any more, or that the store has ended, and reports whether it is over. It
@@ -190,38 +189,24 @@ func (s *session) lostLocked(after uint64) (all []httpapi.Lost) {
 	return all
 }
 
-// events waits for a loss that is newer than after.
-func (s *session) events(client context.Context, after uint64, wait time.Duration) (any, error) {
-	u, err := s.told.take(client)
-	if err != nil {
-		return nil, err
-	}
-	return &lossWait{use: u, session: s, after: after, until: time.Now().Add(wait)}, nil
-}
-
-// losses are those that are newer than after. It forgets the others: its client has seen them. What it returns is closed at the next one.
-func (s *session) losses(after uint64) (httpapi.Events, <-chan struct{}, error) {
+// news are what is newer than after. It forgets the losses before: its client has seen them. What it
+// returns is closed at the next news.
+func (s *session) news(after uint64) (e httpapi.Events, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead != nil {
-		return httpapi.Events{}, nil, s.dead
+		return e, nil, s.dead
 	}
 	for _, l := range s.locks {
-		if l.lost != "" && l.version <= after {
+		switch {
+		case l.lost != "" && l.version <= after:
 			s.dropLocked(l)
+		case l.lost == "" && l.changed != nil && l.version > after:
+			e.Changed = append(e.Changed, *l.changed)
 		}
 	}
-	return httpapi.Events{Version: s.version, Lost: s.lostLocked(after)}, s.changed, nil
-}
-
-// endWaits has the requests that wait look at the server's state.
-func (s *session) endWaits() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.locks {
-		l.turn.endWait()
-	}
-	s.told.endWait()
+	e.Version, e.Lost = s.version, append([]httpapi.Lost{}, s.lostLocked(after)...)
+	return e, s.changed, nil
 }
 
 // heldLocks are in no order: who looks at some of them now and then sees all.
@@ -234,29 +219,4 @@ func (s *session) heldLocks() (all []*lock) {
 		}
 	}
 	return all
-}
-
-// dropLocked forgets a lock of which nothing is left in the store.
-func (s *session) dropLocked(l *lock) {
-	s.waitsLocked(l, false)
-	if s.locks[l.number] == l {
-		delete(s.locks, l.number)
-		s.server.count(s.owner, func(u *usage) { u.locks-- })
-	}
-	if s.entries[l.entry] == l {
-		delete(s.entries, l.entry)
-	}
-}
-
-func (s *session) waitsLocked(l *lock, waits bool) {
-	if l.waits != waits {
-		l.waits = waits
-		s.server.count(s.owner, func(u *usage) {
-			if waits {
-				u.waiting++
-			} else {
-				u.waiting--
-			}
-		})
-	}
 }

@@ -203,13 +203,12 @@ func TestLateRequestAndRelease(t *testing.T) {
 		c, _ := with(t, serve.Options{Store: ticketStore{store.Backend(), func(t driver.Ticket, _ driver.Request) driver.Ticket {
 			return &leavesLate{Ticket: t}
 		}}})
-		c.open(time.Hour)
+		c.open(time.Minute)
 		c.lock("1", "a")
 		ended := make(chan int, 1)
 		go func() { ended <- c.do("DELETE", "/v1/locks/1", nil, nil) }()
 		synctest.Wait()
 		c.refused(httpapi.Gone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a"})
-		c.refused(httpapi.Gone, "POST", "/v1/locks/1/wait", httpapi.Wait{Wait: 1000})
 		if status := <-ended; status == http.StatusNoContent || status == http.StatusGone {
 			t.Errorf("a release without an answer: %d", status)
 		}
@@ -225,9 +224,9 @@ func TestNoWaitAfterQueueing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := with(t, serve.Options{})
 		other := &api{t: t, s: s}
-		other.open(time.Hour)
+		other.open(time.Minute)
 		other.lock("1", "a")
-		c.open(time.Hour)
+		c.open(time.Minute)
 		var l httpapi.Lock
 		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 1}, &l)
 		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", NoWait: true}, &l)
@@ -270,9 +269,9 @@ func TestWaitAfterATry(t *testing.T) {
 			return t
 		}}})
 		other := &api{t: t, s: s}
-		other.open(time.Hour)
+		other.open(time.Minute)
 		other.lock("1", "a")
-		c.open(time.Hour)
+		c.open(time.Minute)
 		c.refused(httpapi.Unknown, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", NoWait: true})
 		var l httpapi.Lock
 		c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: 20_000}, &l)
@@ -310,9 +309,9 @@ func TestWaitsInAClosedSession(t *testing.T) {
 			return t
 		}}})
 		other := &api{t: t, s: s}
-		other.open(time.Hour)
+		other.open(time.Minute)
 		other.lock("1", "a")
-		c.open(time.Hour)
+		c.open(time.Minute)
 		ended := make(chan struct{})
 		go func() {
 			c.refused(httpapi.SessionGone, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Owner: "late"})

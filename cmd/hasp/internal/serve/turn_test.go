@@ -15,7 +15,7 @@ type taken struct {
 func (t *turn) taking(ctx context.Context) <-chan taken {
 	came := make(chan taken, 1)
 	go func() {
-		u, err := t.take(ctx)
+		u, err := t.take(ctx, context.Background())
 		came <- taken{u, err}
 	}()
 	return came
@@ -24,11 +24,11 @@ func (t *turn) taking(ctx context.Context) <-chan taken {
 // A request that waits for the turn is ended by the next one, which gets the turn when it is free.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turn turn
+		turn := newTurn()
 		first := <-turn.taking(t.Context())
 		second := turn.taking(t.Context())
 		synctest.Wait()
-		if !errors.Is(first.over(), errOvertaken) {
+		if !errors.Is(context.Cause(first.ctx), errOvertaken) {
 			t.Error("the first is not ended")
 		}
 		third := turn.taking(t.Context())
@@ -43,8 +43,8 @@ func TestTurn(t *testing.T) {
 		}
 		first.release()
 		u := <-third
-		if u.err != nil || u.over() != nil {
-			t.Fatal(u.err, u.over())
+		if u.err != nil || u.ctx.Err() != nil {
+			t.Fatal(u.err, u.ctx.Err())
 		}
 		u.release()
 	})
@@ -53,7 +53,7 @@ func TestTurn(t *testing.T) {
 // A client goes away at the moment at which its request would get the turn: the turn is not lost, and is not given twice.
 func TestTurnGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turn turn
+		turn := newTurn()
 		for i := range 200 {
 			first := <-turn.taking(t.Context())
 			ctx, leave := context.WithCancel(t.Context())
@@ -69,8 +69,8 @@ func TestTurnGivenUp(t *testing.T) {
 			if s := <-second; s.err == nil {
 				s.release()
 			}
-			if turn.taken || turn.queue != 0 || len(turn.free) != 0 || turn.last != nil {
-				t.Fatalf("%+v", &turn)
+			if len(turn.taken) != 0 || turn.last != nil {
+				t.Fatalf("%+v", turn)
 			}
 		}
 	})

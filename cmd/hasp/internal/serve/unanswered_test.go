@@ -34,8 +34,8 @@ func (t *unanswered) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.Ticket.Wait(ctx)
 }
 
-// A client waits for a lock after a request to acquire it that was not answered. It is told what the store says, and not what a
-// ticket makes of a queue that it has not seen.
+// A lock is waited for after a request to acquire it that was not answered. Its client is told what the
+// store says, and not what a ticket makes of a queue that it has not seen.
 func TestWaitUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -46,23 +46,23 @@ func TestWaitUnanswered(t *testing.T) {
 			}
 			return t
 		}}})
-		c.open(time.Hour)
+		c.open(time.Minute)
 		c.lock("1", "a")
 		loses = true
-		c.refused(httpapi.Unknown, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a"})
+		c.refused(httpapi.Unknown, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000})
 		var l httpapi.Lock
-		c.want(200, "POST", "/v1/locks/2/wait", httpapi.Wait{Wait: 1000}, &l)
-		if l.State != httpapi.Waiting || l.Unchanged {
+		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000}, &l)
+		if l.State != httpapi.Waiting {
 			t.Errorf("another holds it, and a wait is answered with %+v", l)
 		}
 		c.refused(httpapi.Unknown, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", NoWait: true})
-		c.want(200, "POST", "/v1/locks/3/wait", httpapi.Wait{Wait: 1000}, &l)
+		c.want(200, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", NoWait: true}, &l)
 		if l.State != httpapi.Busy {
 			t.Errorf("a try for what another holds: %+v", l)
 		}
-		c.refused(httpapi.Gone, "POST", "/v1/locks/3/wait", httpapi.Wait{Wait: 1000})
+		c.refused(httpapi.Gone, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", Wait: 1000})
 		c.want(204, "DELETE", "/v1/locks/1", nil, nil)
-		c.want(200, "POST", "/v1/locks/2/wait", httpapi.Wait{Wait: 1000}, &l)
+		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000}, &l)
 		if l.State != httpapi.Held {
 			t.Errorf("it is free: %+v", l)
 		}

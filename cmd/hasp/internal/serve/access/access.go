@@ -27,8 +27,19 @@ const (
 
 // Holder is who has a token or a certificate.
 type Holder struct {
-	Name  string
-	rules []rule
+	Name        string
+	hash        Hash   // of the token; of a certificate nothing
+	certificate string // its common name; "" for a token
+	rules       []rule
+}
+
+// Hash is that of a token, which finds its holder as the token does.
+type Hash [sha256.Size]byte
+
+// Is reports whether two are one: of one name, and one token or certificate. What they may do can
+// have changed between two reads of the file.
+func (h *Holder) Is(other *Holder) bool {
+	return h.Name == other.Name && h.hash == other.hash && h.certificate == other.certificate
 }
 
 type rule struct {
@@ -53,14 +64,7 @@ func (h *Holder) May(r Right, name string) bool {
 
 // Tokens are those of a file. The zero value knows none.
 type Tokens struct {
-	known []credential
-}
-
-// credential identifies a holder: a token, or a certificate.
-type credential struct {
-	hash        [sha256.Size]byte // of the token; of a certificate nothing
-	certificate string            // its common name; "" for a token
-	holder      *Holder
+	known []*Holder
 }
 
 // ErrEmpty is for a file without a token.
@@ -68,12 +72,12 @@ var ErrEmpty = errors.New("there is no token; hasp serve token makes one")
 
 // Has reports whether there is a token of that name.
 func (t *Tokens) Has(name string) bool {
-	return slices.ContainsFunc(t.known, func(c credential) bool { return c.holder.Name == name })
+	return slices.ContainsFunc(t.known, func(h *Holder) bool { return h.Name == name })
 }
 
 // Certificates reports whether a line is for a certificate.
 func (t *Tokens) Certificates() bool {
-	return slices.ContainsFunc(t.known, func(c credential) bool { return c.certificate != "" })
+	return slices.ContainsFunc(t.known, func(h *Holder) bool { return h.certificate != "" })
 }
 
 // Read reads a file of tokens: lines of
@@ -113,35 +117,36 @@ func (t *Tokens) add(fields []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := parseCredential(fields[3])
+	h, err := parseCredential(fields[3])
 	if err != nil {
 		return err
 	}
 	for _, k := range t.known {
-		same := k.hash == c.hash && k.certificate == c.certificate
+		same := k.hash == h.hash && k.certificate == h.certificate
 		switch {
-		case same && k.holder.Name == fields[0]:
-			k.holder.rules = append(k.holder.rules, allowed)
+		case same && k.Name == fields[0]:
+			k.rules = append(k.rules, allowed)
 			return nil
-		case same || k.holder.Name == fields[0]:
-			return fmt.Errorf("a name is for one token or certificate, and that for one name: %q is there already", k.holder.Name)
+		case same || k.Name == fields[0]:
+			return fmt.Errorf("a name is for one token or certificate, and that for one name: %q is there already", k.Name)
 		}
 	}
-	c.holder = &Holder{Name: fields[0], rules: []rule{allowed}}
-	t.known = append(t.known, c)
+	h.Name, h.rules = fields[0], []rule{allowed}
+	t.known = append(t.known, h)
 	return nil
 }
 
-func parseCredential(field string) (credential, error) {
+// parseCredential reads what a holder is known by.
+func parseCredential(field string) (*Holder, error) {
 	if name, ok := strings.CutPrefix(field, "cert:"); ok && name != "" {
-		return credential{certificate: name}, nil
+		return &Holder{certificate: name}, nil
 	}
 	digits, ok := strings.CutPrefix(field, "sha256:")
 	hash, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(hash) != sha256.Size {
-		return credential{}, errors.New("the last field is neither sha256: and 64 hexadecimal digits, nor cert: and a certificate's common name")
+		return nil, errors.New("the last field is neither sha256: and 64 hexadecimal digits, nor cert: and a certificate's common name")
 	}
-	return credential{hash: [sha256.Size]byte(hash)}, nil
+	return &Holder{hash: Hash(hash)}, nil
 }
 
 // parseRule reads rights and a prefix.
@@ -161,24 +166,30 @@ func parseRule(rights, prefix string) (rule, error) {
 	return r, nil
 }
 
-// Find returns the holder of a token, nil if it has none. All hashes are compared, each in constant time, so
-// that the time tells nothing about a hash, nor about a token.
-func (t *Tokens) Find(token string) *Holder {
-	sum := sha256.Sum256([]byte(token))
+// HashOf is the hash of a token.
+func HashOf(token string) Hash { return sha256.Sum256([]byte(token)) }
+
+// Find returns the holder of a token, nil if it has none.
+func (t *Tokens) Find(token string) *Holder { return t.FindHash(HashOf(token)) }
+
+// FindHash is Find by the token's hash. All hashes are compared, each in constant time, so that the
+// time tells nothing about a hash, nor about a token.
+func (t *Tokens) FindHash(sum Hash) *Holder {
 	var found *Holder
-	for i := range t.known {
-		if c := &t.known[i]; subtle.ConstantTimeCompare(sum[:], c.hash[:]) == 1 && c.certificate == "" {
-			found = c.holder
+	for _, h := range t.known {
+		if subtle.ConstantTimeCompare(sum[:], h.hash[:]) == 1 && h.certificate == "" {
+			found = h
 		}
 	}
 	return found
 }
 
-// FindCertificate returns the holder of a certificate by its common name, nil if no line has it. It must have been verified.
+// FindCertificate returns the holder of a certificate by its common name, nil if no line has it. It
+// must have been verified.
 func (t *Tokens) FindCertificate(commonName string) *Holder {
-	for _, c := range t.known {
-		if c.certificate != "" && c.certificate == commonName {
-			return c.holder
+	for _, h := range t.known {
+		if h.certificate != "" && h.certificate == commonName {
+			return h
 		}
 	}
 	return nil

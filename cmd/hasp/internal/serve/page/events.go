@@ -55,7 +55,7 @@ func (p *Page) events(w http.ResponseWriter, q *http.Request, h *access.Holder) 
 	defer release()
 	ctx, cancel := context.WithCancel(q.Context())
 	defer cancel()
-	defer context.AfterFunc(p.o.Over, cancel)()
+	defer context.AfterFunc(p.o.Standing(), cancel)()
 	s := &stream{w, http.NewResponseController(w)}
 	_ = s.rc.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", "text/event-stream")

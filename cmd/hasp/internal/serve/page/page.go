@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +19,12 @@ import (
 // Options say what is shown to whom.
 type Options struct {
 	Store  driver.Backend
-	Tokens bool            // a person has to sign in with one
-	Over   context.Context // ends with the server: pages then go to another one
+	Tokens bool // a person has to sign in with one
+	Secure bool // browsers come by TLS, also where a proxy in front of the server has ended that
+
+	Over     context.Context        // ends with the server: pages then go to another one
+	Standing func() context.Context // ends with it, too, and when it is to be asked again who may do what
+	Find     func(access.Hash) *access.Holder
 
 	// Admit counts an open page of a holder, or a request in a queue, until release is called; or it refuses one more.
 	Admit func(h *access.Holder) (release func(), err error)
@@ -34,8 +37,9 @@ type Page struct {
 	live   *live
 	health health
 
-	mu     sync.Mutex
-	losses []Loss // the latest last
+	mu       sync.Mutex
+	losses   []Loss               // the latest last
+	sessions map[string]*signedIn // by the cookie's value
 }
 
 // Loss is a lock that the store has taken from a client of this server.
@@ -55,7 +59,7 @@ func New(o Options) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Page{o: o, client: client, live: newLive(client, o.Over)}, nil
+	return &Page{o: o, client: client, live: newLive(client, o.Over), sessions: map[string]*signedIn{}}, nil
 }
 
 // Lost notes a loss.
@@ -64,9 +68,6 @@ func (p *Page) Lost(l Loss) {
 	defer p.mu.Unlock()
 	p.losses = append(p.losses[max(0, len(p.losses)-lossesKept+1):], l)
 }
-
-// Cookie has the token of the person who has signed in. Scripts cannot read it, and other sites' pages do not send it.
-const Cookie = "hasp-token"
 
 // Route is an operation of the page. The holder is nil before a person has signed in.
 type Route struct {
@@ -114,19 +115,6 @@ func Protect(h http.Header) {
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin") // with none, a browser sends the form with the origin "null"
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-}
-
-// login keeps the token in a cookie of the browser's session. It is not checked here: the next request shows whether it is known.
-func (p *Page) login(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
-	q.Body = http.MaxBytesReader(w, q.Body, 4096)
-	token := strings.TrimSpace(q.PostFormValue("token"))
-	http.SetCookie(w, &http.Cookie{Name: Cookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.TLS != nil})
-	http.Redirect(w, q, "/", http.StatusSeeOther)
-}
-
-func (p *Page) logout(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
-	http.SetCookie(w, &http.Cookie{Name: Cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.TLS != nil})
-	http.Redirect(w, q, "/", http.StatusSeeOther)
 }
 
 // detail is a queue in full.

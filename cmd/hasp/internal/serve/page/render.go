@@ -21,16 +21,15 @@ const firstRows = 50
 // index is the page, or where a person signs in. The text is put together by hand: a package for templates would make the program
 // a third larger.
 func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if h == nil {
-		words := "Sign in with a token of this server. hasp serve token makes one."
-		if c, err := q.Cookie(Cookie); err == nil && c.Value != "" {
-			words = "This server does not know the token."
+		words := ""
+		if p.key(q) != "" {
+			words = "You are signed out, or the server does not know your token any more. Sign in again."
 		}
-		w.WriteHeader(http.StatusUnauthorized)
-		fill(w, loginDocument, map[string]string{"WORDS": words})
+		askToSignIn(w, words)
 		return
 	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	var body strings.Builder
 	for _, r := range p.first(q.Context(), h) {
 		body.WriteString(r.html(time.Now()))

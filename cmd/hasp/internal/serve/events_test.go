@@ -1,0 +1,168 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/httpapi"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// changed reads events until one is about the lock, and answers it.
+func (c *api) changed(lock uint64) (found httpapi.Changed) {
+	c.t.Helper()
+	for after := uint64(0); ; {
+		var e httpapi.Events
+		c.want(200, "GET", fmt.Sprintf("/v1/session/events?wait_ms=30000&after=%d", after), nil, &e)
+		for _, x := range e.Changed {
+			if x.Lock == lock {
+				return x
+			}
+		}
+		if len(e.Changed)+len(e.Lost) == 0 {
+			c.t.Fatalf("no word of lock %d: %+v", lock, e)
+		}
+		after = e.Version
+	}
+}
+
+// A grant is told by the session's events, however the lock came to wait: by a request that did not
+// wait, or by one whose time is over. It is told again until it was seen.
+func TestGrantByEvents(t *testing.T) {
+	for name, wait := range map[string]int64{"a request that does not wait": 0, "one whose time is over": 1000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := with(t, serve.Options{})
+				other := &api{t: t, s: s}
+				other.open(time.Minute)
+				before := other.lock("1", "a")
+				c.open(time.Minute)
+				var l httpapi.Lock
+				c.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "a", Wait: wait}, &l)
+				if l.State != httpapi.Waiting {
+					t.Fatalf("another holds it: %+v", l)
+				}
+				other.want(204, "DELETE", "/v1/locks/1", nil, nil)
+				synctest.Wait()
+				for range 2 { // the answer to the first was lost
+					if x := c.changed(1); x.State != httpapi.Held || x.Token <= before.Token {
+						t.Errorf("told %+v after token %d", x, before.Token)
+					}
+				}
+				var e httpapi.Events
+				c.want(200, "GET", "/v1/session/events?after=1&wait_ms=10", nil, &e)
+				if len(e.Changed) != 0 {
+					t.Errorf("it was seen, and is told again: %+v", e)
+				}
+				if again := c.lock("1", "a"); again.State != httpapi.Held {
+					t.Errorf("asked again: %+v", again)
+				}
+			})
+		})
+	}
+}
+
+// failsLater has Wait fail when it is told to, as when its store is away.
+type failsLater struct {
+	driver.Ticket
+	fail <-chan error
+}
+
+func (t failsLater) Wait(ctx context.Context) (driver.Verdict, error) {
+	select {
+	case err := <-t.fail:
+		if err == nil {
+			panic("a fault")
+		}
+		return driver.Verdict{}, err
+	case <-ctx.Done():
+		return driver.Verdict{}, ctx.Err()
+	}
+}
+
+// What the server hears while no request waits is never kept to itself: an error of the store, the end
+// of the entry, and a fault of its own.
+func TestWaitEndsByEvents(t *testing.T) {
+	for name, why := range map[string]error{"the store is away": errors.New("away"), "the entry has gone": driver.ErrGone, "a fault": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fail := make(chan error)
+				c, _ := with(t, serve.Options{Store: ticketStore{memlock.New().Backend(), func(t driver.Ticket, _ driver.Request) driver.Ticket {
+					return failsLater{t, fail}
+				}}})
+				c.open(time.Minute)
+				c.lock("1", "a")
+				c.lock("2", "a")
+				fail <- why
+				synctest.Wait()
+				if why == driver.ErrGone {
+					var e httpapi.Events
+					c.want(200, "GET", "/v1/session/events?wait_ms=30000", nil, &e)
+					if len(e.Lost) != 1 || e.Lost[0].Lock != 2 {
+						t.Errorf("told %+v", e)
+					}
+					return
+				}
+				if x := c.changed(2); x.State != httpapi.Waiting {
+					t.Errorf("told %+v", x)
+				}
+				if l := c.lock("2", "a"); l.State != httpapi.Waiting {
+					t.Errorf("asked again: %+v", l)
+				}
+				c.want(204, "DELETE", "/v1/locks/1", nil, nil)
+			})
+		})
+	}
+}
+
+// A client with many waiting locks has one request open, and is granted each.
+func TestOneOpenRequest(t *testing.T) {
+	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})
+	var underway, most, waits atomic.Int32
+	f := newFront(t, addr)
+	f.split(func(q *http.Request) (string, <-chan struct{}) {
+		if q.URL.Path == "/v1/session/events" {
+			for n := underway.Add(1); ; {
+				if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+					break
+				}
+			}
+			context.AfterFunc(q.Context(), func() { underway.Add(-1) })
+		}
+		if strings.HasSuffix(q.URL.Path, "/wait") {
+			waits.Add(1)
+		}
+		return "", nil
+	})
+	c := testkit.ClientOn(t, open(t, f.addr(), ""))
+	other := testkit.ClientOn(t, open(t, addr, ""))
+	const n = 100
+	var held []func()
+	for i := range n {
+		l := testkit.Lock(t, other, fmt.Sprint("a", i))
+		held = append(held, func() { testkit.Release(t, l) })
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		next := testkit.Queued(t, c, fmt.Sprint("a", i))
+		all.Go(func() { testkit.Release(t, testkit.Granted(t, next)) })
+	}
+	for _, release := range held {
+		release()
+	}
+	all.Wait()
+	if most.Load() != 1 || waits.Load() != 0 {
+		t.Errorf("%d requests for events were open at once, and %d waited for a lock", most.Load(), waits.Load())
+	}
+}
