@@ -232,16 +232,6 @@ type Publisher interface {
 	Publish(ctx context.Context, value []byte) error
 }
 
-// Alerter is a Ticket that tells of news without a goroutine in Wait: the stack of one is most of what a request that
-// waits takes in a server.
-type Alerter interface {
-	// Alert has fn called once, when Wait would return, or has something to look at. It is called from any goroutine
-	// and perhaps with a lock of the driver's, also before Alert returns; it returns at once, and calls
-	// nothing of the driver. A further call replaces fn; nil: nothing is called any more, but for a call that is under
-	// way. false: this ticket cannot tell at the moment, and fn is not called.
-	Alert(fn func()) bool
-}
-
 // Downgrader is a Ticket that can make its held entry smaller in place, at the same Seq and
 // with the same value, so that entries behind it may hold beside it; those are told as they
 // are of a departure. units is at least 1. An entry never grows by it, so that a call that is

@@ -9,7 +9,6 @@ var pushTests = needing(needsPush, []test{
 	{name: "NoHerd", needs: needsFIFO, run: testNoHerd},
 	{name: "QuitterWakesNobody", needs: needsFIFO, run: testQuitterWakesNobody},
 	{name: "BatchOnly", needs: both(needsFIFO, needsShared), run: testBatchOnly},
-	{name: "Alert", needs: needsAlerter, run: testAlert},
 })
 
 // asked counts the questions "do I hold?", and the wake-ups that make a waiter ask.

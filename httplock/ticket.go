@@ -33,11 +33,11 @@ type ticket struct {
 	granted   bool          // by an event: true also where the answer to a request that came before is late
 	asksAgain bool          // by an event: the server waits no longer
 	news      chan struct{} // has an element when Wait should look
-	named     string   // the server's name of the entry, if it is not ours
-	at        location // of its entry, since it was confirmed
-	to        location // that it is moved to
-	toUnits   int64    // that it is asked for with there
-	smaller   int64    // the units of the newest Downgrade that may have been done; 0: there was none
+	named     string        // the server's name of the entry, if it is not ours
+	at        location      // of its entry, since it was confirmed
+	to        location      // that it is moved to
+	toUnits   int64         // that it is asked for with there
+	smaller   int64         // the units of the newest Downgrade that may have been done; 0: there was none
 }
 
 func (t *ticket) gone() error {

@@ -74,7 +74,6 @@ type fullTicket interface {
 	driver.Publisher
 	driver.Downgrader
 	driver.Adopter
-	driver.Alerter
 }
 
 // Store is a store of memlock's whose driver has a flaw.

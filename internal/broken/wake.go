@@ -79,23 +79,6 @@ var wakeControls = []Control{
 		Seen: []string{"Push/NoPolling"},
 	},
 	{
-		Name: "tells no news outside of Wait",
-		Flaw: alerting(func(func()) func() { return func() {} }),
-		Seen: []string{"Push/Alert"},
-	},
-	{
-		Name: "tells its news twice",
-		Flaw: alerting(func(fn func()) func() { return func() { fn(); fn() } }),
-		Seen: []string{"Push/Alert"},
-	},
-	{
-		Name: "goes on telling",
-		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
-			return &unstoppable{g}
-		}},
-		Seen: []string{"Push/Alert"},
-	},
-	{
 		Name: "returns late from a wait that was cancelled",
 		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
 			v, err := t.fullTicket.Wait(ctx)
@@ -164,29 +147,6 @@ func waiting(wait func(*waiter, context.Context) (driver.Verdict, error)) Flaw {
 		return &waiter{g, b, r, wait}
 	}}
 }
-
-// alerting is a flaw of Alert.
-func alerting(change func(fn func()) func()) Flaw {
-	return Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
-		return &alerter{g, change}
-	}}
-}
-
-type alerter struct {
-	fullTicket
-	change func(fn func()) func()
-}
-
-func (t *alerter) Alert(fn func()) bool {
-	if fn != nil {
-		fn = t.change(fn)
-	}
-	return t.fullTicket.Alert(fn)
-}
-
-type unstoppable struct{ fullTicket }
-
-func (t *unstoppable) Alert(fn func()) bool { return fn == nil || t.fullTicket.Alert(fn) }
 
 type waiter struct {
 	fullTicket

@@ -99,7 +99,7 @@ type Events struct {
 	Draining bool      `json:"draining,omitempty"` // this server is about to end: open a session at another, and adopt what is held
 }
 
-// Changed is what has become of a lock that waits while no request waited for it: it is Held, or it
+// Changed says what has become of a lock that waits while no request waited for it: it is Held, or it
 // is Waiting and the server waits no longer, because the store has answered with an error. Then ask
 // again.
 type Changed struct {

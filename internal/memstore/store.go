@@ -55,7 +55,6 @@ type entry struct {
 	held   bool
 	gone   bool
 	notice chan struct{}
-	alert  func() // called when notice is closed
 	of     *session
 }
 
@@ -67,10 +66,6 @@ func (e *entry) evicted() {
 func (e *entry) ring() {
 	if e.notice != nil {
 		close(e.notice)
-	}
-	if e.alert != nil {
-		e.alert()
-		e.alert = nil
 	}
 }
 

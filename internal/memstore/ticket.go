@@ -73,22 +73,6 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.verdict(), nil
 }
 
-// Alert implements driver.Alerter.
-func (t *ticket) Alert(fn func()) bool {
-	st := t.session.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	t.entry.alert = nil
-	switch {
-	case fn == nil:
-	case t.entry.held || t.entry.gone:
-		fn()
-	default:
-		t.entry.alert = fn
-	}
-	return true
-}
-
 func (t *ticket) Leave(ctx context.Context) error {
 	st := t.session.store
 	if err := st.arrive(ctx); err != nil {

@@ -31,7 +31,6 @@ type Ticket[E any] struct {
 	poll      time.Duration // how often Wait asks by itself
 	where     *string       // where the entry was made, or seen by a renewal since: see Renewed
 	signal    signal.Signal
-	alert     func() // see Alert
 }
 
 // Held reports whether the entry is known to hold. The caller has the lock.
@@ -59,28 +58,6 @@ func (t *Ticket[E]) AskAfter(d time.Duration) {
 
 func (t *Ticket[E]) notifyLocked() {
 	t.signal.Notify()
-	if fn := t.alert; fn != nil {
-		t.alert = nil
-		fn()
-	}
-}
-
-// Alert implements driver.Alerter. Where Wait polls, it is needed.
-func (t *Ticket[E]) Alert(fn func()) bool {
-	s := t.session
-	s.Lock()
-	defer s.Unlock()
-	t.alert = nil
-	switch {
-	case fn == nil:
-	case t.poll > 0:
-		return false
-	case t.gone || s.closed || t.held || t.retry > 0 || t.confirmed && t.granted == t.seq: // see known
-		fn()
-	default:
-		t.alert = fn
-	}
-	return true
 }
 
 // Enqueue makes the entry, or asks for it once it is confirmed: a confirmed entry that is gone

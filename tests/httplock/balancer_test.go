@@ -17,7 +17,7 @@ import (
 // server, until that cannot be reached.
 type balancer struct {
 	to      atomic.Pointer[[]string] // the first is the client's
-	adopted *atomic.Int64
+	adopted atomic.Int64
 }
 
 // lead sends all requests to the first of some addresses, and to the next when that is down.

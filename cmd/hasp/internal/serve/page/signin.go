@@ -37,7 +37,7 @@ func (p *Page) cookie(q *http.Request, value string) *http.Cookie {
 	return c
 }
 
-// key is what the browser's cookie says, "" if there is none.
+// key is the value of the browser's cookie, "" if there is none.
 func (p *Page) key(q *http.Request) string {
 	c, err := q.Cookie(p.cookie(q, "").Name)
 	if err != nil {
