@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -115,10 +117,10 @@ func (d *dialer) dial(network, address string, _ time.Duration) (net.Conn, error
 	}
 	answerBy := time.Now().Add(d.timeout)
 	c, err := d.connect(address)
-	if err != nil {
+	if err != nil && !silent(err) {
 		err = fmt.Errorf("%s: %w", address, err)
 	} else {
-		err = fmt.Errorf("%s: it accepted the connection and did not answer like a ZooKeeper server that serves", address)
+		err = fmt.Errorf("%s: it accepted the connection and did not answer like a ZooKeeper server that serves%s", address, silenceCauses)
 	}
 	d.mu.Lock()
 	d.lastErr = err // unless up comes
@@ -144,5 +146,16 @@ func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
 	if o.TLS == nil {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	}
-	return (&tls.Dialer{Config: o.secure.Fresh(o.TLS)}).DialContext(ctx, "tcp", address)
+	c, err := (&tls.Dialer{Config: o.secure.Fresh(o.TLS)}).DialContext(ctx, "tcp", address)
+	var plain tls.RecordHeaderError
+	switch {
+	case errors.As(err, &plain):
+		err = fmt.Errorf("%w: it does not speak TLS: use the port of secureClientPort, or tls=false", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		err = fmt.Errorf("%w: it ended the connection instead of a TLS handshake: use the port of secureClientPort, or tls=false", err)
+	}
+	return c, err
 }
+
+// silenceCauses are what a server refuses without a word.
+const silenceCauses = " (there may be as many connections from this host as its maxClientCnxns allows; it may expect TLS, which tls=true switches on; or it has no quorum)"

@@ -22,13 +22,14 @@ func answered(err error) bool {
 			return true
 		}
 	}
-	return isCode(err, codeQuotaExceeded) || isCode(err, codeThrottled)
+	return isCode(err, codeQuotaExceeded) || isCode(err, codeThrottled) || isCode(err, codeMustAuthenticate)
 }
 
 // Answers that the library has no names for. The servers have done nothing then.
 const (
-	codeQuotaExceeded = -125 // a hard quota, with enforceQuota
-	codeThrottled     = -127 // too many requests are under way
+	codeMustAuthenticate = -124 // with enforce.auth or sessionRequireClientSASLAuth; the server ends the connection, too
+	codeQuotaExceeded    = -125 // a hard quota, with enforceQuota
+	codeThrottled        = -127 // too many requests are under way
 )
 
 // isCode reports whether err is one of these.
@@ -49,6 +50,9 @@ func explain(op string, err error) error {
 		return fmt.Errorf("%s: %w: no permission (do user, password and the nodes' ACL fit?): %w", op, driver.ErrRefused, err)
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("%s: %w: the server takes no such ACL; acl=creator needs a user and a password: %w", op, driver.ErrRefused, err)
+	case isCode(err, codeMustAuthenticate):
+		return fmt.Errorf("%s: %w: %w: the servers demand an authentication (enforce.auth): name user and password in the URL, and have digest among enforce.auth.schemes; "+
+			"hasp has no SASL, so that sessionRequireClientSASLAuth keeps it out: %w", op, driver.ErrRefused, driver.ErrInvalid, err)
 	case isCode(err, codeQuotaExceeded):
 		return fmt.Errorf("%s: %w: a quota of the servers is used up: %w", op, driver.ErrRefused, err)
 	case errors.Is(err, zk.ErrNoServer):

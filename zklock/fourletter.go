@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -30,6 +32,15 @@ func (b *backend) fourLetterWord(ctx context.Context, server, command string) (s
 	return string(reply), nil
 }
 
+// silent reports that a server has ended a connection, or left it open, without a word. One that expects TLS waits for
+// more than four letters.
+func silent(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// tlsAlert is how a server that expects TLS begins its complaint.
+const tlsAlert = 21
+
 // notAllowed reports whether the server has answered that the command is not allowed.
 func notAllowed(reply string) bool { return strings.Contains(reply, "not in the whitelist") }
 
@@ -41,8 +52,11 @@ func (b *backend) greet(ctx context.Context) error {
 	for _, server := range b.servers {
 		go func() {
 			reply, err := b.fourLetterWord(ctx, server, "srvr")
-			if err == nil && !strings.Contains(reply, "Zookeeper") && !strings.Contains(reply, "ZooKeeper") && !notAllowed(reply) {
-				err = fmt.Errorf("%s: not a ZooKeeper server, or one that expects TLS", server)
+			switch {
+			case silent(err), err == nil && (reply == "" || reply[0] == tlsAlert):
+				err = fmt.Errorf("%s: it accepted the connection and said nothing%s", server, silenceCauses)
+			case err == nil && !strings.Contains(reply, "Zookeeper") && !strings.Contains(reply, "ZooKeeper") && !notAllowed(reply):
+				err = fmt.Errorf("%s: not a ZooKeeper server", server)
 			}
 			errs <- err
 		}()
