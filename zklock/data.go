@@ -47,6 +47,12 @@ func fill(e *driver.Entry, data []byte, stat *zk.Stat) {
 // ownerOf reads the owner of a node, for the message of a refused try; "" if the node has gone or
 // may not be read.
 func (c *conn) ownerOf(ctx context.Context, node string) string {
+	e, _ := c.holderOf(ctx, node)
+	return e.Owner
+}
+
+// holderOf reads what a node says of its holder, and nothing if it has gone or may not be read.
+func (c *conn) holderOf(ctx context.Context, node string) (_ driver.Entry, found bool) {
 	e, err := call(ctx, c, func() (driver.Entry, error) {
 		var e driver.Entry
 		data, stat, err := c.zk.Get(node)
@@ -55,8 +61,5 @@ func (c *conn) ownerOf(ctx context.Context, node string) string {
 		}
 		return e, err
 	})
-	if err != nil {
-		return ""
-	}
-	return e.Owner
+	return e, err == nil
 }

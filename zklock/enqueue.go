@@ -46,10 +46,25 @@ func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 			s.backend.parents.note(t.parent, false)
 			continue
 		}
+		if err == zk.ErrNoAuth && t.parentOfSession(ctx) { // which the servers find out only after the permission
+			err = zk.ErrNoChildrenForEphemerals
+		}
 		if err != nil || names != nil && !t.counterExhausted() {
 			return names, explain("create the entry", err)
 		}
 	}
+}
+
+// parentOfSession reports whether the lock's node belongs to a session: it is a lock of strategy=node.
+func (t *ticket) parentOfSession(ctx context.Context) bool {
+	of, err := call(ctx, t.session.conn, func() (int64, error) {
+		_, stat, err := t.session.zk.Exists(t.parent)
+		if err != nil {
+			return 0, err
+		}
+		return stat.EphemeralOwner, nil
+	})
+	return err == nil && of != 0
 }
 
 // makeParent makes the lock's node if it is not known to exist: by a request whose answer is not

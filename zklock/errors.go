@@ -50,6 +50,9 @@ func explain(op string, err error) error {
 		return fmt.Errorf("%s: %w: no permission (do user, password and the nodes' ACL fit?): %w", op, driver.ErrRefused, err)
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("%s: %w: the server takes no such ACL; acl=creator needs a user and a password: %w", op, driver.ErrRefused, err)
+	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
+		return fmt.Errorf("%s: %w: the lock's node belongs to a session: another client holds the name with strategy=node, or a program that does the same; "+
+			"let all clients of a name use one strategy: %w", op, driver.ErrMismatch, err)
 	case isCode(err, codeMustAuthenticate):
 		return fmt.Errorf("%s: %w: %w: the servers demand an authentication (enforce.auth): name user and password in the URL, and have digest among enforce.auth.schemes; "+
 			"hasp has no SASL, so that sessionRequireClientSASLAuth keeps it out: %w", op, driver.ErrRefused, driver.ErrInvalid, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )
@@ -104,4 +105,52 @@ func TestKazooKeepsLockNodes(t *testing.T) {
 	if !there("/kazoo/a") {
 		t.Error("the node that kazoo has seen is gone")
 	}
+}
+
+// The two strategies under one name refuse each other by name, in both directions: neither takes the other's node for
+// a holder that has just gone, nor for a fault of the connection.
+func TestOtherStrategyRefused(t *testing.T) {
+	t.Parallel()
+	z := backends.SharedZooKeeper(t)
+	root := "/" + strings.ToLower(strings.NewReplacer("/", "-", "#", "-").Replace(uniqueName(t)))
+	queue := newSite(t, calm, &Options{Root: root}, z)
+	node := newSite(t, calm, &Options{Root: root, Strategy: StrategyNode}, z)
+	refused := func(s *site, name, strategy string) {
+		t.Helper()
+		_, try := s.Mutex(name).TryLock(t.Context())
+		_, wait := s.Mutex(name).Lock(t.Context())
+		for _, err := range []error{try, wait} {
+			if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "strategy="+strategy) {
+				t.Errorf("%v: not that strategy=%s has the name", err, strategy)
+			}
+		}
+	}
+	l := queue.lock(t, "queued")
+	refused(node, "queued", "queue")
+	testkit.Release(t, l)
+	refused(node, "queued", "queue") // its node stays for a while
+	l = node.lock(t, "single")
+	refused(queue, "single", "node")
+	testkit.Release(t, l)
+	testkit.Release(t, queue.lock(t, "single"))
+}
+
+// An observer without a session leaves a server that has fallen silent for another, in the time that the servers grant at
+// least, and not in a time of its own.
+func TestObserverLeavesSilentServer(t *testing.T) {
+	t.Parallel()
+	z := backends.SharedZooKeeper(t)
+	s := newSite(t, calm, nil, z, z)
+	c, err := s.b.anyConn(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if granted := c.timeout(); granted > 4*time.Second {
+		t.Errorf("a session of an observer has %s, and the server's least is 4 s", granted)
+	}
+	s.net[0].Set(faultnet.Down, faultnet.Rule{Mode: faultnet.Hold})
+	testkit.Until(t, "an answer of the other server", func() error { // what was under way fails with its connection
+		_, err := s.Inspect(testkit.Context(t), "a")
+		return err
+	})
 }

@@ -75,14 +75,21 @@ func (t *nodeTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		return driver.Verdict{}, t.invalid
 	}
 	taken, err := t.attempt(ctx)
-	if err != nil || taken {
-		v := driver.Verdict{}
-		if taken && t.request.NoWait {
-			v.Holder = t.session.ownerOf(ctx, t.path)
-		}
-		return v, err
+	switch {
+	case err != nil:
+		return driver.Verdict{}, err
+	case !taken:
+		return t.held(ctx)
 	}
-	return t.held(ctx)
+	holder, found := t.session.holderOf(ctx, t.path)
+	if found && holder.Session == "" {
+		return driver.Verdict{}, fmt.Errorf("%w: the node %s belongs to no session, and so is no lock of strategy=node: strategy=queue uses the name, or did a moment ago "+
+			"(the servers remove its empty node in a minute or two), or it was made by hand; let all clients of a name use one strategy", driver.ErrMismatch, t.path)
+	}
+	if !t.request.NoWait {
+		holder.Owner = "" // the caller asks for it when it wants to know
+	}
+	return driver.Verdict{Holder: holder.Owner}, nil
 }
 
 // attempt returns when our node exists, or says that another's does.
