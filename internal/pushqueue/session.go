@@ -142,8 +142,9 @@ func (s *Session[E]) Message(text string) {
 }
 
 // Granted handles a grant. The Seq guards against a late grant of an earlier entry with the same
-// ID: after a lost answer and an expiry, an ID can have a second entry. An unconfirmed ticket
-// keeps the Seq: a grant can overtake the answer that says "wait".
+// ID: after a lost answer and an expiry, an ID can have a second entry, with a later Seq. A store may
+// also give an entry a later Seq when it grants it. An unconfirmed ticket keeps the Seq: a grant can
+// overtake the answer that says "wait".
 func (s *Session[E]) Granted(id string, seq uint64) {
 	s.Lock()
 	defer s.Unlock()

@@ -42,7 +42,10 @@ func (t *Ticket[E]) Confirmed() bool { return t.confirmed }
 
 // Waits reports whether there is an entry that waits, and for which no grant was pushed. The
 // caller has the lock.
-func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && t.granted != t.seq }
+func (t *Ticket[E]) Waits() bool { return t.confirmed && !t.held && !t.pushedLocked() }
+
+// pushedLocked reports that a grant of the confirmed entry was pushed: see Session.Granted.
+func (t *Ticket[E]) pushedLocked() bool { return t.confirmed && t.granted >= t.seq }
 
 // Grant hands a grant to the ticket: see Session.Granted. The caller has the lock.
 func (t *Ticket[E]) Grant(seq uint64) {
@@ -143,7 +146,10 @@ func (t *Ticket[E]) apply(a Answer, err error) (driver.Verdict, error) {
 		return driver.Verdict{Holder: a.Holder, Quarantine: a.Quarantine}, nil
 	}
 	t.confirmed, t.uncertain, t.seq, t.poll = true, false, a.Seq, a.Poll
-	t.held = t.held || a.State == Held || t.granted == a.Seq && !s.Confirm // else Wait asks: see known
+	if t.pushedLocked() && !s.Confirm { // else Wait asks: see known
+		t.held, t.seq = true, t.granted
+	}
+	t.held = t.held || a.State == Held
 	if !t.held && s.Waiting != nil {
 		s.Waiting()
 	}
@@ -162,10 +168,10 @@ func (t *Ticket[E]) pushed() (driver.Verdict, bool) {
 	s := t.session
 	s.Lock()
 	defer s.Unlock()
-	if t.held || t.gone || s.closed || !t.confirmed || t.granted != t.seq || s.Confirm {
+	if t.held || t.gone || s.closed || !t.pushedLocked() || s.Confirm {
 		return driver.Verdict{}, false
 	}
-	t.held = true
+	t.held, t.seq = true, t.granted
 	return t.verdictLocked(Answer{}), true
 }
 
@@ -196,7 +202,7 @@ func (t *Ticket[E]) known(ctx context.Context, poll bool) (v driver.Verdict, kno
 	switch {
 	case t.gone || s.closed:
 		known, err = true, driver.ErrGone
-	case !t.held && t.confirmed && t.granted == t.seq: // the grant needs a confirmation
+	case !t.held && t.pushedLocked(): // the grant needs a confirmation
 		poll = true
 	case t.held || t.retry > 0:
 		v, known = t.verdictLocked(Answer{Retry: t.retry}), true
