@@ -16,7 +16,7 @@ import (
 var luaFiles embed.FS
 
 // lua is a file of a script. Each script has three parts: a start that reads the arguments,
-// the common functions, and the script itself.
+// the common functions, and the script itself. Those that grant or extend look at the mark first.
 func lua(name string) func() string {
 	return func() string {
 		b, err := luaFiles.ReadFile(name + ".lua")
@@ -29,31 +29,28 @@ func lua(name string) func() string {
 
 var (
 	common          = lua("queue/queue")
-	enterScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/first"), common, lua("queue/enter"))
-	leaveScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/last"), common, lua("queue/leave"))
-	renewScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/names"), common, lua("queue/renew"))
-	publishScript   = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/publish"))
-	downgradeScript = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/downgrade"))
-	adoptScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/adopt"))
+	enterScript     = quarantine.NewScript(lua("queue/first"), common, lua("queue/enter"))
+	leaveScript     = quarantine.NewScript(lua("queue/last"), common, lua("queue/leave"))
+	renewScript     = quarantine.NewScript(lua("queue/names"), common, lua("queue/renew"))
+	publishScript   = quarantine.NewScript(lua("queue/name"), common, lua("queue/publish"))
+	downgradeScript = quarantine.NewScript(lua("queue/name"), common, lua("queue/downgrade"))
+	adoptScript     = quarantine.NewScript(lua("queue/name"), common, lua("queue/adopt"))
 	listScript      = redisconn.NewScript(lua("queue/list"))
 	frontScript     = redisconn.NewScript(lua("queue/front"))
-	watchScript     = redisconn.NewGrantScript(quarantine.Mark, lua("queue/name"), common, lua("queue/watch"))
+	watchScript     = quarantine.NewScript(lua("queue/name"), common, lua("queue/watch"))
 )
 
 // queue is strategy=queue.
 type queue struct {
 	conn     redisconn.Conn
+	guard    *quarantine.Guard
 	opts     Options
 	identity *identity
-	mark     string // the key of the mark if it is one for all names, and there is one
 }
 
 func newQueue(conn redisconn.Conn, o Options) *queue {
-	q := &queue{conn: conn, opts: o, identity: newIdentity(conn, o)}
-	if conn.Topology() != redisconn.Cluster && !o.NoQuarantine {
-		q.mark = o.mark(conn, "")
-	}
-	return q
+	guard := quarantine.NewGuard(conn, o.Prefix, o.NoQuarantine, o.Replicas > 0)
+	return &queue{conn: conn, guard: guard, opts: o, identity: newIdentity(conn, o)}
 }
 
 func (q *queue) String() string { return q.conn.String() }
@@ -68,17 +65,9 @@ func (q *queue) Traits() driver.Traits {
 	}
 }
 
-// keys are the KEYS of a script on one name that may grant.
-func (q *queue) keys(key string) []string {
-	if q.mark != "" {
-		return []string{key, q.mark}
-	}
-	return q.opts.withMark(q.conn, key)
-}
-
 // Quarantine asks the server of the name.
 func (q *queue) Quarantine(ctx context.Context, name string) (time.Duration, error) {
-	return q.opts.quarantine(ctx, q.conn, q.key(name))
+	return q.guard.Left(ctx, q.key(name))
 }
 
 // Open subscribes to the session's channel: one subscription for all names. Each entry has its
@@ -131,14 +120,14 @@ func (q *queue) fullName(name string) string {
 func (q *queue) channel(session string) string { return q.opts.Prefix + "s:" + session }
 
 func (s *session) leaveCall(t *ticket) redisconn.Call {
-	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: []string{s.own(t)}}
+	return redisconn.Call{Keys: []string{t.Extra.key}, Args: []string{s.own(t)}}
 }
 
 // own is how a script finds an entry of this session, and no other's that has the same ID.
 func (s *session) own(t *ticket) string { return t.Request.ID + " " + s.id }
 
 func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err error) {
-	r := q.conn.Eval(ctx, leaveScript, c, 0)
+	r := q.guard.Eval(ctx, leaveScript, c, 0)
 	if redisconn.Answered(r.Err) == "WRONGTYPE" {
 		return false, nil // another program has overwritten the key, and our entry with it
 	}

@@ -61,11 +61,11 @@ var (
 		foreign:  func(holder string) bool { return !ownValue().MatchString(holder) },
 	}
 	redisson = &dialect{
-		take:   redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/take")),
+		take:   quarantine.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/take")),
 		give:   redisconn.NewScript(setnx.Common, lua("redisson/give")),
-		extend: redisconn.NewGrantScript(quarantine.Mark, setnx.Renewal, lua("redisson/extend")),
+		extend: quarantine.NewScript(setnx.Renewal, lua("redisson/extend")),
 		peek:   redisconn.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/peek")),
-		adopt:  redisconn.NewGrantScript(quarantine.Mark, setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
+		adopt:  quarantine.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/adopt")),
 
 		companion: setnx.DescriptionPrefix,
 		// Redisson's own form: the client's UUID and a thread's number.

@@ -13,12 +13,12 @@ import (
 
 // Diagnose checks every master for settings that weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, q.conn, q.opts, q.foreignClients)
+	return diagnose(ctx, q.conn, q.guard, q.opts, q.foreignClients)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
 func (a *oneKey) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, a.conn, a.opts, a.foreignClients)
+	return diagnose(ctx, a.conn, a.guard, a.opts, a.foreignClients)
 }
 
 // Warnings says whether the servers may evict held locks.
@@ -31,7 +31,8 @@ func (a *oneKey) Warnings(ctx context.Context) ([]driver.Finding, error) {
 	return redisconn.Eviction(ctx, a.conn)
 }
 
-func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
+func diagnose(ctx context.Context, conn redisconn.Conn, guard *quarantine.Guard, o Options,
+	foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
 	all := []driver.Finding{{
 		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),
 	}}
@@ -46,7 +47,7 @@ func diagnose(ctx context.Context, conn redisconn.Conn, o Options, foreignClient
 		x.Persistence(forgets(o))
 		x.Clock()
 		examineCluster(ctx, n, x)
-		quarantine.Examine(ctx, n, x, conn, o.markPrefix(), o.NoQuarantine)
+		guard.Examine(ctx, n, x)
 		all = append(all, x.Found...)
 		return nil
 	})
@@ -81,13 +82,13 @@ func failover(o Options) driver.Finding {
 	case o.NoQuarantine:
 	case o.Replicas == 0:
 		f.Text = "a master that is cut off and replaced goes on with the clients on its side, and two may hold"
-		f.Cure = "wait=1 ends their locks; or let the resource check fencing tokens"
+		f.Cure = "wait=N, half of the replicas, ends their locks; or let the resource check fencing tokens"
 	case o.Strategy != StrategyQueue:
 		f.Text = "a master that is cut off and replaced goes on renewing the locks on its side, and two may hold"
 		f.Cure = "strategy=queue ends them; or let the resource check fencing tokens"
 	default:
 		f.Level, f.Cure = driver.Info, ""
-		f.Text = "after a failover the new master grants nothing for the longest TTL in use, and the old one's locks have ended by then"
+		f.Text = "after a failover the new master grants nothing until its replicas confirm, and for the longest TTL in use; the old one's locks have ended by then"
 	}
 	return f
 }
@@ -98,9 +99,13 @@ func examineRole(x *redisconn.Examination, o Options) {
 	case x.Fields["role"] == "slave":
 		x.Add(driver.Bad, "role", "this is a replica: it refuses writes, or forgets them", "connect to the master, or name the set with sentinel=NAME")
 	case replicas > 0 && o.Replicas == 0:
-		x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas, and a grant does not wait for any", replicas), "wait=1 has a grant confirmed by one of them")
+		x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas, and a grant does not wait for any", replicas),
+			fmt.Sprintf("wait=%d has a grant confirmed by half of them", (replicas+1)/2))
 	case replicas < o.Replicas:
 		x.Add(driver.Bad, "replicas", fmt.Sprintf("%d replicas, and wait=%d asks for more: nothing can be acquired", replicas, o.Replicas), "add replicas or lower wait")
+	case 2*o.Replicas < replicas:
+		x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas, of which a grant waits for %d: after a failover the old master may still have so many, "+
+			"and the new one too, and two may hold", replicas, o.Replicas), fmt.Sprintf("wait=%d, half of the replicas", (replicas+1)/2))
 	default:
 		x.Add(driver.Info, "replicas", fmt.Sprintf("%d, of which a grant waits for %d", replicas, o.Replicas), "")
 	}

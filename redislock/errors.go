@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,12 +18,16 @@ import (
 type foreignError struct {
 	name, key    string
 	what, shared string // the results of setnx.Describe; "" before it was asked
+	own          bool   // it is this strategy's own format, and not readable
 }
 
 func (e *foreignError) Error() string {
 	s := fmt.Sprintf("%v: the key of %q has something that this strategy of hasp did not write; choose another prefix or remove it", driver.ErrMismatch, e.name)
 	if e.what == "" {
 		return s
+	}
+	if e.own {
+		return fmt.Sprintf("%v: the key %q of %q has %s, whose contents are damaged; remove it when no client holds the lock", driver.ErrMismatch, e.key, e.name, e.what)
 	}
 	s = fmt.Sprintf("%v: the key %q of %q has %s, which this strategy of hasp did not write", driver.ErrMismatch, e.key, e.name, e.what)
 	if e.shared == "" {
@@ -51,7 +56,7 @@ func leaveDone(err error) bool {
 // describeForeign names the foreign client in an error about its key, at the price of one more
 // request. The text is for people: if the key has changed since, or is out of reach, the error
 // stays as it is.
-func describeForeign(ctx context.Context, conn redisconn.Conn, key string, err error) error {
+func describeForeign(ctx context.Context, conn redisconn.Conn, own Strategy, key string, err error) error {
 	var f *foreignError
 	if !errors.As(err, &f) {
 		return err
@@ -59,7 +64,7 @@ func describeForeign(ctx context.Context, conn redisconn.Conn, key string, err e
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	what, shared := setnx.Describe(conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0).Value)
-	return &foreignError{name: f.name, key: key, what: what, shared: shared}
+	return &foreignError{name: f.name, key: key, what: what, shared: shared, own: strings.HasPrefix(shared, "strategy="+string(own)+" ")}
 }
 
 // describeTimeout is short: the server answered the failed request a moment ago.

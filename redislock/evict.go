@@ -17,7 +17,7 @@ func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
 	if !driver.ValidID(id) {
 		return driver.ErrGone // no entry has such an ID
 	}
-	there, err := q.leave(ctx, redisconn.Call{Keys: q.keys(q.key(name)), Args: []string{id, note}})
+	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: []string{id, note}})
 	if err == nil && !there {
 		err = driver.ErrGone
 	}

@@ -19,11 +19,11 @@ import (
 func (q *queue) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
 	r := q.read(ctx, q.key(name), limit)
 	if r.Err != nil {
-		return nil, describeForeign(ctx, q.conn, q.key(name), wrongType(name, r.Err))
+		return nil, describeForeign(ctx, q.conn, StrategyQueue, q.key(name), wrongType(name, r.Err))
 	}
 	now, hash := contents(r.Value)
 	if isForeign(hash) {
-		return nil, describeForeign(ctx, q.conn, q.key(name), errForeign(name))
+		return nil, describeForeign(ctx, q.conn, StrategyQueue, q.key(name), errForeign(name))
 	}
 	return parseEntries(name, now, hash)
 }
@@ -53,7 +53,7 @@ func contents(reply any) (now string, hash map[string]string) {
 }
 
 // isForeign reports that hasp did not write this hash.
-func isForeign(hash map[string]string) bool { return len(hash) > 0 && hash["hasp1"] == "" }
+func isForeign(hash map[string]string) bool { return len(hash) > 0 && hash["hasp2"] == "" }
 
 // read runs a script that changes nothing, and repeats it once if the connection broke: only the
 // next request finds that the server has closed an idle connection.
@@ -86,7 +86,16 @@ func parseEntries(name, now string, hash map[string]string) ([]driver.Entry, err
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b driver.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	// A holder may have a later Seq than a waiter: see promote in queue.lua.
+	slices.SortFunc(list, func(a, b driver.Entry) int {
+		switch {
+		case a.Waits && !b.Waits:
+			return 1
+		case b.Waits && !a.Waits:
+			return -1
+		}
+		return cmp.Compare(a.Seq, b.Seq)
+	})
 	return list, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -16,13 +17,17 @@ import (
 // oneKey is the backend of the dialects: a mutex, with a token if there is a counter.
 type oneKey struct {
 	conn     redisconn.Conn
+	guard    *quarantine.Guard
 	opts     Options
 	dialect  *dialect
 	identity *identity
 }
 
 func newOneKey(conn redisconn.Conn, o Options, d *dialect) *oneKey {
-	return &oneKey{conn: conn, opts: o, dialect: d, identity: newIdentity(conn, o)}
+	// They share their locks with other libraries, and have no prefix for all keys: the mark is with
+	// their other keys.
+	guard := quarantine.NewGuard(conn, setnx.CompanionPrefix, o.NoQuarantine, o.Replicas > 0)
+	return &oneKey{conn: conn, guard: guard, opts: o, dialect: d, identity: newIdentity(conn, o)}
 }
 
 func (a *oneKey) String() string { return a.conn.String() }
@@ -57,7 +62,7 @@ func (a *oneKey) Quarantine(ctx context.Context, name string) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	return a.opts.quarantine(ctx, a.conn, keys[0])
+	return a.guard.Left(ctx, keys[0])
 }
 
 // wakeArgs bounds how many waiters give.lua tries to wake, one after the other, while none

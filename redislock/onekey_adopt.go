@@ -22,7 +22,7 @@ func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver
 		return driver.Verdict{}, err
 	}
 	s, r := t.session, t.request
-	d, o := s.store.dialect, s.store.opts
+	d := s.store.dialect
 	if r.Units != driver.Whole || r.Capacity != driver.Whole || (seq != 0) != s.store.Traits().Fencing {
 		return driver.Verdict{}, errNoEntry
 	}
@@ -34,11 +34,11 @@ func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver
 		return driver.Verdict{}, err
 	}
 	args := append([]string{d.me(t), millis(s.opts.TTL), id, strconv.FormatUint(seq, 10), s.counter}, holderArgs(t)...)
-	reply := s.store.conn.Eval(ctx, d.adopt, redisconn.Call{Keys: o.withMark(s.store.conn, keys...), Args: args}, o.Replicas)
+	reply := s.store.guard.Eval(ctx, d.adopt, redisconn.Call{Keys: keys, Args: args}, s.store.opts.Replicas)
 	if reply.Err != nil {
 		err := wrongType(r.Name, reply.Err)
 		t.noteFailure(err) // after a refusal the core calls no Leave
-		return driver.Verdict{}, describeForeign(ctx, s.store.conn, keys[0], err)
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, keys[0], err)
 	}
 	if left, closed := reply.Value.([]any); closed && len(left) == 1 {
 		err := quarantine.Refusal(left[0])

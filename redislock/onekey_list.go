@@ -21,7 +21,7 @@ func (a *oneKey) holder(ctx context.Context, name string) (keys []string, e driv
 	}
 	r := read(ctx, a.conn, a.dialect.peek, redisconn.Call{Keys: keys})
 	if r.Err != nil {
-		return nil, e, "", describeForeign(ctx, a.conn, keys[0], wrongType(name, r.Err))
+		return nil, e, "", describeForeign(ctx, a.conn, a.opts.Strategy, keys[0], wrongType(name, r.Err))
 	}
 	parts, _ := r.Value.([]any)
 	if len(parts) < 2 {

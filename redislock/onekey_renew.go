@@ -85,10 +85,7 @@ func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) e
 	}
 	sent := time.Now()
 	var failed error
-	for i := range calls {
-		calls[i].Keys = s.store.opts.withMark(s.store.conn, calls[i].Keys...)
-	}
-	replies := evalUnmarked(ctx, s.store.conn, s.store.dialect.extend, calls, func(c *redisconn.Call) { c.Keys = c.Keys[:1] })
+	replies := s.store.guard.EvalAll(ctx, s.store.dialect.extend, calls)
 	for i, r := range replies {
 		if r.Err == nil {
 			s.applyRenewal(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)

@@ -142,18 +142,18 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	s := t.session
 	d := s.store.dialect
 	args := append([]string{d.me(t), millis(s.opts.TTL), s.counter}, d.takeArgs(t)...)
-	r := s.store.conn.Eval(ctx, d.take, redisconn.Call{Keys: s.store.opts.withMark(s.store.conn, t.keys...), Args: args}, s.store.opts.Replicas)
+	r := s.store.guard.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
 		err := wrongType(t.request.Name, r.Err)
 		t.noteFailure(err)
-		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, t.keys[0], err)
 	}
 	parts, _ := r.Value.([]any)
 	closed := len(parts) == 5
 	if len(parts) >= 3 && !closed && d.notALock(parts[2]) {
 		err := errForeign(t.request.Name)
 		t.noteFailure(err)
-		return driver.Verdict{}, describeForeign(ctx, s.store.conn, t.keys[0], err)
+		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, t.keys[0], err)
 	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 	s.mu.Lock()

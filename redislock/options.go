@@ -40,7 +40,8 @@ type Options struct {
 	NoFence bool
 
 	// Replicas that must have an acquisition before it counts (WAIT), and with StrategyQueue each
-	// renewal: the locks of a master that has lost its replicas end. Default: 0, none.
+	// renewal: the locks of a master that has lost its replicas end. With less than half of all replicas
+	// a master that was replaced may still have enough of them, and two may hold. Default: 0, none.
 	Replicas int
 
 	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a

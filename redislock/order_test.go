@@ -11,7 +11,7 @@ import (
 // difference was truncated.)
 func TestListOrder(t *testing.T) {
 	list, err := parseEntries("a", "5", map[string]string{
-		"hasp1": "9007199254740991 9 3 3 3 9 1 0 0 0",
+		"hasp2": "9007199254740991 9 3 3 3 9 1 0 0 0",
 		"h:3":   "one 1 9 1 3 s 0 x", "h:1": "two 3000000001 9 1 3 s 0 x", "h:2": "three 9007199254740991 9 1 3 s 0 x",
 	})
 	if err != nil {

@@ -96,9 +96,7 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 		calls[i] = b.call
 	}
 	sent := time.Now()
-	replies := evalUnmarked(ctx, s.queue.conn, renewScript, calls, func(c *redisconn.Call) {
-		c.Keys, c.Args[2] = c.Keys[:1], unmarked
-	})
+	replies := s.queue.guard.EvalAll(ctx, renewScript, calls)
 	failed := s.confirmReplicated(ctx, calls[len(calls)-1])
 	if failed != nil {
 		sent = time.Time{} // nothing is known to be extended; what the answers report is true all the same
@@ -122,35 +120,7 @@ func (s *session) confirmReplicated(ctx context.Context, last redisconn.Call) er
 	if s.queue.opts.Replicas == 0 {
 		return nil
 	}
-	return s.queue.conn.Eval(ctx, renewScript, last, s.queue.opts.Replicas).Err
-}
-
-// What a renewal says of the mark of the quarantine among its keys; "": there is none.
-const (
-	marks    = "marked"
-	unmarked = "unmarked" // not this time: see evalUnmarked
-)
-
-// evalUnmarked runs the script of a renewal. While a slot of a cluster moves, the name may be on one server and
-// the mark on the other, for as long as the slot is open: that is TRYAGAIN, and held locks would end. Such
-// a call is made again without the mark, as unmark changes it. It extends what there is and grants nothing; if its answer
-// is lost, the next renewal extends the same. The calls are those that were made last.
-func evalUnmarked(ctx context.Context, conn redisconn.Conn, script *redisconn.Script, calls []redisconn.Call, unmark func(*redisconn.Call)) []redisconn.Reply {
-	replies := conn.EvalAll(ctx, script, calls)
-	var again []redisconn.Call
-	var at []int
-	for i, r := range replies {
-		if redisconn.Answered(r.Err) == "TRYAGAIN" && len(calls[i].Keys) == 2 {
-			unmark(&calls[i])
-			again, at = append(again, calls[i]), append(at, i)
-		}
-	}
-	if len(again) > 0 {
-		for i, r := range conn.EvalAll(ctx, script, again) {
-			replies[at[i]] = r
-		}
-	}
-	return replies
+	return s.queue.guard.Eval(ctx, renewScript, last, s.queue.opts.Replicas).Err
 }
 
 func (s *session) batches(slice []*ticket) []*batch {
@@ -158,10 +128,6 @@ func (s *session) batches(slice []*ticket) []*batch {
 	defer s.Unlock()
 	oneName := s.queue.conn.Topology() == redisconn.Cluster
 	slice = slices.DeleteFunc(slices.Clone(slice), func(t *ticket) bool { return !s.Has(t) })
-	marked := ""
-	if !s.queue.opts.NoQuarantine {
-		marked = marks
-	}
 	var all []*batch
 	for i := 0; i < len(slice); {
 		of := i + 1 // the name of the first
@@ -169,15 +135,10 @@ func (s *session) batches(slice []*ticket) []*batch {
 			of++
 		}
 		if len(all) == 0 || oneName {
-			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep, marked}}})
+			all = append(all, &batch{call: redisconn.Call{Args: []string{s.ttl, s.keep}}})
 		}
 		all[len(all)-1].add(slice[i:of])
 		i = of
-	}
-	if marked != "" {
-		for _, b := range all {
-			b.call.Keys = append(b.call.Keys, s.queue.opts.mark(s.queue.conn, b.call.Keys[0]))
-		}
 	}
 	return all
 }

@@ -17,10 +17,10 @@ var _ pushqueue.Store[extra] = (*session)(nil)
 // has time for, and no message tells a try to ask again.
 func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
 	for {
-		r := s.queue.conn.Eval(ctx, enterScript, s.enterCall(t, mode), s.queue.opts.Replicas)
+		r := s.queue.guard.Eval(ctx, enterScript, s.enterCall(t, mode), s.queue.opts.Replicas)
 		a, again, err := answer(t.Request, r)
 		if err != nil {
-			return a, describeForeign(ctx, s.queue.conn, t.Extra.key, err)
+			return a, describeForeign(ctx, s.queue.conn, StrategyQueue, t.Extra.key, err)
 		}
 		switch {
 		case !again:
@@ -59,7 +59,7 @@ func (s *session) enterCall(t *ticket, mode pushqueue.Mode) redisconn.Call {
 	case how != "enter":
 		args = append(args, how)
 	}
-	return redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: args}
+	return redisconn.Call{Keys: []string{t.Extra.key}, Args: args}
 }
 
 // details is the part of an entry that the scripts do not change: units, capacity, session, since
@@ -115,7 +115,7 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 
 // change runs a script that answers whether there was an entry to change.
 func (s *session) change(ctx context.Context, t *ticket, script *redisconn.Script, replicas int, args ...string) (there bool, err error) {
-	r := s.queue.conn.Eval(ctx, script, redisconn.Call{Keys: s.queue.keys(t.Extra.key), Args: args}, replicas)
+	r := s.queue.guard.Eval(ctx, script, redisconn.Call{Keys: []string{t.Extra.key}, Args: args}, replicas)
 	if r.Err != nil {
 		return false, wrongType(t.Request.Name, r.Err)
 	}

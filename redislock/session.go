@@ -77,7 +77,7 @@ func (s *session) Close(ctx context.Context) error {
 	}
 	var failed []redisconn.Call
 	var err error
-	for i, r := range s.queue.conn.EvalAll(ctx, leaveScript, left) {
+	for i, r := range s.queue.guard.EvalAll(ctx, leaveScript, left) {
 		if !leaveDone(r.Err) {
 			failed, err = append(failed, left[i]), r.Err
 		}

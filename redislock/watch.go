@@ -56,7 +56,7 @@ func (q *queue) Watch(ctx context.Context, name string, changed func()) error {
 
 func (q *queue) requestWatch(ctx context.Context, name string) (expiry time.Duration, err error) {
 	call := redisconn.Call{Keys: []string{q.key(name)}, Args: []string{"", micros(watchPeriod), millis(q.opts.Retention)}}
-	r := q.conn.Eval(ctx, watchScript, call, 0)
+	r := q.guard.Eval(ctx, watchScript, call, 0)
 	if r.Err != nil {
 		return 0, wrongType(name, r.Err)
 	}

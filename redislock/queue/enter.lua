@@ -27,6 +27,7 @@ if find(m[3]) then -- a repeated request
       noteExpiry(now + ttl)
     end
     save()
+    _, s = parse(mine) -- promote may have changed it
     if holds() then return tonumber(s) end
     return { 'wait', tonumber(s), retry(at) }
   end

@@ -1,4 +1,4 @@
--- first: KEYS name [mark], ARGV id ttl keep rest [mode value name]
+-- first: KEYS name, ARGV id ttl keep rest [mode value name]
 --
 -- rest is the entry behind its expiry: units capacity session since owner. The start of "enter", and
 -- all of it for a free name and for a mutex that is held: they do not pay for the functions of
@@ -6,12 +6,12 @@
 local K, id, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local m = redis.call('HMGET', K, 'hasp1', 'one', 'e:' .. id)
-local closed = closedUntil(KEYS[2], now, ARGV[2])
+local m = redis.call('HMGET', K, 'hasp2', 'one', 'e:' .. id)
+local closed = closedUntil(now, ARGV[2])
 
 local last, kept, queue, place, retry
 if not m[2] then
-  -- Free, if the numbers of a queue are missing. A key without the field hasp1 is new, or of
+  -- Free, if the numbers of a queue are missing. A key without the field hasp2 is new, or of
   -- something that hasp did not write.
   if not ARGV[6] and ARGV[5] ~= 'ask' and closed <= now and (m[1] or redis.call('EXISTS', K) == 0) then
     last, kept = string.match(m[1] or '0 0', '^(%d+) (%d+)$')
@@ -44,9 +44,9 @@ if seq and seq < 9007199254740992 then -- beyond, see enter.lua
   if extend then kept = string.format('%.0f', keep + ARGV[3] / 16) end
   local text = id .. ' ' .. s .. ' ' .. string.format('%.0f', now + ttl) .. ' ' .. ARGV[4]
   if retry then -- it waits
-    redis.call('HSET', K, 'hasp1', s .. ' ' .. kept .. queue, place, text, 'e:' .. id, place)
+    redis.call('HSET', K, 'hasp2', s .. ' ' .. kept .. queue, place, text, 'e:' .. id, place)
   else
-    redis.call('HSET', K, 'hasp1', s .. ' ' .. kept, 'one', text)
+    redis.call('HSET', K, 'hasp2', s .. ' ' .. kept, 'one', text)
   end
   if extend then redis.call('PEXPIREAT', K, kept) end
   return retry and { 'wait', seq, retry } or seq

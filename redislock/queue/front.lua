@@ -15,7 +15,7 @@ local function give(field, value)
   end
 end
 
-local known = { 'hasp1', 'name', 'evicted' }
+local known = { 'hasp2', 'name', 'evicted' }
 local m = redis.call('HMGET', K, unpack(known))
 for i, field in ipairs(known) do give(field, m[i]) end
 if not m[1] and redis.call('EXISTS', K) == 1 then give('another', '') end -- not ours

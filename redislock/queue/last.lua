@@ -1,9 +1,9 @@
--- last: KEYS name [mark], ARGV id-and-session, or id note
+-- last: KEYS name, ARGV id-and-session, or id note
 --
 -- The start of "leave", and all of it for the holder of a mutex, if the first waiter is alive or there is none.
 -- The answers are those of leave.lua.
 local K, id = KEYS[1], ARGV[1]
-local m = redis.call('HMGET', K, 'hasp1', 'one')
+local m = redis.call('HMGET', K, 'hasp2', 'one')
 local who, of = string.match(id, '^(%S+) (%S+)$')
 local only = m[2] and who and string.sub(m[2], 1, #who + 1) == who .. ' ' and string.match(m[2], '^%S+ %d+ %d+ %d+ %d+ (%S+) ') == of
 if only and string.find(m[1] or '', '^%d+ %d+$') then
@@ -12,17 +12,17 @@ if only and string.find(m[1] or '', '^%d+ %d+$') then
 end
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local closed = closedUntil(KEYS[2], now)
+local closed = closedUntil(now)
 if only and closed <= now then
   local front, cap, head, tail = string.match(m[1] or '', '^(%d+ %d+) (%d+) %2 1 %d+ (%d+) (%d+) 0 0$')
   local text = front and redis.call('HGET', K, 'w:' .. head)
   local who, s, expiry, units, session = string.match(text or '', '^(%S+) (%d+) (%d+) (%d+) %d+ (%S+) ')
-  if who and units == cap and tonumber(expiry) > now then
+  if who and units == cap and tonumber(expiry) > now and tonumber(s) > closed then -- see promote in queue.lua
     redis.call('HDEL', K, 'w:' .. head, 'e:' .. who) -- first: see remove in queue.lua
     if head ~= tail then
       front = front .. ' ' .. cap .. ' ' .. cap .. ' 1 ' .. expiry .. ' ' .. head + 1 .. ' ' .. tail .. ' 0 0'
     end
-    redis.call('HSET', K, 'hasp1', front, 'one', text)
+    redis.call('HSET', K, 'hasp2', front, 'one', text)
     redis.call('PUBLISH', string.sub(K, 1, string.find(K, '{', 1, true) - 1) .. 's:' .. session, who .. ' ' .. s)
     return 1
   end

@@ -20,7 +20,7 @@ local cap, held, n, nextExpiry, head, tail
 local watched -- until when
 local valued  -- 1: an entry may have a value
 local one     -- the entry of the only holder, if it has no slot
-local header, was -- 'hasp1' and 'one' in the store
+local header, was -- 'hasp2' and 'one' in the store
 local dirty, extend -- save has something to write; the key's expiry, too
 local mine, at -- the entry of id, and its field
 local granted -- if it is a table: the Seqs of those that were granted, by ID
@@ -37,10 +37,10 @@ local function pack(who, s, expiry, units, rest)
   return who .. ' ' .. s .. ' ' .. number(expiry) .. ' ' .. units .. ' ' .. rest
 end
 
--- load takes what is in the fields 'hasp1' and 'one', and reads them if m is nil. false: hasp did not
+-- load takes what is in the fields 'hasp2' and 'one', and reads them if m is nil. false: hasp did not
 -- write this hash. A key of another type raises WRONGTYPE.
 local function load(m)
-  m = m or redis.call('HMGET', K, 'hasp1', 'one')
+  m = m or redis.call('HMGET', K, 'hasp2', 'one')
   if not m[1] and redis.call('EXISTS', K) == 1 then return false end
   local s, k, more = string.match(m[1] or '0 0', '^(%d+) (%d+)(.*)$')
   if not s then return false end
@@ -137,7 +137,7 @@ local function save(quiet)
     text = text .. ' ' .. (cap or 0) .. ' ' .. held .. ' ' .. n .. ' ' .. number(nextExpiry)
       .. ' ' .. head .. ' ' .. tail .. ' ' .. number(watched) .. ' ' .. valued
   end
-  if text ~= header then put('hasp1', text) end
+  if text ~= header then put('hasp2', text) end
   if one and one ~= was then put('one', one) end
   flush()
   if extend then redis.call('PEXPIREAT', K, number(kept)) end
@@ -155,7 +155,7 @@ end
 -- finish.
 local function remove(who, field)
   dirty = true
-  redis.call('HDEL', K, field, 'e:' .. who, 'b:' .. who)
+  redis.call('HDEL', K, field, 'e:' .. who, 'b:' .. who, 'k:' .. who)
 end
 
 -- freeOne removes the only holder. save removes its field, unless another holder takes it.
@@ -268,6 +268,11 @@ end
 -- promote grants the waiters in front that fit, in their order, and notifies each. It removes
 -- expired waiters only here: before their turn they block no one. A grant does not extend the
 -- expiry: a client that died while it waited costs what is left of its TTL.
+--
+-- A waiter that came before the end of a quarantine gets a new Seq. Another master may have granted until
+-- then, with tokens of its time, and a resource that has seen one of these would refuse an older one. Not
+-- an entry whose owner has held it since before: it has the token that it has (the field 'k:ID', which its
+-- renewal writes).
 local function promote()
   flush()
   while head <= tail do
@@ -281,6 +286,11 @@ local function promote()
       else
         -- Its value stays.
         redis.call('HDEL', K, 'w:' .. head, 'e:' .. who)
+        local new = math.max(seq + 1, now)
+        if tonumber(s) <= closed and redis.call('HDEL', K, 'k:' .. who) == 0 and new < 9007199254740992 then
+          seq, s = new, number(new)
+          text = pack(who, s, expiry, units, rest)
+        end
         grant(who, s, expiry, units, text)
         notify(rest, who .. ' ' .. s)
       end

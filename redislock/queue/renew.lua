@@ -1,5 +1,5 @@
--- renew: KEYS of names [mark], ARGV ttl keep marked, then for each name: the number of its ids, and the ids
--- with an "h" in front if their owner knows that they hold and a "w" if not.
+-- renew: KEYS of names, ARGV ttl keep, then for each name: the number of its ids, and the ids with an "h"
+-- in front if their owner knows that they hold and a "w" if not.
 --
 -- Extends the entries that exist and creates none. The answer has the changes only, as pairs:
 -- the entry's number, and 0 if it is gone, its Seq if it holds now, or minus the microseconds
@@ -8,7 +8,7 @@
 -- Waiters are renewed like holders, and each renewal examines the front of its queue. So a
 -- lost message delays a grant by at most the time between two renewals.
 local ttl, keep = tonumber(ARGV[1]), ARGV[2]
-local news, count, first = {}, 0, 4
+local news, count, first = {}, 0, 3
 
 local function report(number, what)
   news[#news + 1] = number
@@ -18,7 +18,7 @@ end
 -- read returns the entries of ids by their place in ARGV, and the field of each. A key of another type
 -- is not ours any more.
 local function read(from, to)
-  local fields, texts, at, places = { 'hasp1', 'one' }, {}, {}, {}
+  local fields, texts, at, places = { 'hasp2', 'one' }, {}, {}, {}
   for j = from, to do fields[#fields + 1] = 'e:' .. string.sub(ARGV[j], 2) end
   local m = redis.pcall('HMGET', K, unpack(fields))
   if m.err or not load(m) then return texts, at end
@@ -56,7 +56,9 @@ local function renew(from, to)
       if at[j] == 'one' then one = text else put(at[j], text) end
       local knows, waits = string.sub(ARGV[j], 1, 1) == 'h', string.sub(at[j], 1, 2) == 'w:'
       clockBack = clockBack or not waits and now + ttl < expiry
-      if waits and not knows then
+      if waits and knows then
+        put('k:' .. who, '') -- see promote
+      elseif waits then
         waiting[#waiting + 1] = { count = count, id = who, at = at[j] }
       elseif not knows then -- the answer to its request is under way, or the message was lost
         report(count, tonumber(s))
@@ -77,7 +79,7 @@ local function renew(from, to)
   end
 end
 
-for k = 1, names do
+for k = 1, #KEYS do
   K = KEYS[k]
   local last = first + tonumber(ARGV[first])
   renew(first + 1, last)

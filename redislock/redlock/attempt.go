@@ -97,7 +97,7 @@ func (t *ticket) askLocked(me string) *votes {
 // and gets back the moment that it has answered before: by the clients' clocks, a client with a
 // slow clock would be first each time, and all others would wait for ever.
 func (t *ticket) takeCallLocked(me, waiter, since, yield string) redisconn.Call {
-	return redisconn.Call{Keys: append(t.keys[:len(t.keys):len(t.keys)], t.session.store.mark()...), Args: []string{
+	return redisconn.Call{Keys: t.keys, Args: []string{
 		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.publishedLocked()), yield,
 	}}
 }

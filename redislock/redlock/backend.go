@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -30,7 +31,7 @@ func newStore(conns []redisconn.Conn, o Options) *store {
 	b.identity.store = b
 	var names []string
 	for _, c := range conns {
-		n := &node{conn: c}
+		n := &node{conn: c, guard: quarantine.NewGuard(c, setnx.CompanionPrefix, o.NoQuarantine, false)}
 		b.nodes = append(b.nodes, n)
 		names = append(names, n.String())
 	}

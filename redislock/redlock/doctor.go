@@ -7,9 +7,7 @@ import (
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
-	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // Diagnose checks every server for settings that weaken or break the promises of a lock. It
@@ -108,7 +106,7 @@ func (b *store) examine(ctx context.Context, n *node) (x *redisconn.Examination,
 		x.Memory()
 		x.Persistence(b.forgets())
 		x.Clock()
-		quarantine.Examine(ctx, s, x, n.conn, setnx.CompanionPrefix, b.opts.NoQuarantine)
+		n.guard.Examine(ctx, s, x)
 		return nil
 	})
 	if err == nil && x == nil {

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // node is one of the servers.
 type node struct {
-	conn redisconn.Conn
+	conn  redisconn.Conn
+	guard *quarantine.Guard
 
 	mu      sync.Mutex
 	pending int       // requests without an answer yet
@@ -34,14 +36,14 @@ func (n *node) named(err error) error {
 // eval makes a request and waits for its end, which may be long after the call that made it.
 func (n *node) eval(ctx context.Context, s *redisconn.Script, c redisconn.Call) redisconn.Reply {
 	n.begin()
-	r := n.conn.Eval(ctx, s, c, 0)
+	r := n.guard.Eval(ctx, s, c, 0)
 	n.finish()
 	return r
 }
 
 func (n *node) evalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
 	n.begin()
-	rs := n.conn.EvalAll(ctx, s, calls)
+	rs := n.guard.EvalAll(ctx, s, calls)
 	n.finish()
 	return rs
 }

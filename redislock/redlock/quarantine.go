@@ -5,9 +5,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/hasplock/hasp/redislock/internal/quarantine"
-	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // A server that may have forgotten its votes abstains until the leases that depended on them are
@@ -18,15 +15,6 @@ import (
 // A holder's key is not set again at a server that abstains (see repair.go), although the holder may
 // be the one that the server has forgotten: it may also have forgotten the vote for another client
 // that is about to have a majority with it.
-
-// mark is the key that a server knows by whether it may have forgotten votes, as KEYS of a script:
-// none without quarantine.
-func (b *store) mark() []string {
-	if b.opts.NoQuarantine {
-		return nil
-	}
-	return []string{setnx.CompanionPrefix + "mark"}
-}
 
 // quarantine is quarantineOf for the servers of one attempt.
 func (c *count) quarantine(spare int) time.Duration {
@@ -56,7 +44,7 @@ func (b *store) Quarantine(ctx context.Context, _ string) (time.Duration, error)
 	answers := make(chan time.Duration, len(b.nodes))
 	for _, n := range b.nodes {
 		go func() {
-			left, _ := quarantine.Left(ctx, n.conn, b.mark()[0])
+			left, _ := n.guard.Left(ctx, "")
 			answers <- left
 		}()
 	}

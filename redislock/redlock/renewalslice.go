@@ -42,7 +42,6 @@ func (r *renewal) slice(tickets []*ticket, first bool) *renewalSlice {
 		x.call.Args = append(x.call.Args, t.me)
 		x.locks = append(x.locks, renewedLock{ticket: t, me: t.me})
 	}
-	x.call.Keys = append(x.call.Keys, s.store.mark()...)
 	for i, n := range s.store.nodes {
 		x.asked[i] = len(x.locks) > 0 && (first || !n.silent(s.nodeTimeout))
 	}

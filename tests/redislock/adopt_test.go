@@ -174,12 +174,11 @@ func TestHandOnAfterRestart(t *testing.T) {
 				}
 				return err
 			})
-			mark := map[string]string{"queue": "hasp:mark"}[strategy]
+			mark := map[string]string{"queue": "hasp:mark2"}[strategy]
 			if mark == "" {
-				mark = "hasp:lock:mark"
+				mark = "hasp:lock:mark2"
 			}
-			run, _, _ := strings.Cut(do(t, server, "GET", mark), " ")
-			if !strings.Contains(do(t, server, "INFO", "server"), "run_id:"+run) {
+			if reign := strings.Fields(do(t, server, "GET", mark))[2]; !strings.Contains(do(t, server, "INFO", "replication"), "master_replid:"+reign) {
 				t.Errorf("the mark is still of another process: %q", do(t, server, "GET", mark))
 			}
 		})

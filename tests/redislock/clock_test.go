@@ -24,7 +24,7 @@ func setBack(t *testing.T, server *backends.Redis, key string, by time.Duration)
 		local hash = redis.call('HGETALL', K)
 		for i = 1, #hash, 2 do
 			local field, value = hash[i], hash[i + 1]
-			if field == 'hasp1' then
+			if field == 'hasp2' then
 				value = string.gsub(value, '^(%d+) (%d+)', function(a, b) return later(a) .. ' ' .. string.format('%.0f', b + by / 1000) end)
 				value = string.gsub(value, '^(%d+ %d+ %d+ %d+ %d+ )(%d+)', function(a, b) return a .. later(b) end)
 			elseif field == 'one' or string.find(field, '^[hw]:') then

@@ -190,11 +190,11 @@ func TestRenewalBeforeAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := slices.Sorted(strings.SplitSeq(do(t, server, "HKEYS", "hasp:{a}"), "\n"))
-	if !slices.Equal(fields, []string{"hasp1", "one"}) {
+	if !slices.Equal(fields, []string{"hasp2", "one"}) {
 		t.Errorf("after the renewal the fields are %q", fields)
 	}
 	v, err := ticket.Enqueue(t.Context())
-	if seq, _, _ := strings.Cut(do(t, server, "HGET", "hasp:{a}", "hasp1"), " "); err != nil || !v.Held || strconv.FormatUint(v.Token, 10) != seq {
+	if seq, _, _ := strings.Cut(do(t, server, "HGET", "hasp:{a}", "hasp2"), " "); err != nil || !v.Held || strconv.FormatUint(v.Token, 10) != seq {
 		t.Errorf("%+v, %v; the store's Seq is %s", v, err, seq)
 	}
 	must(t, ticket.Leave(t.Context()))

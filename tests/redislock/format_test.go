@@ -46,7 +46,7 @@ func TestQueueFormat(t *testing.T) {
 		return id + " " + seq + " " + seq + " " + whole + " " + whole + ` [a-z0-9]{16} 1\d{15} .*`
 	}
 	alone := func(id string) map[string]string {
-		return map[string]string{"hasp1": seq + " " + kept, "one": entry(id)}
+		return map[string]string{"hasp2": seq + " " + kept, "one": entry(id)}
 	}
 
 	l := testkit.Lock(t, c, "orders/42")
@@ -59,14 +59,14 @@ func TestQueueFormat(t *testing.T) {
 	got := testkit.Queued(t, other, "orders/42")
 	second := testkit.Entries(t, c, "orders/42")[1].ID
 	wantFields(t, "with a waiter", now(), map[string]string{
-		"hasp1": seq + " " + kept + " " + whole + " " + whole + " 1 " + seq + " 1 1 0 0",
+		"hasp2": seq + " " + kept + " " + whole + " " + whole + " 1 " + seq + " 1 1 0 0",
 		"one":   entry(l.ID()), "w:1": entry(second), "e:" + second: "w:1",
 	})
 	must(t, l.Release(t.Context()))
 	l = testkit.Granted(t, got)
 	wantFields(t, "after the hand-over", now(), alone(second))
 	must(t, l.Release(t.Context()))
-	wantFields(t, "an idle name", now(), map[string]string{"hasp1": seq + " " + kept})
+	wantFields(t, "an idle name", now(), map[string]string{"hasp2": seq + " " + kept})
 
 	r, err := c.RWMutex("orders/42").RLock(t.Context())
 	must(t, err)
@@ -74,7 +74,7 @@ func TestQueueFormat(t *testing.T) {
 	must(t, err)
 	reader := func(id string) string { return strings.Replace(entry(id), " "+whole, " 1", 1) }
 	wantFields(t, "two readers", now(), map[string]string{
-		"hasp1": seq + " " + kept + " " + whole + " 2 2 " + seq + " 1 0 0 0",
+		"hasp2": seq + " " + kept + " " + whole + " 2 2 " + seq + " 1 0 0 0",
 		"h:1":   reader(r.ID()), "h:2": reader(r2.ID()), "e:" + r.ID(): "h:1", "e:" + r2.ID(): "h:2",
 	})
 	if r2.Token() <= r.Token() || r.Token() <= l.Token() {

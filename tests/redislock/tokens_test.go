@@ -22,8 +22,8 @@ func TestTokensEnd(t *testing.T) {
 		put           []string // the last token but one
 		lock          string   // the field or key that exists while the lock is held
 	}{
-		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp1", "9007199254740990 0"}, "hasp:{a} one"},
-		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp1", "9007199254740990 0 0 0 0 0 1 0 0 1"}, "hasp:{a} one"},
+		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp2", "9007199254740990 0"}, "hasp:{a} one"},
+		{"queue", "hasp:{a}", []string{"HSET", "hasp:{a}", "hasp2", "9007199254740990 0 0 0 0 0 1 0 0 1"}, "hasp:{a} one"},
 		{"setnx", "hasp:lock:t:{a}", []string{"SET", "hasp:lock:t:{a}", "9007199254740990"}, "a"},
 		{"redisson", "hasp:lock:t:{a}", []string{"SET", "hasp:lock:t:{a}", "9007199254740990"}, "a"},
 	} {

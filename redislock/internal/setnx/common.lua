@@ -1,5 +1,4 @@
--- KEYS: the lock, its counter, its waiters (setnx) or the description of its holder (redisson), and in
--- scripts that grant the mark of the quarantine, unless that is off.
+-- KEYS: the lock, its counter, its waiters (setnx) or the description of its holder (redisson).
 local lock, counter, waiters = KEYS[1], KEYS[2], KEYS[3]
 
 local asked -- the server's time, once it was asked for
@@ -11,12 +10,11 @@ local function micros()
   return asked
 end
 
--- closedFor is for how many milliseconds the server still grants nothing (see mark.lua); ttl is the
--- caller's.
+-- closedFor is for how many milliseconds the server still grants nothing (see mark.lua, which the scripts
+-- that grant begin with); ttl is the caller's.
 local function closedFor(ttl)
-  if not KEYS[4] then return 0 end
   local now = micros()
-  return math.max(0, math.ceil((closedUntil(KEYS[4], now, ttl .. '000') - now) / 1000))
+  return math.max(0, math.ceil((closedUntil(now, ttl .. '000') - now) / 1000))
 end
 
 -- longer is ms, or what the key has left if that is more: clients with different settings share

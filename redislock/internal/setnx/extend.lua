@@ -1,4 +1,4 @@
--- extend: KEYS of locks [mark], ARGV ttl, then the expected holder of each (see mine in common.lua).
+-- extend: KEYS of locks, ARGV ttl, then the expected holder of each (see mine in common.lua).
 -- Answers the numbers of the keys that it does not hold. A key of another type is not ours.
 local lost = {}
 noteTTL()

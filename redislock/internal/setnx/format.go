@@ -16,7 +16,8 @@ var known = []struct {
 	what    string
 	shared  string // how hasp can share the lock; "" if it cannot
 }{
-	{`^hash hasp1$`, "a queue of hasp, strategy=queue", "strategy=queue in every client"},
+	{`^hash hasp2$`, "a queue of hasp, strategy=queue", "strategy=queue in every client"},
+	{`^hash hasp1$`, "a queue of an older hasp", "one version of hasp in every client"},
 	{`^hash mode (read|write)$`, "a read-write lock of Redisson", ""},
 	{`^hash [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`, "a lock of Redisson", "strategy=redisson in every client"},
 	{`^string [A-Za-z0-9-]{1,40} -?\d+\.\d+ \d+:`, "a lock of hasp, redlock://", "redlock:// in every client"},

@@ -52,7 +52,7 @@ func TestDescribe(t *testing.T) {
 		// Hashes.
 		{"Redisson 4.7", "hash", "a84aebb3-9d78-49df-8495-5be1c3b16d99:1", "a lock of Redisson", "strategy=redisson in every client"},
 		{"Redisson's read-write lock", "hash", "mode read", "a read-write lock of Redisson", ""},
-		{"strategy=queue", "hash", "hasp1", "a queue of hasp, strategy=queue", "strategy=queue in every client"},
+		{"strategy=queue", "hash", "hasp2", "a queue of hasp, strategy=queue", "strategy=queue in every client"},
 		{"a hash of several fields", "hash", "", "a hash that is no lock known to hasp", ""},
 		{"a hash of one field", "hash", "mode", "a hash that is no lock known to hasp", ""},
 		{"Redisson's holder in a string", "string", "a84aebb3-9d78-49df-8495-5be1c3b16d99:1", anyString, perhaps},

@@ -35,12 +35,12 @@ var Renewal = text("renewal")
 
 // The scripts. The comment of each file has its arguments and answers.
 var (
-	Take    = redisconn.NewGrantScript(quarantine.Mark, Common, text("take"))
+	Take    = quarantine.NewScript(Common, text("take"))
 	Give    = redisconn.NewScript(Common, text("give"))
-	Adopt   = redisconn.NewGrantScript(quarantine.Mark, Common, text("adopt"))
+	Adopt   = quarantine.NewScript(Common, text("adopt"))
 	Publish = redisconn.NewScript(Common, text("publish"))
 	Peek    = redisconn.NewScript(Common, text("peek"))
-	Extend  = redisconn.NewGrantScript(quarantine.Mark, Renewal, text("extend"))
+	Extend  = quarantine.NewScript(Renewal, text("extend"))
 
 	// Identity and Member have other keys.
 	Identity = redisconn.NewScript(text("identity"))
