@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -19,18 +18,14 @@ import (
 // Script is a Lua script and the hash by which the server knows it. The files are read, and the hash is
 // made, when they are first asked for: programs that link all stores have many scripts and start often.
 type Script struct {
-	parts  []func() string
-	once   sync.Once
-	text   string
-	sha1   string
-	grants int // its place in grantScripts, from 1; 0: not there
+	parts []func() string
+	once  sync.Once
+	text  string
+	sha1  string
 }
 
 // NewScript takes the parts of a script.
 func NewScript(parts ...func() string) *Script { return &Script{parts: parts} }
-
-// ScriptOf is a script whose text is at hand.
-func ScriptOf(text string) *Script { return NewScript(func() string { return text }) }
 
 func (s *Script) prepare() {
 	s.once.Do(func() {
@@ -39,9 +34,6 @@ func (s *Script) prepare() {
 			texts = append(texts, part())
 		}
 		s.text = strings.Join(texts, "\n")
-		if s.grants > 0 && !strings.HasPrefix(s.text, unknownProcess) {
-			panic("redisconn: the script does not begin with " + strconv.Quote(unknownProcess))
-		}
 		sum := sha1.Sum([]byte(s.text))
 		s.sha1 = hex.EncodeToString(sum[:])
 	})

@@ -28,7 +28,7 @@ func connect(t *testing.T, cfg redisconn.Config) redisconn.Conn {
 	return c
 }
 
-var one = redisconn.ScriptOf("return 1")
+var one = redisconn.NewScript(func() string { return "return 1" })
 
 // L3: a request ends with its context in every phase: many at once, on a stopped server, on
 // connections that are made while it is stopped.

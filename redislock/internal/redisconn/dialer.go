@@ -32,7 +32,6 @@ type dialer struct {
 
 	dialing map[*context.CancelFunc]string // the address
 
-	frozen atomic.Bool // nothing is dialled
 	secure tlsparams.Params
 	idle   bool // rueidis does not read between two requests
 
@@ -55,9 +54,6 @@ type refusal struct {
 
 // dial has the type of rueidis.ClientOption.DialCtxFn.
 func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.Config) (net.Conn, error) {
-	if d.frozen.Load() {
-		return nil, errNotConnected
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.mu.Lock()

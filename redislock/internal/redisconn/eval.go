@@ -17,19 +17,12 @@ func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas i
 		})
 	}
 	return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
-		return evalOnce(ctx, client, c.processes, s, call)
+		return evalOnce(ctx, client, s, call)
 	})
 }
 
-// evalOnce sends the hash, and the text if that was refused as unknown. p may be nil.
-func evalOnce(ctx context.Context, client rueidis.CommandClient, p *processes, s *Script, call Call) Reply {
-	if now, v := p.variant(s); v != nil {
-		r := reply(client.Do(ctx, evalsha(client, v, call)))
-		if Answered(r.Err) != "NOSCRIPT" {
-			return r
-		}
-		p.gone(now)
-	}
+// evalOnce sends the hash, and the text if that was refused as unknown.
+func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call Call) Reply {
 	r := reply(client.Do(ctx, evalsha(client, s, call)))
 	if Answered(r.Err) == "NOSCRIPT" {
 		r = reply(client.Do(ctx, eval(client, s, call)))
@@ -42,7 +35,7 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, p *processes, s
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
 	d, release := c.client.Dedicate()
 	defer release()
-	r := evalOnce(ctx, d, c.processes, s, call)
+	r := evalOnce(ctx, d, s, call)
 	if r.Err != nil {
 		return r
 	}
@@ -87,7 +80,7 @@ func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Re
 	}
 	if len(calls) == 1 { // on the shared connection if there is one: a renewal that is cancelled closes the other
 		return []Reply{c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
-			return evalOnce(ctx, client, c.processes, s, calls[0])
+			return evalOnce(ctx, client, s, calls[0])
 		})}
 	}
 	all := make([]Reply, 0, len(calls))

@@ -76,15 +76,6 @@ func (cfg Config) onDemand(d *dialer) rueidis.Client {
 	return client
 }
 
-// pinned makes requests that one connection must answer: meanwhile no other one is dialled.
-func (s *idleConn) pinned(ctx context.Context, fn request) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	s.dialer.frozen.Store(true)
-	defer s.dialer.frozen.Store(false)
-	s.do(ctx, fn)
-}
-
 // wait makes a request when it is its turn.
 func (s *idleConn) wait(ctx context.Context, fn request) Reply {
 	select {

@@ -45,7 +45,7 @@ func TestLazy(t *testing.T) {
 	if err := redisconn.Connect(ctx, c); err != nil {
 		t.Error(err)
 	}
-	r = c.Eval(ctx, redisconn.ScriptOf("return redis.error_reply('NO')"), call, 0)
+	r = c.Eval(ctx, redisconn.NewScript(func() string { return "return redis.error_reply('NO')" }), call, 0)
 	if r.Err == nil || redisconn.NotSent(r.Err) {
 		t.Errorf("an answer: %+v", r)
 	}

@@ -14,8 +14,7 @@ import (
 // rueidis calls a hook on the goroutine that has read the message, and Receive's callback on a
 // second goroutine. The hook saves that hand-over, and only dedicated connections have hooks.
 type pubsub struct {
-	client    rueidis.Client
-	connected func(rueidis.DedicatedClient) // is told of each new connection
+	client rueidis.Client
 
 	// requests says that the connection is also for requests, and stays open without listeners.
 	requests bool
@@ -35,8 +34,8 @@ type pubsub struct {
 	closed bool                       // guarded by lock
 }
 
-func newPubsub(client rueidis.Client, connected func(rueidis.DedicatedClient)) *pubsub {
-	p := &pubsub{client: client, connected: connected, lock: make(chan struct{}, 1)}
+func newPubsub(client rueidis.Client) *pubsub {
+	p := &pubsub{client: client, lock: make(chan struct{}, 1)}
 	if topologyOf(client) == Cluster {
 		p.retries = 5
 	}
@@ -170,7 +169,6 @@ func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
 		if l.ended() {
 			return nil, l.err
 		}
-		p.connected(l.conn)
 		return l, nil
 	case <-ctx.Done():
 		go func() { (<-made).conn.Close() }()

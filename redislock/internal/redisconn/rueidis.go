@@ -21,8 +21,7 @@ type rueidisConn struct {
 	dialer    *dialer   // nil if the client is the user's
 	label     string
 	topology  Topology
-	slotNodes slotNodes  // the nodes of a cluster's slots
-	processes *processes // nil in a cluster, which has several
+	slotNodes slotNodes // the nodes of a cluster's slots
 
 	// healthy says that the last event of the shared connection was an answer, and inFlight how
 	// many requests are on it. See run.
@@ -41,8 +40,7 @@ const (
 // default rueidis repeats read-only commands alone, and scripts are none.
 func FromRueidis(client rueidis.Client) Conn {
 	nodes := slices.Sorted(maps.Keys(client.Nodes()))
-	c := &rueidisConn{client: client, topology: topologyOf(client), processes: newProcesses(client, nil)}
-	c.pubsub = newPubsub(client, c.processes.connected)
+	c := &rueidisConn{client: client, topology: topologyOf(client), pubsub: newPubsub(client)}
 	if len(nodes) > 0 {
 		c.label = "redis://" + nodes[0]
 	}
@@ -92,12 +90,8 @@ func open(cfg Config) (*rueidisConn, error) {
 		return nil, err
 	}
 	c.topology = topologyOf(c.client)
-	c.processes = newProcesses(c.client, c.idle)
-	c.pubsub = newPubsub(c.client, c.processes.connected)
+	c.pubsub = newPubsub(c.client)
 	c.pubsub.requests = c.idle != nil
-	if c.idle != nil {
-		c.processes.now.Store(c.processes.load(nil)) // now, so that the first locks are as fast as the others
-	}
 	return c, nil
 }
 
