@@ -29,8 +29,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 		if err != nil {
 			return driver.Verdict{}, err
 		}
-		byKeys := t.byKeys()
-		resp, err := t.session.enters.txn(ctx, "enter the queue", t.request.Name, t.entering(epoch, since, byKeys))
+		resp, err := t.session.enters.txn(ctx, "enter the queue", t.request.Name, t.entering(epoch, since))
 		if err != nil || !resp.Succeeded { // else enqueued notes it, in one step with the place
 			t.answered(err)
 		}
@@ -44,7 +43,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 			return driver.Verdict{}, err
 		}
 		if resp.Succeeded {
-			return t.enqueued(resp, byKeys)
+			return t.enqueued(resp)
 		}
 		var busy *driver.Verdict
 		switch since, busy, err = t.findObstacle(ctx, resp); {
@@ -58,7 +57,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 
 // entering builds the transaction. It reads those ahead before it puts the key, so that
 // the answer does not carry our own. If it fails, a try is told at once who is there.
-func (t *ticket) entering(epoch, since int64, byKeys bool) *pb.TxnRequest {
+func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
 	r, q, s := &t.request, t.queue(), t.session
 	deniers := q.deniers(r)
 	x := &pb.TxnRequest{Compare: []*pb.Compare{createdAt(t.key, 0), s.epoch.is(epoch)}}
@@ -71,7 +70,7 @@ func (t *ticket) entering(epoch, since int64, byKeys bool) *pb.TxnRequest {
 	}
 	switch {
 	case !r.NoWait:
-		x.Success = append(x.Success, read(t.newestAhead(denierLimit(r), byKeys)))
+		x.Success = append(x.Success, read(byAge(deniers, pb.RangeRequest_DESCEND, denierLimit(r))))
 	case since == 0:
 		x.Compare = append(x.Compare, unleased(deniers))
 		if !isReader(r) {
@@ -124,7 +123,7 @@ func (t *ticket) answered(err error) {
 }
 
 // enqueued takes the answer to a transaction that put the key.
-func (t *ticket) enqueued(resp *pb.TxnResponse, byKeys bool) (driver.Verdict, error) {
+func (t *ticket) enqueued(resp *pb.TxnResponse) (driver.Verdict, error) {
 	rev := resp.Header.Revision
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +133,7 @@ func (t *ticket) enqueued(resp *pb.TxnResponse, byKeys bool) (driver.Verdict, er
 		t.view = view{rev: rev, complete: true}
 	} else {
 		ahead := found(resp, 0)
-		t.replaceView(ahead, rev, byKeys)
+		t.replaceView(ahead, rev)
 		t.view.depth = int32(min(ahead.Count, longQueue+1))
 	}
 	return t.verdict(), nil

@@ -23,7 +23,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	watches := t.unwatch(true)
 	t.mu.Unlock()
 	for _, w := range watches {
-		t.session.watch.release(w)
+		t.session.watches.release(w)
 	}
 	var err error
 	switch {

@@ -27,20 +27,29 @@ type renewal struct {
 // for that of the next renewal, and trust would be counted from the wrong moment. After
 // any failure the stream is therefore abandoned, and with it all answers that still come.
 //
+// `etcd grpc-proxy` renews by itself every third of the TTL, for as long as a stream of ours is
+// open, and answers us with the next answer that it gets. On a new stream it begins at once, or
+// nearly. So behind a proxy each renewal has a new stream; on one that is kept we would wait for as
+// long as a third of the TTL, or be answered with a renewal that was made before we asked. Where we
+// have given up on one, that may still be the answer which we get: then trust counts from the first
+// that was not answered.
+//
 // That the lease is renewed does not say that the keys are there: for that see keywatch.go.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.watch.probe()
+	began := time.Now()
 	s.mu.Lock()
 	r := s.renew
 	s.renew = nil
+	if s.unanswered.IsZero() {
+		s.unanswered = began
+	}
 	s.mu.Unlock()
 	if r == nil {
 		r = &renewal{}
 	}
-	began := time.Now()
 	resp, err := r.once(ctx, s)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -49,9 +58,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		return 0, explain(ctx, "renew the lease", err)
 	}
 	s.mu.Lock()
-	if s.renew == nil {
+	ttl := time.Duration(resp.TTL) * time.Second
+	if s.proxied.Load() {
+		ttl -= began.Sub(s.unanswered)
+	} else if s.renew == nil {
 		s.renew, r = r, nil
 	}
+	s.unanswered = time.Time{}
 	s.mu.Unlock()
 	if r != nil {
 		r.cancel()
@@ -61,8 +74,9 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		s.gone("", err)
 		return 0, err
 	}
+	s.watches.renewed()
 	s.retryReleases()
-	return time.Duration(resp.TTL) * time.Second, nil
+	return ttl, nil
 }
 
 // once renews, and ends the stream if that fails.
@@ -85,8 +99,20 @@ func (r *renewal) once(ctx context.Context, s *session) (resp *pb.LeaseKeepAlive
 		if r.stream, err = s.backend.lease.LeaseKeepAlive(clientv3.WithRequireLeader(open), s.backend.call...); err != nil {
 			return nil, err
 		}
+		if !s.proxied.Load() {
+			if resp, err = r.ask(0); err != nil {
+				return nil, err
+			}
+			s.proxied.Store(resp.TTL < 0)
+		}
 	}
-	if err := r.stream.Send(&pb.LeaseKeepAliveRequest{ID: s.lease}); err != nil {
+	return r.ask(s.lease)
+}
+
+// ask renews a lease. etcd says of one that is none, as 0, that 0 seconds are left; a proxy says
+// what it is told when it asks for the time left of one that it cannot renew: -1.
+func (r *renewal) ask(lease int64) (*pb.LeaseKeepAliveResponse, error) {
+	if err := r.stream.Send(&pb.LeaseKeepAliveRequest{ID: lease}); err != nil {
 		// Send tells of a broken stream with io.EOF, and Recv says why.
 		_, why := r.stream.Recv()
 		return nil, why

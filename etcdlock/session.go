@@ -23,18 +23,18 @@ type session struct {
 	ctx             context.Context // ends with Close, and with it every goroutine of the session
 	stop            context.CancelFunc
 	workers         sync.WaitGroup
-	watch           *stream
 	enters, leaves  combiner
 	epoch           epoch
-	keyWatch        keyWatch
+	watches         watches
 	slots           slots
 	pendingReleases pendingReleases
-	leaseless       atomic.Bool  // keys without a lease have been seen among entries; see bykeys.go
+	proxied         atomic.Bool  // a stream of renewals was a proxy's; see KeepAlive
 	rev             atomic.Int64 // the latest that a transaction was answered with; see session.checkRevision
 
-	mu     sync.Mutex
-	closed bool     // Close was called
-	renew  *renewal // a stream on which the next renewal may go, or nil
+	mu         sync.Mutex
+	closed     bool      // Close was called
+	renew      *renewal  // a stream on which the next renewal may go, or nil
+	unanswered time.Time // when the first renewal since the last answer was asked for
 }
 
 // Open takes a lease. It returns the TTL that etcd granted, which is more than asked for
@@ -58,7 +58,7 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 		gone:    o.Gone,
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.watch = newStream(s)
+	s.watches.session = s
 	s.enters.session, s.enters.doing = s, "enter several queues"
 	s.leaves.session, s.leaves.doing = s, "leave several queues"
 	s.slots.lease = leaseName(resp.ID)
@@ -88,7 +88,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.backend.sessions.Delete(s)
 	s.stop()
-	s.keyWatch.end()
+	s.watches.close()
 	s.workers.Wait()
 	err := s.backend.attempt(ctx, s.bound, "revoke the lease", func(ctx context.Context) error {
 		_, err := s.backend.lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.lease}, s.backend.call...)
@@ -137,8 +137,8 @@ func (s *session) txn(ctx context.Context, doing string, t *pb.TxnRequest) (*pb.
 // the rest.
 //
 // Other clients may have used as many revisions by then as we knew of. But the members must have been
-// down for it, and with each the stream. So whenever a watch is established again, the holders have
-// their keys looked for, and the waiters look, at any revision (ticket.established).
+// down for it, and with each the stream. So whenever one is opened anew, all keys are looked for; behind
+// a proxy, whose clients do not notice, with the second renewal at the latest (keywatch.go).
 
 // checkRevision notes the revision of the store in an answer to a transaction, and returns an
 // error if it was further when the transaction was sent.

@@ -25,6 +25,7 @@ type ticket struct {
 	left           bool // Leave was called: nothing may enter any more
 	held           bool
 	gone           bool     // the key was deleted, and not by us
+	ownDue         bool     // it is, or will be, watched
 	adoptedAway    bool     // another session has adopted it
 	rev            int64    // create revision of the key, the place in the queue; 0: not known to be there
 	epoch          int64    // in which our latest request to enter was made
@@ -75,21 +76,27 @@ func (t *ticket) verdict() driver.Verdict {
 // has mu.
 func (t *ticket) startHolding() {
 	for _, w := range t.unwatch(false) {
-		t.session.watch.release(w)
+		t.session.watches.release(w)
 	}
 	t.view.ahead, t.view.keys, t.view.updates = nil, nil, nil
 	t.written = nil // 200 bytes for each held lock; from now on the create revision tells our key
-	if !t.held && t.ownWatch == nil {
-		t.session.keyWatch.begin(t)
-	}
+	t.watchOwn()
 	t.held = true
+}
+
+// watchOwn has our key watched in a while. The caller has mu.
+func (t *ticket) watchOwn() {
+	if !t.ownDue {
+		t.ownDue = true
+		t.session.watches.beginOwn(t)
+	}
 }
 
 // keyLost is called when another client has deleted our key.
 //
 // The watches end here, since the core makes no Leave of what it was told to be gone: that of a
 // held entry would stay as long as the session, and be told of every later use of the key. No
-// other begins: Wait and keyWatch look at gone under mu. A message that is under way finds a watch
+// other begins: Wait and sweep look at gone under mu. A message that is under way finds a watch
 // that is not ours, or has us told again, which the core ignores. It may be Leave that has ended
 // them already; then there are none.
 func (t *ticket) keyLost() {
@@ -99,7 +106,7 @@ func (t *ticket) keyLost() {
 	t.signal.Notify()
 	t.mu.Unlock()
 	for _, w := range off {
-		t.session.watch.release(w)
+		t.session.watches.release(w)
 	}
 	t.freeKey(true)
 	if !left {

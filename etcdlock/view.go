@@ -34,7 +34,6 @@ type view struct {
 	depth        int32    // how many there were, where the read told, counted to longQueue+1; else 0
 	complete     bool     // no other entry was ahead; else there may be, older than these
 	watchFailed  bool     // some watch is not established
-	byKeys       bool     // nothing but keys was read; see bykeys.go
 	updates      map[string]keyUpdate
 }
 
@@ -50,17 +49,16 @@ type keyUpdate struct {
 // a watch, or while there was none.
 func (v *view) stale() bool { return v.watchedSince > v.rev || v.watchFailed }
 
-// replaceView replaces the view by an answer that lists deniers newest first, or their keys. What messages have
+// replaceView replaces the view by an answer that lists deniers newest first. What messages have
 // told of later revisions is taken out of it: there will be no second message. (A key that
 // is made again, as etcd's own package does under a session, is behind us then.) The caller
 // has mu.
-func (t *ticket) replaceView(r *pb.RangeResponse, rev int64, byKeys bool) {
+func (t *ticket) replaceView(r *pb.RangeResponse, rev int64) {
 	old := &t.view
-	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed, byKeys: byKeys}
+	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed}
 	for _, kv := range slices.Backward(r.Kvs) {
 		key := string(kv.Key)
-		e, ok, sure := t.readEntry(kv, byKeys)
-		v.complete = v.complete && sure
+		e, ok := t.queue().entry(kv)
 		if !ok {
 			continue
 		}
@@ -150,4 +148,41 @@ func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
 		}
 		n.units = min(n.units, e.Units)
 	})
+}
+
+// seen takes what a read has found at the key of a watch at this revision for what the watch should
+// have told. An entry that had the key before the one that is there now was deleted.
+func (t *ticket) seen(w *watch, kv *mvccpb.KeyValue, rev int64) {
+	if kv == nil {
+		t.deleted(w, rev)
+		return
+	}
+	t.deleted(w, kv.CreateRevision-1)
+	if w.changes {
+		t.changed(w, kv)
+	}
+}
+
+// established says that what happens after this revision will be told.
+func (t *ticket) established(w *watch, rev int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.left || rev <= t.view.rev: // the view is as new as the watch
+	case w == t.ownWatch:
+		t.session.watches.check(w)
+	case !t.held:
+		t.view.watchedSince = max(t.view.watchedSince, rev)
+		t.signal.Notify()
+	}
+}
+
+// watchFailed says that a watch could not be had, or has ended. There will be another attempt.
+func (t *ticket) watchFailed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.held {
+		t.view.watchFailed = true
+		t.signal.Notify()
+	}
 }

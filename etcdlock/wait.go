@@ -12,22 +12,14 @@ import (
 // readAhead reads those ahead of us, and that we are there ourselves, in one linearizable
 // transaction.
 func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
-	// The second time with values, if the first was without. The last time without limit: when
-	// what the answer had room for does not deny us, but is not all. That takes keys that are no
-	// entries, or entries of several units of an otherwise shared lock.
-	few := denierLimit(&t.request)
-	for _, look := range []struct {
-		limit  int64
-		byKeys bool
-	}{{few, true}, {few, false}, {0, false}} {
-		if look.byKeys && !t.byKeys() {
-			continue
-		}
+	// The second time without limit: when what the answer had room for does not deny us, but is not
+	// all. That takes keys that are no entries, or entries of several units of an otherwise shared lock.
+	for _, limit := range []int64{denierLimit(&t.request), 0} {
 		t.mu.Lock()
 		rev := t.rev
 		t.view.watchFailed = false // before the request: what is told from here on counts again
 		t.mu.Unlock()
-		ahead := t.newestAhead(look.limit, look.byKeys)
+		ahead := byAge(t.queue().deniers(&t.request), pb.RangeRequest_DESCEND, limit)
 		ahead.MaxCreateRevision = rev - 1
 		resp, err := t.session.txn(ctx, "look who is ahead", &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(t.key, rev)},
@@ -44,7 +36,7 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 			t.mu.Unlock()
 			return driver.Verdict{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
 		}
-		t.replaceView(found(resp, 0), resp.Header.Revision, look.byKeys)
+		t.replaceView(found(resp, 0), resp.Header.Revision)
 		if _, sure, _ := t.decide(); sure {
 			v := t.verdict()
 			t.mu.Unlock()
@@ -112,16 +104,11 @@ func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity
 
 // follow watches exactly these keys. The caller has mu.
 //
-// If we may come to hold without reading again, our own key is watched, too, and its watch is
-// asked for first. Were our key deleted before the last blocker is (an operator revokes our lease,
-// say), that message mostly comes first, on the same stream. Not if the blocker's watch was a kept one,
-// which tells before ours is established, or if the server is behind with one of the two: then we
-// hold, and the deletion is found when ours is established (keyWatch.confirm), or told with the next message.
+// Our own key is watched, too, when we have waited for a while. Were it deleted before the last
+// blocker's is (an operator revokes our lease, say), that is mostly told first. Not if both happen at
+// once: then we hold, and are told with the next message.
 func (t *ticket) follow(keys []string) {
-	st := t.session.watch
-	if t.view.complete && t.ownWatch == nil {
-		t.ownWatch = st.add(&watch{key: t.key, to: t}, t.view.rev)
-	}
+	t.watchOwn()
 	from := int64(0)
 	if t.view.depth > longQueue {
 		from = t.view.rev + 1
@@ -131,7 +118,7 @@ func (t *ticket) follow(keys []string) {
 			if t.blockerWatches == nil {
 				t.blockerWatches = map[string]*watch{}
 			}
-			t.blockerWatches[key] = st.add(&watch{key: key, to: t, from: from, changes: !t.exclusive()}, t.view.rev)
+			t.blockerWatches[key] = t.session.watches.begin(&watch{key: key, to: t, from: from, changes: !t.exclusive()}, t.view.rev)
 		}
 	}
 	if len(t.blockerWatches) > len(keys) {
@@ -148,7 +135,7 @@ func (t *ticket) unfollow(but []string) {
 	}
 	for key, w := range t.blockerWatches {
 		if !wanted[key] {
-			t.session.watch.release(w)
+			t.session.watches.release(w)
 			delete(t.blockerWatches, key)
 		}
 	}
@@ -166,33 +153,4 @@ func (t *ticket) unwatch(own bool) (off []*watch) {
 		t.ownWatch = nil
 	}
 	return off
-}
-
-// established and failed make the ticket a listener, with deleted and changed (view.go).
-
-func (t *ticket) established(_ *watch, rev int64, again bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !again && rev <= t.view.rev || t.left {
-		return // the view is as new as the watch
-	}
-	if t.held {
-		t.session.keyWatch.confirm(t)
-		return
-	}
-	if again { // revisions of before the break may be another history's; see session.checkRevision
-		t.view.watchedSince, t.view.watchFailed = 0, true
-	} else {
-		t.view.watchedSince = max(t.view.watchedSince, rev)
-	}
-	t.signal.Notify()
-}
-
-func (t *ticket) failed() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.held {
-		t.view.watchFailed = true
-		t.signal.Notify()
-	}
 }

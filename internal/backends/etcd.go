@@ -163,15 +163,58 @@ func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etc
 	if err := serverprocess.WriteFile(file, nil, string(yaml)); err != nil {
 		return nil, err
 	}
-	argv := []string{o.tool().path(0), file}
-	if o.Old {
-		argv = []string{o.tool().path(0), "--config-file", file}
-	}
 	e.Process, err = serverprocess.Start(serverprocess.Command{
-		Name: "etcd " + e.Addr, Argv: argv, Dir: dir, Release: release, Stop: serverprocess.Terminate,
+		Name: "etcd " + e.Addr, Argv: []string{o.tool().path(0), "--config-file", file}, Dir: dir,
+		Release: release, Stop: serverprocess.Terminate,
 		Ready: func() error { _, err := e.get("any"); return err },
 	})
 	return e, err
+}
+
+// StartEtcdProxy starts `etcd grpc-proxy` in front of members in plaintext, for this test alone. Of
+// the options it looks at the version.
+func StartEtcdProxy(tb testing.TB, o EtcdOptions, members ...*Etcd) *Etcd {
+	tb.Helper()
+	return private(tb, func() (*Etcd, error) { return startEtcdProxy(o, members) }, o.tool())
+}
+
+func startEtcdProxy(o EtcdOptions, members []*Etcd) (*Etcd, error) {
+	ports, release, err := serverprocess.ReservePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := serverprocess.NewDir("etcdproxy", nil)
+	if err != nil {
+		return nil, err
+	}
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, m.URL())
+	}
+	p := &Etcd{Addr: serverprocess.Local(ports[0])}
+	p.Process, err = serverprocess.Start(serverprocess.Command{
+		Name: "etcd grpc-proxy " + p.Addr, Dir: dir, Release: release, Stop: serverprocess.Terminate,
+		Argv: []string{
+			o.tool().path(0), "grpc-proxy", "start", "--endpoints", strings.Join(endpoints, ","),
+			"--listen-addr", p.Addr,
+		},
+		Ready: p.healthy,
+	})
+	return p, err
+}
+
+// healthy asks a proxy whether the cluster behind it answers.
+func (e *Etcd) healthy() error {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
+	reply, err := client.Get(e.URL() + "/health")
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s is not healthy: %s", e.Addr, reply.Status)
+	}
+	return nil
 }
 
 // get reads a key through etcd's JSON gateway: a linearizable read, which only a member

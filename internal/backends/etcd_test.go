@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -71,6 +72,23 @@ func TestWholeClusterRestarts(t *testing.T) {
 	var got string
 	if err := eventually(func() (err error) { got, err = c.Members[2].get("key"); return err }); err != nil || got != "value" {
 		t.Fatalf("after the restart the key holds %q (%v)", got, err)
+	}
+}
+
+func TestEtcdProxyServes(t *testing.T) {
+	t.Parallel()
+	for _, o := range []EtcdOptions{{}, {Old: true}} {
+		e := StartEtcd(t, o)
+		p := StartEtcdProxy(t, o, e)
+		if err := e.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if p.healthy() == nil {
+			t.Errorf("a proxy (old: %t) says that a stopped server is healthy", o.Old)
+		}
+		if err := errors.Join(e.Resume(), eventually(p.healthy)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
@@ -30,10 +31,26 @@ func TestConformanceOthers(t *testing.T) {
 		t.Parallel()
 		conform(t, old)
 	})
+	// All promises hold behind `etcd grpc-proxy`. It answers a renewal within half a second.
+	t.Run("Proxy", func(t *testing.T) {
+		server := backends.StartEtcd(t, backends.EtcdOptions{})
+		proxy := backends.StartEtcdProxy(t, backends.EtcdOptions{}, server)
+		t.Parallel()
+		h := harness(t, server)
+		h.URL, h.TTL = storeURL([]*backends.Etcd{proxy}), proxiedTTL
+		h.Open = func(t testing.TB) driver.Backend { return testkit.Open(t, h.URL) }
+		drivertest.Run(t, h)
+	})
 }
 
+const proxiedTTL = 5 * time.Second
+
 func conform(t *testing.T, members ...*backends.Etcd) {
-	drivertest.Run(t, withPrograms(members, drivertest.Harness{
+	drivertest.Run(t, withPrograms(members, harness(t, members...)))
+}
+
+func harness(t *testing.T, members ...*backends.Etcd) drivertest.Harness {
+	return drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
 		URL:  storeURL(members),
 		Ops: func() (n int64) {
@@ -42,5 +59,5 @@ func conform(t *testing.T, members ...*backends.Etcd) {
 			}
 			return n
 		},
-	}))
+	}
 }

@@ -3,15 +3,18 @@ package etcdlock_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -112,6 +115,85 @@ func request(name, id string, units, capacity int64) driver.Request {
 }
 
 func whole(name, id string) driver.Request { return request(name, id, driver.Whole, driver.Whole) }
+
+// waitsFor has a ticket enter behind another one, and returns its turn.
+func waitsFor(t *testing.T, k driver.Ticket) <-chan error {
+	t.Helper()
+	if v := testkit.Entered(t, k); v.Held {
+		t.Fatalf("enqueue: %+v", v)
+	}
+	return turnOf(t, k)
+}
+
+// turnOf has a ticket wait until it holds.
+func turnOf(t *testing.T, k driver.Ticket) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		v, err := k.Wait(ctx(t))
+		for err == nil && !v.Held {
+			v, err = k.Wait(ctx(t))
+		}
+		done <- err
+	}()
+	return done
+}
+
+// left leaves, and asks again while the store does not answer.
+func left(t *testing.T, k driver.Ticket) {
+	t.Helper()
+	all := ctx(t)
+	err := k.Leave(all)
+	for err != nil && !testkit.Definite(err) && all.Err() == nil {
+		if err = k.Leave(all); errors.Is(err, driver.ErrGone) {
+			return // by the request before
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func turn(t *testing.T, what string, done <-chan error) {
+	t.Helper()
+	if err := testkit.Await(t, what, done); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// watchCount counts what a client's watch streams send and are told.
+type watchCount struct{ established, ended atomic.Int64 }
+
+func (c *watchCount) intercept(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, d, cc, method, opts...)
+	return countedStream{s, c}, err
+}
+
+type countedStream struct {
+	grpc.ClientStream
+	count *watchCount
+}
+
+func (s countedStream) SendMsg(m any) error {
+	if r, ok := m.(*pb.WatchRequest); ok && r.GetCancelRequest() != nil {
+		s.count.ended.Add(1)
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s countedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if r, ok := m.(*pb.WatchResponse); ok && err == nil && r.Created && !r.Canceled {
+		s.count.established.Add(1)
+	}
+	return err
+}
+
+// countsWatches is a client of etcd's whose watches are counted.
+func countsWatches(t *testing.T, e *backends.Etcd, opts ...grpc.DialOption) (*etcdlock.Backend, *watchCount) {
+	c := &watchCount{}
+	dialed := client(t, e.Addr, append(opts, grpc.WithChainStreamInterceptor(c.intercept))...)
+	return testkit.Must[*etcdlock.Backend](t)(etcdlock.New(dialed, nil)), c
+}
 
 // byMany calls fn for 0 to n-1, on 64 goroutines.
 func byMany(t testing.TB, n int, fn func(i int) error) {

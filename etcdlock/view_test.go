@@ -1,0 +1,53 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/hasplock/hasp/driver"
+)
+
+// What a look finds at a key counts as what the watch should have told, and nothing more: a view that
+// is as new as the look stays as it is, and so does an entry that still has its key.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	const ours, blocker, read = 5, 3, 10 // revisions: of our key, of the blocker's, of the view
+	made := func(rev int64) *mvccpb.KeyValue { return &mvccpb.KeyValue{CreateRevision: rev, ModRevision: rev} }
+	for name, c := range map[string]struct {
+		own        bool
+		found      *mvccpb.KeyValue
+		rev        int64
+		left, lost bool
+	}{
+		"the blocker is there":             {found: made(blocker), rev: 12},
+		"it has left":                      {rev: 12, left: true},
+		"its key is another entry's":       {found: made(12), rev: 13, left: true},
+		"the view is newer":                {rev: 8},
+		"the view is newer, and has its":   {found: made(blocker), rev: 8},
+		"our key is there":                 {own: true, found: made(ours), rev: 12},
+		"it was deleted":                   {own: true, rev: 12, lost: true},
+		"it was deleted, and made anew":    {own: true, found: made(12), rev: 13, lost: true},
+		"an older use of it was read late": {own: true, rev: ours - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lost := false
+			s := &session{backend: &Backend{prefix: DefaultPrefix}, gone: func(string, error) { lost = true }}
+			s.watches.session = s
+			k := s.Ticket(driver.Request{Name: "name", ID: "id", Units: driver.Whole, Capacity: driver.Whole}).(*ticket)
+			k.key, k.rev = "hasp/name/7-0", ours
+			k.view = view{rev: read, complete: true, keys: []string{"hasp/name/5-0"}, ahead: []driver.Entry{{Seq: blocker}}}
+			w := &watch{key: k.view.keys[0], to: k}
+			_, w.end = context.WithCancel(context.Background())
+			if c.own {
+				w.key, k.ownWatch = k.key, w
+			}
+			k.seen(w, c.found, c.rev)
+			if left := len(k.view.keys) == 0; left != c.left || lost != c.lost {
+				t.Errorf("left: %t, lost: %t", left, lost)
+			}
+		})
+	}
+}
