@@ -11,8 +11,9 @@ import (
 // ourClients are hasp's in other languages, which contend with no library here.
 var ourClients = map[string]program{"hasplock": python, "hasp-lock": node}
 
-// beAdapter is any client of this directory as an adapter of hasp-torture: the arguments are LIBRARY and, if it has
-// several, KIND. A client in another language takes this process's place, and with it its group and its pipes.
+// beAdapter is any client of this directory as an adapter of hasp-torture: the arguments are
+// LIBRARY and, if it has several, KIND. A client in another language takes this process's place,
+// and with it its group and its pipes.
 func beAdapter(args []string) error {
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("adapter takes LIBRARY [KIND], not %q", args)

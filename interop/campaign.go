@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// A campaign is hasp-torture on each of hasp's stores for long, in slices of a minute. The verdict of each is a file:
-// a campaign that is broken off goes on with those that are missing.
+// A campaign is hasp-torture on each of hasp's stores for long, in slices of a minute. The verdict
+// of each is a file: a campaign that is broken off goes on with those that are missing.
 
 // ordeal is one store of the campaign, as hasp-torture --local starts it.
 type ordeal struct {
@@ -32,9 +32,10 @@ type ordeal struct {
 	interval    time.Duration // between faults of clients
 }
 
-// ordeals are chosen so that faults hit holders as often as the machine bears. What bounds them: half of the processes are
-// disturbed at a time, each for about one and a half TTLs, so short TTLs and many processes make many. A name
-// then stands still for a TTL, since those that wait for it are stopped as well: so many names make acquisitions.
+// ordeals are chosen so that faults hit holders as often as the machine bears. What bounds them:
+// half of the processes are disturbed at a time, each for about one and a half TTLs, so short TTLs
+// and many processes make many. A name then stands still for a TTL, since those that wait for it
+// are stopped as well: so many names make acquisitions.
 var ordeals = []ordeal{
 	{"redis", "redis", time.Second, 12, 24, 150 * time.Millisecond},
 	{"redis setnx", "redis?strategy=setnx", time.Second, 12, 24, 150 * time.Millisecond},
@@ -57,8 +58,8 @@ type slice struct {
 	number int // from 1; also the seed
 }
 
-// arguments are those of hasp. In every fourth slice the servers are disturbed as well: they are away for much of
-// the time then, and nothing is acquired.
+// arguments are those of hasp. In every fourth slice the servers are disturbed as well: they are
+// away for much of the time then, and nothing is acquired.
 func (s slice) arguments() []string {
 	args := []string{"--json", "--local", s.local, "--for", sliceTime.String(), "--seed", fmt.Sprint(s.number), "--ttl", s.ttl.String(),
 		"--processes", fmt.Sprint(s.processes), "--names", fmt.Sprint(s.names), "--interval", s.interval.String()}
@@ -202,7 +203,8 @@ type campaign struct {
 	ran  int
 }
 
-// run runs the slices that are missing, a few at a time. One that could not be run is missing yet, and said.
+// run runs the slices that are missing, a few at a time. One that could not be run is missing yet,
+// and said.
 func (c *campaign) run(ctx context.Context, all []slice) error {
 	var missing []slice
 	for _, s := range all {

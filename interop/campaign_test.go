@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A campaign that is broken off goes on with the slices that are missing, and with those of other settings; what is
-// there is not run again. What could not be run is said, and not counted.
+// A campaign that is broken off goes on with the slices that are missing, and with those of other
+// settings; what is there is not run again. What could not be run is said, and not counted.
 func TestCampaignGoesOn(t *testing.T) {
 	dir, count := t.TempDir(), filepath.Join(t.TempDir(), "runs")
 	hasp := filepath.Join(t.TempDir(), "hasp")

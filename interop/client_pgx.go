@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pgxLock is the advisory lock of PostgreSQL as people take it by hand: a connection from the pool, which is kept
-// while the lock is held. Nothing tells the holder that the connection has ended.
+// pgxLock is the advisory lock of PostgreSQL as people take it by hand: a connection from the pool,
+// which is kept while the lock is held. Nothing tells the holder that the connection has ended.
 type pgxLock struct {
 	pool *pgxpool.Pool
 	conn *pgxpool.Conn

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rueidisLock sends the requests of rueidislock with a majority of one: its module is not at the Go proxy. The lock is a
-// context that ends when an extension fails or its time is over. Where the library waits for the server to say that
-// the key has changed, this looks every retryPause.
+// rueidisLock sends the requests of rueidislock with a majority of one: its module is not at the Go
+// proxy. The lock is a context that ends when an extension fails or its time is over. Where the
+// library waits for the server to say that the key has changed, this looks every retryPause.
 type rueidisLock struct {
 	client *redis.Client
 	ttl    time.Duration

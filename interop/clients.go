@@ -38,14 +38,14 @@ const (
 	ttlVariable     = "HASP_TTL_MS"
 )
 
-// environ is the environment of a client. A server has one form of address here, which its clients know: it stands
-// for both.
+// environ is the environment of a client. A server has one form of address here, which its clients
+// know: it stands for both.
 func environ(address string, ttl time.Duration) []string {
 	return []string{storeVariable + "=" + address, addressVariable + "=" + address, fmt.Sprint(ttlVariable, "=", ttl.Milliseconds())}
 }
 
-// beClient is this program as a client: the arguments and variables of the protocol, its lines on the
-// standard streams.
+// beClient is this program as a client: the arguments and variables of the protocol, its lines on
+// the standard streams.
 func beClient(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("client takes LIBRARY KIND, not %q", args)

@@ -24,8 +24,8 @@ type peer struct {
 	processes           int // of the run; each has four adapters
 }
 
-// peers are those of the table in docs/TORTURE.md. The programs of other languages take more memory, and get
-// fewer processes.
+// peers are those of the table in docs/TORTURE.md. The programs of other languages take more
+// memory, and get fewer processes.
 var peers = []peer{
 	{"hasp, by the same protocol", "hasp", "-", "redis://", redisAddr, 6},
 	{"redsync", "redsync", "-", "redis://", redisAddr, 6},
@@ -90,7 +90,8 @@ type overlaps struct {
 	Broken   int `json:"broken"`
 }
 
-// torturePeers has hasp-torture judge every peer, and writes what it says to a file and, as a table, into a page.
+// torturePeers has hasp-torture judge every peer, and writes what it says to a file and, as a
+// table, into a page.
 func torturePeers(args []string) error {
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	hasp := flags.String("hasp", "", "the hasp whose server the clients in other languages use")
@@ -223,8 +224,8 @@ const peersMark = "peers"
 func begins(mark string) string { return "<!-- " + mark + " -->\n" }
 func ends(mark string) string   { return "<!-- /" + mark + " -->\n" }
 
-// peersTable is for a page. "two at once" are overlaps of a holder that was told, by then, that it holds, or
-// was told nothing.
+// peersTable is for a page. "two at once" are overlaps of a holder that was told, by then, that it
+// holds, or was told nothing.
 func peersTable(all []*judged) string {
 	var b strings.Builder
 	b.WriteString("| store | lock | acquisitions | hits | two at once | stopped or in flight | lost updates | false \"released\" | stuck | verdict |\n")

@@ -16,12 +16,12 @@ import (
 //
 //	PROGRAM LIBRARY KIND
 //
-// with three variables of the environment: HASP_STORE, the server's URL; HASP_ADDRESS, its host:port, or
-// several with commas between; HASP_TTL_MS. It says "ready VERSION" when it is connected, reads one
-// command a line and answers each with one line. It holds at most one lock.
+// with three variables of the environment: HASP_STORE, the server's URL; HASP_ADDRESS, its
+// host:port, or several with commas between; HASP_TTL_MS. It says "ready VERSION" when it is
+// connected, reads one command a line and answers each with one line. It holds at most one lock.
 //
-// It is also the protocol of hasp-torture's adapters (docs/TORTURE.md), which are asked to lock, check and
-// unlock only: adapter.go makes one of any client.
+// It is also the protocol of hasp-torture's adapters (docs/TORTURE.md), which are asked to lock,
+// check and unlock only: adapter.go makes one of any client.
 //
 //	lock NAME              wait for the lock        ok MICROS [TOKEN]
 //	try NAME               take it if it is free    ok MICROS | busy | none (the library cannot)

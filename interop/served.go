@@ -13,7 +13,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// clientsVariable says where hasp's clients in other languages are, for those that are used from here.
+// clientsVariable says where hasp's clients in other languages are, for those that are used from
+// here.
 const clientsVariable = "HASP_CLIENTS"
 
 // compileTypeScript makes the JavaScript of that client, in its folder.

@@ -71,8 +71,8 @@ func (m *match) zkCli(server string) (err error) {
 }
 
 // afterEviction keeps a note of an eviction where zklock keeps it, in the data of the lock's node,
-// and makes both sides contend there: only hasp may use that data. The server removes a node that is empty when it
-// looks, once a minute: then all begins again.
+// and makes both sides contend there: only hasp may use that data. The server removes a node that
+// is empty when it looks, once a minute: then all begins again.
 func (m *match) afterEviction(server string) (err error) {
 	for range 3 {
 		err = m.contendBesideNote(server)

@@ -28,9 +28,9 @@ func (f file) content() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// build builds the commands into a directory, and does not follow the settings of go env on this machine. Without
-// -s they would be half as large again, by what only debuggers read, and without grpcnotrace by two thirds (see the
-// Makefile).
+// build builds the commands into a directory, and does not follow the settings of go env on this
+// machine. Without -s they would be half as large again, by what only debuggers read, and without
+// grpcnotrace by two thirds (see the Makefile).
 func (r *release) build(platform, dir string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	_, err := r.runIn("cmd/hasp", []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
@@ -186,8 +186,8 @@ func (r *release) run(name string, args ...string) (string, error) {
 	return r.runIn(".", nil, name, args...)
 }
 
-// runIn runs a command in a directory of the repository and outside the workspace, and returns what it
-// prints.
+// runIn runs a command in a directory of the repository and outside the workspace, and returns what
+// it prints.
 func (r *release) runIn(dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(r.root, dir)

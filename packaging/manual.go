@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// manual returns a page for the program and for each of its verbs, in the language of man(7). The help
-// that the program prints is the only source. cobra's own generator takes the texts for Markdown, and
-// breaks their columns.
+// manual returns a page for the program and for each of its verbs, in the language of man(7). The
+// help that the program prints is the only source. cobra's own generator takes the texts for
+// Markdown, and breaks their columns.
 func (r *release) manual(program, short string) ([]file, error) {
 	var pages []file
 	var write func(words []string, short string) error
@@ -129,9 +129,9 @@ var (
 	columns = regexp.MustCompile(`^( *)(\S(?:.*?\S)?) {2,}(\S.*)$`)
 )
 
-// manText writes a description. A line of capitals is a heading; a line that has two columns, or whose
-// text follows far to the right, begins an item; other lines that are indented more than a paragraph are
-// shown as they are; and all else is paragraphs.
+// manText writes a description. A line of capitals is a heading; a line that has two columns, or
+// whose text follows far to the right, begins an item; other lines that are indented more than a
+// paragraph are shown as they are; and all else is paragraphs.
 func manText(w io.Writer, lines []string) {
 	at := func(i int) int { // the indent; of a blank line none
 		if i >= len(lines) || lines[i] == "" {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// There is a page for each verb. The real formatter has nothing to say, and breaks no line; columns are
-// items, what is to be copied is copied, and hyphens are those of a keyboard.
+// There is a page for each verb. The real formatter has nothing to say, and breaks no line; columns
+// are items, what is to be copied is copied, and hyphens are those of a keyboard.
 func TestManual(t *testing.T) {
 	need(t, "groff")
 	dir := t.TempDir()

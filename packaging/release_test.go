@@ -21,8 +21,8 @@ import (
 
 const version = "v0.77.0"
 
-// made is the release that all tests look at: of this commit, for this machine's platform, or for all
-// with HASP_RELEASE=all. Directories are removed by TestMain.
+// made is the release that all tests look at: of this commit, for this machine's platform, or for
+// all with HASP_RELEASE=all. Directories are removed by TestMain.
 var made = sync.OnceValues(func() (*release, error) {
 	r := &release{version: version, platforms: []string{"linux/" + runtime.GOARCH}}
 	if os.Getenv("HASP_RELEASE") == "all" {
@@ -93,8 +93,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// Another directory makes the same bytes; with HASP_RELEASE=all also another cache, so that Go compiles
-// everything a second time. Another version makes others.
+// Another directory makes the same bytes; with HASP_RELEASE=all also another cache, so that Go
+// compiles everything a second time. Another version makes others.
 func TestSameBytes(t *testing.T) {
 	first := released(t)
 	if os.Getenv("HASP_RELEASE") == "all" {

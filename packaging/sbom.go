@@ -13,8 +13,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes which modules are in a binary, by what Go has recorded in it, as CycloneDX. It has
-// neither a time nor a serial number: the same binary makes the same list.
+// writeSBOM writes which modules are in a binary, by what Go has recorded in it, as CycloneDX. It
+// has neither a time nor a serial number: the same binary makes the same list.
 func writeSBOM(to, binary, version, platform string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The files for containers are YAML, and this hasp knows every flag in them. What Docker and Kubernetes make of
-// the rest is not tested here.
+// The files for containers are YAML, and this hasp knows every flag in them. What Docker and
+// Kubernetes make of the rest is not tested here.
 func TestServeFiles(t *testing.T) {
 	hasp := filepath.Join(t.TempDir(), "hasp")
 	do(t, "go", "build", "-C", "../cmd/hasp", "-tags", "grpcnotrace", "-o", hasp, ".")

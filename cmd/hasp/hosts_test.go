@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Every driver of a network takes lists of hosts as package driver splits them: IPv6 addresses go as
-// far as a dial, and what is no list is refused by its name. Drivers with one host say that they
+// Every driver of a network takes lists of hosts as package driver splits them: IPv6 addresses go
+// as far as a dial, and what is no list is refused by its name. Drivers with one host say that they
 // have one.
 func TestEveryDriverTakesListsOfHosts(t *testing.T) {
 	single := map[string]bool{"hasp+http": true, "hasp+https": true, "mysql": true, "mariadb": true}

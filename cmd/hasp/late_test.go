@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// A store that starts after us: --wait covers that, and elect does not need it. What is wrong is told
-// at once, while it waits.
+// A store that starts after us: --wait covers that, and elect does not need it. What is wrong is
+// told at once, while it waits.
 func TestStoreThatStartsLate(t *testing.T) {
 	redis, pg := backends.StartRedis(t, backends.RedisOptions{}), backends.StartPostgres(t, backends.PostgresOptions{})
 	maria, etcd := backends.StartMariaDB(t, backends.MariaDBOptions{}), backends.StartEtcd(t, backends.EtcdOptions{})

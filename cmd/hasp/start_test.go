@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// Scripts start hasp often, mostly for one store and one verb. So none of our packages does at its start what only
-// some store or verb needs: to read scripts, to compile expressions. Bytes are counted and not time: they
-// depend on no machine, and each page that is touched costs about a microsecond.
+// Scripts start hasp often, mostly for one store and one verb. So none of our packages does at its
+// start what only some store or verb needs: to read scripts, to compile expressions. Bytes are
+// counted and not time: they depend on no machine, and each page that is touched costs about a
+// microsecond.
 func TestStartsWithoutWork(t *testing.T) {
 	t.Setenv("GODEBUG", "inittrace=1")
 	code, _, trace := hasp(t, "", "version")

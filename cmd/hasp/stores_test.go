@@ -21,7 +21,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// This test binary is the hasp that the tests run, as a process, against real servers, and hasp-torture.
+// This test binary is the hasp that the tests run, as a process, against real servers, and
+// hasp-torture.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"hasp": main, "hasp-torture": func() { os.Exit(command.Main()) }})
 }
@@ -55,8 +56,8 @@ func program(t *testing.T, name, store string, args ...string) (code int, out, e
 // temp is where temporary files are before a test says otherwise.
 var temp = os.TempDir()
 
-// noRaces looks at the reports of the race detector: also at those of the processes that torture starts, of which it
-// tells the last line, or nothing if they are killed.
+// noRaces looks at the reports of the race detector: also at those of the processes that torture
+// starts, of which it tells the last line, or nothing if they are killed.
 func noRaces(t *testing.T, dir string) {
 	t.Helper()
 	reports, err := filepath.Glob(filepath.Join(dir, "race*"))

@@ -35,8 +35,8 @@ type verdict struct {
 // inconclusive is the exit code of a run without a caught control.
 const inconclusive = 77
 
-// torture runs hasp-torture, and returns its verdict. A busy machine comes to fewer faults: a run that is inconclusive
-// begins again, for longer.
+// torture runs hasp-torture, and returns its verdict. A busy machine comes to fewer faults: a run
+// that is inconclusive begins again, for longer.
 func torture(t *testing.T, store string, want int, lasts time.Duration, args ...string) verdict {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -60,8 +60,8 @@ func tortureOnce(t *testing.T, store string, lasts time.Duration, args ...string
 	return code, v
 }
 
-// On Redis every kind of fault is made and every promise holds; a run whose faults no naive lock fails
-// under is inconclusive, and says so.
+// On Redis every kind of fault is made and every promise holds; a run whose faults no naive lock
+// fails under is inconclusive, and says so.
 func TestTortureRedis(t *testing.T) {
 	server := backends.SharedRedis(t)
 	missing := []string{"pause", "hold", "ackloss", "cut", "kill"}
@@ -99,8 +99,9 @@ func TestTortureNeedsAStoreAndConsent(t *testing.T) {
 	}
 }
 
-// The adapter of docs/TORTURE.md excludes on Redis under every fault. It is caught if its check always says held,
-// and with a check that asks, if it takes the lock from another, always or now and then, or releases another's.
+// The adapter of docs/TORTURE.md excludes on Redis under every fault. It is caught if its check
+// always says held, and with a check that asks, if it takes the lock from another, always or now
+// and then, or releases another's.
 func TestTortureAdapterOfThePage(t *testing.T) {
 	testtier.Long(t)
 	if err := backends.InstallProgram(os.Stderr, "redis-cli", "redis-tools"); err != nil {

@@ -28,7 +28,8 @@ var installed = map[string]func(testing.TB){
 	"mariadb":   func(tb testing.TB) { backends.SharedMariaDB(tb) },
 }
 
-// Every server can be stopped, restarted and made to forget; the promises hold, and what was started is gone.
+// Every server can be stopped, restarted and made to forget; the promises hold, and what was
+// started is gone.
 func TestTortureLocal(t *testing.T) { tortureLocal(t, "redis") }
 
 func TestTortureLocalOthers(t *testing.T) {
@@ -67,8 +68,8 @@ func tortureLocal(t *testing.T, kind string) {
 	}
 }
 
-// A Redis that grants at once after it has forgotten has two holders: one that is cut off, and so does not hear of it,
-// and the next. The judge sees it, and says that this is no broken promise.
+// A Redis that grants at once after it has forgotten has two holders: one that is cut off, and so
+// does not hear of it, and the next. The judge sees it, and says that this is no broken promise.
 func TestTortureLocalForgets(t *testing.T) {
 	testtier.Long(t)
 	installed["redis"](t)
@@ -124,7 +125,8 @@ func TestTortureLocalIsBrokenOff(t *testing.T) {
 	}
 }
 
-// A record or a page that finds no room is told in these words. Nothing is left, and a record with gaps acquits no lock.
+// A record or a page that finds no room is told in these words. Nothing is left, and a record with
+// gaps acquits no lock.
 func TestTortureFullDisk(t *testing.T) {
 	testtier.Long(t)
 	small, store := t.TempDir(), "file://"+t.TempDir()

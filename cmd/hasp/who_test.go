@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// who says when an entry expires on the stores that say it with their queues, and does without on the
-// others.
+// who says when an entry expires on the stores that say it with their queues, and does without on
+// the others.
 func TestWhoExpires(t *testing.T) {
 	for store, says := range map[string]bool{
 		backends.SharedRedis(t).URL():                                              true,

@@ -142,8 +142,8 @@ func (p *pipe) pushLocked(what parcel) {
 	if p.link.ended {
 		return // the sockets are being closed: there is no peer left to tell
 	}
-	// The kernel tells of a reset once, and it may be the other direction's write that learns of it: this one's read then
-	// took it for the end of the stream.
+	// The kernel tells of a reset once, and it may be the other direction's write that learns of
+	// it: this one's read then took it for the end of the stream.
 	if n := len(p.queue); what.kind == rst && n > 0 && p.queue[n-1].kind == fin {
 		p.queue = p.queue[:n-1]
 	}

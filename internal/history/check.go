@@ -40,7 +40,8 @@ func (c *CheckRun) Report(ops []*Operation, format string, args ...any) {
 	c.found = append(c.found, v)
 }
 
-// EachName runs one check over every lock of a history, in order of names. ops are in order of Call.
+// EachName runs one check over every lock of a history, in order of names. ops are in order of
+// Call.
 func EachName(h History, check string, f func(c *CheckRun, ops []*Operation)) (all []Violation) {
 	names, byName := h.byName()
 	for _, name := range names {

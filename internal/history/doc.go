@@ -36,6 +36,6 @@
 // # Checks
 //
 // [Exclusion], [Tokens], [Beliefs] and [Fair] take n log n time and see violations of one
-// kind each. [Check] runs them all. Package tests/internal/linear asks in addition whether any order
-// of grants and ends explains the whole record of a name.
+// kind each. [Check] runs them all. Package tests/internal/linear asks in addition whether any
+// order of grants and ends explains the whole record of a name.
 package history

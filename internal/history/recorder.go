@@ -167,9 +167,9 @@ func (a *Attempt) lose(asked bool) {
 	}
 }
 
-// Watch asks held at intervals and records the answers (each yes is a line in the file), until it says no, or gone closes,
-// or stop is called, which waits for the last question. After gone has closed it asks once
-// more: a yes then is a violation that Beliefs finds.
+// Watch asks held at intervals and records the answers (each yes is a line in the file), until it
+// says no, or gone closes, or stop is called, which waits for the last question. After gone has
+// closed it asks once more: a yes then is a violation that Beliefs finds.
 func (a *Attempt) Watch(held func() bool, gone <-chan struct{}, every time.Duration) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

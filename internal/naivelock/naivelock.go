@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Create makes the table if there is none. Of two that do so at once one may fail in PostgreSQL; then
-// the table is there, and the second attempt sees it.
+// Create makes the table if there is none. Of two that do so at once one may fail in PostgreSQL;
+// then the table is there, and the second attempt sees it.
 func Create(ctx context.Context, db *sql.DB) error {
 	const stmt = "CREATE TABLE IF NOT EXISTS by_hand (name VARCHAR(100) PRIMARY KEY, owner VARCHAR(100) NOT NULL, expires BIGINT NOT NULL)"
 	_, err := db.ExecContext(ctx, stmt)

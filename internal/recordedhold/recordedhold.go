@@ -1,6 +1,6 @@
 // Package recordedhold locks, holds and releases, and has package history record all that the
-// holder was told. Tests with random faults and hasp-torture share it: what is recorded, and in which
-// order, decides what the checks can prove.
+// holder was told. Tests with random faults and hasp-torture share it: what is recorded, and in
+// which order, decides what the checks can prove.
 package recordedhold
 
 import (
@@ -26,12 +26,15 @@ type Hold struct {
 	// Lock replaces Client and Locker for a lock that is not hasp's. nil: theirs.
 	Lock func(context.Context) (Lease, error)
 
-	// Begin is called after the grant, End before the release, also if the lock is lost. nil: nothing.
+	// Begin is called after the grant, End before the release, also if the lock is lost. nil:
+	// nothing.
 	Begin, End func(Lease)
 
-	// Asking is called before the lock is asked for, for those who know more of the acquisition. nil: nothing.
+	// Asking is called before the lock is asked for, for those who know more of the acquisition.
+	// nil: nothing.
 	Asking func(*history.Attempt)
-	// Work is done instead of waiting For; it returns when the lock is to be released. nil: nothing is done.
+	// Work is done instead of waiting For; it returns when the lock is to be released. nil: nothing
+	// is done.
 	Work func(Lease, *history.Attempt)
 	// Unchecked has the holder believe until it releases, and never ask the lock: for controls.
 	Unchecked bool

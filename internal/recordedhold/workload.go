@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// Workload is the work of clients while a test injects faults into their store: every client takes every
-// lock, over and over.
+// Workload is the work of clients while a test injects faults into their store: every client takes
+// every lock, over and over.
 type Workload struct {
 	Clients []*hasp.Client
 	Names   []string // of the locks

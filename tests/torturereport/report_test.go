@@ -32,8 +32,9 @@ func do(t *testing.T, tab context.Context, steps ...chromedp.Action[chromedp.Voi
 	}
 }
 
-// A real run, and its page: the verdict, a timeline with bars for each name, the control's overlaps, at which the
-// button arrives, and the numbers. It fits a narrow window, and asks for nothing from a network.
+// A real run, and its page: the verdict, a timeline with bars for each name, the control's
+// overlaps, at which the button arrives, and the numbers. It fits a narrow window, and asks for
+// nothing from a network.
 func TestReport(t *testing.T) {
 	testtier.Long(t)
 	page := filepath.Join(t.TempDir(), "report.html")

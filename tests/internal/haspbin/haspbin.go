@@ -12,7 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
-// Build builds hasp with the stores redis and etcd, and returns its file, which is removed when the process has ended.
+// Build builds hasp with the stores redis and etcd, and returns its file, which is removed when the
+// process has ended.
 func Build(t testing.TB) string { return built(t, hasp) }
 
 // BuildTorture is Build for hasp-torture.
@@ -27,7 +28,8 @@ func built(t testing.TB, build func() (string, error)) string {
 	return file
 }
 
-// Each is built once: to link it takes a second and a half of processor time, also if nothing has changed.
+// Each is built once: to link it takes a second and a half of processor time, also if nothing has
+// changed.
 var (
 	hasp    = sync.OnceValues(func() (string, error) { return build(".") })
 	torture = sync.OnceValues(func() (string, error) { return build("./hasp-torture") })

@@ -22,8 +22,8 @@ import (
 type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
-	outlets        []*outlet // stderr's is the first
-	tty            bool      // stderr is a terminal: a person watches
+	outputs        []*asyncWriter // stderr's is the first
+	tty            bool           // stderr is a terminal: a person watches
 	getenv         func(string) string
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
@@ -41,7 +41,7 @@ type app struct {
 
 // Main runs the command with this process's arguments and returns its exit code.
 func Main() int {
-	args, k := takeKeeping(takeArgs())
+	args, k := parseKeeper(takeArgs())
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty:    group.IsTerminal(os.Stderr),
@@ -53,8 +53,8 @@ func Main() int {
 
 func (a *app) run(args []string) int {
 	a.args = args
-	a.stderr = a.outlet(a.stderr, gapInWords)
-	defer a.farewell()
+	a.stderr = a.asyncWriter(a.stderr, gapInWords)
+	defer a.flushOutputs()
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()
@@ -143,8 +143,8 @@ func suggestion(cmd *cobra.Command, arg string) string {
 	return ""
 }
 
-// oneName is for the verbs that take a lock's name and nothing else. A name that begins with '-' stands
-// behind "--".
+// oneName is for the verbs that take a lock's name and nothing else. A name that begins with '-'
+// stands behind "--".
 func oneName(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) != 1 || cmd.ArgsLenAtDash() > 0 {
 		return "", usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())

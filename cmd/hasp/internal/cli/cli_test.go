@@ -121,7 +121,8 @@ func TestDefaultDir(t *testing.T) {
 	}
 }
 
-// A shell with XDG_STATE_HOME and a cron without it are two stores of one user, if the latter's is there.
+// A shell with XDG_STATE_HOME and a cron without it are two stores of one user, if the latter's is
+// there.
 func TestOtherDir(t *testing.T) {
 	home := t.TempDir()
 	locks := filepath.Join(home, ".local", "state", "hasp")
@@ -235,8 +236,8 @@ func TestCommandEnvByStore(t *testing.T) {
 	}
 }
 
-// Each scheme is in the table of secrets. packaging's TestTags has optionalSchemes be all that a build with
-// every driver registers.
+// Each scheme is in the table of secrets. packaging's TestTags has optionalSchemes be all that a
+// build with every driver registers.
 func TestEachSchemeSaysItsSecrets(t *testing.T) {
 	for _, scheme := range optionalSchemes {
 		if _, known := storeSecrets[scheme]; !known {
@@ -278,12 +279,12 @@ func TestFailureCodes(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "5": 5 * time.Second, "1h30m": 90 * time.Minute, "0": 0} {
-		if s := (span{}); s.Set(in) != nil || s.d != want || !s.set {
+		if s := (duration{}); s.Set(in) != nil || s.d != want || !s.set {
 			t.Errorf("%q is %s", in, s.d)
 		}
 	}
 	for _, in := range []string{"", "soon", "-1s", "5 s", "1e9", "99999999999999999999", "-5"} {
-		if s := (span{}); s.Set(in) == nil {
+		if s := (duration{}); s.Set(in) == nil {
 			t.Errorf("%q was taken for %s", in, s.d)
 		}
 	}

@@ -17,11 +17,13 @@ import (
 // completionMost is how many names a completion offers.
 const completionMost = 200
 
-// completionBound is how long a completion asks the store: a person waits at the shell. The tests are more patient.
+// completionBound is how long a completion asks the store: a person waits at the shell. The tests
+// are more patient.
 var completionBound = 250 * time.Millisecond
 
-// completions tells the shell what can follow. What is asked of the store is for reading alone; if there is
-// no answer, there is nothing to offer, and no message: the shell shows that in the middle of a line.
+// completions tells the shell what can follow. What is asked of the store is for reading alone; if
+// there is no answer, there is nothing to offer, and no message: the shell shows that in the middle
+// of a line.
 func (a *app) completions(root *cobra.Command) {
 	names := map[string]cobra.CompletionFunc{
 		"run": a.completeName, "try": a.completeName, "hold": a.completeName, "elect": a.completeName, "wait": a.completeName,
@@ -106,7 +108,8 @@ func (a *app) completeFlagName(cmd *cobra.Command, _ []string, begun string) ([]
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// plain reports whether a name is a word in every shell. Others, which need quotes, are not offered.
+// plain reports whether a name is a word in every shell. Others, which need quotes, are not
+// offered.
 func plain(name string) bool {
 	for _, r := range name {
 		if r <= ' ' || r == 0x7f || strings.ContainsRune("\"'`$\\;&|<>(){}[]*?!#~=", r) {
@@ -116,8 +119,8 @@ func plain(name string) bool {
 	return name != "" && name[0] != '-'
 }
 
-// lookUp opens the store of the line that is completed and asks it. It returns when the time is over, also
-// if the store does not heed its context: the process ends then.
+// lookUp opens the store of the line that is completed and asks it. It returns when the time is
+// over, also if the store does not end with its context: the process ends then.
 func (a *app) lookUp(cmd *cobra.Command, ask func(context.Context, *hasp.Client) []string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completionBound)
 	defer cancel()

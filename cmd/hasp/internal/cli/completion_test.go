@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// A store that does not answer, and a driver that does not heed its context, do not hold up the
+// A store that does not answer, and a driver that does not end with its context, do not hold up the
 // shell.
 func TestCompletionIsBounded(t *testing.T) {
 	dir := t.TempDir()

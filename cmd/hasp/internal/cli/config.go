@@ -169,9 +169,9 @@ func (a *app) parseConfig(c *configFile, text []byte) error {
 	return nil
 }
 
-// hasPassword reports whether a value may be one that others must not read. A text that is no URL is
-// taken for one with a password if it could be. A URL of hasp serve has its token where others have
-// a user's name.
+// hasPassword reports whether a value may be one that others must not read. A text that is no URL
+// is taken for one with a password if it could be. A URL of hasp serve has its token where others
+// have a user's name.
 func hasPassword(value string) bool {
 	u, err := driver.SplitURL(value)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Root's file is that of its account, also where a sudo has kept another user's HOME; a program that runs with
-// the rights of another user than its caller takes neither's.
+// Root's file is that of its account, also where a sudo has kept another user's HOME; a program
+// that runs with the rights of another user than its caller takes neither's.
 func TestConfigPaths(t *testing.T) {
 	account := func() (string, error) { return "/home/ana", nil }
 	none := func() (string, error) { return "", errors.New("no such user") }

@@ -85,13 +85,13 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	}
 	defer client.Close()
 	r.store = client.Backend().String()
-	c := &candidate{app: a, client: client, flags: f, errand: e, signals: sigs}
+	c := &candidate{app: a, client: client, flags: f, plannedRun: e, signals: sigs}
 	return c.campaign()
 }
 
 // candidate campaigns, leads and campaigns again.
 type candidate struct {
-	*errand
+	*plannedRun
 	app     *app
 	client  *hasp.Client
 	flags   *electFlags
@@ -114,7 +114,7 @@ func (c *candidate) campaign() error {
 		r.began, r.acquired = time.Now(), time.Time{}
 		// A new channel for each term: a request for the last term must not end the next.
 		requests := asks()
-		opts := c.flags.heed(c.client, requests)
+		opts := c.flags.whenAsked(c.client, requests)
 		election := c.client.Election(r.name, append(opts, hasp.Note(noteOr(c.flags.note, c.argv)))...)
 		term, err := c.win(election)
 		if err == nil {
@@ -122,7 +122,7 @@ func (c *candidate) campaign() error {
 			if again, err = c.lead(term, requests); !again {
 				return err
 			}
-		} else if heals(&c.flags.storeFlags, err) {
+		} else if isTransient(&c.flags.storeFlags, err) {
 			// A candidate is a service: it outlasts an outage, a full disk and a failover, also at
 			// its start. A user who has mistyped the address reads it here.
 			r.trying(err)

@@ -18,8 +18,9 @@ type holding struct {
 	Token uint64 `json:"token,omitempty"` // 0 where the store has none
 }
 
-// is reports whether an entry of the name is the one that was held. Through hasp serve the store may have it by another id, which the server has
-// chosen; its token stays, also when its session moves to another server.
+// is reports whether an entry of the name is the one that was held. Through hasp serve the store
+// may have it by another id, which the server has chosen; its token stays, also when its session
+// moves to another server.
 func (h holding) is(e hasp.Entry) bool {
 	return e.ID == h.ID || h.Token != 0 && e.Token == h.Token
 }

@@ -25,11 +25,11 @@ type exporterFlags struct {
 	storeFlags
 	listen, prefix string
 	maxNames       int
-	timeout        span
+	timeout        duration
 }
 
 func (a *app) exporterCommand() *cobra.Command {
-	f := exporterFlags{timeout: span{d: 5 * time.Second, min: time.Millisecond}}
+	f := exporterFlags{timeout: duration{d: 5 * time.Second, min: time.Millisecond}}
 	c := &cobra.Command{
 		Use:   "exporter [flags] [NAME...]",
 		Short: "serve the queues of a store to Prometheus",

@@ -36,7 +36,7 @@ type fenceFlags struct {
 	name    string
 	token   uint64
 	advance bool
-	wait    span
+	wait    duration
 }
 
 // fromRun takes what the flags do not say from the environment of the command of hasp run. These
@@ -77,7 +77,7 @@ the others give up after --wait (exit code 75) and write nothing.`,
     ./report > /tmp/report.new
     hasp fence file /srv/report.txt < /tmp/report.new'`,
 	}
-	f.wait = span{d: filefence.Patience}
+	f.wait = duration{d: filefence.Patience}
 	c.Flags().StringVar(&f.name, "name", "", "the `NAME` of the lock that protects the file (default: $HASP_NAME)")
 	c.Flags().Uint64Var(&f.token, "token", 0, "the fencing token `N` to write under (default: $HASP_TOKEN)")
 	c.Flags().BoolVar(&f.advance, "advance", false, "write nothing, only have smaller tokens refused from now on")

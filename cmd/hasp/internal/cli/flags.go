@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
 
@@ -22,7 +23,7 @@ func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
 
 // trustFlags are those of the verbs that hold a lock.
 type trustFlags struct {
-	ttl, margin span
+	ttl, margin duration
 	longTTL     bool
 	note        string
 }
@@ -49,7 +50,7 @@ func (f *trustFlags) options() []hasp.Option {
 // lockFlags choose the kind of lock and how long to wait for it.
 type lockFlags struct {
 	trustFlags
-	wait    span
+	wait    duration
 	noWait  bool
 	shared  bool
 	permits permits
@@ -80,9 +81,9 @@ func (f *lockFlags) check() error {
 }
 
 // most is how long to wait: zero with --no-wait.
-func (f *lockFlags) most() span {
+func (f *lockFlags) most() duration {
 	if f.noWait {
-		return span{set: true}
+		return duration{set: true}
 	}
 	return f.wait
 }
@@ -98,7 +99,7 @@ func checkText(flag, text string) error {
 
 // commandFlags are those of the verbs that run a command.
 type commandFlags struct {
-	killAfter       span
+	killAfter       duration
 	onLost, onAsk   reaction
 	passCredentials bool
 	statusFD        int
@@ -106,7 +107,7 @@ type commandFlags struct {
 }
 
 func (f *commandFlags) add(fs *pflag.FlagSet) {
-	f.killAfter = span{d: 10 * time.Second}
+	f.killAfter = duration{d: 10 * time.Second}
 	f.onLost = reaction{most: "kill", text: "kill"}
 	f.onAsk = reaction{most: "stop", words: wordSay, text: wordSay}
 	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
@@ -120,7 +121,7 @@ func (f *commandFlags) add(fs *pflag.FlagSet) {
 
 // holdFlags bound how long run and try hold the lock, and what busy means to them.
 type holdFlags struct {
-	minHold, maxHold span
+	minHold, maxHold duration
 	busyCode         exitCode
 	skipOK           bool
 }
@@ -147,8 +148,8 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// spoken are the flags that only the command line sets.
-var spoken = []string{"help", "lock", "export", "pid", "mine", "held", "once", "config"}
+// commandLineOnly are the flags that only the command line sets.
+var commandLineOnly = []string{"help", "lock", "export", "pid", "mine", "held", "once", "config"}
 
 // envName is the variable of a flag.
 func envName(flag string) string {
@@ -158,14 +159,14 @@ func envName(flag string) string {
 // settable reports whether a flag has a variable. The variables that hasp run sets for its command
 // (told) are not settings: a HASP_HOLDER that names the lock around this hasp must not choose the
 // entry that hasp release evicts. Nor are those that change what
-// a command line means (spoken).
+// a command line means (commandLineOnly).
 func settable(f *pflag.Flag) bool {
-	return !slices.Contains(spoken, f.Name) && !slices.Contains(told, envName(f.Name))
+	return !slices.Contains(commandLineOnly, f.Name) && !slices.Contains(told, envName(f.Name))
 }
 
-// rivals are the flags that a flag cannot stand beside. Those on the command line also silence
+// conflicting are the flags that a flag cannot stand beside. Those on the command line also silence
 // it in the environment: the command line wins.
-var rivals = map[string][]string{
+var conflicting = map[string][]string{
 	"wait": {"no-wait", "force"}, "no-wait": {"wait"},
 	"busy-code": {"skip-ok"}, "skip-ok": {"busy-code"},
 	"shared": {"permits"}, "permits": {"shared"},
@@ -180,7 +181,7 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	var failed error
 	fs.VisitAll(func(f *pflag.Flag) {
 		value := getenv(envName(f.Name))
-		silenced := slices.ContainsFunc(rivals[f.Name], func(r string) bool { return given[r] })
+		silenced := slices.ContainsFunc(conflicting[f.Name], func(r string) bool { return given[r] })
 		if !settable(f) || value == "" || given[f.Name] || silenced || failed != nil {
 			return
 		}
@@ -192,7 +193,8 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 }
 
 // refuseEmpty refuses an empty text on the command line: --prefix "$UNSET" would grant all names,
-// --client-ca "$UNSET" let everybody in, and --faults "$UNSET" mean all of them. A note may be empty.
+// --client-ca "$UNSET" let everybody in, and --faults "$UNSET" mean all of them. A note may be
+// empty.
 func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
 		text := slices.Contains([]string{"string", "stringSlice", "stringArray"}, f.Value.Type())
@@ -203,9 +205,9 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
-// noteSettings notes the flags of a verb that variables and files can set, and adds the variables to the
-// verb's help. Each start of hasp does this for all verbs: so it looks at them in the order in which they
-// were made, and does not sort them.
+// noteSettings notes the flags of a verb that variables and files can set, and adds the variables
+// to the verb's help. Each start of hasp does this for all verbs: so it looks at them in the order
+// in which they were made, and does not sort them.
 func (a *app) noteSettings(fs *pflag.FlagSet) {
 	if a.settings == nil {
 		a.settings, a.known = map[string]bool{}, map[string]*pflag.Flag{}
@@ -214,7 +216,7 @@ func (a *app) noteSettings(fs *pflag.FlagSet) {
 	defer func() { fs.SortFlags = true }()
 	fs.VisitAll(func(f *pflag.Flag) {
 		variable := envName(f.Name)
-		if slices.Contains(spoken, f.Name) || slices.Contains(told, variable) {
+		if slices.Contains(commandLineOnly, f.Name) || slices.Contains(told, variable) {
 			return
 		}
 		a.settings[variable] = true
@@ -223,4 +225,40 @@ func (a *app) noteSettings(fs *pflag.FlagSet) {
 			a.known[f.Name] = f
 		}
 	})
+}
+
+// longestTTL is the longest --ttl without a word of confirmation. A crashed holder blocks all
+// others for the TTL, and nothing but hasp release --force shortens that: 100000h is meant as "for
+// ever" by those who expect the lock to end with their program, which it does at any TTL.
+const longestTTL = 24 * time.Hour
+
+// checkTTL refuses a longer TTL, whether by flag or in the store's URL, unless --allow-long-ttl is
+// given.
+func checkTTL(fs *pflag.FlagSet) error {
+	allow, store := fs.Lookup("allow-long-ttl"), fs.Lookup("store")
+	if allow == nil || store == nil || allow.Value.String() == "true" {
+		return nil // the verb holds nothing, or the user knows
+	}
+	ttl := fs.Lookup("ttl").Value.(*duration)
+	d, where := ttl.d, "--ttl"
+	if !ttl.set {
+		d, where = ttlIn(store.Value.String()), "the ttl in the store's URL"
+	}
+	if d <= longestTTL {
+		return nil
+	}
+	return usage("%s is %s: if the holder crashes, others wait for so long. A lock is renewed while its holder lives; add --allow-long-ttl if more than %s is meant",
+		where, d, longestTTL)
+}
+
+func ttlIn(store string) time.Duration {
+	u, err := driver.SplitURL(store)
+	if err != nil {
+		return 0
+	}
+	d, err := time.ParseDuration(u.Query().Get("ttl"))
+	if err != nil {
+		return 0 // absent, or the driver says what is wrong with it
+	}
+	return d
 }

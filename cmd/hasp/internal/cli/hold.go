@@ -115,7 +115,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 	// The reader of the line may take its time, but hasp reacts at once to the end of the input, to
 	// a signal and to a loss. If the line cannot be written, no reader knows of the lock: it is
 	// released below.
-	out := a.outlet(a.stdout, r.gapRecord)
+	out := a.asyncWriter(a.stdout, r.gapRecord)
 	a.stdout = out
 	if err = a.printJSON(line); err == nil {
 		err = a.holdUntil(ctx, held, r.name, out)
@@ -135,7 +135,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 }
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
-func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *outlet) error {
+func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *asyncWriter) error {
 	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.

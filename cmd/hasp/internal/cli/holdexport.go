@@ -18,7 +18,7 @@ import (
 type exportFlags struct {
 	export  bool
 	pid     int
-	maxHold span
+	maxHold duration
 	onLost  reaction
 	given   bool // --pid
 }
@@ -32,8 +32,8 @@ func (f *exportFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.onLost, "on-lost", "with --export: what the process gets when the lock is lost (default with --pid: ignore)")
 }
 
-// check looks at the arguments for flags that mean nothing without --export: from the environment they
-// may be for hasp run.
+// check looks at the arguments for flags that mean nothing without --export: from the environment
+// they may be for hasp run.
 func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 	f.given = fs.Lookup("pid").Changed
 	stray := slices.ContainsFunc(args, func(arg string) bool {
@@ -72,9 +72,9 @@ type kept struct {
 	Exit     int        `json:"exit"` // of the hasp that asks
 }
 
-// shellText is the text that the calling shell evaluates. Each statement ends with a semicolon: without quotes around it a text
-// loses its lines. There is no HASP_STORE in it: the shell has its own,
-// with credentials that do not belong into a text. With a shell it is for that process alone.
+// shellText is the text that the calling shell evaluates. Each statement ends with a semicolon:
+// without quotes around it a text loses its lines. There is no HASP_STORE in it: the shell has its
+// own, with credentials that do not belong into a text. With a shell it is for that process alone.
 func (a *app) shellText(k kept, shell int) (string, error) {
 	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
 	held := heldAbove(a.getenv)
@@ -106,14 +106,16 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 	return b.String(), nil
 }
 
-// otherShell is the text for a shell that is not the process which the lock is bound to. bindToCaller has taken that for the
-// shell, and there are two cases in which it is not. A wrapper that waits for hasp (timeout, a script) has
-// executed something, as a shell has, and the lock ends with it, a moment later. And a script without "#!" is run
-// by bash in a fork, which looks like a subshell: the lock would outlast the script, up to the end of that bash. The shell
-// itself knows better: its $$ is the main shell also in a subshell.
+// otherShell is the text for a shell that is not the process which the lock is bound to.
+// bindToCaller has taken that for the shell, and there are two cases in which it is not. A wrapper
+// that waits for hasp (timeout, a script) has executed something, as a shell has, and the lock ends
+// with it, a moment later. And a script without "#!" is run by bash in a fork, which looks like a
+// subshell: the lock would outlast the script, up to the end of that bash. The shell itself knows
+// better: its $$ is the main shell also in a subshell.
 //
-// So the lock is given back, where it is still held, and the script ends as without a lock. The holder is asked by its
-// socket: its process number may be another process's when a text is evaluated late.
+// So the lock is given back, where it is still held, and the script ends as without a lock. The
+// holder is asked by its socket: its process number may be another process's when a text is
+// evaluated late.
 func otherShell(w io.Writer, k kept, bound int) {
 	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
 		"name the shell: hasp hold --export --pid $$", clean(k.Name), bound)
@@ -134,7 +136,8 @@ func (k kept) has(name string) bool {
 	return slices.ContainsFunc(k.all(), func(l oneOf) bool { return l.Name == name })
 }
 
-// living are the sockets that are still there: a holder removes its own when it gives its lock back.
+// living are the sockets that are still there: a holder removes its own when it gives its lock
+// back.
 func living(sockets string) []string {
 	return slices.DeleteFunc(strings.Split(sockets, ":"), func(s string) bool {
 		_, err := os.Lstat(s)
@@ -144,11 +147,12 @@ func living(sockets string) []string {
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// exporting recognises hold --export on a command line that has failed: a script that evaluates what is printed
-// must not run on. In doubt it is recognised. Where the command line is refused, the verb or the flag may be
-// mistyped, or another verb than was meant: an unknown flag takes the next word for its value. So hold that is
-// refused for its command line counts in any case, as nobody was told of a lock. But nothing behind "--" counts:
-// there is the command of another verb, whose output is not to be touched.
+// exporting recognises hold --export on a command line that has failed: a script that evaluates
+// what is printed must not run on. In doubt it is recognised. Where the command line is refused,
+// the verb or the flag may be mistyped, or another verb than was meant: an unknown flag takes the
+// next word for its value. So hold that is refused for its command line counts in any case, as
+// nobody was told of a lock. But nothing behind "--" counts: there is the command of another verb,
+// whose output is not to be touched.
 func exporting(cmd *cobra.Command, args []string, refused bool) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -167,9 +171,10 @@ func exporting(cmd *cobra.Command, args []string, refused bool) bool {
 	})
 }
 
-// noLock is the text for the calling shell when there is no lock. With eval "$(hasp ...)" a shell does
-// not see the exit code, and a script without set -e would run on without its lock: so the text
-// ends a script with that code. A person's shell must stay, and only gets the code as a status.
+// noLock is the text for the calling shell when there is no lock. With eval "$(hasp ...)" a shell
+// does not see the exit code, and a script without set -e would run on without its lock: so the
+// text ends a script with that code. A person's shell must stay, and only gets the code as a
+// status.
 func noLock(w io.Writer, code int) {
 	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac;\n", code) // the exit code says it, too
 }

@@ -5,7 +5,7 @@ package cli
 // keeper exists on Unix only.
 type keeper struct{}
 
-func takeKeeping(args []string) ([]string, *keeper) { return args, nil }
+func parseKeeper(args []string) ([]string, *keeper) { return args, nil }
 
 func (*app) export([]string, *runFlags, *exportFlags) error {
 	return misconfigured("hold --export is for Unix shells; hasp hold without it, and the library, can be used here")

@@ -16,8 +16,8 @@ import (
 )
 
 // keepVerb, as the first argument, makes a process of this binary a background holder. Behind it
-// stand the number of the process that it is bound to, or 0, whether a pidfd of that is handed on, and
-// the arguments of hasp hold.
+// stand the number of the process that it is bound to, or 0, whether a pidfd of that is handed on,
+// and the arguments of hasp hold.
 const keepVerb = "__keep"
 
 // The descriptors that a background holder inherits beside the standard files. Pipes: words to the
@@ -26,7 +26,7 @@ const keepVerb = "__keep"
 const (
 	wordsFD = 3 + iota
 	answerFD
-	bondFD
+	boundProcessFD
 )
 
 // The words to a background holder.
@@ -40,8 +40,8 @@ const (
 //
 // If this process dies before it has said keep, the holder reads the end of the pipe and gives the
 // lock back, or waits for it no longer: the shell has no text. It says keep before it prints. If it
-// dies between the two, the lock is held and no shell knows it, until the shell ends: that costs the
-// others time. The other order could cost the lock: a shell that works under one that was given
+// dies between the two, the lock is held and no shell knows it, until the shell ends: that costs
+// the others time. The other order could cost the lock: a shell that works under one that was given
 // back.
 func (a *app) holdExported(x *exportFlags) error {
 	b, err := bindFor(x)
@@ -91,7 +91,7 @@ func (a *app) holdExported(x *exportFlags) error {
 }
 
 // bindFor finds the process whose life bounds the lock's; nil if a time does.
-func bindFor(x *exportFlags) (*bond, error) {
+func bindFor(x *exportFlags) (*boundProcess, error) {
 	switch {
 	case !x.given:
 		return bindToCaller()
@@ -123,7 +123,7 @@ func (c *keeperProcess) say(word string) error {
 // startKeeper gives the holder a separate session: Ctrl-C is for the shell and its commands, and if
 // the shell ends by it, so does the holder. It has no standard output, since $(...) waits for the
 // last writer.
-func (a *app) startKeeper(b *bond) (*keeperProcess, error) {
+func (a *app) startKeeper(b *boundProcess) (*keeperProcess, error) {
 	self, err := group.Executable()
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
@@ -97,8 +98,8 @@ const (
 	// to wait any longer.
 	secondThought = time.Second
 	// samePress is within which two such signals are one: a parent process that passes Ctrl-C on
-	// sends the signal that the terminal has sent already, and the command must not lose the time to
-	// tidy up for that. A person needs longer to press twice.
+	// sends the signal that the terminal has sent already, and the command must not lose the time
+	// to tidy up for that. A person needs longer to press twice.
 	samePress = 100 * time.Millisecond
 )
 
@@ -153,4 +154,21 @@ func (j *job) unheard(out []group.Member) {
 		why = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
 	}
 	j.report.say("the command cannot be signalled: %s", why)
+}
+
+// requested handles a request for the lock. Only the flag makes a holder comply, and then as at the
+// end of --max-hold: the outcome depends on how the command reacts to TERM.
+func (j *job) requested(by hasp.Owner) {
+	p, does := &j.flags.onAsk, "stopping the command"
+	switch {
+	case p.ends():
+		j.terminate()
+	case p.says():
+		does = "the command runs on"
+	default:
+		j.send(p.signal)
+		does = "the command was sent " + signalName(p.signal)
+	}
+	j.report.write(record{Event: "asked", By: &by, Message: by.Asks})
+	j.report.say("%s asks for %q: %s; %s", ownerText(by), j.report.name, clean(by.Asks), does)
 }

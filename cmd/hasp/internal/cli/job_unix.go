@@ -33,7 +33,7 @@ type job struct {
 	againAt   <-chan time.Time // KILL again
 	deaf      bool             // some of the group do not accept our signals
 	stopped   time.Time        // when we first tried to stop it
-	stopAt    <-chan time.Time // when a command that does not heed TSTP is stopped for good
+	stopAt    <-chan time.Time // when a command that ignores TSTP is stopped for good
 	untoldAt  <-chan time.Time // when hasp stops although it has not heard that the command has
 	suspended bool             // the user pressed Ctrl-Z
 	leftAt    <-chan time.Time // when hasp says for which process it waits

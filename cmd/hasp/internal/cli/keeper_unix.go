@@ -22,25 +22,27 @@ import (
 
 // keeper is a background holder: the process that has the lock of hold --export. It ends, and gives
 // the lock back, with the process that it is bound to, at --max-hold, on a signal that asks to end,
-// or when hasp release --mine asks for it. If it is killed, the store frees the lock as after any death.
+// or when hasp release --mine asks for it. If it is killed, the store frees the lock as after any
+// death.
 //
-// After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its state.
+// After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its
+// state.
 type keeper struct {
-	app      *app
-	flags    *runFlags
-	export   *exportFlags
-	bond     *bond // nil: bound to a time only
-	words    <-chan string
-	answer   *os.File
-	lease    *commandLease
-	why      func() error // why the lock was lost
-	report   *reporter
-	asked    chan *request
-	requests chan hasp.Owner // for the lock
+	app          *app
+	flags        *runFlags
+	export       *exportFlags
+	boundProcess *boundProcess // nil: bound to a time only
+	words        <-chan string
+	answer       *os.File
+	lease        *commandLease
+	why          func() error // why the lock was lost
+	report       *reporter
+	asked        chan *request
+	requests     chan hasp.Owner // for the lock
 }
 
-// takeKeeping recognises the arguments of a background holder, and returns those of hasp hold.
-func takeKeeping(args []string) (rest []string, k *keeper) {
+// parseKeeper recognises the arguments of a background holder, and returns those of hasp hold.
+func parseKeeper(args []string) (rest []string, k *keeper) {
 	if len(args) < 3 || args[0] != keepVerb {
 		return args, nil
 	}
@@ -59,9 +61,9 @@ func takeKeeping(args []string) (rest []string, k *keeper) {
 	}()
 	k.words = words
 	if pid != 0 {
-		k.bond = &bond{pid: pid}
+		k.boundProcess = &boundProcess{pid: pid}
 		if pidfd {
-			k.bond.file = os.NewFile(bondFD, "pidfd")
+			k.boundProcess.file = os.NewFile(boundProcessFD, "pidfd")
 		}
 	}
 	return args[3:], k
@@ -145,8 +147,8 @@ func (k *keeper) hold(sigs *signals) (kept, error) {
 
 func (k *keeper) loop(sigs *signals) kept {
 	var unbound <-chan struct{}
-	if k.bond != nil {
-		unbound = k.bond.ended()
+	if k.boundProcess != nil {
+		unbound = k.boundProcess.ended()
 	}
 	var overdue <-chan time.Time
 	if m := k.export.maxHold.d; m > 0 {
@@ -165,7 +167,7 @@ func (k *keeper) loop(sigs *signals) kept {
 				k.words = nil
 			}
 		case <-unbound:
-			k.report.detail("process %d has ended; releasing %q", k.bond.pid, k.report.name)
+			k.report.detail("process %d has ended; releasing %q", k.boundProcess.pid, k.report.name)
 			return k.release()
 		case <-overdue:
 			k.report.say("%q is held for %s, the longest allowed; releasing it", k.report.name, brief(k.export.maxHold.d))
@@ -197,15 +199,15 @@ func (k *keeper) tellLoss() {
 	if p.ends() {
 		sig = syscall.SIGTERM
 	}
-	if k.bond == nil || sig == 0 {
+	if k.boundProcess == nil || sig == 0 {
 		k.report.say("%v", k.why())
 		return
 	}
-	if err := k.bond.signal(sig); err != nil { // before the store is asked
-		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.bond.pid, signalName(sig), err)
+	if err := k.boundProcess.signal(sig); err != nil { // before the store is asked
+		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.boundProcess.pid, signalName(sig), err)
 		return
 	}
-	k.report.say("%v; process %d was sent %s", k.why(), k.bond.pid, signalName(sig))
+	k.report.say("%v; process %d was sent %s", k.why(), k.boundProcess.pid, signalName(sig))
 }
 
 // state describes the lock. Of a lost one the message says why; tellLoss has asked for that.
@@ -255,8 +257,8 @@ type privateSocket struct {
 	dir, path string
 }
 
-// listenPrivately puts the socket below the user's runtime directory, or a temporary one. The path of
-// a socket has at most about 100 bytes, and ':' separates paths in HASP_HOLD.
+// listenPrivately puts the socket below the user's runtime directory, or a temporary one. The path
+// of a socket has at most about 100 bytes, and ':' separates paths in HASP_HOLD.
 func listenPrivately() (*privateSocket, error) {
 	var errs error
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {

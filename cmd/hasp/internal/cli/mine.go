@@ -40,8 +40,8 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool
 }
 
 // mine asks the background holders of this shell, the latest first: those of hold --export whose
-// variables it has evaluated. All of them, or those of the names. Locks that were taken together are
-// given back together, so they must be named together.
+// variables it has evaluated. All of them, or those of the names. Locks that were taken together
+// are given back together, so they must be named together.
 func (a *app) mine(word string, names []string, asJSON bool) error {
 	sockets := strings.FieldsFunc(a.getenv(holdVariable), func(r rune) bool { return r == ':' })
 	if len(sockets) == 0 {
@@ -68,7 +68,8 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 		}
 		answers = append(answers, answer{socket, k, err})
 	}
-	// Which locks a holder had that is gone cannot be known: it counts if a name is not found elsewhere.
+	// Which locks a holder had that is gone cannot be known: it counts if a name is not found
+	// elsewhere.
 	if len(names) > 0 && len(found) == len(names) {
 		answers = slices.DeleteFunc(answers, func(a answer) bool { return a.err != nil })
 	}

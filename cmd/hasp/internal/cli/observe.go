@@ -39,7 +39,7 @@ func (a *app) observe(name string, f *storeFlags) error {
 		switch {
 		case ctx.Err() != nil:
 			return fail(interruption(ctx, ctx.Err()))
-		case err != nil && (!seen && !heals(f, err) || errors.Is(err, hasp.ErrUnsupported)):
+		case err != nil && (!seen && !isTransient(f, err) || errors.Is(err, hasp.ErrUnsupported)):
 			return fail(err)
 		case err != nil:
 			a.tell(err.Error())

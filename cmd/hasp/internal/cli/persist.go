@@ -23,15 +23,16 @@ type persistence struct {
 	tell   func(error)
 }
 
-// forWait is that of a verb with --wait. Without --wait there is none: a wrong address must not hang
-// a job that is to wait for its lock for as long as it takes, and what calls hasp may look at 69.
-func forWait(most span, tell func(error)) persistence {
+// forWait is that of a verb with --wait. Without --wait there is none: a wrong address must not
+// hang a job that is to wait for its lock for as long as it takes, and what calls hasp may look at
+// 69.
+func forWait(most duration, tell func(error)) persistence {
 	return persistence{most: most.d, tell: tell}
 }
 
-// persist repeats attempt for as long as it fails for a reason that may pass (see heals), and tells
-// the first one and each that differs at once: a wrong address shows when it can be corrected, not
-// when the wait is over. An attempt is told how long it may wait.
+// persist repeats attempt for as long as it fails for a reason that may pass (see isTransient), and
+// tells the first one and each that differs at once: a wrong address shows when it can be
+// corrected, not when the wait is over. An attempt is told how long it may wait.
 //
 // What an attempt has left in the store, it removes itself before it returns; so two of them cannot
 // stand in the queue beside each other.
@@ -46,7 +47,7 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 		if last != nil && short && err != nil && fail(err).outcome == outcomeBusy {
 			return last // it had no time for another answer: report the last one that is known
 		}
-		if err == nil || !heals(f, err) {
+		if err == nil || !isTransient(f, err) {
 			return err
 		}
 		last = err
@@ -68,20 +69,20 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 	}
 }
 
-// heals reports whether an error of reaching a store may pass without anybody changing a setting: no
-// connection, no answer, a name that does not resolve (a container's does when it has started), a
-// server that starts, or that is read-only or full. A user, password or database that the server
-// does not know is ErrInvalid, and final. A file store refuses for what is on this machine's disk,
-// which no failover changes.
-func heals(f *storeFlags, err error) bool {
+// isTransient reports whether an error of reaching a store may pass without anybody changing a
+// setting: no connection, no answer, a name that does not resolve (a container's does when it has
+// started), a server that starts, or that is read-only or full. A user, password or database that
+// the server does not know is ErrInvalid, and final. A file store refuses for what is on this
+// machine's disk, which no failover changes.
+func isTransient(f *storeFlags, err error) bool {
 	failed := fail(err)
 	return failed.outcome == outcomeUnreachable || failed.outcome == outcomeRefused && f.store.scheme() != "file"
 }
 
 // openWaiting is openOnce, repeated until the wait is over.
-func (a *app) openWaiting(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
+func (a *app) openWaiting(ctx context.Context, f *storeFlags, most duration, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
 	err = a.persist(ctx, f, forWait(most, a.tellTrying(f)), func(left time.Duration) error {
-		c, until, err = a.openOnce(ctx, f, span{d: left, set: most.set}, opts...)
+		c, until, err = a.openOnce(ctx, f, duration{d: left, set: most.set}, opts...)
 		return err
 	})
 	return c, until, err

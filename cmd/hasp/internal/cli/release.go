@@ -18,7 +18,7 @@ type releaseFlags struct {
 	storeFlags
 	force, mine    bool
 	holder, reason string
-	wait           span
+	wait           duration
 }
 
 // releaseLine is the output of release --json.

@@ -35,7 +35,8 @@ type record struct {
 	Message     string  `json:"message,omitempty"`
 }
 
-// oneOf is one of several locks. Their record has no token and no holder, and all names as one text.
+// oneOf is one of several locks. Their record has no token and no holder, and all names as one
+// text.
 type oneOf struct {
 	Name   string `json:"name"`
 	Token  uint64 `json:"token,omitempty"`
@@ -48,7 +49,7 @@ type oneOf struct {
 // The library reports its events from many goroutines. What write needs is set before the first
 // lock is asked for, when events begin; only the verb's goroutine uses began and acquired.
 //
-// Both descriptors are outlets: nothing here waits for their readers.
+// Both descriptors are outputs: nothing here waits for their readers.
 type reporter struct {
 	app            *app
 	name, store    string
@@ -66,7 +67,7 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 		return nil, usage("--quiet and --verbose exclude each other")
 	}
 	if sf.json {
-		a.outlets[0].setGap(r.gapRecord)
+		a.outputs[0].setGap(r.gapRecord)
 	}
 	if cf.statusFD == -1 {
 		return r, nil
@@ -75,11 +76,11 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	if err != nil {
 		return nil, usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
 	}
-	if cf.statusFD == 2 { // which has an outlet already, and keeps the order of all lines
+	if cf.statusFD == 2 { // which has an asyncWriter already, and keeps the order of all lines
 		r.status = a.stderr
 		return r, status.Close()
 	}
-	r.status = a.outlet(status, r.gapRecord)
+	r.status = a.asyncWriter(status, r.gapRecord)
 	return r, nil
 }
 
@@ -117,7 +118,7 @@ func (r *reporter) write(rec record) {
 	}
 }
 
-// gapRecord is called by an outlet, at any time: the store is not told.
+// gapRecord is called by an asyncWriter, at any time: the store is not told.
 func (r *reporter) gapRecord(lines int) string {
 	line, _ := json.Marshal(record{Event: "dropped", Time: time.Now(), Name: r.name, Lines: lines}) // plain data
 	return string(line) + "\n"

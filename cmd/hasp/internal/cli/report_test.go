@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// The library's sessions are renewed while their places wait in a queue, and after a loss. People are told of the
-// lock, which is renewed from its grant to its release.
+// The library's sessions are renewed while their places wait in a queue, and after a loss. People
+// are told of the lock, which is renewed from its grant to its release.
 func TestRenewedWhileHeld(t *testing.T) {
 	client, err := hasp.New(memlock.New().Backend())
 	if err != nil {

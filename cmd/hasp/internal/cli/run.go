@@ -59,8 +59,8 @@ func (f *runFlags) add(c *cobra.Command) {
 	addLocks(c.Flags(), &f.locks)
 }
 
-// errand holds what a verb that runs a command knows before it asks for the lock.
-type errand struct {
+// plannedRun holds what a verb that runs a command knows before it asks for the lock.
+type plannedRun struct {
 	names  []string
 	argv   []string
 	path   string
@@ -69,7 +69,7 @@ type errand struct {
 
 // prepare checks what can be checked without the store. That includes finding the command: a
 // mistyped command is refused at once, not after an hour in the queue.
-func (a *app) prepare(cmd *cobra.Command, args, locks []string, sf *storeFlags, cf *commandFlags) (*errand, error) {
+func (a *app) prepare(cmd *cobra.Command, args, locks []string, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
 	names, argv, err := a.namesAndCommand(cmd, args, locks)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, sf *storeFlags, 
 	if err != nil {
 		return nil, r.done(record{}, notRunnable(argv[0], err))
 	}
-	return &errand{names, argv, path, r}, nil
+	return &plannedRun{names, argv, path, r}, nil
 }
 
 var errNoCommands = misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
@@ -144,7 +144,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (client *hasp.Client, held *commandLease, err error) {
 	most := f.most()
 	err = a.persist(ctx, &f.storeFlags, forWait(most, r.trying), func(left time.Duration) error {
-		client, held, err = a.getOnce(ctx, names, note, span{d: left, set: most.set}, f, r, requests)
+		client, held, err = a.getOnce(ctx, names, note, duration{d: left, set: most.set}, f, r, requests)
 		return err
 	})
 	return client, held, err
@@ -152,13 +152,13 @@ func (a *app) get(ctx context.Context, names []string, note string, f *runFlags,
 
 // getOnce is an attempt of get. On failure nothing is left open, and what the library may have left
 // in the store it removes while closing.
-func (a *app) getOnce(ctx context.Context, names []string, note string, most span, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *commandLease, error) {
+func (a *app) getOnce(ctx context.Context, names []string, note string, most duration, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *commandLease, error) {
 	client, until, err := a.openOnce(ctx, &f.storeFlags, most, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: f.heed(client, requests), report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {
 		client.Close()

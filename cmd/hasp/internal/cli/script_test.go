@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// inScript is hasp with the configuration of its script alone. A busy machine needs longer than a person at
-// the shell has: TestCompletionIsBounded tests that bound.
+// inScript is hasp with the configuration of its script alone. A busy machine needs longer than a
+// person at the shell has: TestCompletionIsBounded tests that bound.
 func inScript() {
 	completionBound = patience
 	systemConfig = os.Getenv("WORK") + "/etc/hasp/config"
@@ -54,7 +54,7 @@ func inScript() {
 }
 
 func TestScripts(t *testing.T) {
-	heed(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	heedSignals(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
 	keepDescriptors()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -79,9 +79,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// heed has the processes that the scripts start die of signals that we ignore, as under
+// heedSignals has the processes that the scripts start die of signals that we ignore, as under
 // nohup or behind a shell's &: what is ignored is inherited, what is caught is not.
-func heed(sigs ...os.Signal) {
+func heedSignals(sigs ...os.Signal) {
 	for _, s := range sigs {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
@@ -226,9 +226,9 @@ func cmdSig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(find(ts, args[0]).cmd.Process.Signal(unix.SignalNum("SIG" + args[1])))
 }
 
-// type NAME TEXT [REGEXP]: writes to its input; \n, \x03 and the like as in Go. With REGEXP it writes
-// again every two seconds until NAME.out matches: a shell that is signalled just before it reads runs
-// the trap after the read.
+// type NAME TEXT [REGEXP]: writes to its input; \n, \x03 and the like as in Go. With REGEXP it
+// writes again every two seconds until NAME.out matches: a shell that is signalled just before it
+// reads runs the trap after the read.
 func cmdType(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && (len(args) == 2 || len(args) == 3), "type NAME TEXT [REGEXP]")
 	text, err := strconv.Unquote(`"` + args[1] + `"`)

@@ -27,15 +27,15 @@ func init() { optionalVerbs = append(optionalVerbs, verb{"serve", (*app).serveCo
 type serveFlags struct {
 	storeFlags
 	listen, tokens, cert, key, clientCA, log string
-	drain, ttl, maxTTL                       span
+	drain, ttl, maxTTL                       duration
 	behindTLS                                bool
 	limits                                   serve.Limits
 }
 
 func (a *app) serveCommand() *cobra.Command {
 	f := serveFlags{
-		drain: span{d: 10 * time.Second, min: time.Millisecond}, ttl: span{d: hasp.DefaultTTL, min: time.Millisecond},
-		maxTTL: span{d: serve.Defaults.TTL, min: time.Millisecond},
+		drain: duration{d: 10 * time.Second, min: time.Millisecond}, ttl: duration{d: hasp.DefaultTTL, min: time.Millisecond},
+		maxTTL: duration{d: serve.Defaults.TTL, min: time.Millisecond},
 	}
 	c := &cobra.Command{
 		Use:   "serve [flags]",

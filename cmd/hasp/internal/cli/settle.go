@@ -59,7 +59,7 @@ func (a *app) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 func (a *app) emptyStore() bool { return slices.Contains(a.environ(), storeVariable+"=") }
 
 // flagsFromFile sets what neither the command line nor the environment nor a file before has set.
-// What stands beside something stronger that excludes it is silent (see rivals).
+// What stands beside something stronger that excludes it is silent (see conflicting).
 func (a *app) flagsFromFile(fs *pflag.FlagSet, c *configFile) error {
 	given := map[string]bool{}
 	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
@@ -75,7 +75,7 @@ func (a *app) flagsFromFile(fs *pflag.FlagSet, c *configFile) error {
 				continue
 			}
 			a.storeFrom = c.at(s.line)
-		case given[s.key], slices.ContainsFunc(rivals[s.key], func(r string) bool { return given[r] }):
+		case given[s.key], slices.ContainsFunc(conflicting[s.key], func(r string) bool { return given[r] }):
 			continue
 		}
 		if err := badValue(f, s.value, set(s.value)); err != nil {

@@ -68,8 +68,8 @@ func addLocks(fs *pflag.FlagSet, locks *[]string) {
 	fs.StringArrayVarP(locks, "lock", "l", nil, "a lock's `NAME`, in place of the NAME before --; several times for several locks, all or none")
 }
 
-// numbered are the variables that tell a command about each of the locks that -l has named, by their
-// places on the command line. A single lock also has the ones without a number.
+// numbered are the variables that tell a command about each of the locks that -l has named, by
+// their places on the command line. A single lock also has the ones without a number.
 var numbered = []string{"HASP_NAME_", "HASP_HOLDER_", "HASP_TOKEN_"}
 
 func isNumbered(variable string) bool {
@@ -82,8 +82,8 @@ func isNumbered(variable string) bool {
 	return false
 }
 
-// lockVariables are those about the locks. A value of "" removes the variable: those of an outer lock must
-// not stay, even where these locks have no value.
+// lockVariables are those about the locks. A value of "" removes the variable: those of an outer
+// lock must not stay, even where these locks have no value.
 func (a *app) lockVariables(locks []oneOf, withNumbers bool, deadline *time.Time) map[string]string {
 	own := map[string]string{}
 	for _, name := range told {

@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // answerBound is how long the verbs that only ask give the store.
@@ -20,7 +22,7 @@ const openAtLeast = 2 * time.Second
 // for a wait without end. Connecting does not count as waiting, or --wait 50ms would be useless
 // with a distant server; but what takes longer than that does count. An attempt ends after
 // answerBound, so that persist can tell that there is no answer.
-func (a *app) openOnce(ctx context.Context, f *storeFlags, most span, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
+func (a *app) openOnce(ctx context.Context, f *storeFlags, most duration, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
 	if !most.set {
 		c, err = a.open(ctx, f, opts...)
 		return c, until, err
@@ -62,4 +64,28 @@ func interruption(ctx context.Context, err error) error {
 		return in
 	}
 	return err
+}
+
+// hint adds to the error of opening a store what a user of the command can do about it.
+func (a *app) hint(f *storeFlags, err error) error {
+	if a.withheld(f) && errors.Is(err, driver.ErrRefused) {
+		return fmt.Errorf("%w; this hasp runs under another, which keeps the store's credentials from its command: add --pass-credentials to the outer one", err)
+	}
+	if f.store.assumed && fail(err).code == exitConfig {
+		return fmt.Errorf("%w; this is the default store of this user: set HASP_STORE (or --store, or store in a configuration file) to one that can be used, file:///some/directory say", err)
+	}
+	return err
+}
+
+// nested reports whether an outer hasp run has told this one of its lock, or of those that -l has
+// named.
+func (a *app) nested() bool {
+	return a.getenv("HASP_HOLDER") != "" || a.getenv("HASP_HOLDER_1") != ""
+}
+
+// withheld reports whether the store's URL comes from an outer hasp run, without credentials: it
+// sets HASP_HOLDER and HASP_STORE together.
+func (a *app) withheld(f *storeFlags) bool {
+	return a.nested() && f.store.text == a.getenv(storeVariable) &&
+		f.store.parsed != nil && f.store.parsed.User == nil
 }

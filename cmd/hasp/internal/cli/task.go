@@ -17,7 +17,7 @@ type task struct {
 	maxHold   time.Duration // 0: no limit
 	signals   *signals
 	explain   func(lost error) error // see explainLoss
-	requests  <-chan hasp.Owner      // see heed
+	requests  <-chan hasp.Owner      // see whenAsked
 	report    *reporter
 }
 
@@ -59,10 +59,10 @@ func (e *ending) failure() *failure {
 	case e.notStarted != nil:
 		return fail(e.notStarted)
 	case e.lost != nil && !e.ignoreLoss:
-		return &failure{code: exitLost, outcome: outcomeLost, err: e.withFate(e.lost)}
+		return &failure{code: exitLost, outcome: outcomeLost, err: e.withStopResult(e.lost)}
 	case e.overdue > 0:
 		err := fmt.Errorf("held for %s, the longest allowed", e.overdue)
-		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: e.withFate(err)}
+		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: e.withStopResult(err)}
 	case e.status.Signal != 0:
 		return &failure{code: e.status.ExitCode(), outcome: outcomeSignaled}
 	case e.status.Code != 0:
@@ -71,8 +71,8 @@ func (e *ending) failure() *failure {
 	return nil
 }
 
-// withFate adds to the reason for stopping the command whether it was stopped.
-func (e *ending) withFate(err error) error {
+// withStopResult adds to the reason for stopping the command whether it was stopped.
+func (e *ending) withStopResult(err error) error {
 	switch {
 	case e.worked > 0:
 		return fmt.Errorf("%w; the command could not be stopped, since it runs as another user, and worked on for %s", err, brief(e.worked))
@@ -81,3 +81,35 @@ func (e *ending) withFate(err error) error {
 	}
 	return err
 }
+
+// wordSay is the value of --on-ask by which only people are told.
+const wordSay = "say"
+
+// asks are the requests for a lock. The library reports each once, perhaps before the command has
+// started. Requests beyond the channel's capacity are dropped: the command has been told.
+func asks() chan hasp.Owner { return make(chan hasp.Owner, 16) }
+
+// whenAsked has the library look for requests for the lock, as --on-ask says. People are told when
+// the next renewal is due, which costs a read each third of the TTL and nothing for a short run. A
+// command that reacts is told at once, at the price of a watch on the name.
+//
+// A store that does not show who waits has no requests. --on-ask stop is refused there, by the
+// library; the default has nothing to say.
+func (f *commandFlags) whenAsked(c *hasp.Client, requests chan<- hasp.Owner) []hasp.LockOption {
+	pass := func(by hasp.Owner) {
+		select {
+		case requests <- by:
+		default:
+		}
+	}
+	switch {
+	case f.onAsk.ignores(), f.onAsk.says() && (!c.Traits().FIFO || f.unheard()):
+		return nil
+	case f.onAsk.says():
+		return []hasp.LockOption{hasp.RevocableAtRenewal(pass)}
+	}
+	return []hasp.LockOption{hasp.Revocable(pass)}
+}
+
+// unheard reports that words about the lock reach no one.
+func (f *commandFlags) unheard() bool { return f.quiet && f.statusFD == -1 }

@@ -54,8 +54,8 @@ func maskEnvironment() {
 // mask writes over parts of a string that is a view of this process's own memory.
 func mask(text string, spans [][2]int) {
 	memory := unsafe.Slice(unsafe.StringData(text), len(text))
-	for _, span := range spans {
-		for i := span[0]; i < span[1]; i++ {
+	for _, duration := range spans {
+		for i := duration[0]; i < duration[1]; i++ {
 			memory[i] = 'x'
 		}
 	}

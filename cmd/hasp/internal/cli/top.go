@@ -17,13 +17,13 @@ import (
 // topFlags are those of the verb top.
 type topFlags struct {
 	storeFlags
-	every span
+	every duration
 	times int
 	rows  int
 }
 
 func (a *app) topCommand() *cobra.Command {
-	f := topFlags{every: span{d: time.Second, min: 100 * time.Millisecond}}
+	f := topFlags{every: duration{d: time.Second, min: 100 * time.Millisecond}}
 	c := &cobra.Command{
 		Use:   "top [flags] [PREFIX]",
 		Short: "watch names, holders and queues",
@@ -133,8 +133,8 @@ type lockOfLook struct {
 	Changes float64 `json:"changes_per_second"` // of holder, as far as they were seen
 }
 
-// look asks for every queue once, so the answers are of different moments. Each request is bounded, and
-// not the look: a store with thousands of names is not out of reach because a look takes long.
+// look asks for every queue once, so the answers are of different moments. Each request is bounded,
+// and not the look: a store with thousands of names is not out of reach because a look takes long.
 func (w *watch) look(ctx context.Context) (look, error) {
 	l := look{Time: time.Now(), Store: w.client.Backend().String(), Locks: []lockOfLook{}}
 	listing, cancel := context.WithTimeout(ctx, answerBound)

@@ -11,24 +11,24 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// span is a flag's duration: Go's notation, or a bare number of seconds as in flock(1)
+// duration is a flag's duration: Go's notation, or a bare number of seconds as in flock(1)
 // and timeout(1).
-type span struct {
+type duration struct {
 	d   time.Duration
 	set bool
 	min time.Duration
 }
 
-var errSpan = errors.New("not a duration such as 30s, 5m or 1h30m")
+var errDuration = errors.New("not a duration such as 30s, 5m or 1h30m")
 
-func (s *span) Set(text string) error {
+func (s *duration) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if seconds, serr := strconv.ParseUint(text, 10, 32); serr == nil {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	switch {
 	case err != nil:
-		return errSpan
+		return errDuration
 	case d < 0:
 		return errors.New("a duration cannot be negative")
 	case d < s.min:
@@ -38,14 +38,14 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-func (s *span) String() string {
+func (s *duration) String() string {
 	if s.d == 0 {
 		return ""
 	}
 	return s.d.String()
 }
 
-func (*span) Type() string { return "duration" }
+func (*duration) Type() string { return "duration" }
 
 // permits are k of n permits of a semaphore. A bare N means one of N, since people want to say "at
 // most 4 at once", and without the total nothing can be counted.

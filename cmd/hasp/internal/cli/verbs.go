@@ -27,8 +27,9 @@ func verbs() []verb {
 	}, optionalVerbs)
 }
 
-// addVerbs makes the verb that the command line begins with, or all of them: for help and completion,
-// and to suggest one. To make all takes as long as a run of one of them; scripts start hasp often.
+// addVerbs makes the verb that the command line begins with, or all of them: for help and
+// completion, and to suggest one. To make all takes as long as a run of one of them; scripts start
+// hasp often.
 func (a *app) addVerbs(root *cobra.Command) {
 	all := verbs()
 	if len(a.args) > 0 {

@@ -38,7 +38,8 @@ func leaves(c *cobra.Command, words []string, found map[string]*cobra.Command) {
 	}
 }
 
-// tryVerb runs a verb in this process. The store cannot be opened: connect's error is the given one.
+// tryVerb runs a verb in this process. The store cannot be opened: connect's error is the given
+// one.
 func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out, words string) {
 	t.Helper()
 	null, err := os.Open(os.DevNull)
@@ -60,8 +61,9 @@ func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out,
 	return code, opened, stdout.String(), stderr.String()
 }
 
-// TestEveryVerb holds each verb to the table of exit codes, where the verb is used wrongly and where the
-// store cannot be had. The verbs are those of the command itself: a new one is in it or fails it.
+// TestEveryVerb holds each verb to the table of exit codes, where the verb is used wrongly and
+// where the store cannot be had. The verbs are those of the command itself: a new one is in it or
+// fails it.
 func TestEveryVerb(t *testing.T) {
 	verbs := map[string]*cobra.Command{}
 	leaves((&app{getenv: func(string) string { return "" }}).root(), nil, verbs)
@@ -128,7 +130,8 @@ func TestEveryVerb(t *testing.T) {
 	}
 }
 
-// A start that makes one verb alone has the same help, and knows the same settings, as one that makes all.
+// A start that makes one verb alone has the same help, and knows the same settings, as one that
+// makes all.
 func TestOneVerbAlone(t *testing.T) {
 	all := &app{getenv: func(string) string { return "" }}
 	all.root()
@@ -161,8 +164,8 @@ var takesMany = map[string]string{
 	"elect":    "the same",
 }
 
-// triesForEver are the verbs that go on trying to reach their store until a signal comes. Scripts have
-// them do so: see elect.txtar, exporter.txtar and serve.txtar.
+// triesForEver are the verbs that go on trying to reach their store until a signal comes. Scripts
+// have them do so: see elect.txtar, exporter.txtar and serve.txtar.
 var triesForEver = map[string]bool{"elect": true, "exporter": true, "serve": true}
 
 // What is written to a full disk was not written: the verbs for scripts say so and fail.

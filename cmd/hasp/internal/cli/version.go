@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is the version of a release, which the linker sets: Go knows it only of a command that was
-// installed by go install.
+// release is the version of a release, which the linker sets: Go knows it only of a command that
+// was installed by go install.
 var release string
 
 // version is the output of `hasp version --json`.

@@ -11,7 +11,7 @@ import (
 
 func (a *app) waitCommand() *cobra.Command {
 	var f storeFlags
-	var wait span
+	var wait duration
 	c := &cobra.Command{
 		Use:   "wait [flags] NAME",
 		Short: "wait until a lock is free",
@@ -31,7 +31,7 @@ longer.`,
 	})
 }
 
-func (a *app) waitFree(name string, f *storeFlags, wait span) error {
+func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 	began := time.Now()
 	ctx, stop := interruptible()
 	defer stop()
@@ -42,7 +42,7 @@ func (a *app) waitFree(name string, f *storeFlags, wait span) error {
 	defer client.Close()
 	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
-	err = followHolder(wctx, client, name, func(err error) bool { return wait.d > 0 && heals(f, err) })
+	err = followHolder(wctx, client, name, func(err error) bool { return wait.d > 0 && isTransient(f, err) })
 	if context.Cause(wctx) == errWaitOver && err != nil {
 		lctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -49,7 +51,8 @@ func ownerText(o hasp.Owner) string {
 	return clean(o.String())
 }
 
-// short is the beginning of a text that another client has chosen, for a table or a line. JSON has all of it.
+// short is the beginning of a text that another client has chosen, for a table or a line. JSON has
+// all of it.
 func short(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -130,3 +133,30 @@ func plainWord(s string) bool {
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// reasonBound is how long a loss waits for its reason. The command has been told by then.
+const reasonBound = 2 * time.Second
+
+// explainLoss adds to a loss who has taken the lock away and why, where that is how it was lost and
+// where the store keeps it. The store writes it in the same step as it removes the entry, so it is
+// there when the loss is noticed.
+func explainLoss(c *hasp.Client, g *commandLease, lost error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), reasonBound)
+	defer cancel()
+	for _, l := range g.leases {
+		var how *hasp.LostError
+		if !errors.As(l.Err(), &how) || how.Reason == hasp.ReasonExpired {
+			continue
+		}
+		e, err := c.LastEviction(ctx, l.Name())
+		if err != nil || e == nil || e.ID != l.ID() {
+			continue // the loss itself is known, and the rest is for people
+		}
+		why := ""
+		if e.Why != "" {
+			why = ": " + clean(e.Why)
+		}
+		return fmt.Errorf("%w; %s took it away%s", lost, ownerText(e.By), why)
+	}
+	return lost
+}

@@ -1,9 +1,10 @@
-// Package localstore starts a store of locks on this machine, and disturbs it: hasp-torture --local. The server
-// is the program that is installed already; its data are temporary. All that it starts ends with it, or with
-// this process (internal/serverprocess).
+// Package localstore starts a store of locks on this machine, and disturbs it: hasp-torture
+// --local. The server is the program that is installed already; its data are temporary. All that it
+// starts ends with it, or with this process (internal/serverprocess).
 //
-// internal/backends starts the same servers for tests. It is not used here: it links package testing, installs
-// and builds what is missing, and offers what no user asks for. How a process is run, both share.
+// internal/backends starts the same servers for tests. It is not used here: it links package
+// testing, installs and builds what is missing, and offers what no user asks for. How a process is
+// run, both share.
 package localstore
 
 import (
@@ -59,13 +60,14 @@ func (s Spec) Servers() int {
 	return 1
 }
 
-// MayForget reports whether a lock that was granted may be granted again after the server was started anew, with
-// its data (restart) or with those of an earlier time. docs/GUARANTEES.md says so per store: a Redis
-// that may have forgotten grants nothing for a while, unless that is switched off. hasps says whose locks they are:
-// no other client waits.
+// MayForget reports whether a lock that was granted may be granted again after the server was
+// started anew, with its data (restart) or with those of an earlier time. docs/GUARANTEES.md says
+// so per store: a Redis that may have forgotten grants nothing for a while, unless that is switched
+// off. hasps says whose locks they are: no other client waits.
 func (s Spec) MayForget(restart, hasps bool) bool {
 	if s.Kind == "redis" || s.Kind == "redlock" {
-		// The append-only file may lag behind the answers, while the one before is synced: also a restart forgets.
+		// The append-only file may lag behind the answers, while the one before is synced: also a
+		// restart forgets.
 		return !hasps || s.query.Get("quarantine") == "off"
 	}
 	return !restart
@@ -129,8 +131,8 @@ func Start(ctx context.Context, spec Spec, ask Ask) (*Store, error) {
 	return s, nil
 }
 
-// patiently bounds one question. Who has given up waits for no server: Start and Restart then return soon, and what
-// they say is not looked at.
+// patiently bounds one question. Who has given up waits for no server: Start and Restart then
+// return soon, and what they say is not looked at.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -186,9 +188,9 @@ func (s *Store) Save() error {
 	return nil
 }
 
-// Forget kills a server, starts it with the data that Save has kept, and returns when it serves: what happened since
-// is forgotten, as by a backup that was restored. An emptied database would have no tables, which clients make when they
-// open it: what is to be shown is not that.
+// Forget kills a server, starts it with the data that Save has kept, and returns when it serves:
+// what happened since is forgotten, as by a backup that was restored. An emptied database would
+// have no tables, which clients make when they open it: what is to be shown is not that.
 func (s *Store) Forget(i int) error {
 	one := s.servers[i]
 	return errors.Join(one.Kill(), one.replace(data, saved), one.Process.Restart())

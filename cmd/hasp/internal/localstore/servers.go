@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
-// Other users of this machine reach a port on its loopback interface. So the databases, whose superusers may run
-// programs, have a password, and Redis refuses what could write files or load code. ZooKeeper and etcd have nothing to
-// take but these locks.
+// Other users of this machine reach a port on its loopback interface. So the databases, whose
+// superusers may run programs, have a password, and Redis refuses what could write files or load
+// code. ZooKeeper and etcd have nothing to take but these locks.
 
 // startRedis keeps every write in the append-only file, as it is when the server is killed.
 func startRedis(s *server) error {
@@ -132,8 +132,8 @@ func startMariaDB(s *server) error {
 			fmt.Sprint("--port=", s.ports[0]), "--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=1000", "--innodb-log-file-size=16M"}})
 }
 
-// find returns the path of a program: that in PATH, or else the newest at Debian's place, which no user's PATH has for
-// some.
+// find returns the path of a program: that in PATH, or else the newest at Debian's place, which no
+// user's PATH has for some.
 func find(name, place, deb string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return filepath.Abs(path)
@@ -144,8 +144,8 @@ func find(name, place, deb string) (string, error) {
 	return "", fmt.Errorf("%s is not installed: it is neither in PATH nor at %s (on Debian: apt install %s)", name, place, deb)
 }
 
-// prepare gives a server its ports, its directory and, where this process is root, the account that Debian's package has
-// made for it: databases refuse to run as root.
+// prepare gives a server its ports, its directory and, where this process is root, the account that
+// Debian's package has made for it: databases refuse to run as root.
 func (s *server) prepare(name, account string, ports int) (err error) {
 	if account != "" {
 		if s.owner, err = serverprocess.AccountFor(account); err != nil {

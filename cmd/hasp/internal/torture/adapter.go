@@ -47,9 +47,9 @@ func (t adapterTask) environment() []string {
 	return append(os.Environ(), "HASP_STORE="+t.Store, "HASP_ADDRESS="+address(t.Store), fmt.Sprint("HASP_TTL_MS=", t.TTL.Milliseconds()))
 }
 
-// startAdapter returns when the program says that it is ready. In a worker it shares the worker's process
-// group, so that what stops or kills the worker meets the program that holds the lock as well. alone
-// gives it a separate one.
+// startAdapter returns when the program says that it is ready. In a worker it shares the worker's
+// process group, so that what stops or kills the worker meets the program that holds the lock as
+// well. alone gives it a separate one.
 func startAdapter(ctx context.Context, s *starter, t adapterTask, alone bool) (*adapter, error) {
 	a := &adapter{
 		cmd: exec.Command("sh", "-c", "exec "+t.Command), words: &tail{}, alone: alone,
@@ -92,8 +92,8 @@ func startAdapter(ctx context.Context, s *starter, t adapterTask, alone bool) (*
 	return a, nil
 }
 
-// mostWaitedForWords is how long what a program has left to say is waited for after its end: a process that it
-// has left behind may keep the pipe open.
+// mostWaitedForWords is how long what a program has left to say is waited for after its end: a
+// process that it has left behind may keep the pipe open.
 const mostWaitedForWords = time.Second
 
 func (a *adapter) wait(heard *sync.WaitGroup, pipes ...*os.File) {
@@ -110,8 +110,8 @@ func (a *adapter) wait(heard *sync.WaitGroup, pipes ...*os.File) {
 	a.mu.Unlock()
 }
 
-// hear reads what the program says, until it breaks the protocol or says no more; in both cases it has no more
-// use.
+// hear reads what the program says, until it breaks the protocol or says no more; in both cases it
+// has no more use.
 func (a *adapter) hear(said io.Reader) {
 	lines := bufio.NewScanner(said)
 	for lines.Scan() && a.take(lines.Text()) {
@@ -119,7 +119,8 @@ func (a *adapter) hear(said io.Reader) {
 	a.kill()
 }
 
-// take is one line. A notice counts from the grant to the answer to unlock; another may be late, of an earlier hold.
+// take is one line. A notice counts from the grant to the answer to unlock; another may be late, of
+// an earlier hold.
 func (a *adapter) take(line string) (fine bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,8 +148,8 @@ func (a *adapter) take(line string) (fine bool) {
 	return true
 }
 
-// ask sends one command, and waits for the answer up to patience, or until ctx ends. A program that does not answer
-// is killed: a later answer could be taken for that to another command.
+// ask sends one command, and waits for the answer up to patience, or until ctx ends. A program that
+// does not answer is killed: a later answer could be taken for that to another command.
 func (a *adapter) ask(ctx context.Context, patience time.Duration, command, name string) (string, error) {
 	a.asking.Lock()
 	defer a.asking.Unlock()
@@ -185,7 +186,8 @@ func (a *adapter) answer(ctx context.Context, patience time.Duration, command st
 	}
 }
 
-// errEnded is of an adapter that has ended by itself, which is no fault of the protocol: it may have lost its connection.
+// errEnded is of an adapter that has ended by itself, which is no fault of the protocol: it may
+// have lost its connection.
 var errEnded = errors.New("the adapter has ended")
 
 // why says how the program ended. It waits for the end.

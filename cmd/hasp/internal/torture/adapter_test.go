@@ -17,8 +17,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// script makes a program of sh, and returns the command that starts it. before is run first, and then one of cases for
-// each command.
+// script makes a program of sh, and returns the command that starts it. before is run first, and
+// then one of cases for each command.
 func script(t *testing.T, before, cases string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "adapter.sh")
@@ -150,7 +150,8 @@ func TestAdapterTellsOfALoss(t *testing.T) {
 	}
 }
 
-// A holder that was told of the loss gives up, also if the library says held later; one that could not be told asks again.
+// A holder that was told of the loss gives up, also if the library says held later; one that could
+// not be told asks again.
 func TestAdapterIsAskedUntilItSaysLost(t *testing.T) {
 	s, _, _ := slotOf(t, script(t, "echo ready; n=0", `
 		lock) echo ok ;;
@@ -168,7 +169,8 @@ func TestAdapterIsAskedUntilItSaysLost(t *testing.T) {
 	}
 }
 
-// An adapter that ends is replaced, and its holder has lost the lock. One after the other that is granted nothing ends the run.
+// An adapter that ends is replaced, and its holder has lost the lock. One after the other that is
+// granted nothing ends the run.
 func TestAdapterThatEnds(t *testing.T) {
 	s, broken, ended := slotOf(t, script(t, "echo ready", `lock) echo ok ;; check) echo my server is gone >&2; exit 4 ;;`))
 	for range 2 {
@@ -240,8 +242,8 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// Locks that exclude nobody, or not always, are caught, also those that ask who has the key when they are
-// asked, and so admit each loss. The key is a file.
+// Locks that exclude nobody, or not always, are caught, also those that ask who has the key when
+// they are asked, and so admit each loss. The key is a file.
 func TestBrokenAdapterIsCaught(t *testing.T) {
 	asks := `check) if [ "$(cat $key.$name 2>&-)" = $$ ]; then echo held; else echo lost; fi ;;`
 	free := `until (set -C; echo $$ >$key.$lock) 2>&-; do sleep 0.01; done; echo ok`
@@ -274,7 +276,8 @@ func TestBrokenAdapterIsCaught(t *testing.T) {
 	}
 }
 
-// An adapter that does not know the protocol, or cannot reach its store, ends the run before it begins.
+// An adapter that does not know the protocol, or cannot reach its store, ends the run before it
+// begins.
 func TestAdapterThatCannotHold(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

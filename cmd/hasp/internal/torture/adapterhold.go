@@ -15,7 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/recordedhold"
 )
 
-// adapterSlot is the place of one adapter: that of a worker for one name. An adapter that has ended is replaced.
+// adapterSlot is the place of one adapter: that of a worker for one name. An adapter that has ended
+// is replaced.
 type adapterSlot struct {
 	task    adapterTask
 	name    string
@@ -28,12 +29,12 @@ type adapterSlot struct {
 	barren int // how many have ended in a row without a grant
 }
 
-// mostBarren is how many adapters may end one after the other before any of them was granted the lock. Faults
-// make some end by themselves.
+// mostBarren is how many adapters may end one after the other before any of them was granted the
+// lock. Faults make some end by themselves.
 const mostBarren = 10
 
-// lock waits for the lock until quit ends. What was asked for by then is waited for a little longer, to
-// give it back: a request cannot be taken back.
+// lock waits for the lock until quit ends. What was asked for by then is waited for a little
+// longer, to give it back: a request cannot be taken back.
 func (s *adapterSlot) lock(quit context.Context) (recordedhold.Lease, error) {
 	if s.now == nil {
 		a, err := startAdapter(quit, s.starter, s.task, false)
@@ -129,12 +130,14 @@ type foreignLease struct {
 func (l *foreignLease) Token() uint64         { return l.token }
 func (l *foreignLease) Lost() <-chan struct{} { return l.lost }
 
-// patience is for the answers that come at once unless a fault delays them: it outlasts the longest.
+// patience is for the answers that come at once unless a fault delays them: it outlasts the
+// longest.
 func (l *foreignLease) patience() time.Duration { return 3*l.adapterSlot.task.TTL + 30*time.Second }
 
-// Held asks the adapter. Where its library does not say, the answer is yes, as its user would believe. A
-// check that fails is made again for up to two TTLs, in which the holder does nothing; then the holder gives up. It
-// does so for good: no user asks a library that has said that the lock is lost.
+// Held asks the adapter. Where its library does not say, the answer is yes, as its user would
+// believe. A check that fails is made again for up to two TTLs, in which the holder does nothing;
+// then the holder gives up. It does so for good: no user asks a library that has said that the lock
+// is lost.
 func (l *foreignLease) Held() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +161,8 @@ func (l *foreignLease) Held() bool {
 	}
 }
 
-// Release gives the lock back. Of a lock that is known to be lost, success says nothing: there was nothing to release.
+// Release gives the lock back. Of a lock that is known to be lost, success says nothing: there was
+// nothing to release.
 func (l *foreignLease) Release(context.Context) error {
 	line, err := l.a.ask(context.Background(), l.patience(), "unlock", "")
 	l.mu.Lock()

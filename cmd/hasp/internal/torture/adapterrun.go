@@ -29,7 +29,8 @@ func (r *run) close() {
 	}
 }
 
-// traits are hasp's promises for the store. An adapter has made none: it is judged by what no lock may do.
+// traits are hasp's promises for the store. An adapter has made none: it is judged by what no lock
+// may do.
 func (r *run) traits() driver.Traits {
 	if r.client == nil {
 		return driver.Traits{}
@@ -49,8 +50,8 @@ func (r *run) storeName() string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// lockFile reports whether the control is a lock file with a time: where no fault is known to take a lock
-// of this store away.
+// lockFile reports whether the control is a lock file with a time: where no fault is known to take
+// a lock of this store away.
 func (r *run) lockFile() bool {
 	if r.Adapter != "" {
 		return Disturbable(r.Store) != nil
@@ -70,9 +71,10 @@ func (r *run) take(ctx context.Context, name string) error {
 	return l.Release(ctx)
 }
 
-// takeByAdapter plays a hold from start to end. It is also what finds, before anything else, an adapter that does
-// not know the protocol. A lock that was held for a TTL, since this machine ran something else, may rightly have been lost:
-// that says nothing of the adapter, and another hold is played.
+// takeByAdapter plays a hold from start to end. It is also what finds, before anything else, an
+// adapter that does not know the protocol. A lock that was held for a TTL, since this machine ran
+// something else, may rightly have been lost: that says nothing of the adapter, and another hold is
+// played.
 func (r *run) takeByAdapter(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		took, err := r.playHold(ctx, name)
@@ -113,7 +115,8 @@ func (r *run) playHold(ctx context.Context, name string) (took time.Duration, er
 	return 0, nil
 }
 
-// givesTokens reports whether an adapter has ever given a token. It then has to give each grant one.
+// givesTokens reports whether an adapter has ever given a token. It then has to give each grant
+// one.
 func givesTokens(ours history.History) bool {
 	for i := range ours {
 		if ours[i].Token > 0 {
@@ -159,7 +162,8 @@ func (w *worker) useAdapters(names []string) error {
 	return nil
 }
 
-// address has the hosts of a store's URL with their ports, and commas between: a shell script has no parser of URLs.
+// address has the hosts of a store's URL with their ports, and commas between: a shell script has
+// no parser of URLs.
 func address(storeURL string) string {
 	u, err := driver.SplitURL(storeURL)
 	if err != nil {

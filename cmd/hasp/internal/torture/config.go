@@ -15,7 +15,8 @@ import (
 // Kind is a kind of fault.
 type Kind string
 
-// The faults. Those of the client touch no server. Those of the server are for one that was started for this run.
+// The faults. Those of the client touch no server. Those of the server are for one that was started
+// for this run.
 const (
 	Pause   Kind = "pause"   // the process is stopped for longer than the TTL, and goes on
 	Hold    Kind = "hold"    // nothing passes for longer than the TTL; then all arrives, late
@@ -28,8 +29,8 @@ const (
 	ServerForget  Kind = "serverforget"  // the server is killed, and started with the data of before the run
 )
 
-// Kinds are all faults of a client, Local those that need no network between it and the store, and ServerKinds
-// those of a server.
+// Kinds are all faults of a client, Local those that need no network between it and the store, and
+// ServerKinds those of a server.
 var (
 	Kinds       = []Kind{Pause, Hold, AckLoss, Cut, Kill}
 	Local       = []Kind{Pause, Kill}
@@ -65,7 +66,8 @@ func Join(kinds []Kind) string {
 // Opener opens a store, as hasp.Open does.
 type Opener func(ctx context.Context, storeURL string, opts ...hasp.Option) (*hasp.Client, error)
 
-// Server has the servers of a run's store, where the run may disturb them. The number is that of one server, from 0.
+// Server has the servers of a run's store, where the run may disturb them. The number is that of
+// one server, from 0.
 type Server interface {
 	Pause(int) error
 	Resume(int) error
@@ -73,7 +75,8 @@ type Server interface {
 	Save() error       // what Forget starts with; once, before the first
 	Forget(int) error
 
-	// MayForget reports whether the store may grant again what it had granted before it was restarted, or forgot.
+	// MayForget reports whether the store may grant again what it had granted before it was
+	// restarted, or forgot.
 	MayForget(restart, hasps bool) bool
 }
 

@@ -23,8 +23,8 @@ type Fault struct {
 	Lost   bool         `json:"lost"`   // and lost it
 }
 
-// carryOut carries out the plan until ctx ends, and returns when no fault is under way. At most half of
-// the processes are disturbed at a time: the others are there to take what is lost.
+// carryOut carries out the plan until ctx ends, and returns when no fault is under way. At most
+// half of the processes are disturbed at a time: the others are there to take what is lost.
 func (r *run) carryOut(ctx context.Context, plan []Planned) {
 	room := make(chan struct{}, max(1, r.Processes/2))
 	began := time.Now()
@@ -146,7 +146,7 @@ func (r *run) disturbClient(s *slot, proc *process, p Planned, f *Fault, lasts t
 		s.net.Reset()
 	case Kill:
 		r.mu.Lock()
-		s.doomed = true
+		s.killedByFault = true
 		r.mu.Unlock()
 		proc.kill()
 	}

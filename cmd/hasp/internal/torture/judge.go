@@ -78,7 +78,7 @@ func (r *run) verdict(left settled, fencing bool) *Verdict {
 	v := &Verdict{
 		Store: r.storeName(), Adapter: r.Adapter, AdapterEnds: r.ends, AdapterEnd: r.lastEnd, Seed: r.Seed, Kinds: r.Faults, Seconds: r.For.Seconds(), Processes: r.Processes, Names: r.Names,
 		TTL: r.ttl.Seconds(), Planned: len(Plan(r.Config)), Faults: map[Kind]Count{}, Fencing: fencing,
-		Stuck: left.stuck, Deaths: r.deaths, Stubborn: r.stubborn, Violations: []string{},
+		Stuck: left.stuck, Deaths: r.deaths, KilledAtEnd: r.killedAtEnd, Violations: []string{},
 		enough: Enough(r.Config),
 	}
 	if left.listed {
@@ -146,7 +146,8 @@ func (v *Verdict) countHits(faults []Fault, all history.History, control string)
 	slices.SortFunc(faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })
 }
 
-// over is when a holder stopped working under the lock; 0 if that is not known, since it was killed.
+// over is when a holder stopped working under the lock; 0 if that is not known, since it was
+// killed.
 func over(o *history.Operation) history.Time {
 	if o.ReleaseCall > 0 {
 		return o.ReleaseCall

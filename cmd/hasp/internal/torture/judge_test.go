@@ -55,8 +55,8 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// Another was granted the lock while its holder, which nothing had disturbed, was within its TTL: that is
-// broken, whatever the holder is told later. Disturbed, or after the TTL, it is not.
+// Another was granted the lock while its holder, which nothing had disturbed, was within its TTL:
+// that is broken, whatever the holder is told later. Disturbed, or after the TTL, it is not.
 func TestTakenWithinTheTTL(t *testing.T) {
 	const ttl = 6
 	asked := func(call, ret int) history.Operation { return lost(granted("a", call, ret, 21, 24, 1), 23) }
@@ -118,8 +118,8 @@ func TestToldLate(t *testing.T) {
 	}
 }
 
-// Where locks are bound to a connection, a holder may believe until it is told that its connection has
-// ended, and no longer than the bound.
+// Where locks are bound to a connection, a holder may believe until it is told that its connection
+// has ended, and no longer than the bound.
 func TestCutOff(t *testing.T) {
 	b := granted("b", 2, 20, 24, 25, 2)
 	notHeld := granted("a", 1, 5, 22, 23, 1)
@@ -330,7 +330,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A process that was late with its answer may hold a lock of the life before. Later than the TTL it does not.
+// A process that was late with its answer may hold a lock of the life before. Later than the TTL it
+// does not.
 func TestLateAnswerOfForgottenGrant(t *testing.T) {
 	forget := []Fault{{Kind: ServerForget, From: 10 * second, To: 12 * second}}
 	late, next := granted("late", 4, 15, 16, 16, 7), granted("next", 13, 13, 14, 14, 9)
@@ -395,8 +396,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// What is encrypted to a distant server stays so: a driver that sees a proxy on loopback would not ask
-// for it by itself.
+// What is encrypted to a distant server stays so: a driver that sees a proxy on loopback would not
+// ask for it by itself.
 func TestProxiesKeepTLS(t *testing.T) {
 	for store, name := range map[string]string{
 		"rediss://u:p@10.0.0.1": "10.0.0.1", "mysql://u:p@db/x": "db", "mysql://u@127.0.0.1/x": "", "redis://10.0.0.1": "", "mysql://u:p@db/x?tls=false": "",

@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// disturbed are times of each client. What happens to one that is disturbed, and up to a TTL after, is
-// no measure of the lock.
+// disturbed are times of each client. What happens to one that is disturbed, and up to a TTL after,
+// is no measure of the lock.
 type disturbed map[string][]Stall
 
 func (d disturbed) add(s Stall) { d[s.Client] = append(d[s.Client], s) }
@@ -84,7 +84,8 @@ func (v *Verdict) measure(ours history.History, d, stopped disturbed, excused ma
 	}
 }
 
-// overlap classifies what o did after others had been granted the lock. later are in order of grant.
+// overlap classifies what o did after others had been granted the lock. later are in order of
+// grant.
 func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, d disturbed, why excuse) {
 	end := over(o)
 	if o.ReleaseCall == 0 {
@@ -117,13 +118,13 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, d di
 }
 
 // takenFrom reports whether b was granted the lock though o, whom nothing had disturbed, had it by
-// then for less than a TTL. No lock may do that, whatever it says to o afterwards: one that asks its
-// store who has the key answers "lost" as soon as another has overwritten or removed it.
+// then for less than a TTL. No lock may do that, whatever it says to o afterwards: one that asks
+// its store who has the key answers "lost" as soon as another has overwritten or removed it.
 //
-// The store granted o the lock when o asked at the earliest, and to a client that ran at most a third
-// of a TTL before o heard of it: half of that is what noteStalls does not note, the rest is for the
-// server. A lease that was there before the lock, as a session's, is as old at most. b may have been
-// granted the lock before o was, and have heard of it late: then b was disturbed.
+// The store granted o the lock when o asked at the earliest, and to a client that ran at most a
+// third of a TTL before o heard of it: half of that is what noteStalls does not note, the rest is
+// for the server. A lease that was there before the lock, as a session's, is as old at most. b may
+// have been granted the lock before o was, and have heard of it late: then b was disturbed.
 func (v *Verdict) takenFrom(o, b *history.Operation, d disturbed) bool {
 	from := max(o.Call, o.Return-v.ttl()/3)
 	first := b.Call < o.Return && d.at(b.Client, o.Return, b.Return)
@@ -156,10 +157,10 @@ func (v *Verdict) handOver(o, next *history.Operation, d, stopped disturbed, why
 
 // toldLate reports whether a holder that ran was told of the loss after next had been granted the
 // lock, by more than chance. Hasp's leases end by the holder's own clock, also while its network is
-// disturbed: only a stall that was not noted makes that late. Those that are bound to a connection have
-// the bound of S5. Another lock may have to ask its store,
-// so a holder with a disturbed network cannot be told; one that is not disturbed can, within a TTL
-// for programs that are slow on a busy machine.
+// disturbed: only a stall that was not noted makes that late. Those that are bound to a connection
+// have the bound of S5. Another lock may have to ask its store, so a holder with a disturbed
+// network cannot be told; one that is not disturbed can, within a TTL for programs that are slow on
+// a busy machine.
 func (v *Verdict) toldLate(o, next *history.Operation, d disturbed, traits driver.Traits) bool {
 	late := o.Lost - next.Return
 	switch {
@@ -185,14 +186,14 @@ func overtakers(o *history.Operation, earlier []*history.Operation, d disturbed)
 	return n
 }
 
-// cutOffBound is for how long the holder of a lock that is bound to a connection may believe after the
-// connection has ended: GUARANTEES.md, S5.
+// cutOffBound is for how long the holder of a lock that is bound to a connection may believe after
+// the connection has ended: GUARANTEES.md, S5.
 const cutOffBound = 12 * history.Time(1e9)
 
-// untilCut is for stores whose locks are bound to a connection: these have no margin between the loss and
-// the next grant, and promise only that a holder is told in time. So what a holder believed after a
-// fault ended its connection, until it was told, counts for nothing, if it was told within the bound.
-// It returns the ids of such holds.
+// untilCut is for stores whose locks are bound to a connection: these have no margin between the
+// loss and the next grant, and promise only that a holder is told in time. So what a holder
+// believed after a fault ended its connection, until it was told, counts for nothing, if it was
+// told within the bound. It returns the ids of such holds.
 func untilCut(ours history.History, faults []Fault) (history.History, map[string]excuse) {
 	ours, excused := slices.Clone(ours), map[string]excuse{}
 	for i := range ours {

@@ -52,8 +52,8 @@ func Plan(c Config) []Planned {
 	return plan
 }
 
-// planServers has the server work undisturbed for most of the time: nothing is granted while it is away, and nothing
-// can be lost that was not granted. Each kind has its turn.
+// planServers has the server work undisturbed for most of the time: nothing is granted while it is
+// away, and nothing can be lost that was not granted. Each kind has its turn.
 func planServers(c Config, r *rand.Rand, kinds []Kind) (plan []Planned) {
 	if len(kinds) == 0 {
 		return nil
@@ -91,8 +91,9 @@ func planClients(c Config, r *rand.Rand, kinds []Kind) (plan []Planned) {
 // ofControl: one fault in so many is for the control.
 const ofControl = 4
 
-// telling are the kinds under which a naive lock fails, with cut as the first, since it alone takes a
-// lock that is bound to a connection. Being killed, or losing an answer, makes no naive lock fail.
+// telling are the kinds under which a naive lock fails, with cut as the first, since it alone takes
+// a lock that is bound to a connection. Being killed, or losing an answer, makes no naive lock
+// fail.
 func telling(kinds []Kind) (all []Kind) {
 	for _, k := range []Kind{Cut, Pause, Hold} {
 		if slices.Contains(kinds, k) {
@@ -103,7 +104,8 @@ func telling(kinds []Kind) (all []Kind) {
 }
 
 // Enough is how long a plan takes to have three faults of each kind for the control, so that it is
-// caught on every kind of store. Most runs need less. 0: none of its faults makes a naive lock fail.
+// caught on every kind of store. Most runs need less. 0: none of its faults makes a naive lock
+// fail.
 func Enough(c Config) time.Duration {
 	n := 3 * ofControl * len(telling(c.Faults))
 	return (time.Duration(n) * c.Every).Round(time.Second)

@@ -34,8 +34,8 @@ type process struct {
 	lingers chan string // receives the name that it was ordered to hold
 }
 
-// starter starts all workers from one thread that lives as long as the run: on Linux they are killed
-// when the thread that has started them ends, even those that are stopped.
+// starter starts all workers from one thread that lives as long as the run: on Linux they are
+// killed when the thread that has started them ends, even those that are stopped.
 type starter struct{ jobs chan func() }
 
 func newStarter() *starter {
@@ -153,13 +153,14 @@ func (p *process) gone() bool {
 	}
 }
 
-// signal reaches the process and its adapters, which are all of its group. The group's number stays taken
-// as long as one of them lives; no other process has it so soon after, since numbers are given out in a circle.
+// signal reaches the process and its adapters, which are all of its group. The group's number stays
+// taken as long as one of them lives; no other process has it so soon after, since numbers are
+// given out in a circle.
 func (p *process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
 
-// stop returns true when the process stands still: the signal alone is only a request. Its adapters got
-// the signal in the same moment. If one of them runs a little longer, it keeps its lock for as long: a late
-// pause, and no wrong verdict.
+// stop returns true when the process stands still: the signal alone is only a request. Its adapters
+// got the signal in the same moment. If one of them runs a little longer, it keeps its lock for as
+// long: a late pause, and no wrong verdict.
 func (p *process) stop() bool {
 	select {
 	case <-p.stopped: // of an earlier stop
@@ -183,8 +184,8 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// end lets the process release what it holds and end, and kills it if it takes longer than patience. It
-// reports whether it ended by itself.
+// end lets the process release what it holds and end, and kills it if it takes longer than
+// patience. It reports whether it ended by itself.
 func (p *process) end(patience time.Duration) bool {
 	p.resume()
 	_ = p.in.Close()

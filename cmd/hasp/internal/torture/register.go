@@ -146,8 +146,8 @@ func (r *register) note(i Incident) error {
 	return appendLine(filepath.Join(r.dir, incidents), i)
 }
 
-// appendLine adds a line to a file that several processes write. The line break comes first, so that
-// a line cut short by a kill does not spoil the next writer's.
+// appendLine adds a line to a file that several processes write. The line break comes first, so
+// that a line cut short by a kill does not spoil the next writer's.
 func appendLine(path string, v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {

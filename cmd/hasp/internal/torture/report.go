@@ -16,8 +16,8 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// picture has all that the report draws. Times are microseconds since the workers began, in flat lists, so that
-// a hundred thousand acquisitions take a few megabytes.
+// picture has all that the report draws. Times are microseconds since the workers began, in flat
+// lists, so that a hundred thousand acquisitions take a few megabytes.
 type picture struct {
 	Length  int64     `json:"length"`
 	Lanes   []string  `json:"lanes"` // processes; those that replace one another share a lane
@@ -32,10 +32,11 @@ type picture struct {
 type timeOf struct {
 	Name    string `json:"name"`
 	Control bool   `json:"control"`
-	// Holds has six numbers for each: lane, grant, last sure moment, end of the work, how it ended, token.
+	// Holds has six numbers for each: lane, grant, last sure moment, end of the work, how it ended,
+	// token.
 	Holds []int64 `json:"holds"`
-	// Overlaps has three for each: when another was granted the lock, the index of the first hold, and that of the
-	// second.
+	// Overlaps has three for each: when another was granted the lock, the index of the first hold,
+	// and that of the second.
 	Overlaps []int64 `json:"overlaps"`
 }
 
@@ -55,7 +56,8 @@ type drawn struct {
 	Holder bool  `json:"holder"`
 }
 
-// mostDrawn bounds the holds in a report. Beyond it, those far from faults and overlaps are thinned out.
+// mostDrawn bounds the holds in a report. Beyond it, those far from faults and overlaps are thinned
+// out.
 const mostDrawn = 100_000
 
 func micros(t, began history.Time) int64 { return int64(t-began) / 1000 }
@@ -143,8 +145,8 @@ func (t *timeOf) add(o *history.Operation, lane int, began history.Time) {
 	t.Holds = append(t.Holds, int64(lane), micros(o.Return, began), micros(sure, began), micros(max(end, o.Return), began), how, int64(o.Token))
 }
 
-// overlaps finds the holds whose work had not ended when another was granted the lock. Holds are in the order of
-// their grants.
+// overlaps finds the holds whose work had not ended when another was granted the lock. Holds are in
+// the order of their grants.
 func (t *timeOf) overlaps() {
 	n := len(t.Holds) / numbersOfHold
 	for i := range n {
@@ -181,11 +183,11 @@ func thin(grants []*history.Operation, faults []Fault, most int) []*history.Oper
 //go:embed report.html
 var reportPage string
 
-// WriteHTML writes the verdict as one page that needs no network: the numbers, a timeline for each name, and
-// the distribution of the time between a loss that was told and the next grant.
+// WriteHTML writes the verdict as one page that needs no network: the numbers, a timeline for each
+// name, and the distribution of the time between a loss that was told and the next grant.
 //
-// Its places are filled by hand: package html/template calls methods by names that the linker cannot know, and
-// with it in the program all methods of all packages stay, 17 MB.
+// Its places are filled by hand: package html/template calls methods by names that the linker
+// cannot know, and with it in the program all methods of all packages stay, 17 MB.
 func (v *Verdict) WriteHTML(w io.Writer) error {
 	p := *v.picture
 	p.Margins = append([]float64{}, v.Margins...) // null would be no list

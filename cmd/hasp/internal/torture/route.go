@@ -16,8 +16,8 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
-// ports are those of a URL without one, by scheme. Of other schemes, which only adapters know, the URL has to say
-// the port; without one there is no network that a proxy could be put into.
+// ports are those of a URL without one, by scheme. Of other schemes, which only adapters know, the
+// URL has to say the port; without one there is no network that a proxy could be put into.
 var ports = map[string]string{
 	"redis": "6379", "rediss": "6379", "valkey": "6379", "valkeys": "6379", "redlock": "6379", "redlocks": "6379",
 	"etcd": "2379", "zookeeper": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306",
@@ -36,8 +36,8 @@ func targets(u *url.URL) (all []string) {
 	return all
 }
 
-// OnThisMachine reports whether a store is reached without leaving this machine, by a server of hasp's
-// as well. A store that cannot be understood is not.
+// OnThisMachine reports whether a store is reached without leaving this machine, by a server of
+// hasp's as well. A store that cannot be understood is not.
 func OnThisMachine(storeURL string) bool {
 	u, err := driver.SplitURL(storeURL)
 	if err != nil {
@@ -83,7 +83,8 @@ func Disturbable(storeURL string) error {
 	return nil
 }
 
-// secured reports whether the connections use TLS, for the stores that take package tlsparams' parameters.
+// secured reports whether the connections use TLS, for the stores that take package tlsparams'
+// parameters.
 func secured(u *url.URL) bool {
 	q := u.Query()
 	if q.Get("tls") == "false" {

@@ -35,14 +35,14 @@ type run struct {
 
 	serving sync.Mutex // held by the fault that disturbs the server
 
-	mu       sync.Mutex
-	faults   []Fault
-	deaths   []string // of workers, that no fault of ours has caused
-	ends     int      // of adapters, by themselves
-	lastEnd  string   // why
-	stubborn int      // workers that had to be killed at the end
-	ending   bool
-	fail     context.CancelCauseFunc
+	mu          sync.Mutex
+	faults      []Fault
+	deaths      []string // of workers, that no fault of ours has caused
+	ends        int      // of adapters, by themselves
+	lastEnd     string   // why
+	killedAtEnd int      // workers that had to be killed at the end
+	ending      bool
+	fail        context.CancelCauseFunc
 }
 
 // slot is the place of one worker. A worker that has died is replaced, behind the same proxies.
@@ -54,13 +54,13 @@ type slot struct {
 	disturbed sync.Mutex // held by the fault that disturbs it
 
 	// Guarded by run.mu.
-	proc   *process
-	lives  int
-	doomed bool // by a fault
+	proc          *process
+	lives         int
+	killedByFault bool // by a fault
 }
 
-// Run tortures the store, and returns what it has seen. Its error says why there is nothing to judge: the
-// store is out of reach, a worker cannot record, ctx has ended. Nothing is left running.
+// Run tortures the store, and returns what it has seen. Its error says why there is nothing to
+// judge: the store is out of reach, a worker cannot record, ctx has ended. Nothing is left running.
 func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -114,8 +114,8 @@ func Run(ctx context.Context, c Config) (_ *Verdict, err error) {
 	return v, nil
 }
 
-// probe takes a lock once, to learn the TTL that the store grants: a fault that is to lose a lock has to
-// outlast it.
+// probe takes a lock once, to learn the TTL that the store grants: a fault that is to lose a lock
+// has to outlast it.
 func (r *run) probe(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()
@@ -124,7 +124,8 @@ func (r *run) probe(ctx context.Context, name string) error {
 	}
 	for {
 		err := r.probeOnce(ctx, name)
-		// A store that makes its tables, on a busy machine, may take longer than the TTL. Then nothing is known of it.
+		// A store that makes its tables, on a busy machine, may take longer than the TTL. Then
+		// nothing is known of it.
 		if !errors.Is(err, hasp.ErrUnknown) && !errors.Is(err, hasp.ErrLost) || ctx.Err() != nil {
 			return err
 		}
@@ -199,12 +200,13 @@ func (r *run) spawn(s *slot) error {
 		Patient: slices.ContainsFunc(r.Faults, Kind.OfServer),
 	}, r.adapterEnded)
 	if p != nil {
-		s.proc, s.doomed = p, false
+		s.proc, s.killedByFault = p, false
 	}
 	return err
 }
 
-// WorkerError is about a worker that cannot work, though the store can be reached: it cannot keep its record, say.
+// WorkerError is about a worker that cannot work, though the store can be reached: it cannot keep
+// its record, say.
 type WorkerError struct{ text string }
 
 func (e *WorkerError) Error() string { return e.text }
@@ -220,8 +222,8 @@ func (r *run) replace(s *slot) {
 		r.mu.Unlock()
 		<-p.exited
 		r.mu.Lock()
-		ending, doomed := r.ending, s.doomed
-		if !ending && !doomed {
+		ending, killedByFault := r.ending, s.killedByFault
+		if !ending && !killedByFault {
 			r.deaths = append(r.deaths, p.client+": "+p.why())
 			died++
 		}
@@ -255,7 +257,7 @@ func (r *run) stopWorkers() {
 			switch byItself := s.proc.end(2*r.ttl + 10*time.Second); {
 			case !byItself:
 				r.mu.Lock()
-				r.stubborn++
+				r.killedAtEnd++
 				r.mu.Unlock()
 			case s.proc.status.ExitStatus() > 0: // its record may have gaps: they could acquit a broken lock
 				r.fail(&WorkerError{"a worker could not do its work: " + s.proc.why()})

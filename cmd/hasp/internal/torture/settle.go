@@ -38,8 +38,9 @@ func (r *run) settle(ctx context.Context) (s settled) {
 
 func (r *run) settling() time.Duration { return 3*r.ttl + 20*time.Second }
 
-// takeAtLast fails if the name cannot be taken twice although another one, which no worker has used, can be in between:
-// otherwise it is the machine that is too busy for any lock, or the store is away.
+// takeAtLast fails if the name cannot be taken twice although another one, which no worker has
+// used, can be in between: otherwise it is the machine that is too busy for any lock, or the store
+// is away.
 func (r *run) takeAtLast(ctx context.Context, name string) (err error) {
 	within := func(name string) error {
 		ctx, cancel := context.WithTimeout(ctx, r.settling())

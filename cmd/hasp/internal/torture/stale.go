@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// lockFile is the control where a store's locks cannot be lost by any fault of ours, as those of a file:
-// the lock file with a time, as people write it by hand. It is taken by creating it; a process that finds it
-// older than the TTL takes it over; its holder renews the time and never looks whose it is.
+// lockFile is the control where a store's locks cannot be lost by any fault of ours, as those of a
+// file: the lock file with a time, as people write it by hand. It is taken by creating it; a
+// process that finds it older than the TTL takes it over; its holder renews the time and never
+// looks whose it is.
 type lockFile struct {
 	path string
 	ttl  time.Duration

@@ -68,8 +68,8 @@ func (v *Verdict) lines() (all []line) {
 	if v.AdapterEnds > 0 {
 		add("adapters ended", "%d by themselves, the last one: %s", v.AdapterEnds, v.AdapterEnd)
 	}
-	if v.Stubborn > 0 {
-		add("did not end", "%d processes had to be killed at the end of the run", v.Stubborn)
+	if v.KilledAtEnd > 0 {
+		add("did not end", "%d processes had to be killed at the end of the run", v.KilledAtEnd)
 	}
 	c := v.Control
 	add("control", "%s, under the same faults: %d violations and %d lost updates in %d acquisitions and %d faults", c.What, c.Violations, c.Lost, c.Acquisitions, c.Hits)

@@ -9,7 +9,8 @@ import (
 	"github.com/hasplock/hasp/internal/history"
 )
 
-// Verdict has the results of a run. All numbers but those of Control are of the names that hasp locks.
+// Verdict has the results of a run. All numbers but those of Control are of the names that hasp
+// locks.
 type Verdict struct {
 	Store     string  `json:"store"`
 	Adapter   string  `json:"adapter,omitempty"` // the lock under test; "": hasp's
@@ -48,7 +49,7 @@ type Verdict struct {
 	Deaths      []string `json:"workers_died"`             // of no fault of the plan
 	AdapterEnds int      `json:"adapters_ended,omitempty"` // by themselves
 	AdapterEnd  string   `json:"adapter_end,omitempty"`    // why, the last one
-	Stubborn    int      `json:"workers_killed_at_end"`
+	KilledAtEnd int      `json:"workers_killed_at_end"`
 
 	Violations []string `json:"violations"`       // in words, the first ones
 	Broken     string   `json:"broken,omitempty"` // which promises were

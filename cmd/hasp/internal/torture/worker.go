@@ -82,7 +82,7 @@ func Worker(in io.Reader, out io.Writer, open Opener) error {
 		return err
 	}
 	w.say(reply{Ready: true})
-	go w.obey(orders)
+	go w.readOrders(orders)
 	var all sync.WaitGroup
 	all.Go(func() {
 		if err := noteStalls(w.quit, w.Dir, w.Client, w.TTL); err != nil {
@@ -136,7 +136,7 @@ func (w *worker) broken(err error) {
 	w.fail()
 }
 
-func (w *worker) obey(orders *json.Decoder) {
+func (w *worker) readOrders(orders *json.Decoder) {
 	defer w.fail()
 	for {
 		var o order
@@ -247,7 +247,8 @@ func (w *worker) work(name string, l recordedhold.Lease, op *history.Attempt, re
 			w.mu.Unlock()
 		}()
 	}
-	// Who holds for long writes less and less often: with many names that would be most of the load.
+	// Who holds for long writes less and less often: with many names that would be most of the
+	// load.
 	pause := time.Millisecond
 	for until := time.Now().Add(hold); ctx.Err() == nil && time.Now().Before(until); w.wait(ctx, pause) {
 		if name != w.Control && !op.Held(l.Held) {
@@ -299,9 +300,9 @@ type Stall struct {
 // stalls is where all workers note them.
 const stalls = "stalls.jsonl"
 
-// noteStalls notes when the process did not run for a sixth of the TTL: it may have lost its place in
-// a queue then, which is no fault of the lock. The coordinator's have no client: it is the machine that
-// was busy, and what passes through the proxies was late.
+// noteStalls notes when the process did not run for a sixth of the TTL: it may have lost its place
+// in a queue then, which is no fault of the lock. The coordinator's have no client: it is the
+// machine that was busy, and what passes through the proxies was late.
 func noteStalls(ctx context.Context, dir, client string, ttl time.Duration) error {
 	tick := time.NewTicker(ttl / 30)
 	defer tick.Stop()

@@ -9,11 +9,11 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 )
 
-// startCommand starts a launcher, which becomes the command: see spawn. Without a lifeline it needs no
-// launcher, and may not get one, if this program's own binary could not be started.
+// startCommand starts a launcher, which becomes the command: see spawn. Without a lifeline it needs
+// no launcher, and may not get one, if this program's own binary could not be started.
 //
-// On Linux the kernel kills the command when this thread ends. Elsewhere the guardian, which kills the
-// whole group, has to be enough.
+// On Linux the kernel kills the command when this thread ends. Elsewhere the guardian, which kills
+// the whole group, has to be enough.
 func startCommand(path string, argv, env []string, lifeline, failure *os.File) (pid int, err error) {
 	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	onParentDeath(attr.Sys, syscall.SIGKILL)
@@ -25,8 +25,8 @@ func startCommand(path string, argv, env []string, lifeline, failure *os.File) (
 	return syscall.ForkExec(self, append([]string{os.Args[0], spawn.Launch, path}, argv...), attr)
 }
 
-// startGuardian starts a guardian: see spawn. It does not inherit the standard files: after hasp's death
-// it must not hold a pipe open that another process reads to its end. It writes nothing.
+// startGuardian starts a guardian: see spawn. It does not inherit the standard files: after hasp's
+// death it must not hold a pipe open that another process reads to its end. It writes nothing.
 func startGuardian(lifeline *os.File) (pid int, err error) {
 	self, err := executable()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The guardian has died before the command starts: the write to it causes a SIGPIPE, which is not the
-// command's end.
+// The guardian has died before the command starts: the write to it causes a SIGPIPE, which is not
+// the command's end.
 func TestLifelineWithoutReader(t *testing.T) {
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()

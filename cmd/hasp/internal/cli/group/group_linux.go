@@ -32,7 +32,8 @@ func executable() (string, error) {
 	return "", fmt.Errorf("%s: %w", own, err)
 }
 
-// executedAs is the path by which this program was executed, from the kernel; nil if it is not known.
+// executedAs is the path by which this program was executed, from the kernel; nil if it is not
+// known.
 func executedAs() *byte {
 	const path = 31 // AT_EXECFN
 	vector, _ := unix.Auxv()
@@ -47,9 +48,10 @@ func executedAs() *byte {
 // onParentDeath has the process get a signal when the thread that starts it ends.
 func onParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
 
-// KeepIgnored has Ctrl-Z stay ignored, for hasp and for the command, if the parent process ignored it.
-// Go sees to HUP and INT, and does not touch the others of job control. What became of the rest is not
-// known: Go takes them over before any code of ours runs, and the command has their default effect.
+// KeepIgnored has Ctrl-Z stay ignored, for hasp and for the command, if the parent process ignored
+// it. Go sees to HUP and INT, and does not touch the others of job control. What became of the rest
+// is not known: Go takes them over before any code of ours runs, and the command has their default
+// effect.
 func KeepIgnored() {
 	text, _ := os.ReadFile("/proc/self/status")
 	_, mask, _ := strings.Cut(string(text), "\nSigIgn:")

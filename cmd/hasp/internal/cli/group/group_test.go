@@ -43,8 +43,8 @@ func events(t *testing.T, g *group.Group) []group.Event {
 	}
 }
 
-// A signal that is sent at once is the command's, with its default effect, although the process is not
-// the command yet.
+// A signal that is sent at once is the command's, with its default effect, although the process is
+// not the command yet.
 func TestSignalRightAfterStart(t *testing.T) {
 	for i := range 60 {
 		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL}[i%6]

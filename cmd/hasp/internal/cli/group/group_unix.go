@@ -95,8 +95,8 @@ func (g *Group) fork(path string, argv, env []string, failure *os.File) (err err
 	return err
 }
 
-// awaitLaunch reads to the end, which comes when the child has become the command or is dead, and then
-// passes on the signals that came before. An error is an end, too.
+// awaitLaunch reads to the end, which comes when the child has become the command or is dead, and
+// then passes on the signals that came before. An error is an end, too.
 func (g *Group) awaitLaunch(r *os.File) {
 	defer close(g.launched)
 	defer r.Close()
@@ -123,9 +123,10 @@ func (g *Group) handOutLocked() {
 // process may have the number by then.
 //
 // A launcher is a Go program for a millisecond, and does not take signals as the
-// command would: USR1 would be lost, and QUIT would cause a dump. They are held until the launcher has
-// become the command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
-// before it: between becoming the command and getting the held signals it may stop itself.
+// command would: USR1 would be lost, and QUIT would cause a dump. They are held until the launcher
+// has become the command. KILL and STOP, which need no handler, are not held. CONT is sent and
+// held, for the TERM before it: between becoming the command and getting the held signals it may
+// stop itself.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 //
 // It reads from a pipe, the lifeline. hasp has the writing end, which the kernel closes when hasp
 // dies. It is started before the command and told the group's number by the process that becomes
-// the command (see startCommand): there is no moment in which the command runs unguarded. It has its own
-// session, so that neither the terminal's signals nor a kill of hasp's process group reaches it,
-// and ignores every signal that can be ignored.
+// the command (see startCommand): there is no moment in which the command runs unguarded. It has
+// its own session, so that neither the terminal's signals nor a kill of hasp's process group
+// reaches it, and ignores every signal that can be ignored.
 //
 // hasp never kills it by its number but dismisses it by a message on the lifeline: it may have died
 // long ago, and an unrelated process may have the number, where numbers are few (a PID namespace).
@@ -38,8 +38,8 @@ type guardian struct {
 
 var errDismissed = errors.New("dismissed")
 
-// dismissed on the lifeline, in the place of a group, tells the guardian that there is nothing to guard
-// any more.
+// dismissed on the lifeline, in the place of a group, tells the guardian that there is nothing to
+// guard any more.
 const dismissed = 0
 
 // start starts a guardian for group id; 0 if the command's start will name the group.
@@ -92,8 +92,8 @@ func (k *guardian) dismiss() {
 	k.hangUp()
 }
 
-// write sends a number on the lifeline, in four bytes. It fails if the guardian is dead, which the reaper reports.
-// It does not block: the pipe never holds more than a few numbers.
+// write sends a number on the lifeline, in four bytes. It fails if the guardian is dead, which the
+// reaper reports. It does not block: the pipe never holds more than a few numbers.
 func (k *guardian) write(number int) {
 	_, _ = k.lifeline.Write(binary.NativeEndian.AppendUint32(nil, uint32(number)))
 }

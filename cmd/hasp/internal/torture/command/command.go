@@ -184,7 +184,8 @@ func run(args []string) error {
 	return f.torture(c)
 }
 
-// parse reads the command line, and HASP_STORE where it names no store. help is its text if that is asked for.
+// parse reads the command line, and HASP_STORE where it names no store. help is its text if that is
+// asked for.
 func parse(args []string) (f *flags, help string, err error) {
 	f = &flags{}
 	fl := pflag.NewFlagSet("hasp-torture", pflag.ContinueOnError)
@@ -354,8 +355,8 @@ func (f *flags) torture(c torture.Config) (err error) {
 	return f.conclude(v, page.write(v))
 }
 
-// conclude tells the verdict, also if the page could not be written: it took long. Its exit code is of more use
-// than the page's.
+// conclude tells the verdict, also if the page could not be written: it took long. Its exit code is
+// of more use than the page's.
 func (f *flags) conclude(v *torture.Verdict, unwritten error) error {
 	if unwritten != nil {
 		unwritten = &failure{codeInternal, fmt.Errorf("--html: %w", unwritten)}
@@ -427,7 +428,8 @@ func (e interrupted) Error() string {
 	return "interrupted by " + strings.TrimPrefix(unix.SignalName(e.signal), "SIG")
 }
 
-// interruptible is a context that ends with a signal, but one that the parent process had us ignore.
+// interruptible is a context that ends with a signal, but one that the parent process had us
+// ignore.
 func interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	came := make(chan os.Signal, 1)

@@ -95,8 +95,8 @@ func (c *crew) guardians() []int {
 	return found
 }
 
-// ready waits for the holder's guardian to be one: until it ignores signals, it can be killed by them, and is
-// replaced.
+// ready waits for the holder's guardian to be one: until it ignores signals, it can be killed by
+// them, and is replaced.
 func (c *crew) ready(t *testing.T) int {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -277,8 +277,8 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 	}
 }
 
-// A guardian has nothing open but the pipe that it reads: no lock, connection or output of a holder that
-// is dead.
+// A guardian has nothing open but the pipe that it reads: no lock, connection or output of a holder
+// that is dead.
 func TestAGuardianKeepsNothingOpen(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
@@ -311,8 +311,8 @@ func TestLimitsAreInherited(t *testing.T) {
 	}
 }
 
-// The command ignores HUP, INT and the signals of job control if the parent process ignored them, exactly
-// as without hasp, and takes all others as without hasp where nothing is ignored.
+// The command ignores HUP, INT and the signals of job control if the parent process ignored them,
+// exactly as without hasp, and takes all others as without hasp where nothing is ignored.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	holder := buildHolder(t)
 	const look = "grep -E 'SigIgn|SigBlk' /proc/self/status"

@@ -53,9 +53,10 @@ func guard() {
 	os.Exit(0)
 }
 
-// closeInherited closes what the guardian has open beside its input: what hasp was started with, a lock of
-// its caller's or a pipe that another process reads to its end. Where there is no /proc it stays open up to
-// the guardian's end, a moment after hasp's. Descriptors of Go's runtime are no files.
+// closeInherited closes what the guardian has open beside its input: what hasp was started with, a
+// lock of its caller's or a pipe that another process reads to its end. Where there is no /proc it
+// stays open up to the guardian's end, a moment after hasp's. Descriptors of Go's runtime are no
+// files.
 func closeInherited() {
 	open, _ := os.ReadDir("/proc/self/fd")
 	for _, f := range open {
@@ -67,8 +68,8 @@ func closeInherited() {
 }
 
 // launch tells the guardian the number of its group, which is the launcher's own, and becomes the
-// command: args are its path and its arguments. Signals that hasp's parent had it ignore stay ignored:
-// Go's runtime leaves HUP and INT so, and does not touch those of job control.
+// command: args are its path and its arguments. Signals that hasp's parent had it ignore stay
+// ignored: Go's runtime leaves HUP and INT so, and does not touch those of job control.
 //
 // So there is no moment in which the command runs and the guardian does not know it. If hasp dies
 // before the number is written, the launcher dies (of the parent-death signal) or still writes it;

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A bond tells of the end of its process, with a pidfd and where there is none.
-func TestBondEnds(t *testing.T) {
+// A boundProcess tells of the end of its process, with a pidfd and where there is none.
+func TestBoundProcessEnds(t *testing.T) {
 	for _, pidfd := range []bool{true, false} {
 		c := exec.Command("sleep", "1000")
 		if err := c.Start(); err != nil {
@@ -21,7 +21,7 @@ func TestBondEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !pidfd {
-			b = &bond{pid: b.pid}
+			b = &boundProcess{pid: b.pid}
 		}
 		ended := b.ended()
 		select {

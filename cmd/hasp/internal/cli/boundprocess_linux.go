@@ -15,25 +15,26 @@ import (
 // pidfdOpen is a variable for tests: an old kernel has none.
 var pidfdOpen = unix.PidfdOpen
 
-// bindTo finds a process by its number. The process cannot be mistaken for another one from then on.
-func bindTo(pid int) (*bond, error) {
+// bindTo finds a process by its number. The process cannot be mistaken for another one from then
+// on.
+func bindTo(pid int) (*boundProcess, error) {
 	fd, err := pidfdOpen(pid, 0)
 	switch {
 	case err == nil:
-		return &bond{pid, os.NewFile(uintptr(fd), "pidfd")}, nil
+		return &boundProcess{pid, os.NewFile(uintptr(fd), "pidfd")}, nil
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
 		return nil, fmt.Errorf("there is no process %d", pid)
 	}
-	return &bond{pid: pid}, nil // an old kernel, or one that forbids it: see ended
+	return &boundProcess{pid: pid}, nil // an old kernel, or one that forbids it: see ended
 }
 
-// bindToCaller finds the shell that has started this process. A subshell, as $(...) makes one, is not
-// meant: it ends with the substitution. It is known by its flag that it was forked and has
+// bindToCaller finds the shell that has started this process. A subshell, as $(...) makes one, is
+// not meant: it ends with the substitution. It is known by its flag that it was forked and has
 // executed nothing since.
 //
 // The number of a parent that has ended could be another process's when the pidfd is opened: then
 // this process has another parent by now, and a second look finds that out.
-func bindToCaller() (*bond, error) {
+func bindToCaller() (*boundProcess, error) {
 	for {
 		pid, err := caller()
 		if err != nil {

@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-func bindTo(pid int) (*bond, error) {
+func bindTo(pid int) (*boundProcess, error) {
 	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 		return nil, fmt.Errorf("there is no process %d", pid)
 	}
-	return &bond{pid: pid}, nil
+	return &boundProcess{pid: pid}, nil
 }
 
 // bindToCaller takes the parent: a shell that forks for $(...) must be named with --pid $$.
-func bindToCaller() (*bond, error) { return bindTo(os.Getppid()) }
+func bindToCaller() (*boundProcess, error) { return bindTo(os.Getppid()) }
 
 func awaitExit(*os.File) bool { return false }
 

@@ -12,17 +12,17 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
-// outlet is a descriptor of the user's that hasp writes lines to and never waits for. After Ctrl-S,
-// with a pager that is not read, with a log collector that hangs, a write may block for any time,
-// and code that renews a lock or is about to stop a command that has lost it cannot wait. The
-// outlet's goroutine waits instead.
+// asyncWriter is a descriptor of the user's that hasp writes lines to and never waits for. After
+// Ctrl-S, with a pager that is not read, with a log collector that hangs, a write may block for any
+// time, and code that renews a lock or is about to stop a command that has lost it cannot wait. The
+// asyncWriter's goroutine waits instead.
 //
 // What does not fit is dropped and counted, the oldest first: the latest lines, that the lock was
 // lost and how the run ended, are the ones that a user looks for. So the gap is always behind the
 // line that is being written, and after that line another says how much is missing. The
 // alternative, dropping the newest, would keep a thousand lines about failed renewals and drop the
 // loss.
-type outlet struct {
+type asyncWriter struct {
 	w      io.Writer
 	failed chan error // buffered by one: the first error
 
@@ -35,8 +35,8 @@ type outlet struct {
 }
 
 const (
-	// outletRoom is the capacity of a pipe on Linux. The outlet keeps as much again.
-	outletRoom = 64 << 10
+	// writerRoom is the capacity of a pipe on Linux. The asyncWriter keeps as much again.
+	writerRoom = 64 << 10
 	// farewellBound is how long hasp waits at its end for all descriptors together. Either all are
 	// read, and then it takes no time, or a reader has stopped.
 	farewellBound = 2 * time.Second
@@ -44,12 +44,12 @@ const (
 
 // Write takes a line. It never blocks, and never fails: whether the line arrives is seen
 // later if at all.
-func (o *outlet) Write(line []byte) (int, error) {
+func (o *asyncWriter) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, append([]byte(nil), line...))
 	o.size += len(line)
-	for o.size > outletRoom && len(o.queue) > 1 {
+	for o.size > writerRoom && len(o.queue) > 1 {
 		o.size -= len(o.queue[0])
 		o.queue = o.queue[1:]
 		o.dropped++
@@ -62,14 +62,14 @@ func (o *outlet) Write(line []byte) (int, error) {
 }
 
 // setGap sets the function that says how much is missing, in the form of the other lines.
-func (o *outlet) setGap(gap func(lines int) string) {
+func (o *asyncWriter) setGap(gap func(lines int) string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gap = gap
 }
 
 // drain writes until there is nothing left.
-func (o *outlet) drain() {
+func (o *asyncWriter) drain() {
 	for {
 		gap, line := o.next()
 		if line == nil {
@@ -79,7 +79,7 @@ func (o *outlet) drain() {
 	}
 }
 
-func (o *outlet) next() (gap, line []byte) {
+func (o *asyncWriter) next() (gap, line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
@@ -100,7 +100,7 @@ func (o *outlet) next() (gap, line []byte) {
 //
 // A descriptor that others have, too, may be made non-blocking by them at any time (a shell's
 // terminal, by ssh and others) and then fails where it would block.
-func (o *outlet) put(line []byte) {
+func (o *asyncWriter) put(line []byte) {
 	n, err := o.w.Write(line)
 	for errors.Is(err, syscall.EAGAIN) {
 		time.Sleep(10 * time.Millisecond)
@@ -116,7 +116,7 @@ func (o *outlet) put(line []byte) {
 }
 
 // flush waits until all is written, or ctx is done.
-func (o *outlet) flush(ctx context.Context) {
+func (o *asyncWriter) flush(ctx context.Context) {
 	o.mu.Lock()
 	written := o.written
 	o.mu.Unlock()
@@ -130,7 +130,7 @@ func (o *outlet) flush(ctx context.Context) {
 }
 
 // err is the first error, after everything that could be written has been written.
-func (o *outlet) err() error {
+func (o *asyncWriter) err() error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
 	defer cancel()
 	o.flush(ctx)
@@ -142,18 +142,18 @@ func (o *outlet) err() error {
 	}
 }
 
-// outlet is made for each descriptor once; two of them for one would mix their lines.
-func (a *app) outlet(w io.Writer, gap func(lines int) string) *outlet {
-	o := &outlet{w: w, gap: gap, failed: make(chan error, 1)}
-	a.outlets = append(a.outlets, o)
+// asyncWriter is made for each descriptor once; two of them for one would mix their lines.
+func (a *app) asyncWriter(w io.Writer, gap func(lines int) string) *asyncWriter {
+	o := &asyncWriter{w: w, gap: gap, failed: make(chan error, 1)}
+	a.outputs = append(a.outputs, o)
 	return o
 }
 
-// farewell gives the last lines time to arrive.
-func (a *app) farewell() {
+// flushOutputs gives the last lines time to arrive.
+func (a *app) flushOutputs() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
 	defer cancel()
-	for _, o := range a.outlets {
+	for _, o := range a.outputs {
 		o.flush(ctx)
 	}
 }

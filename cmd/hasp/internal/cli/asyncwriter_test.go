@@ -15,14 +15,14 @@ import (
 // A pipe that is not read takes 64 KB and then blocks. Write still returns at once, the oldest
 // lines are dropped, and when the pipe is read after all, a line says how many are missing and
 // where. With --json that line is a record, as all the others.
-func TestOutletDropsAndCounts(t *testing.T) {
+func TestAsyncWriterDropsAndCounts(t *testing.T) {
 	records := (&reporter{name: "a"}).gapRecord
 	for before, gap := range map[string]func(int) string{"hasp: ": gapInWords, `"lines":`: records} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := (&app{}).outlet(w, gap)
+		o := (&app{}).asyncWriter(w, gap)
 		const lines = 1000
 		for i := range lines {
 			fmt.Fprintf(o, "%d %s\n", i, strings.Repeat("x", 500))
@@ -60,9 +60,9 @@ func TestOutletDropsAndCounts(t *testing.T) {
 }
 
 // The control: nothing is dropped while the pipe is read.
-func TestOutletKeepsAllAndTheirOrder(t *testing.T) {
+func TestAsyncWriterKeepsAllAndTheirOrder(t *testing.T) {
 	var read, want strings.Builder
-	o := (&app{}).outlet(&read, gapInWords)
+	o := (&app{}).asyncWriter(&read, gapInWords)
 	for i := range 100 {
 		fmt.Fprintln(o, i)
 		fmt.Fprintln(&want, i)
@@ -81,12 +81,12 @@ func TestFarewellIsBounded(t *testing.T) {
 		for range 2 {
 			r, w := io.Pipe()
 			writers = append(writers, r)
-			fmt.Fprintln(a.outlet(w, gapInWords), "last words")
+			fmt.Fprintln(a.asyncWriter(w, gapInWords), "last words")
 		}
 		var read strings.Builder
-		fmt.Fprintln(a.outlet(&read, gapInWords), "last words")
+		fmt.Fprintln(a.asyncWriter(&read, gapInWords), "last words")
 		began := time.Now()
-		a.farewell()
+		a.flushOutputs()
 		if d := time.Since(began); d != farewellBound {
 			t.Errorf("it took %s", d)
 		}
@@ -96,7 +96,7 @@ func TestFarewellIsBounded(t *testing.T) {
 		for _, r := range writers {
 			r.Close()
 		}
-		a.farewell() // they have failed: nothing to wait for
+		a.flushOutputs() // they have failed: nothing to wait for
 		if d := time.Since(began); d != farewellBound {
 			t.Errorf("it took %s", d)
 		}
@@ -122,10 +122,10 @@ func (b *busy) Write(p []byte) (int, error) {
 	return 0, &os.PathError{Op: "write", Path: "x", Err: syscall.EAGAIN}
 }
 
-func TestOutletOnANonBlockingDescriptor(t *testing.T) {
+func TestAsyncWriterOnANonBlockingDescriptor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b busy
-		o := (&app{}).outlet(&b, gapInWords)
+		o := (&app{}).asyncWriter(&b, gapInWords)
 		fmt.Fprintln(o, "one line")
 		fmt.Fprintln(o, "another")
 		if err := o.err(); err != nil || b.String() != "one line\nanother\n" {
@@ -134,11 +134,11 @@ func TestOutletOnANonBlockingDescriptor(t *testing.T) {
 	})
 }
 
-func TestOutletTellsOfAFailure(t *testing.T) {
+func TestAsyncWriterTellsOfAFailure(t *testing.T) {
 	r, w := io.Pipe()
 	gone := errors.New("gone")
 	r.CloseWithError(gone)
-	o := (&app{}).outlet(w, gapInWords)
+	o := (&app{}).asyncWriter(w, gapInWords)
 	fmt.Fprintln(o, "x")
 	if err := o.err(); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
