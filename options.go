@@ -62,8 +62,8 @@ func WithSafetyMargin(d time.Duration) Option {
 // process id and program of this process. Do not put secrets here.
 func WithOwner(o Owner) Option {
 	return func(c *config) error {
-		if len(o.User)+len(o.Host)+len(o.Program) > maxNote {
-			return fmt.Errorf("%w: user, host and program of an owner have at most %d bytes together", ErrInvalidOption, maxNote)
+		if len(o.User)+len(o.Host)+len(o.Program) > maxNote || !driver.ValidText(o.User+o.Host+o.Program+o.Asks+o.Raw) {
+			return fmt.Errorf("%w: user, host and program of an owner have at most %d bytes together, of UTF-8 without NUL", ErrInvalidOption, maxNote)
 		}
 		if err := checkNote(o.Note); err != nil {
 			return err
@@ -164,8 +164,8 @@ func Note(text string) LockOption {
 }
 
 func checkNote(note string) error {
-	if len(note) > maxNote || !utf8.ValidString(note) {
-		return fmt.Errorf("%w: a note is at most %d bytes of UTF-8 (this one has %d)", ErrInvalidOption, maxNote, len(note))
+	if len(note) > maxNote || !driver.ValidText(note) {
+		return fmt.Errorf("%w: a note is at most %d bytes of UTF-8 without NUL (this one has %d)", ErrInvalidOption, maxNote, len(note))
 	}
 	return nil
 }

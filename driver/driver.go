@@ -30,7 +30,7 @@ type Request struct {
 	ID string
 
 	Units, Capacity int64     // 1 <= Units <= Capacity <= Whole
-	Owner           string    // opaque to the driver, for people: at most 2 KB
+	Owner           string    // opaque to the driver, for people: at most 2 KB, see ValidText
 	Since           time.Time // the owner's clock when it asked; for people only
 	Value           []byte    // published with the entry, at most 1 KB
 	NoWait          bool      // enter only if held at once

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
+	"unicode/utf8"
 )
 
 // hashMark starts an encoded name that is a hash. EncodeName never produces it
@@ -89,6 +90,12 @@ func DecodeName(encoded string) (name string, ok bool) {
 		return "", false
 	}
 	return name, true
+}
+
+// ValidText reports whether every store keeps a text for people as it is: an owner, a note. It is UTF-8
+// without NUL, which PostgreSQL has no room for.
+func ValidText(text string) bool {
+	return utf8.ValidString(text) && !strings.Contains(text, "\x00")
 }
 
 // ValidID reports whether an entry of ours can have this ID, as Request.ID says. It is for requests that name one and come

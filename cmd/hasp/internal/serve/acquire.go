@@ -71,6 +71,8 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		return invalid("owner has %d bytes, 2048 are allowed", len(in.Owner))
 	case len(in.Note)+len(in.Asks) > 1024:
 		return invalid("note and asks have %d bytes, 1024 are allowed", len(in.Note)+len(in.Asks))
+	case !driver.ValidText(in.Owner + in.Note + in.Asks):
+		return invalid("owner, note and asks have no NUL")
 	case in.Owner != "" && in.Note+in.Asks != "":
 		return invalid("note and asks are for clients that do not send an owner")
 	case in.Asks != "" && in.NoWait:

@@ -168,8 +168,8 @@ func (s *Server) evict(c *call) (any, error) {
 	if err := c.may(access.Operate, in.Name); err != nil && !httpapi.Owns(in.Entry, in.FromSession, in.FromLock) {
 		return nil, err
 	}
-	if len(in.Note) > 4096 {
-		return nil, httpapi.NewProblem(httpapi.Invalid, "note has more than 4096 bytes")
+	if len(in.Note) > 4096 || !driver.ValidText(in.Note) {
+		return nil, httpapi.NewProblem(httpapi.Invalid, "note has at most 4096 bytes, and no NUL")
 	}
 	r, records := s.o.Store.(driver.Recorder)
 	e, ok := s.o.Store.(driver.Evicter)
