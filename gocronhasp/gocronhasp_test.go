@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -197,6 +199,66 @@ func TestElectorAgain(t *testing.T) {
 	}
 	store.Refuse("scheduler", nil)
 	testkit.Eventually(t, "leads again", leads)
+}
+
+// What no repetition cures is the error of IsLeader, and logged; what may pass is logged.
+func TestElectorTellsWhyItDoesNotLead(t *testing.T) {
+	var log lines
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+
+	store := hasptest.New()
+	for what, c := range map[string]struct {
+		name  string
+		value []byte
+		want  error
+	}{
+		"a wrong name":         {"", nil, hasp.ErrInvalidName},
+		"a value too long":     {"leader", make([]byte, 2000), hasp.ErrInvalidOption},
+		"a store that is full": {"full", nil, hasp.ErrRefused},
+	} {
+		store.Refuse("full", errors.New("disk full"))
+		e := gocronhasp.NewElector(store.Client(t), c.name, c.value)
+		testkit.Eventually(t, what, func() bool { return errors.Is(e.IsLeader(t.Context()), c.want) })
+		if err := e.IsLeader(t.Context()); !errors.Is(err, gocronhasp.ErrNotLeader) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if text := log.String(); !strings.Contains(text, c.want.Error()) {
+			t.Errorf("%s is not logged: %s", what, text)
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Errorf("%s: close: %v", what, err)
+		}
+	}
+
+	e := gocronhasp.NewElector(testkit.ClientOn(t, store.Backend()), "passing", nil)
+	defer e.Close(context.Background())
+	leads := func() bool { return e.IsLeader(t.Context()) == nil }
+	testkit.Eventually(t, "leads", leads)
+	store.Refuse("passing", errors.New("read-only for a moment"))
+	store.Lose("passing")
+	testkit.Eventually(t, "the refusal is logged", func() bool { return strings.Contains(log.String(), "read-only for a moment") })
+	store.Refuse("passing", nil)
+	testkit.Eventually(t, "leads again", leads)
+}
+
+// lines is a log that a test reads while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func ExampleNewLocker() {
