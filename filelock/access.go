@@ -3,6 +3,7 @@
 package filelock
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -129,7 +130,7 @@ func (w wanted) accept(path string, st *unix.Stat_t) error {
 // a mode that refuses them. If we die before, an empty directory with another name is left.
 func (w wanted) make(path string) error {
 	if w.mode == 0 || w.mode == 0o700 {
-		return os.MkdirAll(path, 0o700)
+		return makePrivate(path)
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return nil
@@ -151,6 +152,26 @@ func (w wanted) make(path string) error {
 	}
 	if err != nil {
 		_ = os.Remove(fresh)
+	}
+	return err
+}
+
+// makePrivate makes a directory for its owner, and those above it that are missing. The mode is set
+// anew, here and wherever else we make something: a umask that takes a permission from the owner
+// (0277, 0777) would leave what nobody can use, also later with another umask.
+func makePrivate(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = makePrivate(filepath.Dir(path)); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, 0o700)
+	}
+	switch {
+	case err == nil:
+		return os.Chmod(path, 0o700)
+	case errors.Is(err, os.ErrExist):
+		return nil // by another process, perhaps; what it is, the caller looks at
 	}
 	return err
 }
@@ -179,7 +200,10 @@ func (a access) subdirMode(name string) uint32 {
 // makeDir makes a directory of the store. Like the store's own, a shared one gets its name last.
 func (a access) makeDir(root int, name string) error {
 	if a.kind == oneUser {
-		return ignore(unix.Mkdirat(root, name, 0o700), unix.EEXIST)
+		if err := unix.Mkdirat(root, name, 0o700); err != nil {
+			return ignore(err, unix.EEXIST)
+		}
+		return unix.Fchmodat(root, name, 0o700, 0)
 	}
 	var st unix.Stat_t
 	if unix.Fstatat(root, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {

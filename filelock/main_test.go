@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // job is the task of a child process, which ends when its input does.
 type job struct {
 	Do, Dir, Name, File string
-	Times               int
+	Times, Umask        int
 }
 
 // jobs print lines, which the test waits for.

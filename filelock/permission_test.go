@@ -4,6 +4,8 @@ package filelock
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // asOtherUser runs a test again as another user, which has less permission than root.
@@ -110,5 +114,55 @@ func TestNoPermission(t *testing.T) {
 	}
 	if err := c.lease.Release(patient(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+func init() {
+	jobs["umask"] = func(j job) error {
+		unix.Umask(j.Umask)
+		return holdJob(j)
+	}
+}
+
+// A umask that takes permissions from the owner changes nothing of a store, nor of the directories
+// above it that are made with it: it works at once, and later for a process with another umask.
+func TestUmaskOfTheOwner(t *testing.T) {
+	for _, query := range []string{"", "?mode=0700", "?mode=0770"} {
+		for _, umask := range []int{0o277, 0o377, 0o777} {
+			t.Run(fmt.Sprintf("%s%#o", query, umask), func(t *testing.T) {
+				root := usersDir(t)
+				above := "/new/parents"
+				if query == "?mode=0770" {
+					above = "" // which such a store does not make
+				}
+				as := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ana, Gid: ana, Groups: []uint32{ana}}}
+				url := root + above + "/store" + query
+				for _, mask := range []int{umask, 0o022, umask} {
+					c := startWith(t, job{Do: "umask", Dir: url, Name: "a", Umask: mask}, as)
+					c.must("holds")
+					_ = c.in.Close()
+					if err := c.wait(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+					if err != nil || path == root {
+						return err
+					}
+					info, err := d.Info()
+					want := fs.FileMode(0o600)
+					if d.IsDir() {
+						want = 0o700
+					}
+					if err == nil && info.Mode().Perm()&0o700 != want {
+						t.Errorf("%s has mode %s", path, info.Mode())
+					}
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

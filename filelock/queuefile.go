@@ -297,10 +297,10 @@ func (a access) openFile(dir int, name string, flags int) (int, error) {
 		switch {
 		case uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG:
 			err = errors.New("it is not a regular file")
-		case flags&unix.O_EXCL != 0 && a.kind != oneUser:
-			err = unix.Fchmod(fd, a.fileMode()) // under every umask
 		case flags&unix.O_EXCL == 0 && !a.owns(&st):
 			err = &foreignError{st.Uid}
+		case flags&unix.O_EXCL != 0, flags&unix.O_CREAT != 0 && uint32(st.Mode)&0o600 != 0o600:
+			err = unix.Fchmod(fd, a.fileMode()) // under every umask
 		}
 	}
 	if err != nil {
