@@ -20,6 +20,8 @@ func (s *session) renew() {
 		margin, err := s.keepAlive()
 		took := time.Since(began)
 		switch {
+		case s.endedUnasked():
+			return // closed, or gone: that was told, and what the renewal says is no news
 		case err == nil:
 			failures = backoff{}
 			wait = s.untilRenewal()

@@ -3,6 +3,7 @@ package hasp_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,4 +282,35 @@ func TestDeadServerIsNotHammered(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// A client that is closed during a renewal, or whose session the store ends then, has no failed
+// renewal to tell of; one whose deadline passes then has.
+func TestEndDuringARenewal(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		end   func(*hasp.Client, *spoiled)
+		alarm bool
+	}{
+		{"closed", func(c *hasp.Client, _ *spoiled) { _ = c.Close() }, false},
+		{"gone", func(_ *hasp.Client, b *spoiled) { b.opts.Gone("", driver.ErrGone) }, false},
+		{"late", func(*hasp.Client, *spoiled) {}, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rec := &recorder{}
+				b, client, _ := pair(t, hasp.WithObserver(rec))
+				l := lock(t, client, "a")
+				b.plan("keepalive", plan{after: time.Minute})
+				time.Sleep(T/3 + time.Second) // into the first renewal
+				c.end(client, b)
+				<-l.Lost()
+				synctest.Wait()
+				kinds, events := rec.take()
+				if slices.Contains(kinds, hasp.EventRenewFailed) != c.alarm {
+					t.Errorf("told: %+v", events)
+				}
+			})
+		})
+	}
 }

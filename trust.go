@@ -67,6 +67,13 @@ func (s *session) closedByUs() bool {
 	return s.endErr != nil && s.endErr.reason == ReasonClosed
 }
 
+// endedUnasked reports that the session has ended, and not because it was not renewed in time.
+func (s *session) endedUnasked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endErr != nil && s.endErr.reason != ReasonExpired && s.endErr.reason != ReasonClockJump
+}
+
 // checkTrust is the trust timer. It runs on its own goroutine, so a renewal that hangs
 // cannot delay it. Successful renewals do not reset it: it looks, and sleeps for what is left.
 func (s *session) checkTrust() {
