@@ -19,6 +19,10 @@ type limits struct {
 // jobs that several machines start at the same moment: with a fast job and clocks a
 // second apart, the last machine would otherwise run it again. If the context of Release
 // ends first, the rest is done in the background, as long as the client is not closed.
+//
+// It is this process that keeps the lock: with the client's Close or the end of the process the
+// store frees it, at once or after the TTL, however much of d is left. A job that must not run
+// twice after a crash either records what it has done.
 func MinHold(d time.Duration) LockOption {
 	return func(c *lockConfig) { c.limit("MinHold", &c.limits.min, d) }
 }
