@@ -16,13 +16,13 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 		err = c.check(ctx, r)
 	}
 	if err != nil {
-		return nil, c.wrap(r.op, r.name, err)
+		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	h := holderOf(ctx)
 	if have := holding(h, c, r); have != nil && (r.reentrant || !r.noWait) {
 		l, err := have.again(ctx, r)
 		if err != nil {
-			return nil, c.wrap(r.op, r.name, err)
+			return nil, c.wrap(ctx, r.op, r.name, err)
 		}
 		return l, nil
 	}
@@ -38,7 +38,7 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 			kind = EventBusy
 		}
 		c.event(Event{Kind: kind, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
-		return nil, c.wrap(r.op, r.name, err)
+		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	if len(c.cfg.middleware) > 0 {
 		l.adopt(ctx)
@@ -279,6 +279,10 @@ func unconfirmed(ctx context.Context, last error) error {
 	return fmt.Errorf("%w (last: %w)", err, last)
 }
 
-func (c *Client) wrap(op, name string, err error) error {
+// wrap names the lock and the store in the error of a call with ctx.
+func (c *Client) wrap(ctx context.Context, op, name string, err error) error {
+	if ctx != nil && ctx.Err() == nil {
+		err = ofStore(err)
+	}
 	return &LockError{Op: op, Name: name, Backend: c.backend.String(), Err: err}
 }

@@ -46,7 +46,7 @@ func (d Deadlock) String() string {
 // The cost is that of reading every queue of the store, some of them twice.
 func (c *Client) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 	if !c.traits.FIFO {
-		return nil, c.wrap("look for deadlocks under prefix", "", errHidden)
+		return nil, c.wrap(ctx, "look for deadlocks under prefix", "", errHidden)
 	}
 	var names []string
 	for name, err := range c.Names(ctx, "") {
@@ -89,7 +89,7 @@ func (c *Client) waitGraph(ctx context.Context, names []string, seen map[string]
 	for _, name := range names {
 		entries, err := c.backend.List(ctx, name, 0)
 		if err != nil {
-			return nil, c.wrap("look for deadlocks at", name, err)
+			return nil, c.wrap(ctx, "look for deadlocks at", name, err)
 		}
 		if seen != nil {
 			entries = slices.DeleteFunc(entries, func(e driver.Entry) bool { return !seen[e.ID] })

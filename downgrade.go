@@ -27,7 +27,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err
 	}
-	return l.entry.session.client.wrap("downgrade", l.Name(), err)
+	return l.entry.session.client.wrap(ctx, "downgrade", l.Name(), err)
 }
 
 func (l *Lease) downgrade(ctx context.Context) error {

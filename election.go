@@ -52,7 +52,7 @@ func (t *Term) Publish(ctx context.Context, value []byte) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err
 	}
-	return t.entry.session.client.wrap("publish for", t.Name(), err)
+	return t.entry.session.client.wrap(ctx, "publish for", t.Name(), err)
 }
 
 func (t *Term) publish(ctx context.Context, value []byte) error {
@@ -100,7 +100,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		err = ErrNoLeader
 	}
 	if err != nil {
-		return Leader{}, e.client.wrap("ask who leads", e.handle.name, err)
+		return Leader{}, e.client.wrap(ctx, "ask who leads", e.handle.name, err)
 	}
 	return l, nil
 }
@@ -142,7 +142,7 @@ func (e *Election) check() error {
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(); err != nil {
-			yield(Leader{}, e.client.wrap("observe", e.handle.name, err))
+			yield(Leader{}, e.client.wrap(ctx, "observe", e.handle.name, err))
 			return
 		}
 		// Reading the first alone also leaves out the changes of the queue behind.

@@ -31,7 +31,7 @@ import (
 // [EventReleased]); if there are none, log/slog's default logger is.
 func (e *Election) Run(ctx context.Context, value []byte, lead func(ctx context.Context, term *Term) error) error {
 	if lead == nil {
-		return e.client.wrap("campaign for", e.handle.name, fmt.Errorf("%w: the function is nil", ErrInvalidOption))
+		return e.client.wrap(ctx, "campaign for", e.handle.name, fmt.Errorf("%w: the function is nil", ErrInvalidOption))
 	}
 	var b backoff
 	for led := false; ; {
@@ -53,7 +53,7 @@ func (e *Election) Run(ctx context.Context, value []byte, lead func(ctx context.
 			b = backoff{}
 		}
 		if !b.sleep(ctx) {
-			return e.client.wrap("campaign for", e.handle.name, contextError(ctx))
+			return e.client.wrap(ctx, "campaign for", e.handle.name, contextError(ctx))
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (t *Term) serve(ctx context.Context, lead func(context.Context, *Term) erro
 	case ctx.Err() != nil:
 		if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) || t.lostBy(err) {
 			c := t.entry.session.client
-			err = c.wrap("campaign for", t.Name(), contextError(ctx))
+			err = c.wrap(ctx, "campaign for", t.Name(), contextError(ctx))
 		}
 		return false, err
 	case errors.Is(resigned, ErrLost), errors.Is(resigned, ErrUnknown), t.lostBy(err):

@@ -127,7 +127,7 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	}
 	le := &LostError{
 		Name: e.name, Backend: c.backend.String(), Token: e.token,
-		Reason: reason, Since: time.Now(), Confirmed: confirmed, Err: err,
+		Reason: reason, Since: time.Now(), Confirmed: confirmed, Err: ofStore(err),
 	}
 	e.state, e.err = lost, le
 	e.stopLimitLocked()

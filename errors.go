@@ -1,6 +1,7 @@
 package hasp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -131,3 +132,24 @@ var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
 func final(err error) bool {
 	return errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption)
 }
+
+// storeError is what a store or its client said, without the errors of contexts in it: a dial or
+// a request that was given up has a time-out of ours, or of the store's client, and a caller takes
+// [context.DeadlineExceeded] for the end of its own context, for the sign of a lock that is taken.
+type storeError struct{ err error }
+
+func ofStore(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return &storeError{err}
+	}
+	return err
+}
+
+func (e *storeError) Error() string { return e.err.Error() }
+
+// Is and As stand in for Unwrap, by which the context's error would be found.
+func (e *storeError) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e *storeError) As(target any) bool { return errors.As(e.err, target) }

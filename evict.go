@@ -24,7 +24,7 @@ import (
 func (c *Client) Evict(ctx context.Context, name, id, why string) error {
 	err := c.evict(ctx, name, id, why)
 	if err != nil {
-		return c.wrap("evict "+id+" from", name, err)
+		return c.wrap(ctx, "evict "+id+" from", name, err)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ type Eviction struct {
 func (c *Client) LastEviction(ctx context.Context, name string) (*Eviction, error) {
 	e, err := c.lastEviction(ctx, name)
 	if err != nil {
-		return nil, c.wrap("look for evictions from", name, err)
+		return nil, c.wrap(ctx, "look for evictions from", name, err)
 	}
 	return e, nil
 }

@@ -26,7 +26,7 @@ func followed[T any](ctx context.Context, c *Client, name string,
 	return func(yield func(T, error) bool) {
 		var nothing T
 		if ctx == nil {
-			yield(nothing, c.wrap("follow", name, errNilContext))
+			yield(nothing, c.wrap(ctx, "follow", name, errNilContext))
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -53,7 +53,7 @@ func followed[T any](ctx context.Context, c *Client, name string,
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				yield(nothing, c.wrap("follow", name, contextError(ctx)))
+				yield(nothing, c.wrap(ctx, "follow", name, contextError(ctx)))
 				return
 			}
 		}

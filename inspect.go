@@ -64,7 +64,7 @@ func (c *Client) quarantine(ctx context.Context, name string) (time.Duration, er
 	}
 	left, err := b.Quarantine(ctx, name)
 	if err != nil {
-		return 0, c.wrap("inspect", name, err)
+		return 0, c.wrap(ctx, "inspect", name, err)
 	}
 	return left, nil
 }
@@ -73,17 +73,17 @@ func (c *Client) quarantine(ctx context.Context, name string) (time.Duration, er
 func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, error) {
 	q := Queue{Name: name, Holders: []Entry{}, Waiters: []Entry{}} // in JSON [], not null
 	if ctx == nil {
-		return q, c.wrap("inspect", name, errNilContext)
+		return q, c.wrap(ctx, "inspect", name, errNilContext)
 	}
 	if err := ValidateName(name); err != nil {
-		return q, c.wrap("inspect", name, err)
+		return q, c.wrap(ctx, "inspect", name, err)
 	}
 	if c.isClosed() {
-		return q, c.wrap("inspect", name, ErrClosed)
+		return q, c.wrap(ctx, "inspect", name, ErrClosed)
 	}
 	entries, err := c.backend.List(ctx, name, limit)
 	if err != nil {
-		return q, c.wrap("inspect", name, err)
+		return q, c.wrap(ctx, "inspect", name, err)
 	}
 	asked := false
 	for i, e := range entries {
@@ -145,7 +145,7 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 			})
 		}
 		if err != nil && !stopped {
-			yield("", c.wrap("list names with prefix", prefix, err))
+			yield("", c.wrap(ctx, "list names with prefix", prefix, err))
 		}
 	}
 }

@@ -36,6 +36,9 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (*Client, error)
 	}
 	b, err := driver.Lookup(u.Scheme)(ctx, u)
 	if err != nil {
+		if ctx.Err() == nil {
+			err = ofStore(err)
+		}
 		return nil, fmt.Errorf("hasp: open %s store: %w", u.Scheme, err)
 	}
 	c, err := New(b, opts...)

@@ -32,7 +32,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err // a LostError names lock and store itself
 	}
-	return l.entry.session.client.wrap("release", l.entry.name, err)
+	return l.entry.session.client.wrap(ctx, "release", l.entry.name, err)
 }
 
 func (l *Lease) release(caller context.Context) error {
@@ -171,7 +171,7 @@ func (e *entry) lostAtRelease(err error) error {
 	}
 	return &LostError{
 		Name: e.name, Backend: s.client.backend.String(), Token: e.token,
-		Reason: reason, Since: time.Now(), Confirmed: s.confirmed(), Err: err,
+		Reason: reason, Since: time.Now(), Confirmed: s.confirmed(), Err: ofStore(err),
 	}
 }
 

@@ -54,7 +54,7 @@ func (l *Lease) Export() (string, error) {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return text, err
 	}
-	return "", l.entry.session.client.wrap("export", l.Name(), err)
+	return "", l.entry.session.client.wrap(nil, "export", l.Name(), err)
 }
 
 func (l *Lease) export() (string, error) {
@@ -142,7 +142,7 @@ var (
 func (c *Client) Import(ctx context.Context, text string, opts ...LockOption) (*Lease, error) {
 	x, err := parseExported(text)
 	if err != nil {
-		return nil, c.wrap("import", x.Name, err)
+		return nil, c.wrap(ctx, "import", x.Name, err)
 	}
 	h := c.handle(x.Name, x.Capacity, opts)
 	r := h.ask("import", x.Units)
@@ -150,13 +150,13 @@ func (c *Client) Import(ctx context.Context, text string, opts ...LockOption) (*
 		err = c.check(ctx, r)
 	}
 	if err != nil {
-		return nil, c.wrap(r.op, r.name, err)
+		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	r.began = time.Now()
 	l, err := c.importing(ctx, r, x)
 	if err != nil {
 		c.event(Event{Kind: EventFailed, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
-		return nil, c.wrap(r.op, r.name, err)
+		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	c.acquired(ctx, r, l)
 	return l, nil

@@ -3,11 +3,15 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/faultnet"
 )
 
 // cancelBound is how soon a call returns once its context has ended, under any fault (L3).
@@ -22,6 +26,8 @@ var cancelTests = slices.Concat(
 		{name: "DuringEnqueue", run: testCancelDuringEnqueue},
 		{name: "WhileCutOff", run: testCancelWhileCutOff},
 		{name: "WhileOpening", run: testCancelWhileOpening},
+		{name: "NotByTheStore", run: testCancelNotByTheStore},
+		{name: "NotByTheNetwork", run: testCancelNotByTheNetwork},
 	},
 )
 
@@ -227,4 +233,102 @@ func testCancelAtGrant(e *env, l *locker) {
 		}
 		l.left(e, b, 0)
 	}
+}
+
+// L3: a caller whose context lives never gets a context's error: it would take its own for ended, and
+// a program that takes that for a lock that is taken would skip its work. Here every answer of the
+// store is the time-out of a request.
+func testCancelNotByTheStore(e *env) {
+	for _, withheld := range []call{callOpen, callEnqueue, callPublish, callLeave} {
+		name, c := e.name(), e.shortLived()
+		spoil := func() {
+			c.interceptor.spoil(func(k call) error {
+				if k == withheld {
+					return fmt.Errorf("drivertest: no answer: %w", context.DeadlineExceeded)
+				}
+				return nil
+			}, nil)
+		}
+		switch {
+		case withheld == callOpen, withheld == callEnqueue:
+			spoil()
+			_, err := c.Mutex(name).Lock(context.Background())
+			e.notTheCallers("lock", err)
+		case e.traits.Values:
+			term, err := c.Election(name).Campaign(e.ctx(), nil)
+			if err != nil {
+				e.Fatalf("campaign: %v", err)
+			}
+			spoil()
+			if withheld == callPublish {
+				e.notTheCallers("publish", term.Publish(context.Background(), []byte("value")))
+			} else {
+				e.notTheCallers("release", term.Release(context.Background()))
+			}
+		}
+		c.interceptor.spoil(nil, nil)
+	}
+}
+
+// notTheCallers requires an error, which is no context's.
+func (e *env) notTheCallers(what string, err error) {
+	e.Helper()
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		e.Errorf("%s with a context that lives, and no answer of the store: %v", what, err)
+	}
+}
+
+// The same on a network that is silent: every time-out of the driver and of its client is met.
+func testCancelNotByTheNetwork(e *env) {
+	b, cut := e.behindProxies()
+	c := e.clientOn(b, nil, e.h.TTL)
+	l := e.must(c.Mutex(e.name()).Lock(e.ctx()))
+	heal := cut()
+	defer heal()
+	if got, err := c.Mutex(e.name()).Lock(context.Background()); err == nil {
+		e.release(got)
+		e.Skip("the client knows a way around the proxies")
+	} else {
+		e.notTheCallers("lock", err)
+	}
+	<-l.Context().Done()
+	e.notTheCallers("the loss", l.Err())
+	for what, call := range map[string]func(context.Context) error{
+		"try without a session": func(ctx context.Context) error { _, err := c.Mutex(e.name()).TryLock(ctx); return err },
+		"inspect":               func(ctx context.Context) error { _, err := c.Inspect(ctx, e.name()); return err },
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		answer := make(chan error, 1)
+		go func() { answer <- call(ctx) }()
+		select {
+		case err := <-answer:
+			e.notTheCallers(what, err)
+		case <-time.After(e.calm()): // a driver may wait for as long as its caller does
+			cancel()
+			<-answer
+		}
+		cancel()
+	}
+}
+
+// behindProxies opens the store through a network of its own, which cut makes silent.
+func (e *env) behindProxies() (b driver.Backend, cut func() (heal func())) {
+	if e.h.Cut != nil {
+		b = e.h.Open(e)
+		return b, func() func() { return e.h.Cut(e, b) }
+	}
+	u, err := driver.SplitURL(e.h.URL)
+	if err != nil || u.Host == "" {
+		e.Skip("the store has no network")
+	}
+	n, err := faultnet.NewNetwork(strings.Split(u.Host, ",")...)
+	if err != nil {
+		e.Skipf("no proxies: %v", err)
+	}
+	e.Cleanup(n.Close)
+	u.Host = strings.Join(n.Addrs(), ",")
+	if b, err = driver.Open(e.ctx(), u.String()); err != nil {
+		e.Fatalf("open through proxies: %v", err)
+	}
+	return b, func() func() { n.Partition(); return n.Heal }
 }
